@@ -1,0 +1,42 @@
+"""The command line: each command's file parses its arguments and calls the library. Errors print without a traceback."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import sys
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from rrm.errors import RRMError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+COMMANDS = ("convert", "check", "score", "annotate", "train", "eval", "lab", "report")
+
+
+def finish(summary: dict[str, Any]) -> None:
+    """Every run ends with one line of JSON on standard output."""
+    typer.echo(json.dumps(summary))
+
+
+def _register() -> None:
+    for name in COMMANDS:
+        module = importlib.import_module(f"rrm.cli.{name}_cmd")
+        app.command(name)(module.command)
+
+
+def main() -> None:
+    """Entry point of `rrm`. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 130 interrupted."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    _register()
+    try:
+        app()
+    except RRMError as error:
+        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, style="red")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; run the same command again to continue", style="yellow")
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""Engines: where completions and log-probabilities come from (`hf` in process, `openai` over HTTP, `scripted`)."""

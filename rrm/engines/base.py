@@ -1,0 +1,84 @@
+"""The two engine contracts: tokens in, tokens out; and chat messages in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+StopReason = Literal["eos", "stop", "length"]
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample. `seed` is the run's; each row derives its own from (seed, row key), so batches do not matter."""
+
+    max_new_tokens: int = 256
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    """Texts that end a row once generated (kept in the output)."""
+    timeout_s: float = 60.0
+    """For engines that call a server."""
+    top_logprobs: int = 0
+    """How many alternatives a token to ask a server for."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a TokenEngine sampled for one row."""
+
+    ids: list[int]
+    logprobs: list[float]
+    """log π(id | prefix) per sampled token under the sampling temperature, same length as `ids`."""
+    stop_reason: StopReason
+
+
+@dataclass(frozen=True)
+class Span:
+    """Positions [start, stop) of a row whose tokens' log-probabilities are wanted (start ≥ 1)."""
+
+    start: int
+    stop: int
+
+
+class TokenEngine(Protocol):
+    """Token in, token out. Stateless unless `keys` are given, under which an engine may keep a row's KV cache."""
+
+    eos_token_id: int
+
+    def generate(
+        self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
+    ) -> list[Completion]:
+        """One completion per row, in order."""
+        ...
+
+    def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
+        """log p(row[t] | row[:t]) at temperature 1 for t in each row's span."""
+        ...
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Forget what was cached under `keys`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a ChatEngine answered."""
+
+    text: str
+    stop_reason: StopReason
+    top_logprobs: list[dict[str, float]] | None = None
+    """Per generated token: alternative token text → log-probability, where the server gives them."""
+    tokens: list[str] = field(default_factory=list)
+    """The generated tokens' texts, aligned with `top_logprobs`."""
+
+
+class ChatEngine(Protocol):
+    """Messages in, text out. Raises `rrm.errors.EngineError` when no reply could be had."""
+
+    def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
+        """One reply. `key` names the row: its seed and its retries' seeds derive from (params.seed, key, try)."""
+        ...

@@ -1,0 +1,33 @@
+"""Errors a user can act on: what was wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class RRMError(Exception):
+    """Base of every error this package raises on purpose. The CLI prints it without a traceback and exits 2."""
+
+
+class ReadError(RRMError):
+    """A transcript file or line that cannot be read.
+
+    Attributes:
+        path: file the line came from (`-` for standard input).
+        line: 1-based line number, or the 1-based position of the item in a JSON array; None for the whole file.
+        reason: what was wrong, in one sentence.
+    """
+
+    def __init__(self, path: str, line: int | None, reason: str) -> None:
+        self.path, self.line, self.reason = path, line, reason
+        super().__init__(f"{path}:{line}: {reason}" if line is not None else f"{path}: {reason}")
+
+
+class ConfigError(RRMError):
+    """A config file or override with an unknown key or a value of the wrong type."""
+
+
+class EngineError(RRMError):
+    """An engine could not produce a completion (time-out, HTTP status, empty reply) after its retries."""
+
+
+class MissingExtra(RRMError):
+    """An optional dependency is needed and absent; the message names the extra to install."""

@@ -1,0 +1,130 @@
+"""Feedback: what a judge says of one trajectory, and the parser of the judge's own text.
+
+The text a judge writes (compatible with the Agent-RRM of arXiv 2601.22154, §3):
+
+    <think>step-by-step analysis</think><critique>[step 2] bad: what to fix</critique><score>0.7</score>
+
+Only a judge's continuation is ever parsed, never a transcript. A failure keeps its status and is never a number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from rrm.annotation import Finding, Verdict
+
+Mode = Literal["full", "critique", "score"]
+Status = Literal["scored", "unparsable", "truncated", "too_long", "judge_error"]
+
+_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+_CRITIQUE = re.compile(r"<critique>(.*?)</critique>", re.DOTALL)
+_SCORE = re.compile(r"<score>\s*([^<]*?)\s*</score>", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_ANCHOR = re.compile(r"\[step (\d{1,6})\][ \t]*(?:(good|bad)[ \t]*:)?[ \t]*(.*?)(?=\[step \d{1,6}\]|\Z)", re.DOTALL)
+
+
+class JudgeInfo(BaseModel):
+    """Everything needed to reproduce a score."""
+
+    model: str
+    """Directory, hub id or `openai:URL#model`, with a content hash where the weights are local."""
+    model_hash: str | None = None
+    prompt_version: str
+    mode: Mode
+    seed: int = 0
+    score_source: Literal["expected", "sampled"] | None = None
+    """`expected`: Σ p(v)·v over the grid; `sampled`: the number in the text (a server without log-probabilities)."""
+    off_grid_mass: float | None = None
+    """Probability the model put on anything but a grid value, before renormalisation."""
+    samples: int = 1
+    score_std: float | None = None
+    """Standard deviation of the raw scores over `samples`, None for one sample."""
+
+
+class Feedback(BaseModel):
+    """One judgement. `score` and `raw_score` are None unless `status == "scored"`."""
+
+    id: str
+    """The trajectory's id."""
+    status: Status
+    score: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Calibrated score in [0, 1]."""
+    raw_score: float | None = Field(default=None, ge=0.0, le=1.0)
+    """The score before calibration."""
+    trace: str | None = None
+    critique: str | None = None
+    findings: list[Finding] = Field(default_factory=list)
+    truncated_tokens: int = 0
+    """Transcript tokens the judge did not see (budget)."""
+    judge: JudgeInfo
+    reason: str | None = None
+    """What went wrong, where the status is not `scored`."""
+
+
+class ParsedJudgement(BaseModel):
+    """The parts found in a judge's continuation; a part that is absent or malformed is None."""
+
+    trace: str | None = None
+    critique: str | None = None
+    score: float | None = None
+    problem: str | None = None
+    """Why there is no score, for the row's `reason`."""
+
+
+def parse_score(text: str) -> float:
+    """A decimal number in [0, 1].
+
+    Raises:
+        ValueError: not a number, not finite, or outside [0, 1]; the message quotes the text.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"score {text[:40]!r} is not a number")
+    number = float(text)
+    if not math.isfinite(number) or not 0.0 <= number <= 1.0:
+        raise ValueError(f"score {text[:40]!r} lies outside [0, 1]")
+    return number
+
+
+def _last(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.findall(text)
+    return found[-1].strip() if found else None
+
+
+def parse_judgement(text: str) -> ParsedJudgement:
+    """Parse a judge's own continuation; the last well-formed block of each kind wins.
+
+    A score that is missing, malformed or outside [0, 1] leaves `score` None with the reason in `problem`; the text
+    blocks that were found are kept.
+    """
+    parsed = ParsedJudgement(trace=_last(_THINK, text), critique=_last(_CRITIQUE, text))
+    score = _last(_SCORE, text)
+    if score is None:
+        parsed.problem = "no <score> block" if text.strip() else "empty reply"
+        return parsed
+    try:
+        parsed.score = parse_score(score)
+    except ValueError as error:
+        parsed.problem = str(error)
+    return parsed
+
+
+def parse_findings(critique: str | None, n_steps: int) -> list[Finding]:
+    """Findings anchored as `[step k] good|bad: text`; an anchor without a verdict counts as bad (a critique's default).
+
+    Anchors to steps that do not exist (k < 1 or k > n_steps) are left out; of several lines on a step all are kept.
+    """
+    findings: list[Finding] = []
+    for step, verdict, text in _ANCHOR.findall(critique or ""):
+        if 1 <= int(step) <= n_steps:
+            chosen: Verdict = "good" if verdict == "good" else "bad"
+            findings.append(Finding(step=int(step), verdict=chosen, text=" ".join(text.split())))
+    return findings
+
+
+def format_findings(findings: list[Finding]) -> str:
+    """The inverse of `parse_findings`: one anchored line a finding."""
+    return "\n".join(f"[step {f.step}] {f.verdict}: {f.text}" for f in findings)

@@ -1,0 +1,1 @@
+"""Metrics of a judge, as local `evaluate.Metric` modules (nothing is fetched)."""
