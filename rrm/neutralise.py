@@ -1,0 +1,106 @@
+"""Disarm transcript text: nothing an agent or a tool wrote may open or close a block of the judge's prompt or reply.
+
+Three families are disarmed by swapping their brackets for round ones: the judge's tags (`<score>` becomes `(score)`),
+chat-template control tokens (`<|im_end|>` becomes `(|im_end|)`) and step markers (`[step 3]` becomes `(step 3)`).
+Look-alikes count too: the match runs on a skeleton in which compatibility forms, homoglyphs, HTML entities and
+invisible characters are folded away, with an index back to the original text. All other text stays as it is.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+
+_HOMOGLYPHS = dict(
+    zip(
+        "аеіорсѕткухһіԁᴄꜱᴋɪᴛᴇᴏʀεοικτρςϲⅽⅰʟʜɴᴜǫɡ‹›〈〉⟨⟩❮❯❬❭《》«»≺≻˂˃ᐸᐳ⁄∕⧸╱［］【】〔〕⟦⟧｜ǀ∣￨",
+        "aeiopcstkyxhidcskiteoreoiktpccciilhnuqg<><><><><><><><><><><>////[][][][]||||",
+        strict=True,
+    )
+)
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z]{2,12});?")
+_GAP = r"[\s\W_]{0,8}?"
+
+
+def _spaced(word: str) -> str:
+    return r"[\s.\-_*]{0,2}".join(word)
+
+
+_TAGS = "|".join(_spaced(w) for w in ("think", "critique", "score"))
+_PATTERNS = (
+    re.compile(rf"<\s*[/\\]?\s*(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*[/\\]\s*(?:{_TAGS})"),
+    re.compile(r"<\s*\|[^|\n<>]{0,64}(?:\|\s*>?|>)|\|\s*>"),
+    re.compile(r"<\s*/?\s*s\s*>|<\s*<\s*/?\s*sys\s*>\s*>|\[\s*/?\s*inst\s*\]|<\s*(?:start|end)_of_turn\s*>"),
+    re.compile(r"<\s*(?:endoftext|eos|bos|pad|unk)\s*>"),
+    re.compile(r"\[\s*step\s*#?\s*\d{1,9}\s*\]?"),
+)
+_ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
+
+
+def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Fold look-alikes: returns the skeleton and, per skeleton character, its span [start, stop) in `text`."""
+    chars: list[str] = []
+    spans: list[tuple[int, int]] = []
+    i = 0
+    while i < len(text):
+        stop, piece = i + 1, text[i]
+        if piece == "&" and (entity := _ENTITY.match(text, i)):
+            decoded = html.unescape(entity.group())
+            if decoded != entity.group():
+                stop, piece = entity.end(), decoded
+        if len(piece) == 1 and piece.isascii():
+            folded = piece.lower()
+        else:
+            folded = "".join(
+                _HOMOGLYPHS.get(c, c).lower()
+                for c in unicodedata.normalize("NFKD", "".join(_HOMOGLYPHS.get(c, c) for c in piece))
+                if unicodedata.category(c) not in ("Cf", "Mn", "Me")
+            )
+        for c in folded:
+            chars.append(c)
+            spans.append((i, stop))
+        i = stop
+    return "".join(chars), spans
+
+
+def _disarm_once(text: str) -> str:
+    skeleton, spans = _skeleton(text)
+    swaps: dict[int, tuple[int, str]] = {}
+    for pattern in _PATTERNS:
+        for match in pattern.finditer(skeleton):
+            for k in range(match.start(), match.end()):
+                if skeleton[k] in _ROUND:
+                    start, stop = spans[k]
+                    swaps[start] = (stop, _ROUND[skeleton[k]])
+    if not swaps:
+        return text
+    out: list[str] = []
+    at = 0
+    for start in sorted(swaps):
+        stop, replacement = swaps[start]
+        if start < at:
+            continue
+        out += (text[at:start], replacement)
+        at = stop
+    return "".join(out) + text[at:]
+
+
+def _clean(text: str) -> str:
+    """Drop what a tokenizer cannot take (lone surrogates become U+FFFD) and C0 controls but tab and newline."""
+    text = text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text)
+
+
+def neutralise(text: str) -> str:
+    """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers.
+
+    Runs to a fixed point, since a swap may leave a new marker behind (`<<score>score>`); each round removes brackets,
+    so it ends.
+    """
+    text = _clean(text)
+    if not any(c in text for c in "<[|&") and text.isascii():
+        return text
+    while (disarmed := _disarm_once(text)) != text:
+        text = disarmed
+    return text
