@@ -1,0 +1,145 @@
+"""`given`: labels that came with the data.
+
+- `meta["critiques"]` as MINT-bench has them: `[{after_message, text, good}]`, where `after_message` is an index into
+  `messages` and the text mostly opens with its verdict ("This is GOOD.", "This is INCORRECT."). The opening becomes the
+  finding's verdict and is taken off; without one, `good` decides. A critique that says nothing ("NOT GIVEN") is left out.
+- any other field of `meta` through a mapping: `{"score": "judge.score", "trace": "analysis", …}` (dotted paths).
+- the trajectory's outcome needs no copy: an annotation without a score is trained towards it.
+
+A finding that names the reference answer although the transcript does not (the critic knew it) would teach the judge to
+leak; it is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from rrm.annotation import Annotation, Finding, Verdict
+from rrm.annotators.rules import rules_trace
+from rrm.annotators.text import contains_phrase, normalise, shorten
+from rrm.errors import ConfigError, RRMError
+from rrm.feedback import format_findings
+from rrm.trajectory import Trajectory
+
+FIELDS = ("score", "trace", "critique", "findings", "annotator")
+_VERDICT = re.compile(
+    r"\s*This is (NOT GOOD|NOT CORRECT|INCORRECT|BAD|WRONG|GOOD|CORRECT|GREAT)\b[.!:,]?\s*", re.IGNORECASE
+)
+_GOOD = frozenset({"GOOD", "CORRECT", "GREAT"})
+_NOTHING = frozenset({"", "not given", "none", "n/a"})
+_YES_NO = frozenset({"yes", "no", "true", "false"})
+
+
+def split_verdict(text: str, good: bool | None = None) -> tuple[Verdict | None, str]:
+    """A critique's verdict and the rest of its text; the opening wins over `good`, None where neither says anything."""
+    opening = _VERDICT.match(text)
+    if opening:
+        return ("good" if opening[1].upper() in _GOOD else "bad"), text[opening.end() :].strip()
+    if good is None:
+        return None, text.strip()
+    return ("good" if good else "bad"), text.strip()
+
+
+def leaks(text: str, reference: str | None, transcript: str) -> bool:
+    """Whether the normalised reference occurs in the text but nowhere in the (normalised) transcript."""
+    phrase = normalise(reference or "")
+    if not phrase or phrase in _YES_NO:
+        return False
+    return contains_phrase(normalise(text), phrase) and not contains_phrase(transcript, phrase)
+
+
+def transcript_text(trajectory: Trajectory) -> str:
+    """Everything a judge can read, normalised once for `leaks`."""
+    parts = [trajectory.task]
+    for message in trajectory.messages:
+        parts += [message.text(), message.reasoning_content or ""]
+        parts += [call.arguments_text() for call in message.tool_calls or []]
+    return normalise(" \n ".join(parts))
+
+
+def _reference(trajectory: Trajectory) -> str | None:
+    value = trajectory.meta.get("reference")
+    return None if value is None else str(value)
+
+
+def critiques_to_findings(
+    trajectory: Trajectory, *, max_words: int = 25, counts: Counter[str] | None = None
+) -> list[Finding]:
+    """`meta["critiques"]` as findings in step order, shortened, without leaks.
+
+    `counts` gains `findings`, `leaks_dropped`, and `critiques_unusable` (empty, no verdict, or speaking of no step).
+    """
+    counts = Counter() if counts is None else counts
+    steps = {step.message_index: step.index for step in trajectory.steps}
+    transcript, findings = transcript_text(trajectory), []
+    for critique in trajectory.meta.get("critiques") or []:
+        verdict, text = split_verdict(str(critique.get("text") or ""), critique.get("good"))
+        step = steps.get(critique.get("after_message"))
+        text = shorten(re.sub(r"\[step (\d+)\]", r"step \1", text), max_words)
+        if step is None or verdict is None or text.lower().strip(" .") in _NOTHING:
+            counts["critiques_unusable"] += 1
+        elif leaks(text, _reference(trajectory), transcript):
+            counts["leaks_dropped"] += 1
+        else:
+            counts["findings"] += 1
+            findings.append(Finding(step=step, verdict=verdict, text=text))
+    return sorted(findings, key=lambda f: f.step)
+
+
+def _at(value: Any, path: str) -> Any:
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _mapped(trajectory: Trajectory, fields: Mapping[str, str]) -> dict[str, Any]:
+    unknown = sorted(set(fields) - set(FIELDS))
+    if unknown:
+        raise ConfigError(f"cannot map {', '.join(unknown)}: an annotation's fields are {', '.join(FIELDS)}")
+    found = {name: _at(trajectory.meta, path) for name, path in fields.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def annotate(
+    trajectories: Iterable[Trajectory],
+    *,
+    fields: Mapping[str, str] | None = None,
+    max_words: int = 25,
+    with_trace: bool = False,
+    counts: Counter[str] | None = None,
+) -> Iterator[Annotation]:
+    """One annotation for each trajectory that carries a label (critiques, a mapped field or an outcome).
+
+    Args:
+        fields: annotation field → dotted path in `meta`, for data that is not MINT's.
+        max_words: length of a finding's text.
+        with_trace: write the neutral trace of `rules` where the data has none.
+        counts: gains `annotated`, `without_label` and the counts of `critiques_to_findings`.
+
+    Raises:
+        RRMError: a mapped value does not fit (a score outside [0, 1]), naming the trajectory.
+    """
+    counts = Counter() if counts is None else counts
+    for trajectory in trajectories:
+        values = _mapped(trajectory, fields or {})
+        critic = trajectory.meta.get("critic")
+        findings = critiques_to_findings(trajectory, max_words=max_words, counts=counts)
+        if findings and "findings" not in values and "critique" not in values:
+            values |= {"findings": findings, "critique": format_findings(findings)}
+        if not values and trajectory.outcome is None:
+            counts["without_label"] += 1
+            continue
+        if with_trace and "trace" not in values:
+            values["trace"] = rules_trace(trajectory) or None
+        values = {"annotator": str(critic or "given"), **values}
+        try:
+            annotation = Annotation(trajectory_id=trajectory.id, kind="llm" if critic else "human", **values)
+        except ValidationError as error:
+            raise RRMError(f"trajectory {trajectory.id}: a given label does not fit: {error}") from error
+        counts["annotated"] += 1
+        yield annotation
