@@ -31,6 +31,10 @@ _VERDICT = re.compile(
     r"\s*This is (NOT GOOD|NOT CORRECT|INCORRECT|BAD|WRONG|GOOD|CORRECT|GREAT)\b[.!:,]?\s*", re.IGNORECASE
 )
 _GOOD = frozenset({"GOOD", "CORRECT", "GREAT"})
+_EMPTY_OPENING = re.compile(
+    r"(?:The assistant's|Your|The|This) [\w' ]{0,40}?(?:is|are|was|were) (?:still |again |also )*(?:not correct|incorrect|wrong|not good)\.\s+"
+    r"(?=\S)"
+)
 _NOTHING = frozenset({"", "not given", "none", "n/a"})
 _YES_NO = frozenset({"yes", "no", "true", "false"})
 
@@ -72,6 +76,8 @@ def critiques_to_findings(
 ) -> list[Finding]:
     """`meta["critiques"]` as findings in step order, shortened, without leaks.
 
+    An opening that says nothing beside the verdict ("The assistant's approach is incorrect.") makes room for what follows.
+
     `counts` gains `findings`, `leaks_dropped`, and `critiques_unusable` (empty, no verdict, or speaking of no step).
     """
     counts = Counter() if counts is None else counts
@@ -80,6 +86,7 @@ def critiques_to_findings(
     for critique in trajectory.meta.get("critiques") or []:
         verdict, text = split_verdict(str(critique.get("text") or ""), critique.get("good"))
         step = steps.get(critique.get("after_message"))
+        text = _EMPTY_OPENING.sub("", text, count=1) if _EMPTY_OPENING.match(text) else text
         text = shorten(re.sub(r"\[step (\d+)\]", r"step \1", text), max_words)
         if step is None or verdict is None or text.lower().strip(" .") in _NOTHING:
             counts["critiques_unusable"] += 1

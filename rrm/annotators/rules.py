@@ -42,6 +42,7 @@ _NUMBER = re.compile(r"(?:Out\[\d+\]:\s*)?[-+]?[\d.,]+(?:e[-+]?\d+)?%?", re.IGNO
 _NO_RESULT = re.compile(
     r"no (?:good )?(?:results?|matches|page|documents?)\b|not found|could not find|nothing happens", re.IGNORECASE
 )
+_READABLE = frozenset({"gets a number", "gets a result", "gets text"})
 _YES_NO = frozenset({"yes", "no", "true", "false"})
 
 
@@ -175,7 +176,7 @@ def _check_action(step: Step, earlier: Sequence[Step], is_last: bool) -> tuple[s
 def _check_result(step: Step, later: Sequence[Step], task_words: set[str]) -> bool | None:
     """Whether a later message uses a content word that this step's result brought; None where nothing can be said."""
     observation = observation_text(step)
-    if not later or not actions_of(step) or error_of(observation) or len(observation) < 2:
+    if not later or not actions_of(step) or _describe_observation(observation) not in _READABLE:
         return None
     own = content_words(step.message.text()) | {w for a in actions_of(step) for w in content_words(a.text)}
     brought = content_words(observation) - own - task_words
