@@ -1,0 +1,346 @@
+"""`openai`: a ChatEngine over any OpenAI-compatible server (vLLM, llama.cpp, Ollama, OpenAI, …).
+
+Bounded concurrency in one asyncio loop per call; retries with exponential back-off and jitter, `Retry-After` honoured,
+and a new seed on every try (the same seed would sample the same bad reply again). What cannot be retried fails at once.
+The API key is read from OPENAI_API_KEY, sent to the server, and never logged or put into a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from rrm.engines.base import Reply, SamplingParams, StopReason
+from rrm.errors import ConfigError, EngineError
+from rrm.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from tenacity import RetryCallState
+
+T = TypeVar("T")
+RETRY_STATUS = frozenset({408, 409, 429})
+"""Besides every 5xx."""
+MAX_WAIT_S = 300.0
+"""Longest pause a server's `Retry-After` may ask for."""
+MAX_BACKOFF_S = 20.0
+_JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
+_HINTS = {
+    400: "read the server's message; where it speaks of the context length, lower --max-tokens",
+    401: "set OPENAI_API_KEY to a key this server accepts",
+    403: "set OPENAI_API_KEY to a key that may use this model",
+    404: "check the base URL (it usually ends in /v1) and the model's name",
+    429: "lower the concurrency, or wait for the rate limit",
+}
+
+
+class _Rejected(Exception):
+    """A status that trying again does not change."""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status, self.text = status, text
+        super().__init__(status, text)
+
+
+class _Retry(Exception):
+    """A failure worth another try; `hint` is what to do once the tries are used up."""
+
+    def __init__(self, reason: str, hint: str, retry_after: float = 0.0) -> None:
+        self.reason, self.hint, self.retry_after = reason, hint, retry_after
+        super().__init__(reason)
+
+
+class _EmptyReply(_Retry):
+    """The server answered with no text: tried again, and in the end handed back as it is (status `unparsable`)."""
+
+
+class OpenAIEngine:
+    """A ChatEngine over HTTP.
+
+    Args:
+        base_url: e.g. `http://localhost:8000/v1`.
+        model: the name the server knows the model by.
+        api_key: default OPENAI_API_KEY, or "none" for servers that want no key.
+        concurrency: requests in flight at once.
+        max_retries: tries after the first.
+        timeout_s: seconds a whole request may take (the smaller of this and `params.timeout_s`).
+        backoff_s: first pause between tries; doubles up to 20 s, with full jitter.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        api_key: str | None = None,
+        concurrency: int = 8,
+        max_retries: int = 4,
+        timeout_s: float = 60.0,
+        backoff_s: float = 0.5,
+    ) -> None:
+        if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
+            raise EngineError(f"{base_url!r} is not a server's address; write e.g. http://localhost:8000/v1")
+        if concurrency < 1 or max_retries < 0:
+            raise EngineError(f"concurrency must be ≥ 1 and max_retries ≥ 0, got {concurrency} and {max_retries}")
+        key = (api_key or os.environ.get("OPENAI_API_KEY") or "none").strip()
+        if not key.isascii() or not key.isprintable():
+            raise EngineError("the API key holds characters that cannot be sent in a header; set OPENAI_API_KEY again")
+        self.base_url, self.model, self._api_key = base_url, model, key
+        self.concurrency, self.max_retries = concurrency, max_retries
+        self.timeout_s, self.backoff_s = timeout_s, backoff_s
+        self._quirks: frozenset[str] = frozenset()
+        """What this server was found not to accept: `no_logprobs`, `max_completion_tokens`."""
+
+    @classmethod
+    def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
+        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#agent-rrm`."""
+        url, sep, model = spec.removeprefix("openai:").rpartition("#")
+        if not spec.startswith("openai:") or not sep or not model:
+            raise ConfigError(f"model {spec!r}: write openai:BASE_URL#model, e.g. openai:http://localhost:8000/v1#name")
+        return cls(url, model, **options)
+
+    def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
+        """One reply. Raises `EngineError` when none could be had."""
+        reply = self.complete_many([messages], params, [key])[0]
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
+
+    def complete_many(
+        self,
+        list_of_messages: Sequence[list[dict[str, str]]],
+        params: SamplingParams,
+        keys: Sequence[str],
+        on_reply: Callable[[int, Reply | EngineError], None] | None = None,
+    ) -> list[Reply | EngineError]:
+        """A reply, or the error in its place, per row and in the rows' order.
+
+        `on_reply(i, reply)` is called as each row finishes, in whatever order the server answers.
+        """
+        if len(keys) != len(list_of_messages):
+            raise ValueError(f"{len(list_of_messages)} rows but {len(keys)} keys")
+        return _run(self._complete_many(list_of_messages, params, keys, on_reply))
+
+    async def _complete_many(
+        self,
+        rows: Sequence[list[dict[str, str]]],
+        params: SamplingParams,
+        keys: Sequence[str],
+        on_reply: Callable[[int, Reply | EngineError], None] | None,
+    ) -> list[Reply | EngineError]:
+        from openai import AsyncOpenAI
+
+        slots = asyncio.Semaphore(self.concurrency)
+
+        async def row(i: int, client: AsyncOpenAI) -> Reply | EngineError:
+            async with slots:
+                try:
+                    reply: Reply | EngineError = await self._with_retries(client, rows[i], params, keys[i])
+                except EngineError as error:
+                    reply = error
+            if on_reply is not None:
+                on_reply(i, reply)
+            return reply
+
+        # the client belongs to this loop; its own retries are off, they would repeat the seed
+        async with AsyncOpenAI(base_url=self.base_url, api_key=self._api_key, max_retries=0) as client:
+            return list(await asyncio.gather(*(row(i, client) for i in range(len(rows)))))
+
+    async def _with_retries(
+        self, client: AsyncOpenAI, messages: list[dict[str, str]], params: SamplingParams, key: str
+    ) -> Reply:
+        from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_Retry),
+            stop=stop_after_attempt(self.max_retries + 1),
+            wait=self._pause,
+            reraise=True,
+        )
+        attempt = 0
+        try:
+            async for state in retrying:
+                with state:
+                    # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
+                    seed = derive_seed(params.seed, key, attempt) % 2**31
+                    attempt += 1
+                    return await self._ask(client, messages, params, seed)
+        except _EmptyReply:
+            return Reply(text="", stop_reason="eos")
+        except _Retry as error:
+            raise self._error(f"{error.reason} (tried {attempt} times)", error.hint) from error
+        raise AssertionError("tenacity either returns or raises")
+
+    def _pause(self, state: RetryCallState) -> float:
+        from tenacity import wait_random_exponential
+
+        pause = wait_random_exponential(multiplier=self.backoff_s, max=MAX_BACKOFF_S)(state)
+        error = state.outcome.exception() if state.outcome else None
+        return max(pause, error.retry_after) if isinstance(error, _Retry) else pause
+
+    async def _ask(
+        self, client: AsyncOpenAI, messages: list[dict[str, str]], params: SamplingParams, seed: int
+    ) -> Reply:
+        """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
+        quirks = self._quirks
+        while True:
+            try:
+                reply = await self._post(client, self._body(messages, params, seed, quirks), params)
+            except _Rejected as rejected:
+                workaround = _workaround(rejected, params, quirks)
+                if workaround is None:
+                    hint = _HINTS.get(rejected.status, _HINTS[400])
+                    raise self._error(f"HTTP {rejected.status}: {rejected.text}", hint) from rejected
+                quirks = quirks | {workaround}
+                continue
+            self._quirks |= quirks
+            return reply
+
+    def _body(
+        self, messages: list[dict[str, str]], params: SamplingParams, seed: int, quirks: frozenset[str]
+    ) -> dict[str, Any]:
+        limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [{name: _encodable(text) for name, text in m.items()} for m in messages],
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "seed": seed,
+            limit: params.max_new_tokens,
+        }
+        if params.top_logprobs > 0 and "no_logprobs" not in quirks:
+            body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
+        return body
+
+    async def _post(self, client: AsyncOpenAI, body: dict[str, Any], params: SamplingParams) -> Reply:
+        """One HTTP request; every way it can fail becomes `_Retry` or `_Rejected`."""
+        import openai
+
+        limit = min(self.timeout_s, params.timeout_s)
+        try:
+            # the client's own limit is per read; a server that drips bytes must end as well
+            async with asyncio.timeout(limit):
+                raw = await client.chat.completions.with_raw_response.create(**body, timeout=limit)
+        except (TimeoutError, openai.APITimeoutError) as error:
+            raise _Retry(f"no reply within {limit:g} s", "raise the time-out or lower the concurrency") from error
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            raise _Retry(f"cannot connect ({cause})", "check that the server runs at this address") from error
+        except openai.APIStatusError as error:
+            status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
+            if status in RETRY_STATUS or status >= 500:
+                hint = _HINTS.get(status, "look into the server's log")
+                raise _Retry(f"HTTP {status}: {text}", hint, retry_after_s(error.response.headers)) from error
+            raise _Rejected(status, text) from error
+        try:
+            payload = json.loads(raw.http_response.content)
+            reply = parse_reply(payload, params.stop)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            text = raw.http_response.text.strip()[:300]
+            raise _Retry(f"not a chat completion: {text!r}", "check that the server speaks OpenAI's API") from error
+        if not reply.text.strip() and reply.stop_reason != "length":
+            raise _EmptyReply("empty reply", "look into the server's log")
+        return reply
+
+    def _error(self, reason: str, hint: str) -> EngineError:
+        parts = urlsplit(self.base_url)
+        host = parts.netloc.rpartition("@")[2]  # a password in the address stays out of messages
+        text = f"{urlunsplit((parts.scheme, host, parts.path, '', ''))} ({self.model}): {reason}; {hint}"
+        return EngineError(text.replace(self._api_key, "***") if self._api_key != "none" else text)
+
+
+def _workaround(rejected: _Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
+    if rejected.status not in (400, 422):
+        return None
+    if "max_completion_tokens" in rejected.text and "max_completion_tokens" not in quirks:
+        return "max_completion_tokens"
+    return "no_logprobs" if params.top_logprobs > 0 and "no_logprobs" not in quirks else None
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which no JSON request can carry as UTF-8."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def retry_after_s(headers: Any, now: float | None = None) -> float:
+    """Seconds a server asks to wait (`Retry-After` as seconds or as a date, `retry-after-ms`), 0 where it does not."""
+    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            wait = float(milliseconds) / 1000
+        elif value is None:
+            return 0.0
+        elif re.fullmatch(r"\s*\d+(\.\d*)?\s*", value):
+            wait = float(value)
+        else:
+            wait = parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now)
+    except ValueError:
+        return 0.0  # a header that cannot be read asks for nothing: the back-off stands
+    return min(max(wait, 0.0), MAX_WAIT_S)
+
+
+def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
+    """A server's chat completion as a Reply.
+
+    Stop texts are applied here and not by the server, which would take them out of the text and not say which one it
+    met. Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own.
+
+    Raises:
+        KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
+    """
+    choice = payload["choices"][0]
+    message = choice["message"]
+    text = _content_text(message.get("content"))
+    reason: StopReason = "length" if choice.get("finish_reason") == "length" else "eos"
+    tokens: list[str] = []
+    top: list[dict[str, float]] = []
+    for item in (choice.get("logprobs") or {}).get("content") or []:
+        alternatives = {str(a["token"]): float(a["logprob"]) for a in item.get("top_logprobs") or []}
+        alternatives.setdefault(str(item["token"]), float(item["logprob"]))
+        tokens.append(str(item["token"]))
+        top.append(alternatives)
+    ends = [text.find(s) + len(s) for s in stop if s in text]
+    if ends and min(ends) < len(text):
+        text = text[: min(ends)]
+        kept = _tokens_within(tokens, len(text))
+        tokens, top = tokens[:kept], top[:kept]
+    if ends:
+        reason = "stop"
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str) and reasoning.strip() and text.strip() and "</think>" not in text:
+        text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}</think>{text}"
+    return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
+
+
+def _content_text(content: Any) -> str:
+    """A message's content: text, None, or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part["text"] for part in content if part.get("type", "text") == "text")
+
+
+def _tokens_within(tokens: Sequence[str], length: int) -> int:
+    """How many tokens it takes to cover the first `length` characters."""
+    covered = 0
+    for count, token in enumerate(tokens):
+        if covered >= length:
+            return count
+        covered += len(token)
+    return len(tokens)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where a loop already runs in this thread (notebooks)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, work).result()

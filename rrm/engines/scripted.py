@@ -1,0 +1,106 @@
+"""`scripted`: engines that answer from a script, for tests of everything that stands on an engine.
+
+A script is a list (answers in the order of the calls), a dict (answers by key), or a callable. Deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from rrm.engines.base import Completion, Reply, SamplingParams, Span
+from rrm.errors import EngineError
+
+A = TypeVar("A")
+TokenAnswer = Completion | Sequence[int]
+ChatAnswer = Reply | str | Exception
+
+
+def _listed(script: Sequence[A] | Mapping[str, A], key: str, calls: int) -> A:
+    """The answer to call number `calls` (from 0) under `key`; raises EngineError where the script has none."""
+    if isinstance(script, Mapping):
+        if key not in script:
+            raise EngineError(f"the script has no answer for key {key!r}; it knows {sorted(script)[:8]}")
+        return script[key]
+    if calls >= len(script):
+        raise EngineError(f"the script has {len(script)} answers and was asked for one more (key {key!r})")
+    return script[calls]
+
+
+class ScriptedEngine:
+    """A TokenEngine that returns scripted ids.
+
+    Args:
+        script: per row, ids or a whole `Completion`: list, dict by key, or `f(row, params, key)`.
+        logprob: log-probability of `row[t]` given `row[:t]`, as `f(row, t)`; default −1 for every token.
+        eos_token_id: a row of ids that ends in it has stop reason `eos`, any other `length`.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[TokenAnswer]
+        | Mapping[str, TokenAnswer]
+        | Callable[[list[int], SamplingParams, str], TokenAnswer],
+        logprob: Callable[[list[int], int], float] | None = None,
+        eos_token_id: int = 0,
+    ) -> None:
+        self.script, self.logprob, self.eos_token_id = script, logprob or (lambda row, t: -1.0), eos_token_id
+        self.calls: list[tuple[list[int], SamplingParams, str]] = []
+        """Every row asked for: (ids, params, key)."""
+        self.released: list[str] = []
+
+    def generate(
+        self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
+    ) -> list[Completion]:
+        """One scripted completion per row, cut to `params.max_new_tokens`."""
+        return [self._answer(list(row), params, keys[i] if keys else "") for i, row in enumerate(rows)]
+
+    def _answer(self, row: list[int], params: SamplingParams, key: str) -> Completion:
+        calls = len(self.calls)
+        self.calls.append((row, params, key))
+        answer = self.script(row, params, key) if callable(self.script) else _listed(self.script, key, calls)
+        if isinstance(answer, Completion):
+            return answer
+        ids = list(answer)[: params.max_new_tokens]
+        whole = row + ids
+        logprobs = [self.logprob(whole, t) for t in range(len(row), len(whole))]
+        return Completion(ids, logprobs, "eos" if ids and ids[-1] == self.eos_token_id else "length")
+
+    def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
+        """The scripted log-probabilities of each span."""
+        return [
+            [self.logprob(list(row), t) for t in range(span.start, span.stop)]
+            for row, span in zip(rows, spans, strict=True)
+        ]
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Nothing is cached; what was released is kept for a test to see."""
+        self.released.extend(keys)
+
+
+class ScriptedChatEngine:
+    """A ChatEngine that returns scripted replies.
+
+    Args:
+        script: per call, a text, a whole `Reply`, or an exception to raise: list, dict by key, or
+            `f(messages, params, key)`.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[ChatAnswer]
+        | Mapping[str, ChatAnswer]
+        | Callable[[list[dict[str, str]], SamplingParams, str], ChatAnswer],
+    ) -> None:
+        self.script = script
+        self.calls: list[tuple[list[dict[str, str]], SamplingParams, str]] = []
+        """Every request: (messages, params, key)."""
+
+    def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
+        """The scripted reply; a scripted exception is raised."""
+        calls = len(self.calls)
+        self.calls.append((messages, params, key))
+        answer = self.script(messages, params, key) if callable(self.script) else _listed(self.script, key, calls)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, Reply) else Reply(text=answer, stop_reason="eos")

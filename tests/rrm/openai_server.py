@@ -1,0 +1,97 @@
+"""A real HTTP server on 127.0.0.1 that speaks OpenAI's chat completions, each reply as a test wants it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Answer:
+    """One HTTP response."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    hang: bool = False
+    """Never answer (until the server is closed)."""
+
+
+def completion(text: str | None, finish_reason: str = "stop", logprobs: Any = None, **message: Any) -> Answer:
+    """A well-formed chat completion."""
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, **message},
+        "finish_reason": finish_reason,
+        "logprobs": logprobs,
+    }
+    return Answer(body=json.dumps({"id": "x", "object": "chat.completion", "choices": [choice]}).encode())
+
+
+def failure(status: int, message: str = "broken", **headers: str) -> Answer:
+    """An error in OpenAI's shape."""
+    return Answer(status, json.dumps({"error": {"message": message}}).encode(), headers)
+
+
+@dataclass
+class Server:
+    """`url` ends in /v1; `requests` holds the bodies received, `keys` the Authorization headers."""
+
+    url: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    most_at_once: int = 0
+
+
+@contextmanager
+def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
+    """Serve `answer(n, request body)`, n counting requests from 0."""
+    closing, lock, active = threading.Event(), threading.Lock(), [0]
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                number = len(server.requests)
+                server.requests.append(body)
+                server.keys.append(self.headers["Authorization"])
+                active[0] += 1
+                server.most_at_once = max(server.most_at_once, active[0])
+            try:
+                said = answer(number, body)
+                if said.hang:
+                    closing.wait(30)
+                    self.close_connection = True
+                    return
+            finally:
+                with lock:
+                    active[0] -= 1
+            self.send_response(said.status)
+            for name, value in {"Content-Type": "application/json", **said.headers}.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(len(said.body)))
+            self.end_headers()
+            self.wfile.write(said.body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    httpd.daemon_threads = True
+    server = Server(f"http://127.0.0.1:{httpd.server_address[1]}/v1")
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        closing.set()
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
