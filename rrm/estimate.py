@@ -1,0 +1,67 @@
+"""What judging a set of transcripts would take: rows, tokens, time and cost (`rrm score --dry-run`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rrm.feedback import Mode
+from rrm.scoring import Judge, windows
+from rrm.trajectory import Trajectory
+
+OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16}
+"""Room a reply needs at most, for the estimate."""
+
+
+@dataclass
+class Estimate:
+    """What judging would take."""
+
+    rows: int = 0
+    prompt_tokens: int = 0
+    max_output_tokens: int = 0
+    """Upper bound: most replies end earlier."""
+    seconds: float | None = None
+    """Extrapolated from `probed` transcripts; None where nothing was timed (a server is not called)."""
+    probed: int = 0
+    cost: float | None = None
+    """In the currency of the prices given."""
+
+
+def estimate(
+    judge: Judge,
+    inputs: Iterable[Trajectory],
+    *,
+    mode: Mode = "full",
+    samples: int = 1,
+    seed: int = 0,
+    probe: int = 4,
+    price_in: float | None = None,
+    price_out: float | None = None,
+) -> Estimate:
+    """Rows, tokens, and time extrapolated from `probe` transcripts of middling length, judged and thrown away.
+
+    `price_in` and `price_out` are per million tokens.
+    """
+    found, first = Estimate(), list[tuple[int, Trajectory]]()
+    for window in windows(inputs, 256):
+        counts = judge.count_tokens(window, mode)
+        first = first or list(zip(counts, window, strict=True))
+        found.rows += len(window)
+        found.prompt_tokens += sum(counts) * samples
+        found.max_output_tokens += len(window) * OUTPUT_TOKENS[mode] * samples
+    if first and probe:
+        first.sort(key=lambda pair: pair[0])
+        middle = first[max(0, (len(first) - probe) // 2) :][:probe]
+        judge.judge([t for _, t in middle[:1]], mode="score", samples=1, seed=seed)  # warm up: loading is not judging
+        started = time.monotonic()
+        judge.judge([t for _, t in middle], mode=mode, samples=samples, seed=seed)
+        took, tokens = time.monotonic() - started, sum(n for n, _ in middle) * samples
+        # scoring is reading: time goes with tokens; writing a judgement dwarfs reading: time goes with rows
+        share = found.prompt_tokens / max(tokens, 1) if mode == "score" else found.rows / len(middle)
+        found.seconds, found.probed = round(took * share, 1), len(middle)
+    if price_in is not None or price_out is not None:
+        cost = found.prompt_tokens * (price_in or 0.0) + found.max_output_tokens * (price_out or 0.0)
+        found.cost = round(cost / 1e6, 4)
+    return found
