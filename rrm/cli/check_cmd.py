@@ -1,0 +1,112 @@
+"""`rrm check`: what to know about a data set before training on it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rrm.cli import finish
+from rrm.errors import ReadError
+
+if TYPE_CHECKING:
+    from rrm.check import Report
+
+
+def command(
+    data: list[str] = typer.Argument(..., metavar="DATA…", help="Files, folders or - (standard input), any format."),
+    split: Path | None = typer.Option(None, help='{"train": [question ids], "calibration": […], "test": […]} as JSON.'),
+    format: str = typer.Option("auto", help="auto, or a format's name."),
+    map: list[str] = typer.Option([], help="field=path for any other JSON; repeatable."),
+) -> None:
+    """Report duplicates, label balance, lengths, questions per split and leaks.
+
+    Exit code 1 when something crosses from one split into another, or when lines cannot be read.
+    """
+    from rich.console import Console
+
+    from rrm.check import check, load_split
+    from rrm.cli.reading import counting
+    from rrm.readers import read
+    from rrm.readers.mapping import parse_pairs
+
+    errors: list[ReadError] = []
+    failed = 0
+
+    def on_error(error: ReadError) -> None:
+        nonlocal failed
+        failed += 1
+        if len(errors) < 5:
+            errors.append(error)
+
+    wanted = load_split(split) if split is not None else None
+    rows = read(data, format=format, mapping=parse_pairs(map) if map else None, on_error=on_error)
+    report = check(counting(rows, "checking"), wanted)
+    console = Console(highlight=False)
+    for table in tables(report, failed, errors):
+        console.print(table)
+    finish(dataclasses.asdict(report) | {"leaks": report.leaks, "errors": failed})
+    if failed or report.leaks:
+        raise typer.Exit(1)
+
+
+def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
+    """The report as rich tables: the data set, then its splits where given."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    main = Table("what", "value", "note", title="data", title_justify="left")
+
+    def row(what: str, value: object, note: object = "", bad: bool = False) -> None:
+        main.add_row(
+            what, f"{value:,}" if isinstance(value, int) else str(value), escape(str(note)), style="red" if bad else ""
+        )
+
+    formats = ", ".join(f"{name} {count:,}" for name, count in sorted(report.formats.items(), key=lambda f: -f[1]))
+    row("trajectories", report.rows, formats)
+    row("unreadable", failed, "; ".join(map(str, errors)), bad=failed > 0)
+    labelled = report.rows - report.unlabelled
+    share = f"{report.positive / labelled:.1%} of the labelled" if labelled else "no labels"
+    row("successes", report.positive, share)
+    row("failures", report.negative, f"{report.partial:,} partial, {report.unlabelled:,} unlabelled")
+    both = f"{report.attempts_per_question} attempts each; {report.questions_with_both_labels:,} with both labels"
+    row("questions", report.questions, both + (f"; {report.no_question:,} rows without" if report.no_question else ""))
+    for name, q in (("steps", report.steps), ("characters", report.characters)):
+        if q:
+            row(
+                f"{name}, median",
+                int(q["p50"]),
+                f"mean {q['mean']:,}, 90 % {q['p90']:,}, 99 % {q['p99']:,}, most {q['max']:,}",
+            )
+    row("runs without a step", report.no_steps, "the agent never spoke" if report.no_steps else "")
+    row("repeated ids", report.repeated_id_rows, ", ".join(report.repeated_ids))
+    row("duplicates", report.duplicate_rows, "; ".join(f"{a} = {b}" for a, b in report.duplicates))
+    row("outcome in the text", report.outcome_leak_rows, _examples("e.g. ", report.outcome_leaks))
+    seen = f"of {report.reference_rows:,} with a reference: retrieval, or a tool that reads the answer key"
+    row("reference in a tool result", report.reference_in_tools_rows, seen if report.reference_rows else "")
+    return [main, *([_splits(report)] if report.splits else [])]
+
+
+def _examples(prefix: str, names: list[str]) -> str:
+    return prefix + ", ".join(names) if names else ""
+
+
+def _splits(report: Report):
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("split", "questions seen / listed", "rows", "successes", title="splits", title_justify="left")
+    for name, s in report.splits.items():
+        table.add_row(
+            escape(name), f"{s['questions_seen']:,} / {s['questions_listed']:,}", f"{s['rows']:,}", f"{s['positive']:,}"
+        )
+    for what, count, examples in (
+        ("questions in two splits", len(report.questions_in_two_splits), report.questions_in_two_splits[:5]),
+        ("same question text, other id", len(report.same_question_text), report.same_question_text[:5]),
+        ("near-duplicate transcripts", report.near_duplicate_pairs, report.near_duplicates),
+    ):
+        note = escape(", ".join(map(str, examples)))
+        table.add_row(f"LEAK: {what}" if count else what, f"{count:,}", note, "", style="red" if count else "green")
+    return table

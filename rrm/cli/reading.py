@@ -1,0 +1,26 @@
+"""Progress for commands that stream trajectories of unknown number."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def counting(rows: Iterable[T], verb: str) -> Iterator[T]:
+    """Pass rows through with a running count and rate on a terminal's standard error; silent elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,.0f} ({task.fields[rate]:,.0f}/s)"))
+    console = Console(stderr=True)
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
+        task = bar.add_task(verb, total=None, rate=0.0)
+        for count, row in enumerate(rows, 1):
+            if count % 100 == 0:
+                bar.update(task, completed=count, rate=bar.tasks[0].speed or 0.0)
+            yield row

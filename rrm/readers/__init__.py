@@ -1,0 +1,164 @@
+"""Transcripts from any framework as `Trajectory`: `for trajectory in rrm.readers.read(["runs/", "-"]): …`
+
+Each format is one small module with `NAME`, `sniff` and `parse` (see `rrm.readers.base`); add yours to `READERS`. The
+format is decided for each item by what it holds, so a folder or a file may mix formats.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ConfigError, ReadError
+from rrm.readers import anthropic, canonical, claude_code, mapping, openai, react, search_tags, tau2, tau_bench
+from rrm.readers.base import Item, Reader, describe, key_list
+from rrm.readers.chat import is_chat
+from rrm.readers.sources import Value, expand, values
+from rrm.readers.unique import UniqueIds
+from rrm.trajectory import Trajectory
+
+READERS: tuple[Reader, ...] = (canonical, claude_code, tau2, tau_bench, anthropic, openai, search_tags, react, mapping)
+"""In the order they are asked: the more particular a format's marks, the earlier."""
+FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
+
+OnError = Callable[[ReadError], None]
+
+
+def read(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    format: str = "auto",
+    mapping: dict[str, str] | None = None,
+    on_error: OnError | None = None,
+    strict: bool = False,
+) -> Iterator[Trajectory]:
+    """Trajectories from files, folders (recursive, sorted) or `-` (standard input), streamed.
+
+    Files are JSON, JSONL or parquet, each plain or gzipped, told apart by what they hold. Ids are unique over the whole
+    call: a repeated id gets `#2`, `#3`, … and keeps its original in `meta["original_id"]`.
+
+    Args:
+        format: a name in `FORMATS`, or `auto` to decide for each item.
+        mapping: `field -> path` for the format `mapping` (which it implies); see `rrm.readers.mapping`.
+        on_error: called with each `ReadError`, after which reading goes on. None: the first one is raised.
+        strict: call `on_error` for the first error, then raise it.
+
+    Raises:
+        ConfigError: an unknown format or mapping, at once.
+        ReadError: while iterating, see above.
+    """
+    if mapping is not None:
+        if format not in ("auto", "mapping"):
+            raise ConfigError(f"--map goes with the format 'mapping', not with {format!r}: leave --format out")
+        check_mapping(mapping)
+        format = "mapping"
+    check_format(format)
+    if format == "mapping" and mapping is None:
+        raise ConfigError("the format 'mapping' needs --map field=path, for example --map messages=log.turns")
+    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    return _read(listed, format, mapping, on_error, strict)
+
+
+def check_mapping(fields: dict[str, str]) -> None:
+    """`ConfigError` for a mapping with unknown fields or without messages."""
+    mapping.check(fields)
+
+
+def check_format(format: str) -> None:
+    """`ConfigError` that names the nearest format for one that does not exist."""
+    if format != "auto" and format not in FORMATS:
+        near = difflib.get_close_matches(format.lower().replace("-", "_"), FORMATS, n=1)
+        hint = f" did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown format {format!r};{hint} formats: auto, {', '.join(FORMATS)}")
+
+
+def sniff(value: Any) -> str | None:
+    """The name of the format one parsed item is in; None where nobody knows it."""
+    return next((reader.NAME for reader in READERS if reader.sniff(value)), None)
+
+
+def _read(
+    paths: list[str | os.PathLike[str]],
+    format: str,
+    fields: dict[str, str] | None,
+    on_error: OnError | None,
+    strict: bool,
+) -> Iterator[Trajectory]:
+    ids = UniqueIds()
+    for path in expand(paths):
+        for result in [path] if isinstance(path, ReadError) else _file(path, format, fields):
+            if isinstance(result, ReadError):
+                if on_error is not None:
+                    on_error(result)
+                if on_error is None or strict:
+                    raise result
+                continue
+            unique = ids.take(result.id)
+            if unique != result.id:
+                result.meta.setdefault("original_id", result.id)
+                result.id = unique
+            yield result
+
+
+def _file(path: str, format: str, fields: dict[str, str] | None) -> Iterator[Trajectory | ReadError]:
+    """Everything one file holds; session lines are held back until its end (a session is many lines)."""
+    session = list[Item]()
+    for value in values(path):
+        if isinstance(value, ReadError):
+            yield value
+            continue
+        items = list(_items(path, value, format, fields))
+        if not items:
+            yield ReadError(path, value.line, "an empty list: nothing to read")
+        for item in items:
+            name = format if format != "auto" else sniff(item.value)
+            if name is None:
+                yield ReadError(path, item.line, _unknown(item.value))
+            elif name == claude_code.NAME:
+                session.append(item)
+            else:
+                yield _parse(FORMATS[name], item)
+    if session:
+        yield from claude_code.group(session)
+
+
+def _parse(reader: Reader, item: Item) -> Trajectory | ReadError:
+    try:
+        return reader.parse(item)
+    except (ValueError, RecursionError) as error:
+        return ReadError(item.path, item.line, f"{describe(error)} (format {reader.NAME})")
+
+
+def _unknown(value: Any) -> str:
+    what = f"an object with {key_list(value)}" if isinstance(value, dict) else f"a JSON {type(value).__name__}"
+    what = "plain text" if isinstance(value, str) else "an empty object" if value == {} else what
+    return f"no known transcript format: {what}; name its parts with --map messages=PATH, or give --format"
+
+
+def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) -> Iterator[Item]:
+    """The runs in one JSON value: itself, or the elements of a container where the file is nothing but that container."""
+    data = value.data
+    if (simulations := tau2.explode(data) if format in ("auto", "tau2") else None) is not None:
+        for number, (simulation, context) in enumerate(simulations, 1):
+            yield Item(simulation, path, number if value.whole else value.line, context=context)
+    elif not value.whole or _is_run(data, format, fields):
+        yield Item(data, path, value.line, mapping=fields)
+    elif isinstance(data, list):
+        for number, element in enumerate(data, 1):
+            yield Item(element, path, number, mapping=fields)
+    elif isinstance(data, dict) and data and all(isinstance(v, dict) for v in data.values()):
+        for number, (key, element) in enumerate(data.items(), 1):
+            yield Item(element, path, number, key=key, mapping=fields)
+    else:
+        yield Item(data, path, value.line, mapping=fields)
+
+
+def _is_run(data: Any, format: str, fields: dict[str, str] | None) -> bool:
+    """Whether a whole document is one run rather than a list or an object of runs."""
+    if fields is not None:
+        return mapping.fits(data, fields)
+    if format == "auto":
+        return sniff(data) is not None
+    return FORMATS[format].sniff(data) or (isinstance(data, list) and is_chat(data))

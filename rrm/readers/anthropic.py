@@ -1,0 +1,136 @@
+"""`anthropic`: Messages API conversations, whose content is blocks (text, thinking, tool_use, tool_result, image)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.readers.base import Item, find_outcome, first_user_text, make, own_id, text_field, without
+from rrm.readers.chat import as_text, chat_content, chat_message, text_of
+from rrm.trajectory import Trajectory
+
+NAME = "anthropic"
+BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"}
+
+
+def sniff(value: Any) -> bool:
+    """Messages with Anthropic's blocks; or a top-level `system` beside messages, or tools with an `input_schema`."""
+    if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
+        return False
+    messages, tools = value["messages"], value.get("tools")
+    if isinstance(tools, list) and any(isinstance(t, dict) and "input_schema" in t for t in tools):
+        return True
+    if "system" in value and all(isinstance(m, dict) and m.get("role") in ("user", "assistant") for m in messages):
+        return bool(messages)
+    return any(_has_blocks(m.get("content")) for m in messages if isinstance(m, dict))
+
+
+def _has_blocks(content: Any) -> bool:
+    if not isinstance(content, list):
+        return False
+    types = (b.get("type") for b in content if isinstance(b, dict))
+    return any(isinstance(t, str) and (t in BLOCKS or t.endswith("_tool_result")) for t in types)
+
+
+def parse(item: Item) -> Trajectory:
+    """One conversation."""
+    record = item.value
+    if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
+        raise ValueError("no list of `messages`")
+    messages = list[dict[str, Any]]()
+    if record.get("system"):
+        messages.append({"role": "system", "content": text_of(record["system"]) or as_text(record["system"])})
+    for i, message in enumerate(record["messages"]):
+        messages += unblock(message, f"messages[{i}]")
+    tools = anthropic_tools(record.get("tools"))
+    question_id = own_id(record, "question_id")
+    used = ["id", "messages", "system"] + ["tools"] * (tools is not None) + ["question_id"] * (question_id is not None)
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=without(record, *used),
+        id=own_id(record),
+        task=text_field(record, "question") or first_user_text(messages),
+        question_id=question_id,
+        outcome=find_outcome(record),
+        tools=tools,
+    )
+
+
+def anthropic_tools(raw: Any) -> list[dict[str, Any]] | None:
+    """`{name, description, input_schema}` as OpenAI function definitions; others are kept; None where unreadable."""
+    if not isinstance(raw, list) or not all(isinstance(t, dict) for t in raw):
+        return None
+    return [_tool(t) if "input_schema" in t else t for t in raw]
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    function = {k: v for k, v in tool.items() if k not in ("input_schema", "type")}
+    return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
+
+
+def unblock(raw: Any, where: str) -> list[dict[str, Any]]:
+    """One Anthropic message as chat messages: tool results become messages of their own, in the order of the blocks.
+
+    Raises:
+        ValueError: not an object with a known role, or a block that is neither an object nor text.
+    """
+    if not isinstance(raw, dict) or not isinstance(raw.get("content"), list):
+        return [chat_message(raw, where)]
+    shell = chat_message({**raw, "content": None}, where)
+    out = list[dict[str, Any]]()
+    current: dict[str, Any] | None = None
+    for i, block in enumerate(raw["content"]):
+        block = {"type": "text", "text": block} if isinstance(block, str) else block
+        if not isinstance(block, dict):
+            raise ValueError(f"{where}.content[{i}] must be a block (an object), got {type(block).__name__}")
+        kind = str(block.get("type"))
+        if kind.endswith("tool_result"):
+            out.append(_result(block, shell))
+            current = None
+            continue
+        if current is None:
+            current = {**shell, "content": None}
+            out.append(current)
+        _add(current, kind, block)
+    return out or [{**shell, "content": ""}]
+
+
+def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
+    """Put one block into the message it belongs to."""
+    if kind in ("tool_use", "server_tool_use"):
+        arguments = block.get("input", {})
+        call = {k: v for k, v in block.items() if k not in ("type", "input", "caller") and v is not None}
+        call["name"], call["arguments"] = as_text(block.get("name", "")), arguments
+        if not isinstance(arguments, dict | str):
+            call["arguments"] = as_text(arguments)
+        if "id" in call:
+            call["id"] = as_text(call["id"])
+        message.setdefault("tool_calls", []).append(call)
+    elif kind in ("thinking", "redacted_thinking"):
+        thought = block.get("thinking", "[redacted thinking]")
+        message["reasoning_content"] = _join(message.get("reasoning_content"), as_text(thought))
+    elif kind == "text" and not isinstance(message["content"], list):
+        message["content"] = _join(message["content"], as_text(block.get("text", "")))
+    else:  # an image or document: from here on the content is a list of parts
+        before = message["content"]
+        parts = before if isinstance(before, list) else [{"type": "text", "text": before}] if before else []
+        message["content"] = [*parts, block]
+
+
+def _join(before: str | None, text: str) -> str:
+    return f"{before}\n{text}" if before else text
+
+
+def _result(block: dict[str, Any], shell: dict[str, Any]) -> dict[str, Any]:
+    content = block.get("content")
+    if isinstance(content, list) and all(isinstance(p, dict) and p.get("type") == "text" for p in content):
+        content = text_of(content)
+    result: dict[str, Any] = {"role": "tool", "content": chat_content("" if content is None else content)}
+    if block.get("tool_use_id") is not None:
+        result["tool_call_id"] = as_text(block["tool_use_id"])
+    if block.get("is_error"):
+        result["is_error"] = True
+    if "timestamp" in shell:
+        result["timestamp"] = shell["timestamp"]
+    return result

@@ -1,0 +1,214 @@
+"""What every reader shares: where an item stood, and how its parts become a Trajectory.
+
+A reader is a module with `NAME`, `sniff(value) -> bool` and `parse(item) -> Trajectory`. It raises `ValueError` with a
+one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from rrm.readers.chat import text_of
+from rrm.readers.leaks import outcome_leaks
+from rrm.trajectory import Source, Trajectory
+
+OUTCOME_KEYS = (
+    "outcome",
+    "correct",
+    "is_correct",
+    "success",
+    "resolved",
+    "gpt4o_output",
+    "reward",
+    "em",
+    "result",
+    "label",
+)
+"""Names of label fields, most trusted first: `correct` before `reward`, which may be a partial F1."""
+REFERENCE_KEYS = (
+    "reference",
+    "reference_answer",
+    "gt",
+    "gold",
+    "ground_truth",
+    "golden_answers",
+    "gold_answer",
+    "expected_answer",
+    "answer",
+)
+TRUE_WORDS, FALSE_WORDS = (
+    {"true", "yes", "pass", "passed", "success", "correct", "1"},
+    {"false", "no", "fail", "failed", "failure", "incorrect", "0"},
+)
+DATA_SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".log")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to parse, and where it stood."""
+
+    value: Any
+    """The parsed JSON (or, for a plain text file, its text)."""
+    path: str
+    line: int | None = None
+    """1-based line, or position in an array; None for a whole file."""
+    key: str | None = None
+    """The item's key, where the file is one JSON object of runs."""
+    context: dict[str, Any] = field(default_factory=dict)
+    """What the file says once for all of its runs (tau2: domain, policy, the task's definition)."""
+    mapping: dict[str, str] | None = None
+    """`field -> path`, for the `mapping` reader."""
+
+    def default_id(self) -> str:
+        """`stem:key`, `stem:line` or `stem`, where the record has no id of its own."""
+        place = self.key if self.key is not None else self.line
+        return stem(self.path) if place is None else f"{stem(self.path)}:{place}"
+
+
+class Reader(Protocol):
+    """The contract of a reader module."""
+
+    @property
+    def NAME(self) -> str:
+        """The format's name, as in `--format`."""
+        ...
+
+    def sniff(self, value: Any, /) -> bool:
+        """Whether this looks like the reader's format; cheap, and never raises."""
+        ...
+
+    def parse(self, item: Item, /) -> Trajectory:
+        """The item as a Trajectory; `ValueError` with a reason where it cannot be one."""
+        ...
+
+
+def stem(path: str) -> str:
+    """The file's name without its data suffixes (`a/b.jsonl.gz` -> `b`); `stdin` for `-`."""
+    name = "stdin" if path == "-" else PurePath(path).name
+    while name.lower().endswith(DATA_SUFFIXES) and PurePath(name).stem:
+        name = PurePath(name).stem
+    return name
+
+
+def question_hash(text: str) -> str | None:
+    """A stable id of a question: 12 hex digits over its words, case and Unicode form ignored; None for no words."""
+    words = unicodedata.normalize("NFKC", text).casefold().split()
+    if not words:
+        return None
+    return hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def as_outcome(value: Any) -> float | None:
+    """A label as a number in [0, 1]: booleans, numbers in range and words such as "True"; anything else is None."""
+    if isinstance(value, str):
+        word = value.strip().casefold()
+        return 1.0 if word in TRUE_WORDS else 0.0 if word in FALSE_WORDS else None
+    if isinstance(value, bool | int | float) and 0 <= value <= 1:
+        return float(value)
+    return None
+
+
+def find_outcome(record: dict[str, Any]) -> float | None:
+    """The first label field of the record that is a label; the fields themselves stay in meta."""
+    return next((y for key in OUTCOME_KEYS if (y := as_outcome(record.get(key))) is not None), None)
+
+
+def without(record: dict[str, Any], *used: str) -> dict[str, Any]:
+    """What the reader did not use: the trajectory's meta. The reference answer gets its common name, `reference`."""
+    meta = {k: v for k, v in record.items() if k not in used and k != "outcome"}
+    meta.update(meta.pop("meta") if isinstance(meta.get("meta"), dict) else {})
+    if meta.get("reference") is None:
+        key = next((k for k in REFERENCE_KEYS if meta.get(k) is not None), None)
+        if key is not None:
+            meta["reference"] = meta.pop(key)
+    if record.get("outcome") is not None and as_outcome(record["outcome"]) is None:
+        meta["outcome"] = record["outcome"]
+    return meta
+
+
+def own_id(record: dict[str, Any], *keys: str) -> str | None:
+    """The record's own id as text, from the first of `keys` (default `id`) that has one."""
+    for key in keys or ("id",):
+        value = record.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool) and str(value) != "":
+            return str(value)
+    return None
+
+
+def text_field(record: dict[str, Any], *keys: str) -> str | None:
+    """The first of `keys` that holds non-blank text."""
+    return next((v for k in keys if isinstance(v := record.get(k), str) and v.strip()), None)
+
+
+def first_user_text(messages: list[dict[str, Any]]) -> str:
+    """The first user message's text; '' where there is none."""
+    return next((text_of(m.get("content")) for m in messages if m["role"] == "user"), "")
+
+
+def make(
+    item: Item,
+    name: str,
+    messages: list[dict[str, Any]],
+    *,
+    meta: dict[str, Any],
+    id: str | None = None,
+    task: str | None = None,
+    question_id: str | None = None,
+    outcome: float | None = None,
+    tools: list[dict[str, Any]] | None = None,
+) -> Trajectory:
+    """Assemble a Trajectory from normalised messages; what is not given is derived.
+
+    The task defaults to the first user message, the question id to the hash of the task, the id to the place in the
+    file. Messages in which the environment reveals the verdict are listed in `meta["outcome_leaks"]`. A run in which the
+    agent never spoke is kept: it has no steps, and real logs hold such runs.
+
+    Raises:
+        ValueError: no messages, or parts of the wrong type.
+    """
+    if not messages:
+        raise ValueError("no messages: there is nothing to judge")
+    task = first_user_text(messages) if task is None else task
+    if leaks := outcome_leaks(messages):
+        meta = {**meta, "outcome_leaks": leaks}
+    return Trajectory(
+        id=id if id is not None else item.default_id(),
+        task=task,
+        question_id=question_id if question_id is not None else question_hash(task),
+        messages=messages,  # pyright: ignore[reportArgumentType]  # validated by pydantic
+        tools=tools,
+        outcome=outcome,
+        meta=meta,
+        source=Source(file=item.path, line=item.line, format=name),
+    )
+
+
+def describe(error: ValueError | RecursionError) -> str:
+    """One printable sentence for an error record."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        text = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    elif isinstance(error, RecursionError):
+        text = "nested too deeply to be a transcript"
+    else:
+        text = str(error)
+    return printable(text)
+
+
+def printable(text: str, limit: int = 500) -> str:
+    """Text that any console or log can hold: lone surrogates escaped, one line, bounded."""
+    text = " ".join(text[: 2 * limit].encode("utf-8", "backslashreplace").decode("utf-8").split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def key_list(record: dict[str, Any]) -> str:
+    """The record's keys for an error message, at most eight."""
+    names = ", ".join(json.dumps(k)[:40] for k in list(record)[:8])
+    return names + (", …" if len(record) > 8 else "")

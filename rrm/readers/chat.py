@@ -1,0 +1,136 @@
+"""Chat messages from whatever wrote them: roles, content and tool calls brought to the OpenAI shape."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+    "agent": "assistant",
+    "bot": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "ipython": "tool",
+    "observation": "tool",
+    "environment": "tool",
+}
+
+
+def is_chat(value: Any) -> bool:
+    """A non-empty list of objects with a role (OpenAI: `role`; ShareGPT: `from`)."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(m, dict) and isinstance(m.get("role", m.get("from")), str) for m in value)
+    )
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, or the text parts of a list."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "\n".join(p["text"] for p in content if isinstance(p, dict) and isinstance(p.get("text"), str))
+
+
+def as_text(value: Any) -> str:
+    """A value that should have been text: itself, or its JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def chat_messages(raw: Any, where: str = "messages") -> list[dict[str, Any]]:
+    """Normalised messages, one for each of the input's (so indices into them keep their meaning).
+
+    Raises:
+        ValueError: not a list, an entry that is not an object, or a role nobody knows.
+    """
+    if isinstance(raw, dict):
+        raw = [raw]
+    if not isinstance(raw, list):
+        raise ValueError(f"{where} must be a list of messages, got {type(raw).__name__}")
+    return [chat_message(message, f"{where}[{i}]") for i, message in enumerate(raw)]
+
+
+def chat_message(raw: Any, where: str = "message") -> dict[str, Any]:
+    """One message in the OpenAI shape; keys nobody knows are kept, None is dropped."""
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where} must be an object with a role, got {type(raw).__name__}")
+    message = {k: v for k, v in raw.items() if v is not None}
+    role = message.pop("role", None) or message.pop("from", None)
+    if not isinstance(role, str) or role.strip().lower() not in ROLES:
+        raise ValueError(f"{where} has role {as_text(role)[:40]!r}; known roles: {', '.join(sorted(ROLES))}")
+    content = message.pop("content") if "content" in message else message.pop("value", None)
+    calls = message.pop("tool_calls", None)
+    if "function_call" in message and not calls:
+        calls = [message.pop("function_call")]
+    reasoning = next((message.pop(k) for k in ("reasoning_content", "reasoning", "thinking") if k in message), None)
+    message["role"] = ROLES[role.strip().lower()]
+    message["content"] = chat_content(content)
+    if reasoning is not None:
+        message["reasoning_content"] = as_text(reasoning)
+    if calls:
+        calls = calls if isinstance(calls, list) else [calls]
+        message["tool_calls"] = [tool_call(call) for call in calls if call is not None]
+    for key in ("tool_call_id", "name"):
+        if key in message:
+            message[key] = as_text(message[key])
+    _audit_trail(message)
+    return message
+
+
+def _audit_trail(message: dict[str, Any]) -> None:
+    """Keep `timestamp` and `duration_s` where they have the right type; otherwise keep them under another name."""
+    stamp, duration = message.get("timestamp"), message.get("duration_s")
+    if stamp is not None and (isinstance(stamp, bool) or not isinstance(stamp, str | int | float)):
+        message["timestamp"] = as_text(stamp)
+    if duration is not None and (isinstance(duration, bool) or not isinstance(duration, int | float)):
+        message["duration_text"] = as_text(message.pop("duration_s"))
+
+
+def chat_content(content: Any) -> str | list[dict[str, Any]] | None:
+    """Content as text, as a list of part objects, or None; any other JSON becomes its text."""
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list) and content:
+        return [p if isinstance(p, dict) else {"type": "text", "text": as_text(p)} for p in content]
+    return "" if isinstance(content, list) else as_text(content)
+
+
+def tool_call(raw: Any) -> dict[str, Any]:
+    """A flat `{name, arguments, id}`; arguments that are no object stay text, for a malformed call is evidence."""
+    if not isinstance(raw, dict):
+        return {"name": "", "arguments": as_text(raw)}
+    call = {k: v for k, v in raw.items() if v is not None}
+    if isinstance(call.get("function"), dict):
+        inner = call.pop("function")
+        call = {k: v for k, v in call.items() if k != "type"} | {k: v for k, v in inner.items() if v is not None}
+    arguments = next((call.pop(k) for k in ("arguments", "args", "input", "parameters", "kwargs") if k in call), {})
+    call["name"] = as_text(call.get("name", ""))
+    call["arguments"] = arguments if isinstance(arguments, dict | str) else as_text(arguments)
+    if "id" in call:
+        call["id"] = as_text(call["id"])
+    return call
+
+
+def tool_list(raw: Any) -> list[dict[str, Any]] | None:
+    """Tool definitions given as a list or as its JSON text; bare names become definitions; None where unreadable."""
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except (ValueError, RecursionError):
+            return None
+    if isinstance(raw, dict):
+        raw = [raw]
+    if not isinstance(raw, list):
+        return None
+    tools = [{"type": "function", "function": {"name": t}} if isinstance(t, str) else t for t in raw]
+    return tools if all(isinstance(t, dict) for t in tools) else None

@@ -1,0 +1,159 @@
+"""`mapping`: any other JSON, by `--map field=path`.
+
+Paths are dotted, with indices: `data.turns`, `choices[0].text`, `log.0.q`; `.` is the whole item; a trailing `?` makes a
+field optional (`outcome=meta.reward?`), otherwise an item without it is an error, never a silent None.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from rrm.errors import ConfigError
+from rrm.readers import react, search_tags
+from rrm.readers.base import Item, as_outcome, key_list, make, without
+from rrm.readers.chat import as_text, chat_messages, is_chat, tool_list
+from rrm.trajectory import Trajectory
+
+NAME = "mapping"
+FIELDS = (
+    "id",
+    "task",
+    "question_id",
+    "messages",
+    "message.role",
+    "message.content",
+    "response",
+    "tools",
+    "outcome",
+    "reference",
+)
+"""What can be mapped, beside `meta.<name>`. `message.*` are paths inside each message; `response` is one final text."""
+MISSING = object()
+
+
+def sniff(value: Any) -> bool:
+    """Never by itself: a mapping is asked for."""
+    return False
+
+
+def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
+    """`["messages=log.turns", …]` as a mapping; `ConfigError` names what is wrong and the nearest field."""
+    mapping: dict[str, str] = {}
+    for pair in pairs:
+        field, separator, path = pair.partition("=")
+        if not separator or not path:
+            raise ConfigError(f"--map {pair!r}: write it as field=path, for example messages=log.turns")
+        mapping[field.strip()] = path.strip()
+    check(mapping)
+    return mapping
+
+
+def check(mapping: dict[str, str]) -> None:
+    """Refuse fields nobody knows, and a mapping from which no message can come."""
+    for field in mapping:
+        if field not in FIELDS and not re.fullmatch(r"meta\.\w+", field):
+            near = difflib.get_close_matches(field, FIELDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"fields: {', '.join(FIELDS)}, meta.<name>"
+            raise ConfigError(f"--map {field}={mapping[field]}: unknown field {field!r}; {hint}")
+    if "messages" not in mapping and "response" not in mapping:
+        raise ConfigError("--map needs messages=PATH (a list, or one text), or task=PATH with response=PATH")
+
+
+def get(value: Any, path: str) -> Any:
+    """What stands at a path, or MISSING."""
+    for part in [] if path == "." else re.split(r"\.|(?=\[)", path):
+        index = part[1:-1] if part.startswith("[") and part.endswith("]") else part
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and re.fullmatch(r"-?\d{1,9}", index) and -len(value) <= int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return MISSING
+    return value
+
+
+def fits(value: Any, mapping: dict[str, str]) -> bool:
+    """Whether the mapping's messages (or response) are there: tells a run from a container of runs."""
+    return get(value, mapping.get("messages", mapping.get("response", ".")).removesuffix("?")) is not MISSING
+
+
+def parse(item: Item) -> Trajectory:
+    """One item through the mapping; top-level keys it does not use go to meta."""
+    mapping = item.mapping
+    if not mapping:
+        raise ConfigError("the format 'mapping' needs --map field=path, for example --map messages=log.turns")
+    found: dict[str, Any] = {}
+    for field, path in mapping.items():
+        if field.startswith("message."):
+            continue
+        value = get(item.value, path.removesuffix("?"))
+        if value is MISSING and not path.endswith("?"):
+            keys = f"; it has {key_list(item.value)}" if isinstance(item.value, dict) else ""
+            raise ValueError(f"nothing at {path!r} (mapped to {field}){keys}")
+        if value is not MISSING and value is not None:
+            found[field] = value
+    messages = _messages(found, mapping)
+    if isinstance(item.value, dict):
+        tops = {re.split(r"[.\[?]", path)[0] for path in mapping.values() if "." not in path.removesuffix("?")}
+        meta = without(item.value, *tops)
+    else:
+        meta = {}
+    meta |= {field[5:]: value for field, value in found.items() if field.startswith("meta.")}
+    if "reference" in found:
+        meta["reference"] = found["reference"]
+    outcome = as_outcome(found.get("outcome"))
+    if outcome is None and found.get("outcome") is not None:
+        raise ValueError(f"outcome at {mapping['outcome']!r} is no label in [0, 1]: {as_text(found['outcome'])[:80]}")
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=meta,
+        id=as_text(found["id"]) if "id" in found else None,
+        task=as_text(found["task"]) if "task" in found else None,
+        question_id=as_text(found["question_id"]) if "question_id" in found else None,
+        outcome=outcome,
+        tools=tool_list(found.get("tools")),
+    )
+
+
+def _messages(found: dict[str, Any], mapping: dict[str, str]) -> list[dict[str, Any]]:
+    """Messages from a list (with its own names for role and content), from a ReAct or tagged text, or from a pair."""
+    raw = found.get("messages")
+    task = as_text(found.get("task", ""))
+    if isinstance(raw, str):
+        if search_tags.sniff(raw):
+            raw = search_tags.turns(raw)
+        elif react.sniff(raw):
+            raw = react.turns(raw)
+        else:
+            raw = [{"role": "assistant", "content": raw}]
+    elif isinstance(raw, list):
+        raw = [_renamed(m, mapping) for m in raw]
+    elif raw is not None:
+        raise ValueError(f"messages at {mapping['messages']!r} must be a list or a text, got {type(raw).__name__}")
+    messages = chat_messages(raw or [])
+    if "response" in found:
+        answer = found["response"]
+        messages += chat_messages(answer) if is_chat(answer) else [{"role": "assistant", "content": as_text(answer)}]
+    if task and not any(m["role"] == "user" for m in messages):
+        at = next((i for i, m in enumerate(messages) if m["role"] != "system"), len(messages))
+        messages.insert(at, {"role": "user", "content": task})
+    return messages
+
+
+def _renamed(message: Any, mapping: dict[str, str]) -> Any:
+    """The message with `role` and `content` taken from where the mapping says."""
+    if not isinstance(message, dict):
+        return message
+    renamed = dict(message)
+    for name in ("role", "content"):
+        path = mapping.get(f"message.{name}")
+        value = MISSING if path is None else get(message, path.removesuffix("?"))
+        if value is not MISSING and path is not None:
+            renamed.pop(path, None)
+            renamed[name] = value
+    return renamed

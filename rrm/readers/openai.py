@@ -1,0 +1,70 @@
+"""`openai`: OpenAI chat messages, TRL's conversational rows (`messages`, `prompt` + `completion`) and ShareGPT's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.readers.base import Item, find_outcome, first_user_text, make, own_id, text_field, without
+from rrm.readers.chat import chat_messages, is_chat, tool_list
+from rrm.trajectory import Trajectory
+
+NAME = "openai"
+
+
+def sniff(value: Any) -> bool:
+    """A list of messages, or an object that holds one under a usual name."""
+    if isinstance(value, list):
+        return is_chat(value)
+    if not isinstance(value, dict):
+        return False
+    if is_chat(value.get("messages")) or is_chat(value.get("conversations")):
+        return True
+    return is_chat(value.get("prompt")) and "completion" in value
+
+
+def parse(item: Item) -> Trajectory:
+    """One conversation; messages keep their indices, so annotations that point at them stay valid."""
+    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
+    messages, used = _messages(record)
+    tools = tool_list(record.get("tools"))
+    question_id = own_id(record, "question_id")
+    meta = without(record, "id", *used, *(["tools"] if tools is not None else []))
+    if question_id is not None:
+        meta.pop("question_id")
+    task = _task(record, messages)
+    if meta.get("task") == task:
+        del meta["task"]
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=meta,
+        id=own_id(record),
+        task=task,
+        question_id=question_id,
+        outcome=find_outcome(record),
+        tools=tools,
+    )
+
+
+def _messages(record: dict[str, Any]) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The messages, and the keys they came from."""
+    for key in ("messages", "conversations"):
+        if key in record:
+            return chat_messages(record[key], key), (key,)
+    if "prompt" not in record or "completion" not in record:
+        missing = "has `chosen` and `rejected`: read one of them with --map messages=chosen"
+        raise ValueError(missing if "chosen" in record else "no `messages`, and no `prompt` with a `completion`")
+    prompt, completion = record["prompt"], record["completion"]
+    prompt = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    completion = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+    return chat_messages(prompt, "prompt") + chat_messages(completion, "completion"), ("prompt", "completion")
+
+
+def _task(record: dict[str, Any], messages: list[dict[str, Any]]) -> str:
+    """The question: `question` where the record has one; `task` only if the user said it (it may name a data set)."""
+    asked = first_user_text(messages)
+    if question := text_field(record, "question"):
+        return question
+    claimed = text_field(record, "task")
+    return claimed if claimed and (claimed.strip() in asked or not asked) else asked

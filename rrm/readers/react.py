@@ -1,0 +1,256 @@
+"""`react`: Thought / Action / Observation text, as one text or as messages (FireAct, KnowAgent, LangChain scratchpads).
+
+Also ALFWorld's console form, where the agent's lines start with `>`. Few-shot examples in front of the actual question
+become the system message. An action `name[argument]` becomes a tool call; what does not parse stays in the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from rrm.readers.base import Item, find_outcome, make, own_id, text_field, without
+from rrm.readers.chat import chat_messages, is_chat, text_of
+from rrm.trajectory import Trajectory
+
+NAME = "react"
+FIELDS = (
+    "traj",
+    "trajectory",
+    "transcript",
+    "scratchpad",
+    "completion",
+    "response",
+    "output",
+    "generated_text",
+    "text",
+    "prompt",
+)
+CONTINUES = ("completion", "response", "output", "generated_text")
+"""Fields that hold only what came after `prompt`."""
+LABEL = re.compile(
+    r"^[ \t]*(Thought|ActionPath|Action Input|Action|Observation|Final Answer)[ \t]*\d*[ \t]*:", re.MULTILINE
+)
+ACTS = re.compile(r"^[ \t]*(?:Action|Final Answer)[ \t]*\d*[ \t]*:", re.MULTILINE)
+QUESTION = re.compile(r"^[ \t]*Question[ \t]*\d*[ \t]*:[ \t]*", re.MULTILINE)
+EXAMPLES_END = re.compile(r"^.*END OF EXAMPLES.*$", re.MULTILINE)
+ALPACA = re.compile(r"### Instruction:\n(.*?)\n+### Response:\n", re.DOTALL)
+CONSOLE = re.compile(r"^> ?\S", re.MULTILINE)
+CONSOLE_TASK = re.compile(r"[Yy]our task is to:?\s*(.+)")
+OBSERVATION = re.compile(r"^\s*Observation[ \t]*\d*[ \t]*:[ \t]*")
+CALL = re.compile(r"([A-Za-z_][\w .-]{0,60}?)\s*(?:\[(.*)\]|\((.*)\))\s*\.?\s*", re.DOTALL)
+
+
+def _is_react(text: str) -> bool:
+    labels = LABEL.search(text) is not None and ACTS.search(text) is not None
+    return labels or (CONSOLE.search(text) is not None and CONSOLE_TASK.search(text) is not None)
+
+
+def _is_react_reply(message: dict[str, Any]) -> bool:
+    return message.get("role") == "assistant" and LABEL.search(text_of(message.get("content"))) is not None
+
+
+def _source(value: Any) -> tuple[tuple[str, ...], str | list[Any] | None]:
+    """(fields used, the text or the messages) of a ReAct record."""
+    if isinstance(value, str):
+        return (), value if _is_react(value) else None
+    if not isinstance(value, dict):
+        return (), None
+    for key in FIELDS:
+        found = value.get(key)
+        if isinstance(found, str) and _is_react(found):
+            prompt = value.get("prompt")
+            if key in CONTINUES and isinstance(prompt, str) and prompt.strip():
+                return (key, "prompt"), f"{prompt.rstrip()}\n{found.lstrip()}"
+            return (key,), found
+        if isinstance(found, list) and is_chat(found) and any(map(_is_react_reply, found)):
+            return (key,), found
+    return (), None
+
+
+def sniff(value: Any) -> bool:
+    """A text (or messages under `traj`) with Thought and Action lines, or an ALFWorld console."""
+    return _source(value)[1] is not None
+
+
+def parse(item: Item) -> Trajectory:
+    """One run."""
+    used, source = _source(item.value)
+    if source is None:
+        raise ValueError(f"no Thought/Action text under {', '.join(FIELDS)}")
+    record = item.value if isinstance(item.value, dict) else {}
+    asked = text_field(record, "question", "query", "task")
+    question_id = own_id(record, "question_id")
+    if isinstance(source, list):
+        messages, question = _from_chat(source)
+    elif LABEL.search(source) is None:
+        messages, question = _from_console(source)
+        question_id = question_id or own_id(record, "name")
+    else:
+        messages, question = _from_text(source, asked)
+    task = asked or question
+    meta = without(
+        record, *used, "id", "question_id", *[k for k in ("question", "query", "task") if record.get(k) == task]
+    )
+    if isinstance(meta.get("traj_by_line"), list) and "\n".join(map(str, meta["traj_by_line"])) == source:
+        del meta["traj_by_line"]  # the same text again, line by line
+    meta = {k: v for k, v in meta.items() if not (k == "prompt" and v in ("", []))}
+    if item.key is not None:
+        meta["key"] = item.key
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=meta,
+        id=own_id(record),
+        task=task,
+        question_id=question_id,
+        outcome=find_outcome(record),
+    )
+
+
+def _from_chat(raw: list[Any]) -> tuple[list[dict[str, Any]], str]:
+    """Messages whose assistant turns are Thought/Action text and whose observations are user turns."""
+    messages = list[dict[str, Any]]()
+    calls = 0
+    for message in chat_messages(raw, "traj"):
+        text = text_of(message["content"])
+        if message["role"] == "assistant" and LABEL.search(text) and not message.get("tool_calls"):
+            made = turns(text, calls)
+            messages += made
+            calls += sum(len(m.get("tool_calls", ())) for m in made)
+        elif message["role"] in ("user", "tool") and (label := OBSERVATION.match(text)):
+            messages.append(_observation(text[label.end() :], messages))
+        else:
+            messages.append(message)
+    return messages, next((text_of(m["content"]) for m in messages if m["role"] == "user"), "")
+
+
+def _from_text(text: str, asked: str | None) -> tuple[list[dict[str, Any]], str]:
+    """One text: instructions and examples, the question, then the run."""
+    if alpaca := ALPACA.search(text):
+        prefix, question, run = text[: alpaca.start()], alpaca.group(1), text[alpaca.end() :]
+    else:
+        start, question_at = _question_span(text, asked)
+        label = LABEL.search(text, question_at)
+        run_at = label.start() if label else len(text)
+        prefix, question, run = text[:start], text[question_at:run_at], text[run_at:]
+    question = question.strip()
+    prelude = [{"role": "system", "content": prefix.strip()}] if prefix.strip() else []
+    return [*prelude, {"role": "user", "content": question or asked or ""}, *turns(run)], question
+
+
+def _question_span(text: str, asked: str | None) -> tuple[int, int]:
+    """(start of the actual question's line, start of its text): after the examples, and the known one where given."""
+    ends = list(EXAMPLES_END.finditer(text))
+    after = ends[-1].end() if ends else 0
+    found = [m for m in QUESTION.finditer(text, after)]
+    if asked is not None:
+        found = [m for m in found if text.startswith(asked.strip(), m.end())] or found
+    if not found:
+        return after, after
+    chosen = found[0] if ends else found[-1]  # without an end marker the examples are questions too
+    return chosen.start(), chosen.end()
+
+
+def turns(text: str, calls_before: int = 0) -> list[dict[str, Any]]:
+    """Thought/Action/Observation text as messages; a turn ends at an observation."""
+    labels = list(LABEL.finditer(text))
+    lead = text[: labels[0].start()] if labels else text
+    said, calls = [lead.strip()] if lead.strip() else list[str](), list[dict[str, Any]]()
+    messages = list[dict[str, Any]]()
+    count = calls_before
+    for i, label in enumerate(labels):
+        end = labels[i + 1].start() if i + 1 < len(labels) else len(text)
+        kind, body = label.group(1), text[label.end() : end].strip()
+        call = None
+        if kind == "Observation":
+            messages += _assistant(said, calls)
+            messages.append(_observation(body, messages))
+            said, calls = [], []
+            continue
+        if kind == "Action":
+            given = labels[i + 1] if i + 1 < len(labels) and labels[i + 1].group(1) == "Action Input" else None
+            call = _named(body) if given else action(body)
+        elif kind == "Action Input" and calls and "arguments" not in calls[-1]:
+            calls[-1]["arguments"] = _arguments(body)
+            continue
+        if call is None:
+            said.append(text[label.start() : end].strip())
+        else:
+            count += 1
+            calls.append(call | {"id": f"call_{count}"})
+    return messages + _assistant(said, calls)
+
+
+def _assistant(said: list[str], calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if not said and not calls:
+        return []
+    message: dict[str, Any] = {"role": "assistant", "content": "\n".join(said) or None}
+    return [message | ({"tool_calls": calls} if calls else {})]
+
+
+def _observation(text: str, before: list[dict[str, Any]]) -> dict[str, Any]:
+    """A tool result that answers the last call of the message before it."""
+    calls = before[-1].get("tool_calls") if before and before[-1]["role"] == "assistant" else None
+    answered = {"tool_call_id": calls[-1]["id"], "name": calls[-1]["name"]} if calls else {}
+    return {"role": "tool", "content": text.strip(), **answered}
+
+
+def action(text: str) -> dict[str, Any] | None:
+    """`search[x]`, `search(x)` or a JSON `{"name"|"action"|"tool", "arguments"|…}` as a call; None for anything else."""
+    if text.startswith("{"):
+        parsed = _arguments(text)
+        name = parsed.pop("name", None) or parsed.pop("action", None) or parsed.pop("tool", None)
+        if not isinstance(name, str):
+            return None
+        given = next((parsed[k] for k in ("arguments", "action_input", "args", "input") if k in parsed), parsed)
+        return {"name": name, "arguments": given if isinstance(given, dict) else {"input": given}}
+    match = CALL.fullmatch(text)
+    if match is None:
+        return None
+    given = match.group(2) if match.group(2) is not None else match.group(3)
+    key = "answer" if match.group(1).lower() in ("finish", "answer") else "input"
+    return {"name": match.group(1), "arguments": {key: given}}
+
+
+def _named(text: str) -> dict[str, Any] | None:
+    """A bare tool name, whose arguments follow under `Action Input`."""
+    return {"name": text} if text and len(text) <= 100 and "\n" not in text else None
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return {"input": text}
+    return parsed if isinstance(parsed, dict) else {"input": text}
+
+
+def _from_console(text: str) -> tuple[list[dict[str, Any]], str]:
+    """ALFWorld: lines after `>` are the agent's, thoughts and one command; the rest is the world's answer."""
+    first = CONSOLE.search(text)
+    at = first.start() if first else len(text)
+    intro, task = text[:at].strip(), CONSOLE_TASK.search(text[:at])
+    messages: list[dict[str, Any]] = [{"role": "user", "content": intro}]
+    said, calls, heard = list[str](), list[dict[str, Any]](), list[str]()
+    count = 0
+    for line in text[at:].splitlines():
+        if not line.startswith(">"):
+            heard.append(line)
+            continue
+        if any(h.strip() for h in heard):
+            messages += _assistant(said, calls)
+            messages.append(_observation("\n".join(heard), messages))
+            said, calls = [], []
+        heard = []
+        if re.match(r"> ?(think|actionpath)\b", line, re.IGNORECASE):
+            said.append(line[1:].strip())
+        else:
+            count += 1
+            calls.append({"name": "act", "arguments": {"command": line[1:].strip()}, "id": f"call_{count}"})
+    messages += _assistant(said, calls)
+    if any(h.strip() for h in heard):
+        messages.append(_observation("\n".join(heard), messages))
+    return messages, task.group(1).strip() if task else intro

@@ -1,0 +1,149 @@
+"""`search_tags`: one text in which a search agent thinks, asks and reads between tags (R1-Searcher, Search-R1, …)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rrm.readers.base import Item, find_outcome, make, own_id, text_field, without
+from rrm.trajectory import Trajectory
+
+NAME = "search_tags"
+FIELDS = ("gen_text_store", "trajectory", "transcript", "output", "response", "completion", "generated_text", "text")
+QUERY = ("<|begin_of_query|>", "<|begin_search_query|>", "<search>")
+QUERY_END = ("<|end_of_query|>", "<|end_search_query|>", "</search>")
+RESULT = ("<|begin_of_documents|>", "<|begin_search_result|>", "<information>", "<result>")
+RESULT_END = ("<|end_of_documents|>", "<|end_search_result|>", "</information>", "</result>")
+KINDS = (
+    {t: "query" for t in QUERY}
+    | {t: "query_end" for t in QUERY_END}
+    | {t: "result" for t in RESULT}
+    | {t: "result_end" for t in RESULT_END}
+    | {"<think>": "think", "</think>": "think_end"}
+)
+TAG = re.compile("|".join(re.escape(tag) for tag in KINDS))
+ASSISTANT = re.compile(r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n*")
+
+
+def _text(value: Any) -> tuple[str | None, str | None]:
+    """(field, text) of the tagged text; field is None for a plain string."""
+    if isinstance(value, str):
+        return None, value if _tagged(value) else None
+    if not isinstance(value, dict):
+        return None, None
+    return next(((k, v) for k in FIELDS if isinstance(v := value.get(k), str) and _tagged(v)), (None, None))
+
+
+def _tagged(text: str) -> bool:
+    return any(tag in text for tag in QUERY) or ("</think>" in text and "<answer>" in text)
+
+
+def sniff(value: Any) -> bool:
+    """A text with query tags, or with thinking and an `<answer>`."""
+    return _text(value)[1] is not None
+
+
+def parse(item: Item) -> Trajectory:
+    """Thinking becomes `reasoning_content`, a query a call of `search`, documents its result."""
+    key, text = _text(item.value)
+    if text is None:
+        raise ValueError(f"no text with search tags ({', '.join(QUERY)}) under {', '.join(FIELDS)}")
+    record = item.value if isinstance(item.value, dict) else {}
+    prompt, cut, run = _split(text)
+    question = text_field(record, "question", "query", "task")
+    if question is None and cut:
+        question = re.split(r"Question:\s*", prompt)[-1].replace("<|im_end|>", "").strip()
+    question = question or ""
+    prelude = [{"role": "system", "content": prompt}] if cut else []
+    used = [k for k in ("question", "query", "task") if record.get(k) == question]
+    return make(
+        item,
+        NAME,
+        [*prelude, {"role": "user", "content": question}, *turns(run)],
+        meta=without(record, *used, *([key] if key else []), "id", "question_id"),
+        id=own_id(record),
+        task=question,
+        question_id=own_id(record, "question_id"),
+        outcome=find_outcome(record),
+    )
+
+
+def _split(text: str) -> tuple[str, bool, str]:
+    """(prompt, whether there is one, the agent's text): logs may hold the rendered prompt in front."""
+    found = ASSISTANT.search(text)
+    return (text[: found.start()], True, text[found.end() :]) if found else ("", False, text)
+
+
+class _Writer:
+    """Collects text, calls and results into messages."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.said = self.thought = ""
+        self.calls: list[dict[str, Any]] = []
+        self.count = 0
+
+    def add(self, text: str, thinking: bool) -> None:
+        """Text between tags; after a query that got no result it starts the next message."""
+        if text.strip() and self.calls:
+            self.flush()
+        if thinking:
+            self.thought += text
+        else:
+            self.said += text
+
+    def call(self, query: str) -> None:
+        """One search."""
+        self.count += 1
+        self.calls.append({"name": "search", "arguments": {"query": query.strip()}, "id": f"call_{self.count}"})
+
+    def result(self, text: str) -> None:
+        """What came back; documents nobody asked for are kept as a tool message without a call."""
+        answered = self.calls[-1]["id"] if self.calls else None
+        self.flush()
+        message = {"role": "tool", "name": "search", "content": text.strip()}
+        self.messages.append(message | ({"tool_call_id": answered} if answered else {}))
+
+    def flush(self) -> None:
+        """End the current assistant message, if it holds anything."""
+        said, thought = self.said.strip(), self.thought.strip()
+        if said or thought or self.calls:
+            message: dict[str, Any] = {"role": "assistant", "content": said or None}
+            message |= {"reasoning_content": thought} if thought else {}
+            message |= {"tool_calls": self.calls} if self.calls else {}
+            self.messages.append(message)
+        self.said = self.thought = ""
+        self.calls = []
+
+
+def turns(text: str) -> list[dict[str, Any]]:
+    """The agent's text as messages. Inside a query or a result only its own end counts: retrieved text may hold tags."""
+    writer = _Writer()
+    first = re.search(r"</?think>", text)
+    thinking = first is not None and first.group() == "</think>"  # the prompt opened it
+    state, at = "text", 0
+    for tag in TAG.finditer(text):
+        kind = KINDS[tag.group()]
+        span = text[at : tag.start()]
+        if state == "result" and kind != "result_end":
+            continue
+        if state == "query" and kind not in ("query_end", "result"):
+            continue
+        if state == "text":
+            writer.add(span, thinking)
+        elif state == "query":
+            writer.call(span)
+        else:
+            writer.result(span)
+        at = tag.end()
+        state = kind if kind in ("query", "result") else "text"
+        thinking = kind == "think" or (thinking and kind != "think_end")
+    rest = text[at:]
+    if state == "query":
+        writer.call(rest)
+    elif state == "result":
+        writer.result(rest)
+    else:
+        writer.add(rest, thinking)
+    writer.flush()
+    return writer.messages

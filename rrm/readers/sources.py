@@ -1,0 +1,393 @@
+"""Bytes to JSON values: paths, gzip, encodings, JSON or JSONL, parquet. What a file holds decides, not its name alone.
+
+JSONL is streamed line by line; a JSON document is loaded whole. Every non-blank line ends up in a `Value` or in a
+`ReadError` (one error may stand for the rest of a file that cannot be decoded, and says so).
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import difflib
+import io
+import itertools
+import json
+import logging
+import math
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rrm.errors import ReadError
+from rrm.readers.base import DATA_SUFFIXES, describe, printable, stem
+
+log = logging.getLogger(__name__)
+BLOCK = 1 << 18  # bytes read at a time
+LOOK_AHEAD = 20  # lines looked at to tell broken JSONL from an indented document
+MAX_DEPTH = 100  # containers inside containers; deeper values cannot be written back
+BINARY = {
+    b"PK\x03\x04": "a zip archive: unpack it",
+    b"\x28\xb5\x2f\xfd": "zstd: decompress it",
+    b"BZh": "bzip2: decompress it",
+    b"\xfd7zXZ": "xz: decompress it",
+    b"\x89PNG": "an image",
+    b"%PDF": "a PDF",
+}
+BOMS = (  # UTF-32 first: its little-endian mark starts with UTF-16's
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One JSON value of a file."""
+
+    line: int | None
+    data: Any
+    whole: bool = False
+    """The file holds nothing else, so this may be a container of runs rather than a run."""
+
+
+Line = tuple[int, bytes] | ReadError
+
+
+class _Broken(Exception):
+    """The byte stream ends here, for the reason given."""
+
+
+def expand(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str | ReadError]:
+    """Files in the given order, folders replaced by their data files (recursive, sorted); `-` passes through."""
+    for given in paths:
+        path = os.fspath(given)
+        if path == "-" or os.path.isfile(path):
+            yield path
+        elif os.path.isdir(path):
+            yield from _folder(path)
+        elif os.path.exists(path):
+            yield path  # a pipe such as /dev/stdin or <(zcat …)
+        else:
+            yield ReadError(path, None, f"no such file or folder{_nearest(Path(path))}")
+
+
+def _folder(folder: str) -> Iterator[str | ReadError]:
+    files = sorted(p for p in Path(folder).rglob("*") if p.is_file())
+    visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
+    data = [p for p in visible if not p.suffix or p.suffix.lower() in DATA_SUFFIXES]
+    if len(data) < len(files):
+        others = sorted({p.name for p in files} - {p.name for p in data})
+        log.warning("%s: %d files are not data files and were left out: %s", folder, len(others), others[:5])
+    if not data:
+        yield ReadError(folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)})")
+    yield from map(str, data)
+
+
+def _nearest(path: Path) -> str:
+    """A hint with the nearest name that exists beside a path that does not."""
+    parent = path.parent
+    if not parent.is_dir():
+        return f"; the folder {parent} does not exist"
+    near = difflib.get_close_matches(path.name, sorted(os.listdir(parent)), n=1)
+    return f"; did you mean {parent / near[0]}?" if near else ""
+
+
+def values(path: str) -> Iterator[Value | ReadError]:
+    """Every JSON value of one file (or of standard input), in order."""
+    try:
+        with _open(path) as raw:
+            yield from _values(path, raw)
+    except OSError as error:
+        yield ReadError(path, None, f"cannot be read: {error.strerror or error}")
+
+
+def _open(path: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    return contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
+
+
+def _values(path: str, raw: BinaryIO) -> Iterator[Value | ReadError]:
+    blocks: Iterator[bytes] = iter(lambda: raw.read(BLOCK), b"")
+    first, blocks = _peek(blocks)
+    name = stem(path) if path == "-" else path
+    if first.startswith(b"\x1f\x8b"):
+        blocks = _gunzip(blocks)
+        name = name[:-3] if name.lower().endswith(".gz") else name
+        try:
+            first, blocks = _peek(blocks)
+        except _Broken as broken:
+            yield ReadError(path, None, str(broken))
+            return
+    if first.startswith(b"PAR1"):
+        yield from _parquet(path, blocks)
+        return
+    kind = next((text for magic, text in BINARY.items() if first.startswith(magic)), None)
+    encoding = next((name for bom, name in BOMS if first.startswith(bom)), None)
+    if kind or (encoding is None and b"\0" in first[:16]):
+        yield ReadError(path, None, f"not text but {kind or 'binary data'}")
+        return
+    if encoding:
+        blocks = _to_utf8(blocks, encoding)
+    elif first.startswith(codecs.BOM_UTF8):
+        blocks = itertools.chain([next(blocks)[len(codecs.BOM_UTF8) :]], blocks)
+    yield from _json(path, _lines(path, blocks), is_jsonl=name.lower().endswith((".jsonl", ".ndjson")))
+
+
+def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The stream's first block (at least 16 bytes where there are as many), and the whole stream again."""
+    first = next(blocks, b"")
+    while len(first) < 16 and (more := next(blocks, b"")):
+        first += more
+    return first, itertools.chain([first], blocks)
+
+
+def _gunzip(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Decompressed blocks; all that a truncated or damaged file still gives, then `_Broken`."""
+    member = zlib.decompressobj(wbits=31)
+    done = False
+    for block in blocks:
+        while block:
+            if done and not block.strip(b"\0"):
+                break  # zero padding after the last member, as tape tools write it
+            if done:
+                member, done = zlib.decompressobj(wbits=31), False
+            try:
+                yield member.decompress(block, BLOCK)
+                while member.unconsumed_tail:
+                    yield member.decompress(member.unconsumed_tail, BLOCK)
+            except zlib.error as error:
+                raise _Broken(f"the gzip data is damaged from here on ({error})") from error
+            done, block = member.eof, member.unused_data
+    if not done:
+        raise _Broken("the gzip data ends early: what follows is missing, fetch the file again")
+
+
+def _to_utf8(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """UTF-16 or UTF-32 (with a byte order mark) as UTF-8; lone surrogates stay as they are."""
+    decoder = codecs.getincrementaldecoder(encoding)("strict")
+    try:
+        for block in blocks:
+            yield decoder.decode(block).encode("utf-8", "surrogatepass")
+        yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise _Broken(f"not valid {encoding.upper()} from here on: {error.reason}") from error
+
+
+def _lines(path: str, blocks: Iterable[bytes]) -> Iterator[Line]:
+    """Numbered lines without their newline, blank ones included; a broken stream ends in one error."""
+    number, tail = 0, list[bytes]()
+    try:
+        for block in blocks:
+            parts = block.split(b"\n")
+            for part in parts[:-1]:
+                tail.append(part)
+                number += 1
+                yield number, b"".join(tail)
+                tail.clear()
+            tail.append(parts[-1])
+    except _Broken as broken:
+        lost = sum(map(len, tail))
+        unfinished = f"; an unfinished line of {lost:,} bytes was left out" if lost else ""
+        yield ReadError(path, number + 1, f"{broken}{unfinished}")
+        return
+    if last := b"".join(tail):
+        yield number + 1, last
+
+
+def _blank(line: Line) -> bool:
+    return not isinstance(line, ReadError) and not line[1].strip()
+
+
+def _json(path: str, lines: Iterator[Line], is_jsonl: bool) -> Iterator[Value | ReadError]:
+    """Decide between JSONL (streamed) and a JSON document (whole) by the first lines, then read it."""
+    before = list[Line]()
+    head = next(lines, None)
+    while head is not None and _blank(head):
+        before.append(head)
+        head = next(lines, None)
+    if head is None:
+        yield ReadError(path, None, "the file is empty: nothing to read")
+        return
+    if isinstance(head, ReadError):
+        yield head
+        return
+    parsed = _parse_line(path, head)
+    if isinstance(parsed, Value):
+        second = next((line for line in lines if not _blank(line)), None)
+        yield parsed if second is not None else Value(parsed.line, parsed.data, whole=True)
+        yield from _jsonl(path, itertools.chain([second] if second is not None else [], lines))
+        return
+    ahead: list[Line] = [head]
+    if head[1].strip() not in (b"{", b"[", b"[{"):
+        ahead += itertools.islice(lines, LOOK_AHEAD)
+        if is_jsonl or any(_is_object(path, line) for line in ahead[1:]):
+            yield from _jsonl(path, itertools.chain(ahead, lines))
+            return
+    yield from _document(path, [*before, *ahead, *lines], is_jsonl)
+
+
+def _jsonl(path: str, lines: Iterable[Line]) -> Iterator[Value | ReadError]:
+    for line in lines:
+        if isinstance(line, ReadError):
+            yield line
+        elif not _blank(line):
+            yield _parse_line(path, line)
+
+
+def _is_object(path: str, line: Line) -> bool:
+    if isinstance(line, ReadError) or not line[1].lstrip().startswith(b"{"):
+        return False
+    return isinstance(_parse_line(path, line), Value)
+
+
+def _parse_line(path: str, line: tuple[int, bytes]) -> Value | ReadError:
+    try:
+        return Value(line[0], parse_json(decode(line[1])))
+    except (ValueError, RecursionError) as error:
+        return ReadError(path, line[0], describe(error))
+
+
+def decode(data: bytes) -> str:
+    """UTF-8 (lone surrogates accepted, as they came); `ValueError` names the first byte that is not."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        try:
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            at = error.start
+            raise ValueError(f"not UTF-8: byte {at + 1} is 0x{data[at]:02x}; convert the file to UTF-8") from error
+
+
+def _float(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+DECODER = json.JSONDecoder(parse_constant=str, parse_float=_float)
+"""NaN, Infinity and numbers beyond a double are kept as text: they are not JSON and would poison what we write."""
+
+
+def parse_json(text: str) -> Any:
+    """One JSON value; `ValueError` in words where it is none, is followed by more, or is nested too deeply."""
+    try:
+        value = DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(_json_problem(error)) from error
+    check_depth(value)
+    return value
+
+
+def _json_problem(error: json.JSONDecodeError) -> str:
+    where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+    near = printable(error.doc[error.pos : error.pos + 30])
+    return f"not JSON: {error.msg} at {where}" + (f", before {near!r}" if near else ": it ends there (cut off?)")
+
+
+def check_depth(value: Any) -> None:
+    """Raise `ValueError` where containers are nested deeper than `MAX_DEPTH` (without recursion)."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} levels deep: not a transcript")
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+            if isinstance(child, dict | list)
+        ]
+
+
+def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | ReadError]:
+    """A file that is one JSON document (or several in a row), or plain text; what breaks in it is one error."""
+    if lines and isinstance(lines[-1], ReadError):
+        yield lines.pop()  # type: ignore[misc]  # a broken stream: what came before is still read below
+    good = [line for line in lines if not isinstance(line, ReadError)]
+    try:
+        text = decode(b"\n".join(line[1] for line in good))
+    except ValueError as error:
+        if is_jsonl or any(_is_object(path, line) for line in good):
+            yield from _jsonl(path, good)
+        else:
+            yield ReadError(path, None, describe(error))
+        return
+    found, problem, at = _sequence(text)
+    if not found and (is_jsonl or any(_is_object(path, line) for line in good)):
+        yield from _jsonl(path, good)
+    elif not found and text.lstrip()[:1] not in ("{", "["):
+        yield Value(None, text, whole=True)  # plain text: a ReAct transcript, perhaps
+    else:
+        whole = len(found) == 1 and problem is None
+        yield from (Value(line, data, whole=whole) for line, data in found)
+        if problem is not None:
+            yield ReadError(path, at, problem)
+
+
+def _sequence(text: str) -> tuple[list[tuple[int, Any]], str | None, int | None]:
+    """JSON values one after the other, each with its first line; then what stopped it, and on which line."""
+    found = list[tuple[int, Any]]()
+    position = len(text) - len(text.lstrip())
+    line, counted = 1, 0
+    while position < len(text):
+        line, counted = line + text.count("\n", counted, position), position
+        try:
+            value, position = DECODER.raw_decode(text, position)
+            check_depth(value)
+        except json.JSONDecodeError as error:
+            return found, _json_problem(error), line
+        except (ValueError, RecursionError) as error:
+            return found, describe(error), line
+        found.append((line, value))
+        while position < len(text) and text[position].isspace():
+            position += 1
+    return found, None, None
+
+
+def _parquet(path: str, blocks: Iterable[bytes]) -> Iterator[Value | ReadError]:
+    """Rows of a parquet file, a few hundred at a time; a file is read in place, a pipe is loaded whole."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    row = 0
+    try:
+        local = path != "-" and os.path.isfile(path) and not path.lower().endswith(".gz")
+        with parquet.ParquetFile(path if local else io.BytesIO(b"".join(blocks))) as table:
+            for batch in table.iter_batches(batch_size=256):
+                for record in batch.to_pylist():
+                    row += 1
+                    yield _row(path, row, record)
+    except (pa.ArrowException, OSError, _Broken) as error:
+        yield ReadError(path, row + 1, f"the parquet data cannot be read from here on: {printable(str(error))}")
+        return
+    if row == 0:
+        yield ReadError(path, None, "the parquet file has no rows: nothing to read")
+
+
+def _row(path: str, row: int, record: Any) -> Value | ReadError:
+    try:
+        check_depth(record)
+        return Value(row, plain(record))
+    except (ValueError, RecursionError) as error:
+        return ReadError(path, row, describe(error))
+
+
+def plain(value: Any) -> Any:
+    """An arrow value as plain JSON: empty struct fields left out, times as ISO text, bytes as base64, NaN as text."""
+    import base64
+
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,82 @@
+"""`tau2`: tau2-bench result files, one object with `info`, `tasks` and `simulations`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rrm.readers.base import Item, as_outcome, make, own_id, stem, without
+from rrm.readers.chat import chat_message
+from rrm.trajectory import Trajectory
+
+NAME = "tau2"
+
+
+def sniff(value: Any) -> bool:
+    """A results file, or one simulation of it."""
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("simulations"), list):
+        return True
+    marks = ("reward_info", "termination_reason", "trial")
+    return isinstance(value.get("messages"), list) and "task_id" in value and any(k in value for k in marks)
+
+
+def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
+    """The simulations of a results file, each with what the file says about its domain and task; None for others."""
+    if not isinstance(value, dict) or not isinstance(value.get("simulations"), list):
+        return None
+    return _simulations(value)
+
+
+def _simulations(value: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    info = value["info"] if isinstance(value.get("info"), dict) else {}
+    tasks = {str(t.get("id")): t for t in value.get("tasks") or [] if isinstance(t, dict)} if _listed(value) else {}
+    for simulation in value["simulations"]:
+        number = str(simulation.get("task_id")) if isinstance(simulation, dict) else ""
+        yield simulation, {"info": info, "task": tasks.get(number, {})}
+
+
+def _listed(value: dict[str, Any]) -> bool:
+    return isinstance(value.get("tasks"), list)
+
+
+def parse(item: Item) -> Trajectory:
+    """One simulation. The policy the agent worked under becomes its system message."""
+    record = item.value
+    if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
+        raise ValueError("a simulation needs a list of `messages`")
+    info, task = item.context.get("info", {}), item.context.get("task", {})
+    world = info["environment_info"] if isinstance(info.get("environment_info"), dict) else {}
+    agent = info["agent_info"] if isinstance(info.get("agent_info"), dict) else {}
+    messages = [m for i, raw in enumerate(record["messages"]) for m in _messages(raw, f"messages[{i}]")]
+    policy = world.get("policy")
+    if isinstance(policy, str) and policy and not any(m["role"] == "system" for m in messages):
+        messages.insert(0, {"role": "system", "content": policy})
+    meta = without(record, "messages", "id")
+    meta |= {k: v for k, v in (("domain", world.get("domain_name")), ("agent", agent.get("llm"))) if v is not None}
+    if task.get("evaluation_criteria") is not None:
+        meta["reference"] = task["evaluation_criteria"]
+    reward = record["reward_info"].get("reward") if isinstance(record.get("reward_info"), dict) else None
+    place = f"{str(meta.get('domain') or stem(item.path))[:80]}:task{str(record.get('task_id'))[:80]}"
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=meta,
+        id=own_id(record) or f"{place}-trial{str(record.get('trial', 0))[:80]}",
+        question_id=place,
+        outcome=as_outcome(reward),
+    )
+
+
+def _messages(raw: Any, where: str) -> list[dict[str, Any]]:
+    """One message; a bundle of tool results is taken apart, and a result's `id` is the call it answers."""
+    bundle = raw.get("tool_messages") if isinstance(raw, dict) else None
+    made = list[dict[str, Any]]()
+    for part in bundle if isinstance(bundle, list) and bundle else [raw]:
+        message = chat_message(part, where)
+        if message["role"] == "tool" and "tool_call_id" not in message and isinstance(message.get("id"), str):
+            message["tool_call_id"] = message.pop("id")
+        made.append(message)
+    return made
