@@ -1,0 +1,92 @@
+"""The baselines on MINT by the protocol, grouped 5-fold: what every judge is held against.
+
+python -m benchmarks.baselines_mint        # writes benchmarks/results/baselines_mint.json, under 5 minutes on two cores
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.mint import DATA, rows
+from rrm.baselines import LEARNED, length_scores, out_of_fold, question_key
+from rrm.bootstrap import Ratio, paired_bootstrap, percentile_interval, point, replicates
+from rrm.metrics.pairs import best_of_n_parts, codes, pair_parts
+from rrm.metrics.probability import Auroc
+
+RESULT = Path(__file__).resolve().parent / "results" / "baselines_mint.json"
+
+
+def measure(data: Path, *, folds: int, seed: int, resamples: int) -> dict[str, Any]:
+    """Scores of every baseline and their metrics with 95 % intervals over questions."""
+    trajectories = list(rows(data, critic=False))
+    labels = np.array([t.outcome or 0.0 for t in trajectories])
+    questions, n_questions = codes([question_key(t) for t in trajectories])
+    turns = np.array([len(t.steps) for t in trajectories])
+    scores = {"length": length_scores(trajectories)}
+    for name, fit in LEARNED.items():
+        scores[name] = out_of_fold(fit, trajectories, labels, k=folds, seed=seed)
+    table: dict[str, Any] = {}
+    pair_statistics: dict[str, Ratio] = {}
+    for name, s in scores.items():
+        same_turns = pair_statistics[name] = pair_parts(s, labels, questions, n_questions, turns)
+        statistics = {
+            "pair_accuracy_same_turns": same_turns,
+            "pair_accuracy_same_question": pair_parts(s, labels, questions, n_questions),
+            "auroc": Auroc(s, labels, questions),
+            "best_of_n_gain": best_of_n_parts(s, labels, questions, n_questions),
+        }
+        drawn = replicates(statistics, n_questions, n=resamples, seed=seed)
+        table[name] = {k: percentile_interval(point(f, n_questions), drawn[k]).to_dict() for k, f in statistics.items()}
+    difference = paired_bootstrap(
+        pair_statistics["agent"], pair_statistics["tfidf"], n_questions, n=resamples, seed=seed
+    )
+    return {
+        "rows": len(trajectories),
+        "questions": n_questions,
+        "positive_rate": float(labels.mean()),
+        "pairs_same_turns": int(pair_statistics["length"].denominator.sum()),
+        "folds": folds,
+        "resamples": resamples,
+        "baselines": table,
+        "agent_minus_tfidf_same_turns": difference.to_dict(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resamples", type=int, default=10_000)
+    args = parser.parse_args()
+    start = time.monotonic()
+    found = measure(args.data, folds=args.folds, seed=args.seed, resamples=args.resamples)
+    packages = ("numpy", "scikit-learn", "scipy")
+    found |= {
+        "seed": args.seed,
+        "command": " ".join(["python -m benchmarks.baselines_mint", *sys.argv[1:]]),
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "hardware": f"{platform.machine()}, {os.cpu_count()} cores",
+        "seconds": round(time.monotonic() - start, 1),
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    for name, metrics in found["baselines"].items():
+        for metric, i in metrics.items():
+            print(f"{name:8s} {metric:28s} {i['value']:.3f} [{i['low']:.3f}, {i['high']:.3f}]")
+    print(json.dumps({"rows": found["rows"], "questions": found["questions"], "out": args.out.name}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Bootstrap over questions: attempts at one question are not independent, so questions are resampled, never rows.
+
+A statistic is a function of how often each question was drawn. Everything a statistic needs from the rows is summed
+per question once (`Ratio`), so a resample costs one product of a (B, Q) matrix with a (Q,) vector. Statistics that are
+resampled together share their draws: differences between judges are therefore paired.
+
+Legend: Q questions, B resamples in a chunk, n resamples in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""(B, Q) draw counts → (B,) values; NaN where a resample leaves the statistic undefined."""
+CHUNK_ELEMENTS = 4_000_000
+"""Draw counts held at once (float64: 32 MB)."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Σ numerator / Σ denominator over the drawn questions, e.g. pairs won / pairs: pooled, not a mean of means."""
+
+    numerator: np.ndarray
+    """(Q,) summed over each question's rows."""
+    denominator: np.ndarray
+    """(Q,) likewise, ≥ 0."""
+
+    def __post_init__(self) -> None:
+        if self.numerator.ndim != 1 or self.numerator.shape != self.denominator.shape:
+            raise ValueError(f"Ratio wants two (Q,) arrays, got {self.numerator.shape} and {self.denominator.shape}")
+
+    def __call__(self, counts: np.ndarray) -> np.ndarray:
+        below = counts @ self.denominator
+        return np.divide(counts @ self.numerator, below, out=np.full(len(below), np.nan), where=below > 0)
+
+    @property
+    def value(self) -> float:
+        """The statistic on the questions as they are; NaN when the denominator is 0."""
+        return float(self(np.ones((1, len(self.numerator))))[0])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its percentile interval. All three are None where the statistic is undefined."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    share_above_zero: float | None = None
+    """Of a difference: the share of resamples above 0 (ties with 0 count half)."""
+
+    def to_dict(self) -> dict[str, float | None]:
+        """For JSON; `share_above_zero` only where it is set."""
+        found = {"value": self.value, "low": self.low, "high": self.high}
+        return found if self.share_above_zero is None else {**found, "share_above_zero": self.share_above_zero}
+
+
+def draw_counts(n_questions: int, n: int, seed: int) -> Iterator[np.ndarray]:
+    """Chunks (B, Q) of how often each question occurs when Q questions are drawn with replacement, n times in all."""
+    if n_questions < 1 or n < 1:
+        raise ValueError(f"a bootstrap needs at least one question and one resample, got {n_questions} and {n}")
+    rng = np.random.default_rng(seed)
+    equal = np.full(n_questions, 1.0 / n_questions)
+    size = max(1, CHUNK_ELEMENTS // n_questions)
+    for start in range(0, n, size):
+        yield rng.multinomial(n_questions, equal, size=min(size, n - start)).astype(np.float64)
+
+
+def replicates(
+    statistics: Mapping[str, Statistic], n_questions: int, *, n: int = 10_000, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Every statistic on the same n resamples of the questions: name → (n,) values."""
+    chunks: dict[str, list[np.ndarray]] = {name: [] for name in statistics}
+    for counts in draw_counts(n_questions, n, seed):
+        for name, statistic in statistics.items():
+            chunks[name].append(statistic(counts))
+    return {name: np.concatenate(parts) for name, parts in chunks.items()}
+
+
+def point(statistic: Statistic, n_questions: int) -> float:
+    """The statistic on the questions as they are (each drawn once)."""
+    return float(statistic(np.ones((1, n_questions)))[0])
+
+
+def percentile_interval(
+    value: float, resampled: np.ndarray, *, level: float = 0.95, difference: bool = False
+) -> Interval:
+    """The percentile interval of `resampled` (n,) around `value`; undefined resamples (NaN) are left out.
+
+    Args:
+        difference: also report the share of resamples above 0.
+    """
+    defined = resampled[np.isfinite(resampled)]
+    if not np.isfinite(value) or not len(defined):
+        return Interval(None, None, None)
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    above = float(np.mean(defined > 0) + np.mean(defined == 0) / 2) if difference else None
+    return Interval(value, float(low), float(high), above)
+
+
+def bootstrap(statistic: Statistic, n_questions: int, *, n: int = 10_000, seed: int = 0) -> Interval:
+    """One judge's 95 % interval over questions."""
+    resampled = replicates({"it": statistic}, n_questions, n=n, seed=seed)["it"]
+    return percentile_interval(point(statistic, n_questions), resampled)
+
+
+def paired_bootstrap(a: Statistic, b: Statistic, n_questions: int, *, n: int = 10_000, seed: int = 0) -> Interval:
+    """The 95 % interval of (a − b) over questions, both on the same draws.
+
+    Args:
+        a, b: statistics over the same questions in the same order, e.g. two judges' `pairs.pair_parts` on the same pairs.
+        n_questions: Q.
+
+    Returns:
+        The difference, its interval and the share of resamples in which a is better.
+    """
+    both = replicates({"a": a, "b": b}, n_questions, n=n, seed=seed)
+    value = point(a, n_questions) - point(b, n_questions)
+    return percentile_interval(value, both["a"] - both["b"], difference=True)

@@ -1,0 +1,27 @@
+"""What our `evaluate.Metric` modules share: they keep their rows in memory and fetch nothing."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import evaluate
+from datasets import Features, Value
+
+
+class LocalMetric(evaluate.Metric):
+    """A metric declared by its docstring and `inputs`; a subclass writes `_compute` and nothing else."""
+
+    inputs: ClassVar[tuple[tuple[str, str], ...]]
+    """(input name, Arrow type), in the order `compute` documents them."""
+
+    def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **kwargs: Any) -> None:
+        # In memory by default: the library's cache file would be shared (and locked) between processes.
+        super().__init__(config_name=config_name, keep_in_memory=keep_in_memory, **kwargs)
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description=self.__doc__ or "",
+            citation="",
+            inputs_description="\nInputs: " + ", ".join(f"{name} ({kind})" for name, kind in self.inputs),
+            features=Features({name: Value(kind) for name, kind in self.inputs}),
+        )
