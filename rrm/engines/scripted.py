@@ -73,6 +73,18 @@ class ScriptedEngine:
             for row, span in zip(rows, spans, strict=True)
         ]
 
+    def continuation_logprobs(
+        self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
+    ) -> list[list[float]]:
+        """The scripted log-probabilities, summed over each continuation of each row."""
+        return [
+            [
+                sum(self.logprob([*row, *more], t) for t in range(len(row), len(row) + len(more)))
+                for more in continuations
+            ]
+            for row in rows
+        ]
+
     def release(self, keys: Sequence[str]) -> None:
         """Nothing is cached; what was released is kept for a test to see."""
         self.released.extend(keys)

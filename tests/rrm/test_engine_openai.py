@@ -247,6 +247,7 @@ def test_scripted_engines() -> None:
     assert first == Completion([7, 8, 0], [-7.0, -8.0, -0.0], "eos")
     assert second == Completion([9] * 4, [-9.0] * 4, "length")
     assert by_key.logprobs([[5, 6, 7]], [Span(1, 3)]) == [[-6.0, -7.0]]
+    assert by_key.continuation_logprobs([[1], [2, 3]], [[4], [5, 6]]) == [[-4.0, -11.0]] * 2
     by_key.release(["a"])
     assert by_key.released == ["a"] and [key for _, _, key in by_key.calls] == ["a", "b"]
     with pytest.raises(EngineError, match="'c'"):
