@@ -1,0 +1,106 @@
+"""`rrm report`: the HTML page of rows that `rrm score` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rrm.cli import finish
+from rrm.errors import ReadError, RRMError
+from rrm.trajectory import Source, Trajectory
+
+
+def command(
+    scored: Path = typer.Argument(..., metavar="SCORED.jsonl", help="Output of `rrm score`."),
+    more: list[str] = typer.Argument(None, metavar="[IN]...", help="Further transcripts, after --transcripts IN."),
+    transcripts: list[str] = typer.Option(
+        [], metavar="IN", help="The transcripts that were judged, files or folders. Default: the files the rows name."
+    ),
+    output: Path = typer.Option(..., "-o", "--output", metavar="REPORT.html", help="The page to write."),
+    title: str = typer.Option("Agent-RRM report", help="The page's heading."),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+) -> None:
+    """Make one self-contained HTML page to read transcripts beside their judgements.
+
+    Rows and transcripts are matched by id: `rrm report SCORED.jsonl --transcripts IN... -o REPORT.html`. A row whose
+    transcript is not found is shown without steps, and the exit code is 1.
+    """
+    from rrm.cli.score_cmd import parse_mapping, read_inputs
+    from rrm.report import write_report
+
+    rows = load_rows(scored)
+    inputs = [*transcripts, *(more or [])] or named_sources(rows, scored)
+    trajectories = read_inputs(inputs, None, format=format, mapping=parse_mapping(map)) if inputs else iter(())
+    counts = {"rows": len(rows), "without_transcript": 0, "transcripts_without_row": 0}
+    write_report(match(rows, trajectories, counts), output, title=title)
+    finish({"report": str(output), **counts})
+    if counts["without_transcript"]:
+        raise typer.Exit(1)
+
+
+def match(
+    rows: dict[str, dict[str, Any]], trajectories: Iterable[Trajectory], counts: dict[str, int]
+) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    """Each transcript with its row, in the transcripts' order, then the rows without one beside an empty transcript.
+
+    Rows are taken out of `rows` as they are matched. `counts` gets what was left over on either side.
+    """
+    for trajectory in trajectories:
+        row = rows.pop(trajectory.id, None)
+        if row is None:
+            counts["transcripts_without_row"] += 1
+        else:
+            yield trajectory, row
+    for name, row in rows.items():
+        counts["without_transcript"] += 1
+        source = row.get("source")
+        yield Trajectory(id=name, messages=[], source=Source.model_validate(source) if source else None), row
+
+
+def load_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Rows by id, in file order; of several rows with one id (a resumed run) the last counts.
+
+    Raises:
+        ReadError: the file cannot be opened, or a line is not a JSON object with an `id`.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    try:
+        with open(path, encoding="utf-8", errors="surrogatepass") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    row = _parse(path, number, line)
+                    rows[row["id"]] = row
+    except OSError as error:
+        raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
+    return rows
+
+
+def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ReadError(str(path), number, f"not JSON ({error}); give the output of `rrm score`") from error
+    if not isinstance(row, dict) or not isinstance(row.get("id"), str):
+        raise ReadError(str(path), number, "not a row of `rrm score`: no text `id`")
+    return row
+
+
+def named_sources(rows: dict[str, dict[str, Any]], scored: Path) -> list[str]:
+    """The files the rows say they were read from, in order of first mention.
+
+    Raises:
+        RRMError: the rows name none, or one that is not there.
+    """
+    named = dict.fromkeys(
+        s["file"] for row in rows.values() if isinstance(s := row.get("source"), dict) and "file" in s
+    )
+    gone = [file for file in named if not Path(file).exists()]
+    if gone or (rows and not named):
+        what = f"{gone[0]!r}, which is not there" if gone else "no transcript files"
+        raise RRMError(f"{scored} names {what}: give the transcripts with --transcripts")
+    return list(named)

@@ -1,0 +1,204 @@
+// One transcript: what was asked, what the judge said, and the steps with the findings beside them.
+
+// What is shown of a text before "show more": what the agent said nearly whole, what tools returned in brief.
+const WHOLE = { lines: 120, chars: 9000 };
+const BRIEF = { lines: 12, chars: 1200 };
+const SPARE = 1.5; // a text this many times over the limit is still shown whole: no click for a few more lines
+
+const lineEnd = (text, lines) => {
+  let at = -1;
+  for (let line = 0; line < lines; line++) {
+    at = text.indexOf("\n", at + 1);
+    if (at < 0) return text.length;
+  }
+  return at;
+};
+
+/** Where a long text is cut; its own length when it is not long. */
+function cutAt(text, { lines, chars }) {
+  const whole = Math.min(lineEnd(text, lines * SPARE), chars * SPARE);
+  return text.length <= whole ? text.length : Math.min(lineEnd(text, lines), chars);
+}
+
+/** Text as it was written; the rest of a long one comes on request (and before printing). */
+function longText(text, name = "text", limit = BRIEF) {
+  const body = h("div", { class: name });
+  const cut = cutAt(text, limit);
+  body.append(text.slice(0, cut));
+  if (cut >= text.length) return body;
+  const rest = document.createTextNode("");
+  const label = `Show ${whole.format(text.length - cut)} more characters`;
+  const toggle = h("button", { type: "button", class: "link more", "aria-expanded": "false" }, label);
+  const expand = (open) => {
+    rest.data = open ? text.slice(cut) : "";
+    toggle.setAttribute("aria-expanded", open);
+    toggle.textContent = open ? "Show less" : label;
+    highlight();
+  };
+  toggle.addEventListener("click", () => expand(!rest.data));
+  toggle.expand = expand;
+  body.append(rest);
+  return h("div", { class: "long" }, body, toggle);
+}
+
+/** The judge's text, its `[step k]` anchors made into links to the steps that exist. */
+function anchored(text, steps) {
+  const body = h("div", { class: "text prose" });
+  for (const [k, piece] of text.split(/\[step (\d{1,6})\]/).entries()) {
+    if (k % 2 === 0) body.append(piece);
+    else if (piece >= 1 && piece <= steps) body.append(h("button", { type: "button", class: "link", onclick: () => showStep(Number(piece)) }, `step ${piece}`));
+    else body.append(`[step ${piece}]`);
+  }
+  return body;
+}
+
+const field = (label, value) => (value === null || value === undefined || value === "" ? null : h("div", null, h("dt", null, label), h("dd", null, value)));
+
+function sourceText({ file, line, format }) {
+  return `${file}${line ? `:${line}` : ""}${format ? ` (${format})` : ""}`;
+}
+
+function facts(row, d) {
+  const outcome = d.outcome === undefined ? null : `${d.outcome} (not shown to the judge)`;
+  return h(
+    "dl",
+    { class: "facts" },
+    field("Id", h("span", { class: "mono" }, rows.id[row])),
+    field("Source", d.source ? sourceText(d.source) : null),
+    field("Question", d.question_id),
+    field("Outcome", outcome),
+    field("Length", `${count(rows.steps[row], "step")}, ${count(rows.chars[row], "character")}`),
+  );
+}
+
+const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
+const SCORE_SOURCE = { expected: "expectation over the grid", sampled: "the number in the text" };
+
+function judgeDetails(judge) {
+  const shown = (key, value) => (key === "score_source" ? SCORE_SOURCE[value] : typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(3) : String(value));
+  const fields = Object.keys(JUDGE_LABELS).filter((key) => judge[key] !== undefined && judge[key] !== null);
+  return h("details", { class: "judge" }, h("summary", null, `Judged by ${judge.model}, ${judge.mode} mode`),
+    h("dl", { class: "facts" }, ...fields.map((key) => field(JUDGE_LABELS[key], shown(key, judge[key])))));
+}
+
+function verdict(row, d) {
+  const scored = rows.status[row] === "scored";
+  const { score_std: spread, samples } = d.judge;
+  const raw = rows.raw[row] === null ? null : `calibrated; raw ${rows.raw[row].toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}`;
+  const headline = scored
+    ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(rows.score[row])), scoreBar(rows.score[row]), h("span", { class: "muted" }, raw))
+    : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[rows.status[row]]), h("span", { class: "muted" }, `${STATUS_HELP[rows.status[row]]}; there is no score`));
+  return h(
+    "section",
+    { class: "verdict", "aria-label": "Verdict" },
+    headline,
+    d.reason ? h("div", { class: "reason" }, longText(d.reason, "text mono")) : null,
+    d.truncated_tokens ? h("p", { class: "cut" }, icon("cut"), `The judge did not see ${count(d.truncated_tokens, "token")} of this transcript: it was over the budget, and long observations lost their middle.`) : null,
+    d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, rows.steps[row])) : null,
+    d.trace ? h("details", { class: "said", open: d.trace.length < 1200 }, h("summary", null, h("h3", null, "Trace"), h("span", { class: "muted" }, count(d.trace.length, "character"))), anchored(d.trace, rows.steps[row])) : null,
+    judgeDetails(d.judge),
+  );
+}
+
+function finding([, verdict, text]) {
+  return h("li", { class: `finding ${verdict}` }, icon(verdict), h("div", null, h("strong", null, verdict === "good" ? "Good" : "Bad"), text ? h("span", null, text) : null));
+}
+
+/** A tool call: its name, and its arguments each as text (or the raw text that was not JSON). */
+function callView([name, args]) {
+  const body = typeof args === "string"
+    ? [h("p", { class: "muted" }, "Arguments are not a JSON object:"), longText(args, "text mono")]
+    : args.length ? [h("dl", { class: "args" }, ...args.map(([key, value]) => h("div", null, h("dt", { class: "mono" }, key), h("dd", null, longText(value, "text mono")))))] : [];
+  return h("div", { class: "call" }, h("p", { class: "who" }, "Calls ", h("b", { class: "mono" }, name)), ...body);
+}
+
+const SPEAKER = { system: "System", developer: "Developer", user: "User", assistant: "Agent", tool: "Result" };
+
+function messageView(message) {
+  const { role, name, text, reasoning, calls = [], at, seconds } = message;
+  const when = [at, seconds === undefined ? null : `${seconds} s`].filter(Boolean).join(" · ");
+  const who = h("p", { class: "who" }, SPEAKER[role], name ? [" ", h("b", { class: "mono" }, name)] : null, when ? h("span", { class: "when" }, when) : null);
+  return h(
+    "div",
+    { class: `message ${role}` },
+    role === "assistant" ? null : who,
+    reasoning ? h("div", { class: "reasoning" }, h("p", { class: "who" }, "Reasoning"), longText(reasoning, "text", BRIEF)) : null,
+    text ? longText(text, role === "tool" ? "text mono" : "text", role === "assistant" ? WHOLE : BRIEF) : null,
+    ...calls.map(callView),
+    text || reasoning || calls.length ? null : h("p", { class: "muted" }, "(empty message)"),
+  );
+}
+
+function stepView(k, step, findings) {
+  const title = h("h3", { class: "step-title" }, h("button", { type: "button", class: "anchor", title: "Link to this step", onclick: () => showStep(k) }, `Step ${k}`));
+  const said = h("div", { class: "turn" }, messageView(step.message), ...(step.observations || []).map(messageView));
+  const beside = findings.length ? h("ul", { class: "findings", "aria-label": `Findings on step ${k}` }, ...findings.map(finding)) : null;
+  return h("li", { class: `step ${verdictOf(findings)}`, id: `step-${k}`, tabindex: "-1" }, title, said, beside);
+}
+
+const verdictOf = (findings) => (findings.some(([, v]) => v === "bad") ? "bad" : findings.length ? "good" : "");
+
+function outline(byStep, steps) {
+  const pill = (k) => {
+    const v = verdictOf(byStep.get(k) || []);
+    return h("button", { type: "button", class: `pill ${v}`, "data-step": k, "aria-label": `Step ${k}${v ? `, ${v}` : ""}`, onclick: () => showStep(k) }, String(k), v ? icon(v) : null);
+  };
+  return h("nav", { class: "outline", "aria-label": "Steps" }, ...Array.from({ length: steps }, (_, n) => pill(n + 1)));
+}
+
+function preludeView(d) {
+  const { prelude = [], tools = [] } = d;
+  const named = tools.map(([name, description, definition]) => h("details", { class: "definition" }, h("summary", null, h("b", { class: "mono" }, name), description ? h("span", { class: "muted" }, " " + description.slice(0, 160)) : null), longText(definition, "text mono")));
+  return [
+    prelude.length ? h("details", { class: "prelude" }, h("summary", null, "Before the first step", h("span", { class: "muted" }, count(prelude.length, "message"))), ...prelude.map(messageView)) : null,
+    tools.length ? h("details", { class: "prelude" }, h("summary", null, "Tools the agent had", h("span", { class: "muted" }, whole.format(tools.length))), ...named) : null,
+  ];
+}
+
+/** The whole screen for a row; `place` says where the row stands in the list. */
+function transcriptView(row, d, place) {
+  const steps = d.steps || [];
+  const byStep = new Map();
+  for (const item of d.findings || []) byStep.set(item[0], [...(byStep.get(item[0]) || []), item]);
+  const stray = (d.findings || []).filter(([k]) => k > steps.length);
+  return h(
+    "article",
+    { class: "transcript", "aria-labelledby": "title" },
+    place,
+    h("header", null, h("h2", { id: "title", tabindex: "-1" }, longText(d.task || "(no task)", "text title")), facts(row, d)),
+    verdict(row, d),
+    stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps this transcript has not"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`])))) : null,
+    steps.length > 1 ? outline(byStep, steps.length) : null,
+    ...preludeView(d),
+    steps.length
+      ? h("ol", { class: "steps" }, ...steps.map((step, n) => stepView(n + 1, step, byStep.get(n + 1) || [])))
+      : h("p", { class: "empty" }, "No agent steps: the transcript is empty, or was not among the files this report was made from."),
+  );
+}
+
+/** Mark the search's terms in the open transcript (a paint-only highlight: the text itself is untouched). */
+function highlight() {
+  if (!CSS.highlights) return;
+  CSS.highlights.delete("search");
+  const terms = termsOf(query.text).filter((term) => term.length > 1);
+  if (!terms.length || list.open < 0) return;
+  const ranges = [];
+  const walker = document.createTreeWalker($("main"), NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node && ranges.length < 2000; node = walker.nextNode()) {
+    const text = node.data.toLowerCase();
+    if (text.length !== node.data.length) continue; // lower case moved the offsets (İ): leave this text unmarked
+    for (const term of terms) {
+      for (let at = text.indexOf(term); at >= 0 && ranges.length < 2000; at = text.indexOf(term, at + term.length)) {
+        const range = new Range();
+        range.setStart(node, at);
+        range.setEnd(node, at + term.length);
+        ranges.push(range);
+      }
+    }
+  }
+  CSS.highlights.set("search", new Highlight(...ranges));
+}
+
+addEventListener("beforeprint", () => {
+  for (const toggle of document.querySelectorAll(".more")) if (toggle.getAttribute("aria-expanded") === "false") toggle.expand(true);
+});

@@ -1,0 +1,111 @@
+// The list. Only the rows in view (and a few around them) exist: a pool of elements is refilled as it scrolls.
+
+const ROW = 56; // pixels; style.css has the same
+const AROUND = 6;
+const PRINTED = 300;
+
+const list = { order: [], active: 0, open: -1, version: 0, pool: [], el: $("list"), inner: h("div", { class: "rows" }) };
+list.el.append(list.inner);
+
+function newRow() {
+  const cell = (name) => h("span", { class: name });
+  const parts = { score: cell("num score"), bar: scoreBar(null), task: cell("task"), id: cell("id") };
+  Object.assign(parts, { bad: cell("mark bad"), good: cell("mark good"), steps: cell("num steps"), chars: cell("num chars"), status: cell("status") });
+  const marks = h("span", { class: "marks" }, parts.bad, parts.good);
+  const meta = h("span", { class: "meta" }, marks, parts.steps, parts.chars, parts.status);
+  const el = h("div", { class: "row", role: "option" }, parts.score, parts.bar, h("span", { class: "what" }, parts.task, parts.id), meta);
+  return { el, parts, position: -1, version: -1 };
+}
+
+function mark(cell, name, n) {
+  cell.replaceChildren(...(n ? [icon(name), String(n)] : []));
+}
+
+function fillRow(item, position) {
+  const i = list.order[position];
+  const { el, parts } = item;
+  const scored = rows.status[i] === "scored";
+  item.position = position;
+  item.version = list.version;
+  el.style.transform = `translateY(${position * ROW}px)`;
+  el.classList.toggle("unscored", !scored);
+  el.setAttribute("aria-posinset", position + 1);
+  el.setAttribute("aria-setsize", list.order.length);
+  el.setAttribute("aria-label", rowLabel(i));
+  parts.score.textContent = score2(rows.score[i]);
+  fillBar(parts.bar, rows.score[i]);
+  parts.task.textContent = rows.task[i] || "(no task)";
+  parts.id.textContent = scored || !rows.note[i] ? rows.id[i] : `${rows.id[i]} · ${rows.note[i]}`;
+  mark(parts.bad, "bad", rows.bad[i]);
+  mark(parts.good, "good", rows.good[i]);
+  parts.steps.textContent = rows.steps[i];
+  parts.chars.textContent = short(rows.chars[i]);
+  parts.status.replaceChildren(...(scored ? [STATUS.scored] : [icon("warn"), STATUS[rows.status[i]]]));
+}
+
+function rowLabel(i) {
+  const verdict = rows.score[i] === null ? `${STATUS[rows.status[i]]}, no score` : `score ${score2(rows.score[i])}`;
+  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
+}
+
+function drawList() {
+  const height = list.el.clientHeight || 600;
+  const wanted = Math.min(list.order.length, Math.ceil(height / ROW) + 2 * AROUND);
+  drawRows(Math.max(0, Math.floor(list.el.scrollTop / ROW) - AROUND), wanted);
+}
+
+function drawRows(start, wanted) {
+  while (list.pool.length < wanted) {
+    const item = newRow();
+    item.el.id = `row-${list.pool.length}`;
+    list.pool.push(item);
+    list.inner.append(item.el);
+  }
+  const last = Math.min(list.order.length, start + wanted);
+  const first = Math.max(0, last - wanted);
+  const kept = new Set();
+  for (let position = first; position < last; position++) {
+    const item = list.pool[position % list.pool.length];
+    kept.add(item);
+    if (item.position !== position || item.version !== list.version) fillRow(item, position);
+    item.el.hidden = false;
+    item.el.classList.toggle("active", position === list.active);
+    item.el.setAttribute("aria-selected", list.order[position] === list.open);
+  }
+  for (const item of list.pool) if (!kept.has(item)) item.el.hidden = true;
+  const active = list.pool.length ? list.pool[list.active % list.pool.length] : null;
+  if (active && active.position === list.active && !active.el.hidden) list.el.setAttribute("aria-activedescendant", active.el.id);
+  else list.el.removeAttribute("aria-activedescendant");
+}
+
+/**
+ * Show other rows. The open transcript stays active; with none open the list starts again at its top, unless `keep`
+ * (a search still finding rows): then the active row stays where it is on the screen while others come in around it.
+ */
+function setOrder(order, keep) {
+  const was = list.open >= 0 ? list.open : keep ? list.order[list.active] : -1;
+  const shift = list.el.scrollTop - list.active * ROW;
+  list.order = order;
+  list.version++;
+  list.inner.style.height = `${order.length * ROW}px`;
+  const now = order.indexOf(was);
+  list.active = Math.max(0, now);
+  list.el.scrollTop = now < 0 ? 0 : keep ? now * ROW + shift : now * ROW - list.el.clientHeight / 2;
+  drawList();
+}
+
+/** Make a position active and bring it into view. */
+function setActive(position) {
+  if (!list.order.length) return;
+  list.active = Math.min(list.order.length - 1, Math.max(0, position));
+  const top = list.active * ROW;
+  const { scrollTop, clientHeight } = list.el;
+  if (top < scrollTop) list.el.scrollTop = top;
+  else if (top + ROW > scrollTop + clientHeight) list.el.scrollTop = top + ROW - clientHeight;
+  drawList();
+}
+
+list.el.addEventListener("scroll", drawList, { passive: true });
+new ResizeObserver(drawList).observe(list.el);
+addEventListener("beforeprint", () => drawRows(0, Math.min(list.order.length, PRINTED)));
+addEventListener("afterprint", drawList);

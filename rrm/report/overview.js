@@ -1,0 +1,122 @@
+// What the whole set looks like: the histogram of scores, whose bins filter, and the statuses, which filter too.
+
+const BINS = 20;
+const binOf = (score) => Math.min(BINS - 1, Math.floor(score * BINS + 1e-9));
+
+function binCounts(indices) {
+  const counts = new Array(BINS).fill(0);
+  for (const i of indices) if (rows.score[i] !== null) counts[binOf(rows.score[i])]++;
+  return counts;
+}
+
+const everyRow = Array.from({ length: total }, (_, i) => i);
+const allCounts = binCounts(everyRow);
+const tallest = Math.max(1, ...allCounts);
+const bins = [];
+let anchorBin = 0;
+
+/** A bin in the 0–100 box of the histogram: the whole set pale, what passes the other filters solid. */
+function newBin(k) {
+  const x = (k * 100) / BINS + 0.4;
+  const width = 100 / BINS - 0.8;
+  const shape = (name) => svg("rect", { class: name, x, width, y: 100, height: 0 });
+  const all = shape("all");
+  const some = shape("some");
+  const hit = svg("rect", { class: "hit", x: x - 0.4, width: width + 0.8, y: 0, height: 100 });
+  const group = svg("g", { class: "bin", role: "button", tabindex: k === 0 ? "0" : "-1" }, hit, all, some);
+  group.addEventListener("click", (event) => chooseBin(k, event.shiftKey));
+  return { group, all, some };
+}
+
+function setBar(rect, n) {
+  const height = n ? Math.max(1.5, (n / tallest) * 98) : 0;
+  rect.setAttribute("height", height);
+  rect.setAttribute("y", 100 - height);
+}
+
+/** A click filters by one bin, the same again lifts it, shift extends from the last. */
+function chooseBin(k, extend) {
+  const from = extend ? Math.min(anchorBin, k) : k;
+  const to = extend ? Math.max(anchorBin, k) : k;
+  const [low, high] = [from / BINS, to === BINS - 1 ? 1 : (to + 1) / BINS - 0.0001];
+  const same = query.low === low && query.high === high;
+  if (!extend) anchorBin = k;
+  setRange(same ? null : low, same ? null : high);
+}
+
+function moveBin(event) {
+  const k = bins.findIndex((bin) => bin.group === event.target);
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (k < 0) return;
+  if (event.key === "Enter" || event.key === " ") chooseBin(k, event.shiftKey);
+  else if (step && bins[k + step]) focusBin(k + step);
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+function focusBin(k) {
+  bins.forEach((bin, n) => bin.group.setAttribute("tabindex", n === k ? "0" : "-1"));
+  bins[k].group.focus();
+}
+
+function drawHistogram(beside) {
+  const counts = binCounts(beside);
+  bins.forEach((bin, k) => {
+    setBar(bin.some, counts[k]);
+    const centre = (k + 0.5) / BINS;
+    const chosen = (query.low ?? 0) <= centre && centre <= (query.high ?? 1);
+    bin.group.classList.toggle("out", !chosen);
+    bin.group.setAttribute("aria-pressed", (query.low !== null || query.high !== null) && chosen);
+    bin.group.setAttribute("aria-label", `Scores ${(k / BINS).toFixed(2)} to ${((k + 1) / BINS).toFixed(2)}: ${count(counts[k], "transcript")}`);
+    bin.title.textContent = bin.group.getAttribute("aria-label");
+  });
+}
+
+function quantile(ordered, q) {
+  const at = (ordered.length - 1) * q;
+  const low = ordered[Math.floor(at)];
+  return low + (ordered[Math.ceil(at)] - low) * (at - Math.floor(at));
+}
+
+function figures() {
+  const scores = rows.score.filter((score) => score !== null).sort((a, b) => a - b);
+  if (!scores.length) return h("p", { class: "figures" }, "No transcript has a score.");
+  const mean = scores.reduce((sum, score) => sum + score, 0) / scores.length;
+  const figure = (label, value) => h("div", null, h("dt", null, label), h("dd", null, value));
+  return h(
+    "dl",
+    { class: "figures" },
+    figure("Transcripts", whole.format(total)),
+    figure("Mean score", mean.toFixed(3)),
+    figure("Median", quantile(scores, 0.5).toFixed(3)),
+    figure("Middle half", `${quantile(scores, 0.25).toFixed(2)}–${quantile(scores, 0.75).toFixed(2)}`),
+  );
+}
+
+function statusChips() {
+  const counts = {};
+  for (const status of rows.status) counts[status] = (counts[status] || 0) + 1;
+  const chips = Object.keys(STATUS).filter((status) => counts[status]).map((status) =>
+    h(
+      "button",
+      { type: "button", class: "chip", "data-status": status, "aria-pressed": "false", title: STATUS_HELP[status], onclick: () => toggleStatus(status) },
+      status === "scored" ? null : icon("warn"), STATUS[status], h("b", null, whole.format(counts[status])),
+    ));
+  return h("div", { class: "chips", role: "group", "aria-label": "Filter by status" }, ...chips);
+}
+
+function buildOverview() {
+  const plot = svg("svg", { class: "histogram", viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "group", "aria-label": "Score histogram; choose a bin to filter" });
+  for (let k = 0; k < BINS; k++) {
+    const bin = newBin(k);
+    bin.title = svg("title", {});
+    bin.group.append(bin.title);
+    setBar(bin.all, allCounts[k]);
+    bins.push(bin);
+    plot.append(bin.group);
+  }
+  plot.addEventListener("keydown", moveBin);
+  const axis = h("div", { class: "axis", "aria-hidden": "true" }, ...["0", "0.25", "0.5", "0.75", "1"].map((tick) => h("span", null, tick)));
+  $("overview").append(h("div", { class: "summary" }, figures(), statusChips()), h("div", { class: "plot" }, plot, axis));
+}

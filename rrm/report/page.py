@@ -1,0 +1,120 @@
+"""Writes the page: index first, so that the list is on screen before the transcripts have been read, then the transcripts.
+
+The file is
+  head      a Content-Security-Policy that lets nothing load and only this page's own script and style run
+  index     JSON, one column per field, parsed at once: ~400 bytes a transcript
+  blocks    the transcripts: JSON lines, gzipped in blocks of ~256 KiB, base64; a block is unpacked when one of its
+            transcripts is opened or searched
+Transcripts are hostile data. They enter the page as JSON inside `<script type="application/json">` with every
+character that HTML could react to escaped, or as base64, and the script inserts them with `textContent` alone; the
+policy's Trusted Types make any other way an exception.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+import jinja2
+from markupsafe import Markup
+
+from rrm.report.rows import detail, index_entry, text_length, to_feedback
+from rrm.trajectory import Trajectory
+
+BLOCK_CHARS = 256 * 1024
+SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "detail.js", "app.js")
+COLUMNS = ("id", "task", "status", "score", "raw", "steps", "chars", "good", "bad", "note")
+
+
+def write_report(
+    pairs: Iterable[tuple[Trajectory, dict[str, Any]]], path: str | Path, *, title: str = "Agent-RRM report"
+) -> None:
+    """Write one self-contained HTML page of judged transcripts.
+
+    Args:
+        pairs: each trajectory with its output row of `rrm score`; read once, held in memory only as list entries.
+        path: the page; it appears whole or not at all (written beside, then renamed).
+        title: the page's heading.
+
+    Raises:
+        RRMError: a row is not an output row of `rrm score`; no page is written.
+    """
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    with tempfile.TemporaryFile("w+", encoding="ascii") as spool:
+        index = _spool_blocks(pairs, spool)
+        spool.seek(0)
+        try:
+            with open(part, "w", encoding="utf-8") as page:
+                page.writelines(_render(title, index, spool))
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def embed_json(value: Any) -> Markup:
+    """JSON that is safe as the text of a `<script type="application/json">`, in ASCII.
+
+    `<`, `>` and `&` become escapes, so no end tag, comment or entity can occur; so do U+2028, U+2029, lone surrogates
+    and everything else outside ASCII.
+    """
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _spool_blocks(pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[str]) -> dict[str, Any]:
+    """Write the transcripts' blocks to `spool`, a line of base64 each; return the index."""
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    sizes: list[int] = []
+    block: list[str] = []
+    held = 0
+    for trajectory, row in pairs:
+        feedback = to_feedback(row)
+        for name, value in index_entry(trajectory, feedback, text_length(trajectory)).items():
+            columns[name].append(value)
+        block.append(json.dumps(detail(trajectory, feedback, row.get("source")), ensure_ascii=True, allow_nan=False))
+        held += len(block[-1])
+        if held >= BLOCK_CHARS:
+            spool.write(_pack(block))
+            sizes.append(len(block))
+            block, held = [], 0
+    if block:
+        spool.write(_pack(block))
+        sizes.append(len(block))
+    return {**columns, "blocks": sizes}
+
+
+def _pack(lines: list[str]) -> str:
+    """JSON lines as one line of base64 of gzip (mtime 0: the same rows give the same page)."""
+    return base64.b64encode(gzip.compress("\n".join(lines).encode("ascii"), 6, mtime=0)).decode("ascii") + "\n"
+
+
+def _render(title: str, index: dict[str, Any], spool: IO[str]) -> Iterator[str]:
+    """The page in pieces; the blocks stream from `spool`."""
+    here = resources.files("rrm.report")
+    style = here.joinpath("style.css").read_text("utf-8")
+    bodies = "\n".join(here.joinpath(name).read_text("utf-8") for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{bodies}}})();\n'
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(here.joinpath("page.html.jinja").read_text("utf-8"))
+    return template.generate(
+        title=title.encode("utf-8", "replace").decode("utf-8"),
+        index=embed_json(index),
+        style=Markup(style),
+        style_hash=_csp_hash(style),
+        script=Markup(script),
+        script_hash=_csp_hash(script),
+        blocks=(line.rstrip("\n") for line in spool),
+    )
+
+
+def _csp_hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -1,0 +1,141 @@
+"""A judged transcript as the page's two views of it: a light index entry for the list, and the detail it opens.
+
+Everything here is plain JSON made of strings, finite numbers, lists and objects: the page only ever inserts it as text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from pydantic import ValidationError
+
+from rrm.errors import RRMError
+from rrm.feedback import Feedback
+from rrm.trajectory import Message, ToolCall, Trajectory
+
+LABEL_CHARS = 240
+"""Characters of the task, and of an unscored row's reason, kept in the list; the whole text is in the detail."""
+
+
+def to_feedback(row: dict[str, Any]) -> Feedback:
+    """Check one output row of `rrm score`; the score of a row that is not `scored` is None whatever the row says.
+
+    Raises:
+        RRMError: naming the row's id and the fields that are missing or wrong.
+    """
+    try:
+        feedback = Feedback.model_validate(row)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'row'}: {e['msg']}" for e in error.errors())
+        raise RRMError(f"row {row.get('id', '(no id)')!r} is not an output row of `rrm score`: {problems}") from error
+    if feedback.status != "scored":
+        feedback = feedback.model_copy(update={"score": None, "raw_score": None})
+    return feedback
+
+
+def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[str, Any]:
+    """What the list needs to show, sort and filter a row. `chars`: length of the transcript in characters."""
+    verdicts = [finding.verdict for finding in feedback.findings]
+    note = "" if feedback.status == "scored" else feedback.reason or ""
+    return {
+        "id": feedback.id,
+        "task": _one_line(question(trajectory)),
+        "status": feedback.status,
+        "score": feedback.score,
+        "raw": feedback.raw_score,
+        "steps": len(trajectory.steps),
+        "chars": chars,
+        "good": verdicts.count("good"),
+        "bad": verdicts.count("bad"),
+        "note": _one_line(note),
+    }
+
+
+def detail(trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | None) -> dict[str, Any]:
+    """Everything a transcript's own screen shows; empty parts are left out."""
+    return _without_empty(
+        {
+            "task": question(trajectory),
+            "question_id": trajectory.question_id,
+            "outcome": trajectory.outcome,
+            "tools": [_tool(tool) for tool in trajectory.tools or []],
+            "prelude": [_message(message) for message in trajectory.prelude],
+            "steps": [
+                {"message": _message(step.message), "observations": [_message(m) for m in step.observations]}
+                for step in trajectory.steps
+            ],
+            "trace": feedback.trace,
+            "critique": feedback.critique,
+            "findings": [[finding.step, finding.verdict, finding.text] for finding in feedback.findings],
+            "reason": feedback.reason,
+            "truncated_tokens": feedback.truncated_tokens,
+            "judge": {k: _finite(v) for k, v in feedback.judge.model_dump(exclude_none=True).items()},
+            "source": source or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
+        }
+    )
+
+
+def question(trajectory: Trajectory) -> str:
+    """What the agent was asked: `task`, or the first user message where `task` is a bare label like `hotpotqa`."""
+    task = trajectory.task.strip()
+    if len(task.split()) > 1:
+        return task
+    first = next((m.text().strip() for m in trajectory.prelude if m.role == "user"), "")
+    return first or task
+
+
+def text_length(trajectory: Trajectory) -> int:
+    """Characters of all messages: text, reasoning and tool-call arguments."""
+    return sum(
+        len(m.text()) + len(m.reasoning_content or "") + sum(len(c.arguments_text()) for c in m.tool_calls or [])
+        for m in trajectory.messages
+    )
+
+
+def _message(message: Message) -> dict[str, Any]:
+    return _without_empty(
+        {
+            "role": message.role,
+            "name": message.name,
+            "text": message.text(),
+            "reasoning": message.reasoning_content,
+            "calls": [_call(call) for call in message.tool_calls or []],
+            "at": str(message.timestamp) if message.timestamp is not None else None,
+            "seconds": _finite(message.duration_s),
+        }
+    )
+
+
+def _call(call: ToolCall) -> list[Any]:
+    """`[name, [[argument, text], …]]`, or `[name, raw text]` for arguments that were not a JSON object."""
+    if isinstance(call.arguments, str):
+        return [call.name, call.arguments]
+    return [call.name, [[key, _as_text(value)] for key, value in call.arguments.items()]]
+
+
+def _tool(tool: dict[str, Any]) -> list[str]:
+    """`[name, description, definition]` of a tool in OpenAI's nested form or a flat one."""
+    inner = tool.get("function")
+    body: dict[str, Any] = inner if isinstance(inner, dict) else tool
+    return [str(body.get("name", "(unnamed)")), str(body.get("description") or ""), _as_text(body)]
+
+
+def _as_text(value: Any) -> str:
+    """Strings as they are, anything else as JSON (so that NaN, which JSON has not, never reaches the page bare)."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _one_line(text: str) -> str:
+    """The first LABEL_CHARS characters on one line (only as much of the text is looked at as can be needed)."""
+    line = " ".join(text[: LABEL_CHARS * 4].split())
+    return line if len(line) <= LABEL_CHARS else line[: LABEL_CHARS - 1] + "…"
+
+
+def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value not in (None, "", [], {})}
