@@ -1,0 +1,82 @@
+"""The lab's tokenizer and model: byte-level BPE trained on lab text, and a Llama of 1–3 M parameters.
+
+Both are ordinary Hugging Face objects, so the lab runs through exactly the code that runs large models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rrm.rendering import CHAT_TEMPLATE
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+MAX_POSITIONS = 1024
+
+
+def build_lab_tokenizer(texts: Iterable[str], vocab_size: int = 2048) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with ChatML tokens, a pad that is not the end, and the judge's chat template.
+
+    Digits are split singly, so that `0.7` is always the same three tokens.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[START],
+        model_max_length=MAX_POSITIONS,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def build_lab_model(
+    tokenizer: PreTrainedTokenizerFast, *, hidden: int = 192, layers: int = 4, heads: int = 6, seed: int
+) -> LlamaForCausalLM:
+    """A randomly initialised Llama with tied embeddings, float32, deterministic for a seed.
+
+    Raises:
+        ValueError: `hidden` is not a multiple of `heads`.
+    """
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    if hidden % heads:
+        raise ValueError(f"hidden size {hidden} is not a multiple of {heads} heads")
+    vocabulary = tokenizer.get_vocab()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        pad_token_id=vocabulary[PAD],
+        eos_token_id=vocabulary[END],
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config)

@@ -1,0 +1,418 @@
+"""Scripted agents in lab worlds: transcripts that are clean or carry one planted fault, with labels by construction.
+
+Every question lives in a world of its own (seed and question number name it), and has several attempts, so a split by
+`question_id` shares no name. `meta` holds what the judge never sees: `reference, fault, fault_step, fault_kind_heldout,
+recovered, hops`.
+
+The process score, on the grid 0.1:
+
+    clean run, right answer                                             1.0
+    right answer after a wasted step (repeated or malformed call)       0.8
+    right answer after a corrected mistake (wrong search, misreading)   0.7
+    wrong or no answer: 0.4 × share of the hops established, at most    0.3
+    … and answered with a guess that nothing supports: 0.2 less, at least 0.0
+
+A step's verdict is `bad` where the fault happens and where later steps build on it, `good` elsewhere: outcome and step
+quality differ in recovered runs and in failing runs with good beginnings.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rrm.annotation import Annotation, Finding
+from rrm.feedback import format_findings
+from rrm.lab.wordings import FINDING, QUESTION, SAY
+from rrm.lab.world import (
+    BAD_ARGUMENTS,
+    RELATIONS,
+    SEARCH_TOOL,
+    TOOL_ERROR,
+    Question,
+    World,
+    make_question,
+    make_world,
+)
+from rrm.seeds import derive_seed
+from rrm.trajectory import Message, ToolCall, Trajectory
+
+Split = Literal["train", "heldout"]
+ATTEMPTS = 4
+"""Attempts at each question."""
+TOOL_ERROR_RATE = 0.1
+CHECK_RATE = 0.15
+CLEAN_RATE = 0.35
+RECOVER_RATE = 0.45
+
+
+@dataclass
+class Run:
+    """One attempt while it is played: what was said so far and what is to be said about it."""
+
+    world: World
+    question: Question
+    rng: random.Random
+    split: Split
+    recover: bool
+    messages: list[Message] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    hops_done: int = 0
+    """Hops established correctly before anything went wrong."""
+    fault_step: int | None = None
+    wrong_since: int | None = None
+    """Step whose mistake the run still builds on."""
+    read: str = ""
+    """What the next message says it read in the last result."""
+    next_bad: tuple[str, str] | None = None
+    """Finding and trace of a fault that shows only in the next message (a misreading)."""
+    answer: str | None = None
+
+    @property
+    def step(self) -> int:
+        """Number of the latest step."""
+        return len(self.findings)
+
+    def say(self, key: str, **parts: object) -> str:
+        return self.rng.choice(SAY[key][self.split]).format(**parts)
+
+    def finding(self, key: str, **parts: object) -> str:
+        return self.rng.choice(FINDING[key]).format(**parts)
+
+    def mark(self, good: bool, text: str, trace: str) -> None:
+        """Label the step that comes next."""
+        if self.next_bad:
+            (text, trace), good, self.next_bad = self.next_bad, False, None
+        if not good and self.fault_step is None:
+            self.fault_step = self.step + 1
+        self.findings.append(Finding(step=self.step + 1, verdict="good" if good else "bad", text=text))
+        self.trace.append(f"[step {self.step}] {trace}")
+
+    def call(self, said: str, query: str, *, arguments: str | None = None, result: str | None = None) -> None:
+        """One search call with its result. `arguments` overrides the JSON, `result` what the tool answers."""
+        call_id = f"c{self.step}"
+        content = f"{self.read} {said}".strip()
+        self.read = ""
+        parsed = {"query": query} if arguments is None else arguments
+        self.messages.append(
+            Message(
+                role="assistant", content=content, tool_calls=[ToolCall(name="search", arguments=parsed, id=call_id)]
+            )
+        )
+        content = self.world.search(query) if result is None else result
+        self.messages.append(Message(role="tool", content=content, tool_call_id=call_id, name="search"))
+
+    def finish(self, said: str, answer: str) -> None:
+        """The last message."""
+        text = " ".join(part for part in (self.read, said, f"Final Answer: {answer}") if part)
+        self.messages.append(Message(role="assistant", content=text))
+        self.answer = answer
+
+    def read_value(self, subject: str, relation: str, value: str) -> str:
+        """Let the next message begin with what was read."""
+        self.read = self.say("read", rel=relation, a=subject, b=value)
+        return value
+
+    def look_up(self, hop: int, subject: str, *, said: str | None = None, finding: str | None = None) -> str:
+        """A correct search for hop `hop` from `subject`, retried when the tool fails; returns the value it gives."""
+        relation = self.question.path[hop]
+        query = f"{relation} of {subject}"
+        said = said or self.say("need", rel=relation, a=subject)
+        trace = f"needs {relation}; searches {query}"
+        if self.rng.random() < TOOL_ERROR_RATE:
+            self._mark_hop(self.finding("tool_error"), f"{trace}; error")
+            self.call(said, query, result=TOOL_ERROR)
+            said, finding = self.say("retry"), finding or self.finding("retry")
+            trace = "retries after the error"
+        self._mark_hop(finding or self.finding("search"), f"{trace}; found")
+        self.call(said, query)
+        value = self.world.value(subject, relation)
+        assert value is not None, f"{subject} has no {relation}"
+        if self.wrong_since is None:
+            self.hops_done += 1
+        return self.read_value(subject, relation, value)
+
+    def _mark_hop(self, good_text: str, trace: str) -> None:
+        if self.wrong_since is None or self.next_bad:
+            self.mark(True, good_text, trace)
+        else:
+            self.mark(False, self.finding("follows", k=self.wrong_since), f"builds on step {self.wrong_since}")
+
+
+# ---- faults: each plays hop `hop` from `subject` with one mistake, and returns the value it goes on with ---------------
+# None: the run is over.
+
+
+def _other(run: Run, kind: str, *excluded: str) -> str:
+    return run.rng.choice([e for e in run.world.entities[kind] if e not in excluded])
+
+
+def _after_wrong_search(run: Run, hop: int, subject: str, relation: str, searched: str) -> str:
+    """Correct a wrong search at once, or go on with what it gave."""
+    relation_needed, wrong_step = run.question.path[hop], run.step
+    if run.recover:
+        said = run.say("sorry_search", rel=relation_needed, a=subject)
+        return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step))
+    run.wrong_since = wrong_step
+    value = run.world.value(searched, relation)
+    assert value is not None
+    return run.read_value(subject, relation_needed, value)
+
+
+def wrong_entity(run: Run, hop: int, subject: str) -> str:
+    """Searches the right relation of a wrong entity."""
+    relation = run.question.path[hop]
+    wrong = _other(run, RELATIONS[relation][0], subject, run.question.answer)
+    run.mark(
+        False,
+        run.finding("wrong_entity", a=subject, c=wrong, rel=relation),
+        f"needs {relation} of {subject}; searches {relation} of {wrong}",
+    )
+    run.call(run.say("need", rel=relation, a=subject), f"{relation} of {wrong}")
+    return _after_wrong_search(run, hop, subject, relation, wrong)
+
+
+def wrong_relation(run: Run, hop: int, subject: str) -> str:
+    """Searches another relation of the right entity."""
+    relation = run.question.path[hop]
+    other = run.rng.choice([r for r, kinds in RELATIONS.items() if kinds == RELATIONS[relation] and r != relation])
+    run.mark(
+        False,
+        run.finding("wrong_relation", a=subject, other=other, rel=relation),
+        f"needs {relation} of {subject}; searches {other} of {subject}",
+    )
+    run.call(run.say("need", rel=other, a=subject), f"{other} of {subject}")
+    return _after_wrong_search(run, hop, subject, other, subject)
+
+
+def _repeat(run: Run, hop: int, subject: str, value: str, first: int) -> None:
+    relation = run.question.path[hop]
+    last = hop == len(run.question.path) - 1
+    advice = "answer now" if last else f"search for {value}'s {run.question.path[hop + 1]}"
+    run.mark(
+        False, run.finding("repeated_call", k=first, next=advice), f"repeats the call of step {first}; nothing new"
+    )
+    run.call(run.say("again", rel=relation, a=subject), f"{relation} of {subject}")
+
+
+def repeated_call(run: Run, hop: int, subject: str) -> str | None:
+    """Repeats a call whose result is already there: once, or until it stops without an answer."""
+    value = run.look_up(hop, subject)
+    run.read, first = "", run.step
+    _repeat(run, hop, subject, value, first)
+    if run.recover:
+        return run.read_value(subject, run.question.path[hop], value)
+    for _ in range(run.rng.randint(1, 2)):
+        _repeat(run, hop, subject, value, first)
+    run.mark(False, "stops without an answer after repeating itself", "gives no answer")
+    run.finish(run.say("give_up"), "unknown")
+    return None
+
+
+def malformed(run: Run, hop: int, subject: str) -> str | None:
+    """Writes arguments that are not JSON: corrected, or followed by giving up."""
+    relation = run.question.path[hop]
+    query = f"{relation} of {subject}"
+    whole = json.dumps({"query": query})
+    broken = run.rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query"), query])
+    text = run.finding("malformed", a=subject, rel=relation)
+    run.mark(False, text, f"needs {relation}; malformed arguments; error")
+    run.call(run.say("need", rel=relation, a=subject), query, arguments=broken, result=BAD_ARGUMENTS)
+    wrong_step = run.step
+    if run.recover:
+        said = run.say("sorry_arguments")
+        return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step))
+    run.mark(False, run.finding("gave_up", a=subject, rel=relation), "gives up after the error")
+    run.finish(run.say("give_up"), "unknown")
+    return None
+
+
+def _assume(run: Run, hop: int, subject: str, wrong: str, wrong_step: int) -> str:
+    """Go on with a wrong value; a recovering run notices after one more search, if the question has one."""
+    relation = run.question.path[hop]
+    run.read_value(subject, relation, wrong)
+    run.wrong_since = wrong_step + 1
+    if run.recover:
+        run.look_up(hop + 1, wrong)
+        run.read, run.wrong_since = "", None
+        said = run.say("sorry_read", rel=relation, a=subject)
+        return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step + 1))
+    return wrong
+
+
+def misread(run: Run, hop: int, subject: str) -> str:
+    """Takes the object of another fact from the result."""
+    relation = run.question.path[hop]
+    value = run.look_up(hop, subject)
+    run.hops_done -= 1
+    facts = run.world.find(f"{relation} of {subject}")
+    wrong = next(f.object for f in facts if f.relation == relation and f.subject != subject)
+    run.next_bad = (
+        run.finding("misread", k=run.step, rel=relation, a=subject),
+        f"says another {relation} of {subject} than step {run.step} found",
+    )
+    if wrong == value:
+        wrong = _other(run, RELATIONS[relation][1], value, subject)
+    return _assume(run, hop, subject, wrong, run.step)
+
+
+def ignored_error(run: Run, hop: int, subject: str) -> str:
+    """Goes on with a made-up value after the tool failed."""
+    relation = run.question.path[hop]
+    run.mark(True, run.finding("tool_error"), f"needs {relation}; searches {relation} of {subject}; error")
+    run.call(run.say("need", rel=relation, a=subject), f"{relation} of {subject}", result=TOOL_ERROR)
+    wrong = _other(run, RELATIONS[relation][1], run.question.values[hop], subject)
+    run.next_bad = (run.finding("ignored_error", k=run.step), f"uses a {relation} that step {run.step} did not give")
+    return _assume(run, hop, subject, wrong, run.step)
+
+
+def unsupported(run: Run, hop: int, subject: str) -> None:
+    """Answers with a guess instead of searching on."""
+    relation = run.question.path[hop]
+    guess = _other(run, RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
+    run.mark(
+        False, run.finding("unsupported", a=subject, rel=relation), f"needs {relation}; answers without searching it"
+    )
+    run.finish(run.say("guess"), guess)
+
+
+def gave_up(run: Run, hop: int, subject: str) -> None:
+    """Gives up although the next search was open."""
+    relation = run.question.path[hop]
+    run.mark(False, run.finding("gave_up", a=subject, rel=relation), f"needs {relation}; gives up")
+    run.finish(run.say("give_up"), "unknown")
+
+
+def stops_early(run: Run, hop: int, subject: str) -> None:
+    """Answers with the value of the hop before the last."""
+    relation = run.question.path[hop]
+    run.mark(False, run.finding("stops_early", a=subject, rel=relation), f"needs {relation}; answers one hop early")
+    run.finish(run.say("done"), subject)
+
+
+Fault = Callable[[Run, int, str], str | None]
+TRAIN_FAULTS: tuple[Fault, ...] = (
+    wrong_entity,
+    repeated_call,
+    misread,
+    malformed,
+    unsupported,
+    gave_up,
+    wrong_relation,
+)
+HELDOUT_FAULTS: tuple[Fault, ...] = (stops_early, ignored_error)
+"""Never in training data: a judge that finds these has learned more than the list above."""
+_WASTE = frozenset({"repeated_call", "malformed"})
+
+
+def process_score(run: Run, fault: str | None) -> float:
+    """The score of the module's docstring."""
+    if run.answer == run.question.answer:
+        return 1.0 if fault is None else 0.8 if fault in _WASTE else 0.7
+    score = min(0.3, 0.4 * run.hops_done / len(run.question.path))
+    return round(max(0.0, score - (0.2 if fault == "unsupported" else 0.0)), 1)
+
+
+def _fault_hop(fault: Fault, hops: int, recover: bool, rng: random.Random) -> int:
+    """At which hop a fault can happen: the last for `stops_early`, not the last where it needs a later hop to show."""
+    if fault is stops_early:
+        return hops - 1
+    if recover and fault in (misread, ignored_error):
+        return rng.randrange(hops - 1)
+    return rng.randrange(hops)
+
+
+def _play(run: Run, fault: Fault | None, at: int) -> None:
+    value: str | None = run.question.start
+    for hop in range(len(run.question.path)):
+        value = fault(run, hop, value) if fault and hop == at else run.look_up(hop, value)
+        if value is None:
+            return
+    if run.rng.random() < CHECK_RATE and not run.next_bad:
+        said = run.say("check", b=value)
+        run._mark_hop(run.finding("check"), "checks what was found")
+        run.call(said, value)
+    run._mark_hop(run.finding("answer"), "answers from the results")
+    run.finish("" if run.read else run.say("done"), value)
+
+
+def _draw_fault(split: Split, hops: int, rng: random.Random) -> tuple[Fault | None, bool]:
+    """A fault, or None for a clean run, and whether the run recovers from it."""
+    if rng.random() < CLEAN_RATE:
+        return None, False
+    pool = TRAIN_FAULTS if split == "train" or rng.random() < 0.5 else HELDOUT_FAULTS
+    fault = rng.choice([f for f in pool if f is not stops_early or hops > 1])
+    can_recover = fault not in (unsupported, gave_up, stops_early) and (
+        hops > 1 or fault not in (misread, ignored_error)
+    )
+    return fault, can_recover and rng.random() < RECOVER_RATE
+
+
+def _attempt(world: World, question: Question, split: Split, rng: random.Random) -> tuple[Run, Fault | None]:
+    """Play one attempt; one whose mistake ends in the right answer by accident is drawn again."""
+    hops = len(question.path)
+    while True:
+        fault, recover = _draw_fault(split, hops, rng)
+        run = Run(world, question, rng, split, recover)
+        _play(run, fault, _fault_hop(fault, hops, recover, rng) if fault else 0)
+        if (run.answer == question.answer) == (fault is None or recover):
+            return run, fault
+
+
+def make_transcripts(
+    n: int, *, seed: int, split: Split = "train", hops: Sequence[int] = (1, 2, 3)
+) -> list[tuple[Trajectory, Annotation]]:
+    """`n` labelled transcripts, `ATTEMPTS` to a question.
+
+    Args:
+        n: how many.
+        seed: names the worlds; different seeds share no world, and a longer list begins with the shorter one.
+        split: `train`, or `heldout` for wordings, and in half of the faulty runs fault kinds, that `train` never has.
+        hops: hop counts to draw from.
+    """
+    rows: list[tuple[Trajectory, Annotation]] = []
+    for number in range(-(-n // ATTEMPTS)):
+        question_id = f"lab-{split}-{seed}-{number}"
+        rng = random.Random(derive_seed("lab", question_id, *hops))
+        world = make_world(rng.getrandbits(63))
+        question = make_question(world, rng.choice(list(hops)), rng)
+        task = rng.choice(QUESTION[split]).format(phrase=question.phrase)
+        for attempt in range(ATTEMPTS):
+            run, fault = _attempt(world, question, split, rng)
+            rows.append(_row(run, fault, task, question_id, attempt))
+    return rows[:n]
+
+
+def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: int) -> tuple[Trajectory, Annotation]:
+    name = getattr(fault, "__name__", None)
+    right = run.answer == run.question.answer
+    trajectory = Trajectory(
+        id=f"{question_id}-{attempt}",
+        task=task,
+        question_id=question_id,
+        messages=[Message(role="user", content=task), *run.messages],
+        tools=[SEARCH_TOOL],
+        outcome=float(right),
+        meta={
+            "reference": run.question.answer,
+            "hops": len(run.question.path),
+            "fault": name,
+            "fault_step": run.fault_step,
+            "fault_kind_heldout": fault in HELDOUT_FAULTS,
+            "recovered": fault is not None and right,
+        },
+    )
+    annotation = Annotation(
+        trajectory_id=trajectory.id,
+        score=process_score(run, name),
+        trace="\n".join(run.trace),
+        critique=format_findings(run.findings),
+        findings=run.findings,
+        annotator="lab",
+        kind="rules",
+    )
+    return trajectory, annotation

@@ -1,0 +1,192 @@
+"""Seeded worlds of people, towns and companies, the facts about them, a search tool, and questions of several hops.
+
+A fact is (subject, relation, object). Every subject has exactly one object for each relation of its type, so a question
+"the trade of the boss of the mother of Kavomi" has one answer. Names are made of syllables, single words, fresh for each
+world; some people get a look-alike (same beginning), which the search likes to return beside the right one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, field
+
+from rrm.seeds import derive_seed
+
+RELATIONS: dict[str, tuple[str, str]] = {
+    "mother": ("person", "person"),
+    "father": ("person", "person"),
+    "boss": ("person", "person"),
+    "mentor": ("person", "person"),
+    "friend": ("person", "person"),
+    "home": ("person", "town"),
+    "birthplace": ("person", "town"),
+    "employer": ("person", "company"),
+    "sponsor": ("person", "company"),
+    "trade": ("person", "craft"),
+    "hobby": ("person", "craft"),
+    "mayor": ("town", "person"),
+    "sheriff": ("town", "person"),
+    "founder": ("company", "person"),
+    "director": ("company", "person"),
+}
+"""Relation → (type of the subject, type of the object)."""
+CRAFTS = ("baking", "weaving", "fishing", "painting", "farming", "pottery", "sailing", "mining", "carving", "tailoring")
+TOOL_ERROR = "Error: search is temporarily unavailable."
+BAD_ARGUMENTS = "Error: arguments are not valid JSON."
+NOTHING_FOUND = "No facts found."
+SEARCH_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Search the facts of this world.",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}
+_ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z")
+_VOWELS = ("a", "e", "i", "o", "u")
+_ENDINGS = {"person": ("n", "l", "s", "", ""), "town": ("ford", "ton", "by"), "company": ("corp", "tec", "lux")}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact; `text` is what the search returns."""
+
+    subject: str
+    relation: str
+    object: str
+
+    @property
+    def text(self) -> str:
+        return f"The {self.relation} of {self.subject} is {self.object}."
+
+
+@dataclass(frozen=True)
+class Question:
+    """Start entity and the relations to follow, in order; `values[i]` is reached after hop i, the last is the answer."""
+
+    start: str
+    path: tuple[str, ...]
+    values: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        return self.values[-1]
+
+    @property
+    def phrase(self) -> str:
+        """`trade of the boss of Kavomi`."""
+        return " of the ".join(reversed(self.path)) + f" of {self.start}"
+
+
+@dataclass
+class World:
+    """Entities by type and the facts about them. Make one with `make_world`."""
+
+    seed: int
+    entities: dict[str, list[str]]
+    facts: list[Fact]
+    _table: dict[tuple[str, str], Fact] = field(init=False, repr=False)
+    _kind: dict[str, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._table = {(f.subject, f.relation): f for f in self.facts}
+        self._kind = {name: kind for kind, names in self.entities.items() for name in names}
+
+    def kind_of(self, name: str) -> str | None:
+        """`person`, `town`, `company`, `craft`, or None for a name this world does not have."""
+        return self._kind.get(name)
+
+    def value(self, subject: str, relation: str) -> str | None:
+        """The object of (subject, relation), or None where there is no such fact."""
+        fact = self._table.get((subject, relation))
+        return fact.object if fact else None
+
+    def find(self, query: str) -> list[Fact]:
+        """At most three facts for a query: the best match, one of the same relation, one of the same subject.
+
+        A fact matches by its subject (or object) named in the query, better with its relation. Empty without a match.
+        The order of the three depends on the query, so that the right one is not always first.
+        """
+        words = set(re.findall(r"\w+", query.lower()))
+        rng = random.Random(derive_seed(self.seed, query))
+
+        def score(fact: Fact) -> int:
+            named = 4 * (fact.subject.lower() in words) + 2 * (fact.object.lower() in words)
+            return named + (fact.relation in words) if named else 0
+
+        ranked = sorted(self.facts, key=lambda f: (-score(f), rng.random()))
+        best = ranked[0]
+        if score(best) == 0:
+            return []
+        same_relation = [f for f in self.facts if f.relation == best.relation and f.subject != best.subject]
+        same_relation.sort(key=lambda f: (f.subject[:3] != best.subject[:3], rng.random()))
+        same_subject = [f for f in self.facts if f.subject == best.subject and f.relation != best.relation]
+        chosen = [best, same_relation[0]]
+        if rng.random() < 0.5:
+            chosen.append(rng.choice(same_subject))
+        rng.shuffle(chosen)
+        return chosen
+
+    def search(self, query: str) -> str:
+        """What the tool answers: the facts found as sentences, or `NOTHING_FOUND`."""
+        return " ".join(f.text for f in self.find(query)) or NOTHING_FOUND
+
+
+def _name(rng: random.Random, kind: str, stem: str | None = None) -> str:
+    stem = stem or "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2))
+    if kind == "person":
+        stem += rng.choice(_ONSETS) + rng.choice(_VOWELS)
+    return (stem + rng.choice(_ENDINGS[kind])).capitalize()
+
+
+def _names(rng: random.Random, kind: str, count: int, taken: set[str]) -> list[str]:
+    """Fresh names; every second one begins like the one before it (a look-alike)."""
+    names: list[str] = []
+    while len(names) < count:
+        stem = names[-1][:4].lower() if len(names) % 2 == 1 else None
+        name = _name(rng, kind, stem)
+        if name not in taken:
+            taken.add(name)
+            names.append(name)
+    return names
+
+
+def make_world(seed: int, *, people: int = 16, towns: int = 6, companies: int = 6) -> World:
+    """A world from its seed: same seed, same world, on every machine and in every process."""
+    rng = random.Random(seed)
+    taken: set[str] = set()
+    entities = {
+        "person": _names(rng, "person", people, taken),
+        "town": _names(rng, "town", towns, taken),
+        "company": _names(rng, "company", companies, taken),
+        "craft": list(CRAFTS),
+    }
+    facts = [
+        Fact(subject, relation, rng.choice([e for e in entities[target] if e != subject]))
+        for relation, (source, target) in RELATIONS.items()
+        for subject in entities[source]
+    ]
+    return World(seed, entities, facts)
+
+
+def make_question(world: World, hops: int, rng: random.Random) -> Question:
+    """A question of `hops` hops from a person; no entity occurs twice on its path, so that no hop can be skipped.
+
+    Raises:
+        ValueError: `hops` is not positive.
+    """
+    if hops < 1:
+        raise ValueError(f"a question needs at least one hop, got {hops}")
+    while True:
+        start = rng.choice(world.entities["person"])
+        path, values, current = [], [], start
+        for hop in range(hops):
+            options = [r for r, (source, target) in RELATIONS.items() if source == world.kind_of(current)]
+            if hop < hops - 1:
+                options = [r for r in options if RELATIONS[r][1] != "craft"]
+            path.append(rng.choice(options))
+            current = world.value(current, path[-1]) or ""
+            values.append(current)
+        if len({start, *values}) == hops + 1:
+            return Question(start, tuple(path), tuple(values))
