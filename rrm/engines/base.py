@@ -59,6 +59,13 @@ class TokenEngine(Protocol):
         """log p(row[t] | row[:t]) at temperature 1 for t in each row's span."""
         ...
 
+    def continuation_logprobs(
+        self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
+    ) -> list[list[float]]:
+        """log p(continuation | row) at temperature 1, summed over its tokens: one list per row, one value per
+        continuation. With a row's key, only what is not cached under it is computed."""
+        ...
+
     def release(self, keys: Sequence[str]) -> None:
         """Forget what was cached under `keys`."""
         ...

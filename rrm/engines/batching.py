@@ -1,0 +1,44 @@
+"""Planning of batches: which rows run together, and what they share. Pure functions over lengths and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def common_prefix(rows: Sequence[Sequence[int]]) -> int:
+    """How many leading tokens all rows share (0 for no rows)."""
+    if not rows:
+        return 0
+    # The smallest and the largest row in dictionary order share exactly what all of them share.
+    low, high = min(rows, key=tuple), max(rows, key=tuple)
+    count = 0
+    for a, b in zip(low, high, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def micro_batches(lengths: Sequence[int], max_tokens: int, waste: float = 0.1) -> list[range]:
+    """Cut consecutive rows into batches of at most `max_tokens` tokens, padding included.
+
+    Args:
+        lengths: tokens per row, in the order they will run (sort them first: only neighbours share a batch).
+        max_tokens: upper bound of rows × longest row; a longer single row still gets a batch of its own.
+        waste: a batch also ends where padding would exceed this share of it.
+
+    Returns:
+        Index ranges that cover all rows in order.
+    """
+    batches: list[range] = []
+    start, longest, total = 0, 0, 0
+    for i, length in enumerate(lengths):
+        new_longest, new_total = max(longest, length), total + length
+        padded = new_longest * (i - start + 1)
+        if i > start and (padded > max_tokens or padded - new_total > waste * padded):
+            batches.append(range(start, i))
+            start, new_longest, new_total = i, length, length
+        longest, total = new_longest, new_total
+    if lengths:
+        batches.append(range(start, len(lengths)))
+    return batches
