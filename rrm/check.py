@@ -272,7 +272,7 @@ def _quantiles(values: list[int]) -> dict[str, float]:
     ordered = sorted(values)
     at = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     return {k: ordered[round(q * (len(ordered) - 1))] for k, q in at.items()} | {
-        "mean": round(statistics.fmean(values), 1)
+        "mean": round(statistics.fmean(values), 2)
     }
 
 

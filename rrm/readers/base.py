@@ -92,7 +92,7 @@ class Reader(Protocol):
 def stem(path: str) -> str:
     """The file's name without its data suffixes (`a/b.jsonl.gz` -> `b`); `stdin` for `-`."""
     name = "stdin" if path == "-" else PurePath(path).name
-    while name.lower().endswith(DATA_SUFFIXES) and PurePath(name).stem:
+    while PurePath(name).suffix.lower() in DATA_SUFFIXES:
         name = PurePath(name).stem
     return name
 

@@ -128,7 +128,7 @@ def _messages(found: dict[str, Any], mapping: dict[str, str]) -> list[dict[str, 
         if search_tags.sniff(raw):
             raw = search_tags.turns(raw)
         elif react.sniff(raw):
-            raw = react.turns(raw)
+            raw, _ = react.from_text(raw, task or None)
         else:
             raw = [{"role": "assistant", "content": raw}]
     elif isinstance(raw, list):

@@ -62,9 +62,14 @@ def _messages(record: dict[str, Any]) -> tuple[list[dict[str, Any]], tuple[str, 
 
 
 def _task(record: dict[str, Any], messages: list[dict[str, Any]]) -> str:
-    """The question: `question` where the record has one; `task` only if the user said it (it may name a data set)."""
+    """The question: `question` where the record has one; `task` only if it is a phrase the user said.
+
+    A `task` of one or two words may name a data set ("math"), which a question can contain by chance ("\\mathop").
+    """
     asked = first_user_text(messages)
     if question := text_field(record, "question"):
         return question
     claimed = text_field(record, "task")
-    return claimed if claimed and (claimed.strip() in asked or not asked) else asked
+    if claimed and not asked:
+        return claimed
+    return claimed if claimed and len(claimed.split()) > 2 and claimed.strip() in asked else asked

@@ -88,7 +88,7 @@ def parse(item: Item) -> Trajectory:
         messages, question = _from_console(source)
         question_id = question_id or own_id(record, "name")
     else:
-        messages, question = _from_text(source, asked)
+        messages, question = from_text(source, asked)
     task = asked or question
     meta = without(
         record, *used, "id", "question_id", *[k for k in ("question", "query", "task") if record.get(k) == task]
@@ -127,7 +127,7 @@ def _from_chat(raw: list[Any]) -> tuple[list[dict[str, Any]], str]:
     return messages, next((text_of(m["content"]) for m in messages if m["role"] == "user"), "")
 
 
-def _from_text(text: str, asked: str | None) -> tuple[list[dict[str, Any]], str]:
+def from_text(text: str, asked: str | None) -> tuple[list[dict[str, Any]], str]:
     """One text: instructions and examples, the question, then the run."""
     if alpaca := ALPACA.search(text):
         prefix, question, run = text[: alpaca.start()], alpaca.group(1), text[alpaca.end() :]

@@ -1,0 +1,118 @@
+"""`rrm convert`: what is written, what is reported, what an interruption leaves behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from rrm.cli import convert_cmd
+from rrm.errors import ConfigError
+from rrm.trajectory import read_canonical
+
+APP = typer.Typer(pretty_exceptions_enable=False)
+APP.command("convert")(convert_cmd.command)
+
+
+def run(k: int) -> str:
+    messages = [{"role": "user", "content": f"q{k}"}, {"role": "assistant", "content": f"a{k}"}]
+    return json.dumps({"id": f"r{k}", "messages": messages, "reward": k % 2})
+
+
+def convert(*args: Any) -> Result:
+    return CliRunner().invoke(APP, [str(a) for a in args])
+
+
+def summary(result: Result) -> dict[str, Any]:
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_good_lines_bad_lines_and_the_summary(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "new" / "out.jsonl"
+    source.write_text("\n".join([run(0), "{broken", "", run(1), '{"messages": 3}', run(0)]))
+    result = convert(source, tmp_path / "absent.json", "-o", out)
+    assert result.exit_code == 1, result.output
+    assert [t.id for t in read_canonical(out)] == ["r0", "r1", "r0#2"]
+    errors = [json.loads(line) for line in (tmp_path / "new" / "out.errors.jsonl").read_text().splitlines()]
+    assert [(Path(e["path"]).name, e["line"]) for e in errors] == [
+        ("in.jsonl", 2),
+        ("in.jsonl", 5),
+        ("absent.json", None),
+    ]
+    assert all(set(e) == {"path", "line", "reason"} and e["reason"] for e in errors)
+    assert summary(result) == {
+        **{"converted": 3, "errors": 3, "formats": {"openai": 3}},
+        **{"out": str(out), "errors_out": str(tmp_path / "new" / "out.errors.jsonl")},
+    }
+
+
+def test_clean_run_leaves_no_error_file_and_converts_to_itself(tmp_path: Path) -> None:
+    source, out, again = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "again.jsonl"
+    source.write_text("\n".join(map(run, range(3))))
+    (tmp_path / "out.errors.jsonl").write_text("from an earlier run\n")
+    result = convert(source, "-o", out)
+    assert result.exit_code == 0 and summary(result)["errors_out"] is None
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    assert convert(out, "-o", again).exit_code == 0 and again.read_bytes() == out.read_bytes()
+
+
+def test_strict_stops_at_the_first_and_keeps_the_old_output(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join([run(0), "{broken", "{broken too"]))
+    out.write_text("old\n")
+    result = convert(source, "-o", out, "--strict")
+    assert result.exit_code == 1 and out.read_text() == "old\n"
+    assert summary(result)["errors"] == 1 and summary(result)["out"] is None
+    assert len((tmp_path / "out.errors.jsonl").read_text().splitlines()) == 1
+    assert "in.jsonl:2: not JSON" in result.output
+
+
+def test_mapping_from_the_command_line(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.json", tmp_path / "out.jsonl"
+    source.write_text(json.dumps([{"log": {"q": "Q", "a": "A"}, "ok": True}]))
+    pairs = ["--map", "task=log.q", "--map", "response=log.a", "--map", "outcome=ok"]
+    assert convert(source, "-o", out, *pairs).exit_code == 0
+    (trajectory,) = read_canonical(out)
+    assert trajectory.task == "Q" and trajectory.outcome == 1.0 and len(trajectory.steps) == 1
+    refused = convert(source, "-o", out, "--map", "mesages=log")
+    assert isinstance(refused.exception, ConfigError) and "did you mean 'messages'" in str(refused.exception)
+
+
+def test_output_inside_the_input_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(run(0))
+    for inputs, out in ((tmp_path, tmp_path / "x" / "out.jsonl"), (tmp_path / "in.jsonl", tmp_path / "in.jsonl")):
+        refused = convert(inputs, "-o", out)
+        assert isinstance(refused.exception, ConfigError) and "lies in the input" in str(refused.exception)
+    assert not (tmp_path / "x").exists() and (tmp_path / "in.jsonl").read_text() == run(0)
+
+
+CONVERT = "import typer; from rrm.cli import convert_cmd; typer.run(convert_cmd.command)"
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_leaves_no_half_output(tmp_path: Path, stop: signal.Signals) -> None:
+    """Reading from a pipe that stays open, stopped in the middle: OUT is the old one or absent, never half."""
+    out, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.part"
+    child = subprocess.Popen(
+        [sys.executable, "-c", CONVERT, "-", "-o", str(out)], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdin
+    lines = "".join(run(k) + "\n" for k in range(4_000)).encode()  # more than one block, so rows are being written
+    child.stdin.write(lines)
+    child.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size > 0) and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.send_signal(stop)
+    child.communicate(timeout=60)
+    assert child.returncode != 0 and not out.exists()
+    if stop == signal.SIGINT:
+        assert list(tmp_path.iterdir()) == []

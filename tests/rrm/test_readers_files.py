@@ -1,0 +1,204 @@
+"""What a file may look like from outside: JSON or JSONL, gzip, parquet, encodings, folders, pipes, damage."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrm.errors import ReadError
+from rrm.readers import read
+from rrm.readers.sources import parse_json
+from rrm.readers.unique import FLUSH, UniqueIds
+from rrm.trajectory import Trajectory
+
+
+def run(k: int | str, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": f"question {k} é"}, {"role": "assistant", "content": f"answer {k}"}]
+    return {"id": f"r{k}", "messages": messages, **more}
+
+
+def collect(*paths: Path | str, **options: Any) -> tuple[list[Trajectory], list[ReadError]]:
+    errors: list[ReadError] = []
+    return list(read(list(paths), on_error=errors.append, **options)), errors
+
+
+RUNS = [run(k) for k in range(3)]
+JSONL = "\n".join(map(json.dumps, RUNS)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.jsonl", JSONL.encode()),
+        ("a.json", JSONL.encode()),  # JSONL under the wrong name
+        ("a.jsonl", json.dumps(RUNS, indent=2).encode()),  # a document under the wrong name
+        ("a.json", json.dumps(RUNS).encode()),
+        ("a", json.dumps({r["id"]: r for r in RUNS}, indent=1).encode()),
+        ("a.json", "\n".join(json.dumps(r, indent=2) for r in RUNS).encode()),  # documents in a row
+        ("a.jsonl", JSONL.replace("\n", "\r\n\r\n").encode()),
+        ("a.jsonl", b"\xef\xbb\xbf" + JSONL.encode()),
+        ("a.jsonl", "\n".join(json.dumps(r, ensure_ascii=False) for r in RUNS).encode("utf-16")),
+        ("a.jsonl", JSONL.encode("utf-32")),
+        ("a.jsonl.gz", gzip.compress(JSONL.encode())),
+        ("a.jsonl", gzip.compress(JSONL.encode()[:100]) + gzip.compress(JSONL.encode()[100:]) + b"\0" * 512),
+        ("a.txt", ("\n" * 3 + JSONL).encode()),
+    ],
+)
+def test_the_same_three_runs_in_every_wrapping(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    found, errors = collect(tmp_path / name)
+    assert errors == [] and [t.id for t in found] == ["r0", "r1", "r2"]
+    assert found[1].task == "question 1 é"
+
+
+def test_parquet_drops_struct_padding_and_keeps_rows(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    call = {"id": "c", "function": {"name": "f", "arguments": '{"x": null}'}}
+    rows = [run(0, reward=float("nan")), run(1, reward=1.0, blob=b"\0\1")]
+    rows[1]["messages"][1]["tool_calls"] = [call]
+    table = pa.Table.from_pylist(rows, schema=pa.Table.from_pylist(rows[::-1]).schema)
+    parquet.write_table(table, tmp_path / "data.bin.parquet")
+    found, errors = collect(tmp_path / "data.bin.parquet")
+    assert errors == [] and [(t.id, t.outcome) for t in found] == [("r0", None), ("r1", 1.0)]
+    assert found[0].messages[1].tool_calls is None and found[0].meta["reward"] == "nan"
+    assert found[1].messages[1].tool_calls and found[1].messages[1].tool_calls[0].arguments == {"x": None}
+    whole = (tmp_path / "data.bin.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    assert "parquet" in collect(tmp_path / "cut.parquet")[1][0].reason
+
+
+def test_bad_lines_are_reported_where_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    good = json.dumps(run(1)).encode()
+    lines = [
+        *(b'{"id": ', good, b"", b"17", b"null", b'"text"', b"{}", b"[]", b'{"messages": [{"role": "pope"}]}'),
+        *(b'\xff{"messages": []}', b"[" * 100_000, b'{"a":' * 2_000 + b"1" + b"}" * 2_000, b"\0\0\0\0", good),
+    ]
+    path.write_bytes(b"\n".join(lines))
+    found, errors = collect(path)
+    assert [t.source.line for t in found if t.source] == [2, 14] and [t.id for t in found] == ["r1", "r1#2"]
+    assert [e.line for e in errors] == [1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+    assert {e.path for e in errors} == {str(path)}
+    reasons = {e.line: e.reason for e in errors}
+    assert "cut off" in reasons[1] and "not UTF-8: byte 1 is 0xff" in reasons[10] and "nested" in reasons[11]
+    assert "nested" in reasons[12] and "an empty object" in reasons[7]
+
+
+def test_first_error_is_raised_without_a_handler_and_strict_calls_it_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(run(1)) + "\nnope\n" + json.dumps(run(2)) + "\n")
+    with pytest.raises(ReadError, match=r"a\.jsonl:2: not JSON"):
+        list(read(path))
+    seen: list[ReadError] = []
+    with pytest.raises(ReadError):
+        list(read(path, on_error=seen.append, strict=True))
+    assert len(seen) == 1
+
+
+def test_damaged_gzip_gives_what_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    lines = "\n".join(json.dumps(run(k, noise=f"{k * 7919:x}" * 40)) for k in range(500))
+    path.write_bytes(gzip.compress(lines.encode())[:-2_000])
+    found, errors = collect(path)
+    assert [t.id for t in found] == [f"r{k}" for k in range(len(found))] and len(found) > 50
+    assert [e.line for e in errors] == [len(found) + 1] and "ends early" in errors[0].reason
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"\n \n", "empty"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "an image"),
+        (b"\x7fELF\0\0\0\0", "binary"),
+        (b"PK\x03\x04zip", "zip"),
+        (gzip.compress(b""), "empty"),
+        (b"\x1f\x8bnot gzip at all", "gzip"),
+        (b"PAR1 but no parquet", "parquet"),
+        ("hello".encode("utf-16")[:-1], "UTF-16"),
+        (b"Dear diary,\ntoday I wrote no JSON.", "plain text"),
+        (b"[]", "empty list"),
+        (b'[{"messages": [', "cut off"),
+        (b'{"simulations": []}', "empty list"),
+        (b"\xff\xfe\xfa\xfb\xfc", "UTF"),
+    ],
+)
+def test_files_that_hold_no_transcript_are_one_error(tmp_path: Path, data: bytes, reason: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    found, errors = collect(path)
+    assert found == [] and len(errors) == 1 and reason in errors[0].reason
+
+
+def test_wrong_path_names_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text(JSONL)
+    _, errors = collect(tmp_path / "run.jsonl")
+    assert "did you mean" in errors[0].reason and "runs.jsonl" in errors[0].reason
+    _, errors = collect(tmp_path / "no" / "x.jsonl")
+    assert "does not exist" in errors[0].reason
+
+
+def test_folder_is_sorted_recursive_and_ids_stay_unique(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "b" / "x.jsonl").write_text(JSONL)
+    (tmp_path / "a.json").write_text(json.dumps(RUNS))
+    (tmp_path / "README.md").write_text("words")
+    (tmp_path / ".git" / "c.json").write_text("{}")
+    found, errors = collect(tmp_path)
+    assert errors == [] and [t.id for t in found] == ["r0", "r1", "r2", "r0#2", "r1#2", "r2#2"]
+    assert [t.meta.get("original_id") for t in found] == [None, None, None, "r0", "r1", "r2"]
+    assert "README.md" in caplog.text
+    (tmp_path / "empty").mkdir()
+    assert "no data files" in collect(tmp_path / "empty")[1][0].reason
+
+
+def test_unique_ids_over_flushes_and_many_repeats() -> None:
+    ids = UniqueIds()
+    assert [ids.take("x") for _ in range(5)] == ["x", "x#2", "x#3", "x#4", "x#5"]
+    assert ids.take("x#6") == "x#6" and ids.take("x") == "x#7"
+    for k in range(FLUSH):
+        ids.take(str(k))
+    assert ids.take("17") == "17#2" and ids.take("x") == "x#8" and "new" not in ids
+
+
+def test_numbers_that_are_not_json_become_text() -> None:
+    assert parse_json('{"a": NaN, "b": -Infinity, "c": 1e999, "d": 1.5}') == {
+        **{"a": "NaN", "b": "-Infinity", "c": "1e999"},
+        "d": 1.5,
+    }
+    with pytest.raises(ValueError, match="digits"):
+        parse_json("9" * 10_000)
+
+
+PIPE = """
+import json, resource, sys
+from rrm.readers import read
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+count = 0
+for count, trajectory in enumerate(read("-"), 1):
+    if count == 2000:
+        early = peak()
+print(json.dumps({"rows": count, "grown_mib": peak() - early}))
+"""
+
+
+def test_a_pipe_streams_in_constant_memory() -> None:
+    """12,000 lines of 2 kB (24 MB) through standard input: the peak after 2,000 hardly grows."""
+    reader = subprocess.Popen([sys.executable, "-c", PIPE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert reader.stdin and reader.stdout
+    filler = "x" * 1_800
+    for k in range(12_000):
+        reader.stdin.write(json.dumps(run(k, filler=filler)).encode() + b"\n")
+    reader.stdin.close()
+    result = json.loads(reader.stdout.read())
+    assert reader.wait() == 0 and result["rows"] == 12_000
+    assert result["grown_mib"] < 15, result
