@@ -3,6 +3,7 @@
 // What is shown of a text before "show more": what the agent said nearly whole, what tools returned in brief.
 const WHOLE = { lines: 120, chars: 9000 };
 const BRIEF = { lines: 12, chars: 1200 };
+const TITLE = { lines: 8, chars: 600 };
 const SPARE = 1.5; // a text this many times over the limit is still shown whole: no click for a few more lines
 
 const lineEnd = (text, lines) => {
@@ -165,9 +166,9 @@ function transcriptView(row, d, place) {
     "article",
     { class: "transcript", "aria-labelledby": "title" },
     place,
-    h("header", null, h("h2", { id: "title", tabindex: "-1" }, longText(d.task || "(no task)", "text title")), facts(row, d)),
+    h("header", null, h("h2", { id: "title", tabindex: "-1" }, longText(d.task || "(no task)", "text title", TITLE)), facts(row, d)),
     verdict(row, d),
-    stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps this transcript has not"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`])))) : null,
+    stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps that do not exist"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`])))) : null,
     steps.length > 1 ? outline(byStep, steps.length) : null,
     ...preludeView(d),
     steps.length
@@ -200,5 +201,6 @@ function highlight() {
 }
 
 addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details.said, details.judge")) details.open = true;
   for (const toggle of document.querySelectorAll(".more")) if (toggle.getAttribute("aria-expanded") === "false") toggle.expand(true);
 });

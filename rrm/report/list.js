@@ -4,7 +4,7 @@ const ROW = 56; // pixels; style.css has the same
 const AROUND = 6;
 const PRINTED = 300;
 
-const list = { order: [], active: 0, open: -1, version: 0, pool: [], el: $("list"), inner: h("div", { class: "rows" }) };
+const list = { order: [], active: 0, open: -1, version: 0, pool: [], el: $("list"), inner: h("div", { class: "rows", role: "presentation" }) };
 list.el.append(list.inner);
 
 function newRow() {
@@ -39,6 +39,7 @@ function fillRow(item, position) {
   mark(parts.bad, "bad", rows.bad[i]);
   mark(parts.good, "good", rows.good[i]);
   parts.steps.textContent = rows.steps[i];
+  parts.steps.classList.toggle("one", rows.steps[i] === 1);
   parts.chars.textContent = short(rows.chars[i]);
   parts.status.replaceChildren(...(scored ? [STATUS.scored] : [icon("warn"), STATUS[rows.status[i]]]));
 }
