@@ -121,12 +121,21 @@ def to_feedback(
     calibrate: Callable[[float], float] | None = None,
 ) -> Feedback:
     """The replies to one transcript as its Feedback (pure)."""
-    judgements = [read_reply(reply) for reply in replies]
+    return combine(item, [read_reply(reply) for reply in replies], info, calibrate)
+
+
+def combine(
+    item: ChatItem,
+    judgements: Sequence[Judgement],
+    info: JudgeInfo,
+    calibrate: Callable[[float], float] | None = None,
+) -> Feedback:
+    """One Feedback of one or more judgements: the scores' mean, and the texts of the judgement nearest to it (pure)."""
     scored = [j for j in judgements if j.raw_score is not None]
     failed = [j for j in judgements if j.raw_score is None]
     if not scored:
         first = failed[0]
-        return _feedback(item, first, info.model_copy(update={"samples": len(replies)}), None, None, first.reason)
+        return _feedback(item, first, info.model_copy(update={"samples": len(judgements)}), None, None, first.reason)
     scores = [j.raw_score for j in scored if j.raw_score is not None]
     mean = statistics.fmean(scores)
     nearest = min(scored, key=lambda j: abs((j.raw_score or 0.0) - mean))

@@ -1,0 +1,40 @@
+"""Loading a base model and its tokenizer: a directory, a hub id, or the default base (fetched once)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rrm.config import ModelConfig
+from rrm.errors import RRMError
+
+
+def base_path(base: str) -> str:
+    """A directory or hub id for `from_pretrained`; `smollm2` is fetched to the cache once."""
+    if base == "smollm2":
+        from rrm.base_weights import fetch_base
+
+        return str(fetch_base())
+    if base.startswith((".", "/", "~")) and not Path(base).expanduser().is_dir():
+        raise RRMError(f"model directory {base!r} does not exist")
+    return str(Path(base).expanduser()) if Path(base).expanduser().is_dir() else base
+
+
+def load_model(config: ModelConfig) -> tuple[Any, Any]:
+    """(model, tokenizer) from safetensors; pickle checkpoints are refused."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = base_path(config.base)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, config.dtype),
+            attn_implementation=config.attn_implementation,
+            trust_remote_code=config.trust_remote_code,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError) as error:
+        raise RRMError(f"cannot load model {config.base!r}: {error}") from error
+    return model, tokenizer

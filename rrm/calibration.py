@@ -1,0 +1,89 @@
+"""Calibration: raw scores to probabilities of success, one map per mode, stored with the judge as JSON.
+
+Platt scaling (Platt 1999) on the logit of the raw score is the default: it is strictly increasing, so it keeps every
+difference inside a group. Isotonic regression is on offer, but its plateaus make ties.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field
+
+from rrm.errors import RRMError
+
+EPS = 1e-6
+"""Raw scores are kept this far from 0 and 1 before the logit."""
+
+
+class Platt(BaseModel):
+    """p = sigmoid(a · logit(raw) + b), a > 0."""
+
+    method: Literal["platt"] = "platt"
+    a: float = Field(gt=0)
+    b: float
+    rows: int
+    """How many labelled rows it was fitted on."""
+
+    def __call__(self, raw: float) -> float:
+        clipped = min(max(raw, EPS), 1 - EPS)
+        z = self.a * math.log(clipped / (1 - clipped)) + self.b
+        return 1 / (1 + math.exp(-z)) if z >= 0 else math.exp(z) / (1 + math.exp(z))
+
+
+class Isotonic(BaseModel):
+    """Piecewise-linear through the fitted thresholds."""
+
+    method: Literal["isotonic"] = "isotonic"
+    x: list[float]
+    y: list[float]
+    rows: int
+
+    def __call__(self, raw: float) -> float:
+        return float(np.interp(raw, self.x, self.y))
+
+
+Calibrator = Annotated[Platt | Isotonic, Field(discriminator="method")]
+
+
+class Calibration(BaseModel):
+    """The maps of a judge, by mode; a mode without one passes raw scores through."""
+
+    modes: dict[Literal["full", "critique", "score"], Calibrator] = Field(default_factory=dict)
+
+    def apply(self, mode: Literal["full", "critique", "score"], raw: float) -> float:
+        """The calibrated score of a raw one."""
+        calibrator = self.modes.get(mode)
+        return raw if calibrator is None else calibrator(raw)
+
+
+def fit(raw: Sequence[float], labels: Sequence[float], method: Literal["platt", "isotonic"] = "platt") -> Platt | Isotonic:
+    """Fit a map on raw scores and labels in [0, 1] (soft labels weigh both classes).
+
+    Raises:
+        RRMError: fewer than ten rows, one class only, or scores that do not rise with the labels.
+    """
+    x, y = np.asarray(raw, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if len(x) < 10 or y.min() >= 0.5 or y.max() < 0.5:
+        raise RRMError(f"calibration needs at least ten rows with both outcomes, got {len(x)} with mean {y.mean() if len(y) else 0:.2f}")
+    if method == "isotonic":
+        from sklearn.isotonic import IsotonicRegression
+
+        model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(x, y)
+        return Isotonic(x=model.X_thresholds_.tolist(), y=model.y_thresholds_.tolist(), rows=len(x))
+    from sklearn.linear_model import LogisticRegression
+
+    clipped = np.clip(x, EPS, 1 - EPS)
+    z = np.log(clipped / (1 - clipped))[:, None]
+    features, classes = np.concatenate([z, z]), np.r_[np.ones(len(y)), np.zeros(len(y))]
+    # a weak ridge keeps a separable set finite
+    model = LogisticRegression(C=100.0).fit(features, classes, sample_weight=np.r_[y, 1 - y])
+    a, b = float(model.coef_[0, 0]), float(model.intercept_[0])
+    if a <= 0:
+        raise RRMError(
+            f"raw scores fall as labels rise on the calibration rows (slope {a:.3f}): the judge has learned nothing usable there"
+        )
+    return Platt(a=a, b=b, rows=len(x))

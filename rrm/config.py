@@ -1,0 +1,263 @@
+"""Configs: pydantic models read from YAML, found by name or path, with `a.b=c` overrides.
+
+A wrong key is an error that names the key, the file and the nearest valid key; a wrong value names the key and why.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rrm.errors import ConfigError
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ModelConfig(Section):
+    """The judge's base model."""
+
+    base: str = "smollm2"
+    """`smollm2` (fetched once), `lab` (built from scratch), a directory, or a hub id."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    attn_implementation: str = "sdpa"
+    trust_remote_code: bool = False
+    hidden_size: int = 192
+    """`lab` only: width, depth, heads and vocabulary of the Llama built from scratch."""
+    layers: int = 4
+    heads: int = 6
+    vocab_size: int = 2048
+
+
+class DataConfig(Section):
+    """Where the rows come from. Parts are sets of questions, never of rows."""
+
+    trajectories: list[str] = Field(default_factory=list)
+    """Files of transcripts; empty with `lab_transcripts` > 0 generates lab transcripts."""
+    annotations: list[str] = Field(default_factory=list)
+    split: str | None = None
+    """JSON with question ids under `train`, `calibration`, `test`, and optionally `held_out_agents`; where absent, a
+    seeded split by question is made and saved in the run folder."""
+    lab_transcripts: int = 0
+    calibration_share: float = 0.1
+    test_share: float = 0.2
+
+
+class MixConfig(Section):
+    """Rows per epoch in each mode, as a share of the rows that can serve it (an unannotated row only serves `score`)."""
+
+    score: float = 1.0
+    critique: float = 0.0
+    full: float = 0.0
+
+
+class LoraSettings(Section):
+    """LoRA (2106.09685) on the named linear layers."""
+
+    r: int = 16
+    alpha: int = 32
+    dropout: float = 0.0
+    target_modules: str | list[str] = "all-linear"
+    skip_layers: int = 0
+    """Layers from the bottom that get no adapter; the backward pass ends above them."""
+
+
+class SFTSettings(Section):
+    """Stage 1: supervised fine-tuning with TRL's SFTTrainer."""
+
+    enabled: bool = True
+    epochs: int = 3
+    max_steps: int | None = None
+    """Stop (and anneal the learning rate) after this many updates instead of at the last row."""
+    learning_rate: float = 5e-4
+    batch_size: int = 8
+    gradient_accumulation_steps: int = 2
+    warmup_ratio: float = 0.05
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    lora: LoraSettings | None = Field(default_factory=LoraSettings)
+    """null trains every weight."""
+    mix: MixConfig = Field(default_factory=MixConfig)
+    balance: float | None = None
+    """Rows of a (question, steps) group's larger class kept per row of the smaller one, drawn anew each epoch; null
+    keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""
+    injection: float = 0.0
+    """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
+    save_steps: int = 100
+    gradient_checkpointing: bool = False
+
+
+class RLSettings(Section):
+    """Stage 2: RL with TRL's GRPOTrainer; reward = agreement + format + anchoring − leak."""
+
+    enabled: bool = False
+    max_steps: int = 60
+    prompts_per_step: int = 8
+    num_generations: int = 8
+    learning_rate: float = 2e-5
+    beta: float = 0.02
+    temperature: float = 1.0
+    max_completion_length: int = 256
+    mode: Literal["full", "critique"] = "full"
+    weight_agreement: float = 1.0
+    weight_format: float = 0.3
+    weight_anchor: float = 0.3
+    weight_leak: float = 0.5
+    gate_format: float = 0.95
+    """Stage 2 refuses to start below this share of valid replies on held-out rows."""
+    gate_rows: int = 64
+    save_steps: int = 20
+
+
+class CalibrationSettings(Section):
+    """Stage 3: calibration, per mode, on the calibration questions."""
+
+    enabled: bool = True
+    method: Literal["platt", "isotonic"] = "platt"
+    modes: list[Literal["full", "critique", "score"]] = Field(default_factory=lambda: ["score"])
+    max_rows: int = 1000
+    """Most rows judged per mode (`full` and `critique` sample text, which is slow)."""
+
+
+class EvaluationSettings(Section):
+    """The card saved with the model."""
+
+    enabled: bool = True
+    max_rows: int = 2000
+    full_rows: int = 100
+    """Rows also judged in `full` mode, for format validity, step localisation and leaks."""
+
+
+class TrainConfig(Section):
+    """Everything `rrm train` needs."""
+
+    name: str = "judge"
+    seed: int = 0
+    output_dir: str = "runs/judge"
+    transcript_tokens: int = 448
+    """Token budget of a rendered transcript, stored with the judge."""
+    max_new_tokens: int = 256
+    report_to: list[str] = Field(default_factory=list)
+    """Trackers by accelerate's names: tensorboard, wandb, trackio."""
+    cpu: bool = False
+    threads: int | None = None
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    data: DataConfig = Field(default_factory=DataConfig)
+    sft: SFTSettings = Field(default_factory=SFTSettings)
+    rl: RLSettings = Field(default_factory=RLSettings)
+    calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+
+
+def config_folder() -> Path:
+    """The shipped configs: inside the wheel, or the checkout's `configs/` folder."""
+    packaged = Path(__file__).parent / "configs"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[1] / "configs"
+
+
+def find_config(name: str) -> Path:
+    """A config's path from a path or a shipped name (`lab` → configs/rrm/lab.yaml).
+
+    Raises:
+        ConfigError: naming the configs that exist.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    folder = config_folder() / "rrm"
+    path = folder / f"{name}.yaml"
+    if path.is_file():
+        return path
+    known = sorted(p.stem for p in folder.glob("*.yaml"))
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"no config {name!r}: not a file, and the shipped ones are {', '.join(known)}{hint}")
+
+
+def _valid_keys(path: tuple[str | int, ...]) -> list[str]:
+    model: type[BaseModel] = TrainConfig
+    for part in path:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            return []
+        inner = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if isinstance(a, type)]
+        models = [a for a in inner if issubclass(a, BaseModel)]
+        if not models:
+            return []
+        model = models[0]
+    return list(model.model_fields)
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(p) for p in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            siblings = _valid_keys(problem["loc"][:-1])
+            near = difflib.get_close_matches(str(problem["loc"][-1]), siblings, n=1, cutoff=0.4)
+            hint = f"; nearest valid key: {'.'.join([*map(str, problem['loc'][:-1]), near[0]])}" if near else ""
+            lines.append(f"{where}: unknown key {key!r}{hint}")
+        else:
+            lines.append(f"{where}: {key}: {problem['msg']} (got {problem['input']!r})")
+    return "\n".join(lines)
+
+
+def set_key(tree: dict[str, Any], override: str) -> None:
+    """Apply one `a.b=c` override in place; the value is read as YAML.
+
+    Raises:
+        ConfigError: no `=`, or a key below something that is no section.
+    """
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"override {override!r} is not of the form key=value (e.g. sft.epochs=2)")
+    *parents, last = key.split(".")
+    node = tree
+    for part in parents:
+        if node.get(part) is None:
+            node[part] = {}
+        node = node[part]
+        if not isinstance(node, dict):
+            raise ConfigError(f"override {override!r}: {part!r} is no section")
+    try:
+        node[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"override {override!r}: value is not YAML: {error}") from error
+    # YAML 1.1 reads 1e-4 as text
+    if isinstance(node[last], str):
+        try:
+            node[last] = float(node[last])
+        except ValueError:
+            node[last] = node[last]
+
+
+def load_config(name: str, overrides: list[str] | None = None) -> TrainConfig:
+    """Read a config by name or path and apply overrides.
+
+    Raises:
+        ConfigError: unreadable YAML, unknown key (with the nearest valid one), or a value of the wrong type.
+    """
+    path = find_config(name)
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: expected a mapping of sections, found {type(tree).__name__}")
+    where = str(path)
+    try:
+        TrainConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where)) from error
+    for override in overrides or []:
+        set_key(tree, override)
+    try:
+        return TrainConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, "command line")) from error

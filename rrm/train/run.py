@@ -1,0 +1,173 @@
+"""`rrm train`: SFT, RL and calibration in one run folder; each finished stage is skipped when the command is repeated.
+
+runs/judge/
+  config.yaml  split.json  sft/ rl/ (checkpoints, done.json)  judge/ (what `--model` takes)  evaluation.json
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rrm.annotation import Annotation
+from rrm.config import TrainConfig
+from rrm.errors import RRMError
+from rrm.prompting import Prompter
+from rrm.readers import read
+from rrm.train.sft import schedule, train_sft
+from rrm.train.splits import apply_split, load_split, make_split
+from rrm.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+
+def load_annotations(paths: Sequence[str]) -> dict[str, Annotation]:
+    """Annotations by trajectory id; of several, the one of highest weight, later lines winning ties.
+
+    Raises:
+        RRMError: naming file and line of what is no annotation.
+    """
+    best: dict[str, Annotation] = {}
+    for path in paths:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    annotation = Annotation.model_validate_json(line)
+                except ValueError as error:
+                    raise RRMError(f"{path}:{number}: not an annotation: {error}") from error
+                kept = best.get(annotation.trajectory_id)
+                if kept is None or annotation.weight >= kept.weight:
+                    best[annotation.trajectory_id] = annotation
+    return best
+
+
+def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotation]]:
+    """The configured transcripts and annotations; lab transcripts are generated.
+
+    Raises:
+        RRMError: nothing configured, or a file is missing.
+    """
+    data = config.data
+    missing = [p for p in (*data.trajectories, *data.annotations) if not Path(p).exists()]
+    if missing:
+        raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
+    trajectories = list(read(data.trajectories)) if data.trajectories else []
+    annotations = load_annotations(data.annotations)
+    if data.lab_transcripts:
+        from rrm.lab.transcripts import make_transcripts
+
+        for trajectory, annotation in make_transcripts(data.lab_transcripts, seed=config.seed):
+            trajectories.append(trajectory)
+            annotations.setdefault(annotation.trajectory_id, annotation)
+    if not trajectories:
+        raise RRMError("no transcripts: set data.trajectories=[FILE…] (or data.lab_transcripts=N for the lab's own)")
+    return trajectories, annotations
+
+
+def base_and_prompter(config: TrainConfig, trajectories: Sequence[Trajectory]) -> tuple[Any, Prompter]:
+    """The base model and its prompter; `lab` builds both from the seed and the transcripts' text."""
+    if config.model.base == "lab":
+        from rrm.train.lab_base import build_lab_base
+
+        model, tokenizer = build_lab_base(config, trajectories)
+    else:
+        from rrm.base_model import load_model
+
+        model, tokenizer = load_model(config.model)
+    return model, Prompter(tokenizer, config.transcript_tokens)
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a stage finished."""
+    return (folder / "done.json").is_file()
+
+
+def mark_done(folder: Path, facts: dict[str, Any]) -> None:
+    """Record that a stage finished, and what it measured."""
+    (folder / "done.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def claim_folder(config: TrainConfig) -> Path:
+    """Create the run folder, or check that it belongs to the same stages' settings.
+
+    Raises:
+        RRMError: the folder holds a run of another config, naming the sections that differ.
+    """
+    folder = Path(config.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = folder / "config.yaml"
+    tree = config.model_dump()
+    if saved.is_file():
+        before = yaml.safe_load(saved.read_text())
+        fixed = ("seed", "transcript_tokens", "model", "data", "sft")
+        changed = [k for k in fixed if before.get(k) != tree[k]]
+        if changed and (folder / "sft").exists():
+            raise RRMError(
+                f"{folder} holds a run with another {', '.join(changed)}: "
+                "choose another output_dir=…, or delete it to start again"
+            )
+    saved.write_text(yaml.safe_dump(tree, sort_keys=False))
+    return folder
+
+
+def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dict[str, Annotation], Any, Prompter]:
+    """Folder, split transcripts, annotations, base model and prompter of a run."""
+    trajectories, annotations = load_data(config)
+    split = load_split(config.data.split) if config.data.split else make_split(trajectories, config.data, config.seed)
+    parts = apply_split(trajectories, split)
+    folder = claim_folder(config)
+    (folder / "split.json").write_text(json.dumps(split, indent=1) + "\n")
+    model, prompter = base_and_prompter(config, parts["train"])
+    return folder, parts, annotations, model, prompter
+
+
+def run_sft(
+    config: TrainConfig,
+    folder: Path,
+    parts: dict[str, list[Trajectory]],
+    annotations: dict[str, Annotation],
+    model: Any,
+    prompter: Prompter,
+) -> Any:
+    """Stage 1, or its saved result."""
+    stage = folder / "sft"
+    if is_done(stage):
+        return load_trained(model, stage / "model")
+    rows = schedule(prompter, parts["train"], annotations, config.sft, config.seed)
+    tokens = sum(len(r.prompt) + len(r.completion) for r in rows)
+    logger.warning("sft: %d rows, %d tokens", len(rows), tokens)
+    trained = train_sft(model, rows, prompter, config, stage)
+    trained.save_pretrained(str(stage / "model"), safe_serialization=True)
+    mark_done(stage, {"rows": len(rows), "tokens": tokens})
+    return trained
+
+
+def load_trained(model: Any, path: Path) -> Any:
+    """A stage's saved weights on the base: an adapter, or full weights."""
+    if (path / "adapter_config.json").is_file():
+        from peft import PeftModel
+
+        return PeftModel.from_pretrained(model, str(path))
+    return type(model).from_pretrained(str(path), dtype=model.dtype)
+
+
+def train(config: TrainConfig) -> dict[str, Any]:
+    """Run the configured stages and return the summary the CLI prints."""
+    import torch
+    from transformers import set_seed
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    set_seed(config.seed)
+    folder, parts, annotations, model, prompter = prepare(config)
+    trained = model
+    if config.sft.enabled:
+        trained = run_sft(config, folder, parts, annotations, model, prompter)
+    return {"output_dir": str(folder), "model": type(trained).__name__}

@@ -1,0 +1,152 @@
+"""Stage 1: supervised fine-tuning with TRL's SFTTrainer on rows we tokenised and ordered ourselves.
+
+The rows carry `input_ids` and `labels` (prompt positions are -100), so nothing is truncated or re-tokenised by the
+trainer. All epochs are laid out in one sequence beforehand: rows are drawn anew each epoch (class balance, injected
+claims), batches are homogeneous (see `rrm.train.data`), and a resumed run sees exactly the rows it would have seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rrm.annotation import Annotation
+from rrm.config import SFTSettings, TrainConfig
+from rrm.errors import RRMError
+from rrm.feedback import Mode
+from rrm.prompting import Prompter
+from rrm.seeds import derive_seed
+from rrm.train.data import Row, batched, epoch_rows
+from rrm.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+
+def schedule(
+    prompter: Prompter,
+    trajectories: Sequence[Trajectory],
+    annotations: Mapping[str, Annotation],
+    settings: SFTSettings,
+    seed: int,
+) -> list[Row]:
+    """All epochs' rows in training order.
+
+    Raises:
+        RRMError: no row carries a label.
+    """
+    mix: dict[Mode, float] = {"score": settings.mix.score, "critique": settings.mix.critique, "full": settings.mix.full}
+    rows: list[Row] = []
+    for epoch in range(settings.epochs):
+        rng = random.Random(derive_seed(seed, "sft", epoch))
+        drawn = epoch_rows(
+            prompter,
+            trajectories,
+            annotations,
+            {m: s for m, s in mix.items() if s > 0},
+            balance=settings.balance,
+            injection=settings.injection,
+            rng=rng,
+        )
+        rows += batched(drawn, settings.batch_size, rng)
+    if not rows:
+        raise RRMError(
+            "no training row: no transcript has an outcome or an annotation for the modes in sft.mix. "
+            "Run `rrm check` on the data, or `rrm annotate` to make labels"
+        )
+    return rows
+
+
+def as_dataset(rows: Sequence[Row]) -> Any:
+    """Rows as a datasets.Dataset with `input_ids` and `labels`."""
+    from datasets import Dataset
+
+    return Dataset.from_list(
+        [
+            {"input_ids": row.prompt + row.completion, "labels": [-100] * len(row.prompt) + row.completion}
+            for row in rows
+        ]
+    )
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint that was written whole (it has its trainer state), or None."""
+    found = [p for p in folder.glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
+    return str(max(found, key=lambda p: int(p.name.split("-")[1]))) if found else None
+
+
+@contextlib.contextmanager
+def no_input_upcast(model: Any, active: bool) -> Iterator[None]:
+    """Under autocast, keep peft from casting activations to the fp32 of LoRA's weights and back (2× on a CPU)."""
+    if not active:
+        yield
+        return
+    from peft.helpers import disable_input_dtype_casting
+
+    with disable_input_dtype_casting(model):
+        yield
+
+
+def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: TrainConfig, folder: Path) -> Any:
+    """Run the stage (continuing from the newest checkpoint in `folder`) and return the trained model.
+
+    With LoRA the result is a PeftModel over `model`. A bf16 base trains under bf16 autocast with fp32 adapters.
+    """
+    from peft import LoraConfig
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    settings = config.sft
+    bf16 = config.model.dtype == "bfloat16"
+    arguments = SFTConfig(
+        output_dir=str(folder),
+        seed=config.seed,
+        data_seed=config.seed,
+        num_train_epochs=1,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=settings.warmup_ratio,
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.max_grad_norm,
+        train_sampling_strategy="sequential",
+        bf16=bf16,
+        use_cpu=config.cpu,
+        max_length=None,
+        packing=False,
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=10,
+        report_to=config.report_to or "none",
+        run_name=config.name,
+        dataloader_num_workers=0,
+    )
+    lora = settings.lora
+    peft_config = lora and LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        layers_to_transform=list(range(lora.skip_layers, model.config.num_hidden_layers)) if lora.skip_layers else None,
+        task_type="CAUSAL_LM",
+    )
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=as_dataset(rows),
+        processing_class=prompter.tokenizer,
+        peft_config=peft_config,
+    )
+    checkpoint = last_checkpoint(folder)
+    if checkpoint:
+        logger.info("continuing from %s", checkpoint)
+    with no_input_upcast(trainer.model, active=bf16 and lora is not None):
+        trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_state()
+    return trainer.model
