@@ -38,11 +38,16 @@ class Prompter:
         """Token ids of our own text, without special tokens added."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    def prompt(self, trajectory: Trajectory, mode: Mode) -> Prompt:
-        """Rubric, transcript and the opening of the reply, as token ids."""
+    def text(self, trajectory: Trajectory, mode: Mode) -> tuple[str, int]:
+        """Rubric, transcript and the opening of the reply as text, and how many transcript tokens the budget cut."""
         messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
         text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return Prompt(self.encode(text + OPENINGS[mode]), cut)
+        return text + OPENINGS[mode], cut
+
+    def prompt(self, trajectory: Trajectory, mode: Mode) -> Prompt:
+        """Rubric, transcript and the opening of the reply, as token ids."""
+        text, cut = self.text(trajectory, mode)
+        return Prompt(self.encode(text), cut)
 
     def grid(self) -> list[list[int]]:
         """Token ids of each grid value as it stands between the score tags."""

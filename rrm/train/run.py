@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,12 @@ import yaml
 from rrm.annotation import Annotation
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
+from rrm.judge import AgentRRM
+from rrm.judge_files import save_settings
 from rrm.prompting import Prompter
 from rrm.readers import read
+from rrm.train import finish
+from rrm.train.data import score_target
 from rrm.train.sft import schedule, train_sft
 from rrm.train.splits import apply_split, load_split, make_split
 from rrm.trajectory import Trajectory
@@ -158,6 +163,57 @@ def load_trained(model: Any, path: Path) -> Any:
     return type(model).from_pretrained(str(path), dtype=model.dtype)
 
 
+def run_rl(
+    config: TrainConfig,
+    folder: Path,
+    parts: dict[str, list[Trajectory]],
+    annotations: dict[str, Annotation],
+    model: Any,
+    prompter: Prompter,
+) -> Any:
+    """Stage 2, or its saved result."""
+    from rrm.train.rl import train_rl
+
+    stage = folder / "rl"
+    if is_done(stage):
+        return load_trained(model, stage / "model")
+    trained = train_rl(model, parts["train"], annotations, prompter, config, stage, held_out=parts["calibration"])
+    trained.save_pretrained(str(stage / "model"), safe_serialization=True)
+    mark_done(stage, {"steps": config.rl.max_steps})
+    return trained
+
+
+def run_finish(
+    config: TrainConfig,
+    folder: Path,
+    parts: dict[str, list[Trajectory]],
+    annotations: dict[str, Annotation],
+    model: Any,
+    prompter: Prompter,
+) -> dict[str, Any]:
+    """Export, stage 3 (calibration) and the evaluation card; returns the card's headline figures."""
+    facts = {
+        "seed": config.seed,
+        "rows": {part: len(rows) for part, rows in parts.items()},
+        "stages": [name for name in ("sft", "rl", "calibration") if getattr(config, name).enabled],
+        **finish.environment(),
+    }
+    judge_folder = finish.export(model, prompter, config, folder, facts)
+    judge = AgentRRM.from_pretrained(str(judge_folder), device="cpu" if config.cpu else None)
+    card: dict[str, Any] = {"trained_on": facts}
+    if config.calibration.enabled:
+        rows = [t for t in parts["calibration"] if score_target(t, None) is not None]
+        random.Random(config.seed).shuffle(rows)
+        card["calibration"] = finish.calibrate(judge, rows, [score_target(t, None) or 0.0 for t in rows], config)
+        save_settings(judge_folder, judge.settings)
+    if config.evaluation.enabled:
+        test = list(parts["test"])
+        random.Random(config.seed).shuffle(test)
+        card |= finish.measure(judge, test, annotations, config)
+    finish.write_card(judge_folder, judge.settings, card)
+    return card
+
+
 def train(config: TrainConfig) -> dict[str, Any]:
     """Run the configured stages and return the summary the CLI prints."""
     import torch
@@ -167,7 +223,19 @@ def train(config: TrainConfig) -> dict[str, Any]:
         torch.set_num_threads(config.threads)
     set_seed(config.seed)
     folder, parts, annotations, model, prompter = prepare(config)
-    trained = model
     if config.sft.enabled:
-        trained = run_sft(config, folder, parts, annotations, model, prompter)
-    return {"output_dir": str(folder), "model": type(trained).__name__}
+        model = run_sft(config, folder, parts, annotations, model, prompter)
+    if config.rl.enabled:
+        model = run_rl(config, folder, parts, annotations, model, prompter)
+    card = run_finish(config, folder, parts, annotations, model, prompter)
+    headline = {
+        f"{mode}/{name}": round(card[mode]["metrics"]["judge"][name]["value"], 4)
+        for mode in ("score", "full")
+        for name in card.get(mode, {}).get("metrics", {}).get("judge", {})
+    }
+    return {
+        "output_dir": str(folder),
+        "judge": str(folder / "judge"),
+        "calibration": card.get("calibration"),
+        **headline,
+    }

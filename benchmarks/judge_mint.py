@@ -1,0 +1,161 @@
+"""A judge on real transcripts: MINT by the protocol, agents and sources never trained on, and its critiques.
+
+    python -m benchmarks.judge_mint --model runs/smollm2/judge --dtype bfloat16
+
+Writes benchmarks/results/judge_mint.json. Rows judged are kept under --work and not judged again. Parts:
+  score     all test-question rows without a critic: pair accuracy beside the baselines, paired intervals, calibration
+  agents    the same rows by whether the agent was held out of training
+  sources   fireact, r1_searcher, tau_bench: never trained on (environment verdicts cut from the transcripts)
+  critiques `full` mode on test-question rows with GPT-4's step labels: localisation, format validity, answer leaks
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import mint
+from rrm.annotators import given
+from rrm.baselines import fit_agent, fit_tfidf, length_scores, position_verdicts
+from rrm.evaluation import evaluate_feedback
+from rrm.feedback import Feedback, Mode
+from rrm.judge import AgentRRM
+from rrm.readers import read
+from rrm.scoring import score_file
+from rrm.train.finish import environment, step_verdicts
+from rrm.trajectory import Trajectory
+
+RESULTS = Path(__file__).parent / "results"
+SOURCES = ("fireact", "r1_searcher", "tau_bench")
+
+
+def judged(judge: AgentRRM, rows: Sequence[Trajectory], path: Path, mode: Mode, seed: int) -> list[Feedback]:
+    """The rows' feedback, judged now or kept from an earlier run."""
+    score_file(judge, rows, path, mode=mode, seed=seed, progress=False)
+    with open(path, encoding="utf-8") as lines:
+        known = Feedback.model_fields
+        found = [Feedback.model_validate({k: v for k, v in json.loads(x).items() if k in known}) for x in lines]
+    wanted = {t.id for t in rows}
+    return [f for f in found if f.id in wanted]
+
+
+def outcomes(rows: Sequence[Trajectory]) -> np.ndarray:
+    """(N,) outcomes."""
+    return np.array([t.outcome for t in rows], dtype=np.float64)
+
+
+def report(rows: Sequence[Trajectory], feedback: Sequence[Feedback], **options: Any) -> dict[str, Any]:
+    """The evaluation as plain data."""
+    return json.loads(json.dumps(dict(evaluate_feedback(rows, feedback, **options)), default=str))
+
+
+def score_part(judge: AgentRRM, work: Path, data: Path, seed: int) -> dict[str, Any]:
+    """Headline and agents."""
+    split = mint.load_split()
+    train_questions, test_questions = set(split["train"]), set(split["test"])
+    held_out = set(split["held_out_agents"])
+    protocol = list(mint.rows(data, critic=False))
+    test = [t for t in protocol if t.question_id in test_questions]
+    train = [t for t in protocol if t.question_id in train_questions]
+    seen_train = [t for t in train if t.meta["agent"] not in held_out]
+    critic = [t for t in mint.rows(data, critic=True) if t.question_id in train_questions]
+    feedback = judged(judge, test, work / "score.jsonl", "score", seed)
+    more = seen_train + [t for t in critic if t.meta["agent"] not in held_out]
+    baselines = {
+        "length": length_scores(test),
+        "tfidf": fit_tfidf(train, outcomes(train))(test),
+        "tfidf_same_rows_as_judge": fit_tfidf(more, outcomes(more))(test),
+        "agent": fit_agent(train, outcomes(train))(test),
+    }
+    found = {"all": report(test, feedback, baselines=baselines, seed=seed)}
+    for name, keep in (("seen_agents", False), ("unseen_agents", True)):
+        index = [i for i, t in enumerate(test) if (t.meta["agent"] in held_out) == keep]
+        part = [test[i] for i in index]
+        chosen = {k: v[index] for k, v in baselines.items()}
+        found[name] = report(part, [f for f in feedback if f.id in {t.id for t in part}], baselines=chosen, seed=seed)
+    return found
+
+
+def without_verdicts(trajectory: Trajectory) -> Trajectory:
+    """The transcript without the messages in which the environment reveals the outcome."""
+    leaks = set(trajectory.meta.get("outcome_leaks") or [])
+    kept = [m for i, m in enumerate(trajectory.messages) if i not in leaks]
+    return trajectory.model_copy(update={"messages": kept, "meta": {**trajectory.meta, "outcome_leaks": []}})
+
+
+def source_part(judge: AgentRRM, work: Path, data: Path, seed: int) -> dict[str, Any]:
+    """Sources the judge never saw."""
+    found = {}
+    for source in SOURCES:
+        rows = [without_verdicts(t) for t in read([str(data.parent / source)]) if t.outcome is not None]
+        rows = [t for t in rows if t.steps]
+        feedback = judged(judge, rows, work / f"{source}.jsonl", "score", seed)
+        found[source] = report(rows, feedback, baselines={"length": length_scores(rows)}, seed=seed)
+    return found
+
+
+def critique_part(judge: AgentRRM, work: Path, data: Path, seed: int, n: int) -> dict[str, Any]:
+    """Step localisation, format validity and leaks on `n` test-question rows with step labels."""
+    split = mint.load_split()
+    train, test = set(split["train"]), set(split["test"])
+    critic = list(mint.rows(data, critic=True, proposals_only=False))
+    rows = [t for t in critic if t.question_id in test]
+    random.Random(seed).shuffle(rows)
+    rows = rows[:n]
+    labels = {a.trajectory_id: a for a in given.annotate(critic)}
+    learned = position_verdicts([step_verdicts(t, labels.get(t.id)) for t in critic if t.question_id in train])
+    feedback = judged(judge, rows, work / "full.jsonl", "full", seed)
+    return report(
+        rows,
+        feedback,
+        step_labels=[step_verdicts(t, labels.get(t.id)) for t in rows],
+        step_baselines={"position_only": [learned(len(t.steps)) for t in rows]},
+        seed=seed,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default=None, help="a judge's directory; the shipped default without it")
+    parser.add_argument("--dtype", default=None)
+    parser.add_argument("--data", type=Path, default=mint.DATA)
+    parser.add_argument("--work", type=Path, default=Path("runs/judge_mint"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "judge_mint.json")
+    parser.add_argument("--critiques", type=int, default=300)
+    parser.add_argument("--parts", default="score,sources,critiques")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    args.work.mkdir(parents=True, exist_ok=True)
+    judge = AgentRRM.from_pretrained(args.model, dtype=args.dtype)
+    known = json.loads(args.output.read_text()) if args.output.is_file() else {}
+    same = known.get("judge", {}).get("model_hash") == judge.model_hash
+    found: dict[str, Any] = dict(known.get("parts", {})) if same else {}
+    for part in args.parts.split(","):
+        if part == "score":
+            found["score"] = score_part(judge, args.work, args.data, args.seed)
+        elif part == "sources":
+            found["sources"] = source_part(judge, args.work, args.data, args.seed)
+        elif part == "critiques":
+            found["critiques"] = critique_part(judge, args.work, args.data, args.seed, args.critiques)
+        record = {
+            "command": f"python -m benchmarks.judge_mint {' '.join(sys.argv[1:])}",
+            "seed": args.seed,
+            "environment": {**environment(), "dtype": args.dtype or "default"},
+            "judge": judge.describe(),
+            "parts": found,
+        }
+        args.output.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps({"output": str(args.output), "parts": sorted(found)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""After training: export the judge, calibrate it, measure it, write its cards.
+
+The judge's directory holds the adapter (bf16) or the whole weights, the tokenizer, `judge.json`, `evaluation.json` and
+a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rrm.annotation import Annotation
+from rrm.calibration import fit
+from rrm.config import TrainConfig
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, Mode
+from rrm.judge import AgentRRM
+from rrm.judge_files import JudgeSettings, save_settings
+from rrm.prompting import Prompter
+from rrm.train.data import score_target
+from rrm.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware, for every record of a measurement."""
+    import torch
+
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers", "trl", "peft", "agent-rrm") if _has(name)},
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+    }
+
+
+def _has(name: str) -> bool:
+    from importlib.metadata import PackageNotFoundError
+
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def export(model: Any, prompter: Prompter, config: TrainConfig, folder: Path, facts: dict[str, Any]) -> Path:
+    """Write the judge's directory (without calibration) and, for an adapter, `merged/`; returns the directory."""
+    import torch
+
+    judge = folder / "judge"
+    if judge.exists():
+        shutil.rmtree(judge)
+    is_adapter = hasattr(model, "merge_and_unload")
+    base = config.model.base if is_adapter else None
+    settings = JudgeSettings(
+        name=config.name,
+        base=base,
+        transcript_tokens=config.transcript_tokens,
+        max_new_tokens=config.max_new_tokens,
+        trained_on=facts,
+    )
+    model.save_pretrained(str(judge), safe_serialization=True)
+    if is_adapter:
+        halve_adapter(judge / "adapter_model.safetensors")
+        (judge / "README.md").unlink(missing_ok=True)
+        merged = folder / "merged"
+        merged_model = model.merge_and_unload()
+        merged_model.to(getattr(torch, config.model.dtype)).save_pretrained(str(merged), safe_serialization=True)
+        prompter.tokenizer.save_pretrained(str(merged))
+    prompter.tokenizer.save_pretrained(str(judge))
+    save_settings(judge, settings)
+    return judge
+
+
+def halve_adapter(path: Path) -> None:
+    """Store an adapter in bfloat16: half the size, and what its base computes in."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = {k: v.to(torch.bfloat16).contiguous() for k, v in load_file(str(path)).items()}
+    save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+def calibrate(
+    judge: AgentRRM, trajectories: Sequence[Trajectory], targets: Sequence[float], config: TrainConfig
+) -> dict[str, Any]:
+    """Fit one map per configured mode on calibration rows; returns what was fitted, by mode.
+
+    A mode whose raw scores do not rise with the labels is left uncalibrated, and said so.
+    """
+    found: dict[str, Any] = {}
+    rows, labels = trajectories[: config.calibration.max_rows], targets[: config.calibration.max_rows]
+    for mode in config.calibration.modes:
+        feedback = judge.judge(rows, mode=mode, seed=config.seed)
+        kept = [(f.raw_score, y) for f, y in zip(feedback, labels, strict=True) if f.raw_score is not None]
+        try:
+            fitted = fit([raw for raw, _ in kept], [y for _, y in kept], config.calibration.method)
+        except RRMError as error:
+            logger.warning("mode %s stays uncalibrated: %s", mode, error)
+            found[mode] = {"skipped": str(error), "rows": len(kept)}
+            continue
+        judge.settings.calibration.modes[mode] = fitted
+        found[mode] = fitted.model_dump()
+    return found
+
+
+def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list[str | None] | None:
+    """One verdict a step from an annotation's findings, None where the step has none."""
+    if annotation is None or not annotation.findings:
+        return None
+    by_step = {f.step: f.verdict for f in annotation.findings}
+    return [by_step.get(step.index) for step in trajectory.steps]
+
+
+def measure(
+    judge: AgentRRM,
+    test: Sequence[Trajectory],
+    annotations: Mapping[str, Annotation],
+    config: TrainConfig,
+) -> dict[str, Any]:
+    """The evaluation card: `score` mode on the test rows, `full` mode on the first `full_rows` of them."""
+    from rrm.evaluation import evaluate_feedback
+
+    found: dict[str, Any] = {}
+    rows = [t for t in test if t.outcome is not None][: config.evaluation.max_rows]
+    plans: list[tuple[Mode, list[Trajectory]]] = [("score", rows), ("full", rows[: config.evaluation.full_rows])]
+    for mode, part in plans:
+        if not part:
+            continue
+        feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
+        verdicts = [step_verdicts(t, annotations.get(t.id)) for t in part] if mode == "full" else None
+        labels = [score_target(t, None) for t in part]
+        found[mode] = dict(evaluate_feedback(part, feedback, labels, step_labels=verdicts, seed=config.seed))
+    return found
+
+
+def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
+    """The judge's README: what it is, what it was trained on, what it measured."""
+    lines = [
+        "---", "library_name: agent-rrm", "license: apache-2.0", "tags: [reward-model, agents]", "---", "",
+        f"# {settings.name}", "",
+        "A reasoning reward model for agents: reads a transcript, writes a trace, a critique anchored to steps and a",
+        "calibrated score in [0, 1].", "",
+        f"Base: {settings.base or 'none (whole weights)'}. Transcript budget: {settings.transcript_tokens} tokens.", "",
+        "## Trained on", "", "```json", json.dumps(settings.trained_on, indent=1), "```", "", "## Measured", "",
+        "| mode | rows | metric | value | 95 % interval |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for mode, report in card.items():
+        if not isinstance(report, Mapping) or "metrics" not in report:
+            continue
+        for name, value in report["metrics"]["judge"].items():
+            lines.append(
+                f"| {mode} | {report['rows']} | {name} | {value['value']:.3f} | {value['low']:.3f} – {value['high']:.3f} |"
+            )
+    lines += ["", "Scores on data unlike the training data are not calibrated; measure with `rrm eval` first.", ""]
+    return "\n".join(lines)
+
+
+def write_card(folder: Path, settings: JudgeSettings, card: Mapping[str, Any]) -> None:
+    """`evaluation.json` and the model card."""
+    (folder / "evaluation.json").write_text(json.dumps(card, indent=1) + "\n")
+    (folder / "README.md").write_text(model_card(settings, card), encoding="utf-8")
