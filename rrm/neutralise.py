@@ -12,15 +12,32 @@ import html
 import re
 import unicodedata
 
-_HOMOGLYPHS = dict(
-    zip(
-        "аеіорсѕткухһіԁᴄꜱᴋɪᴛᴇᴏʀεοικτρςϲⅽⅰʟʜɴᴜǫɡ‹›〈〉⟨⟩❮❯❬❭《》«»≺≻˂˃ᐸᐳ⁄∕⧸╱［］【】〔〕⟦⟧｜ǀ∣￨",
-        "aeiopcstkyxhidcskiteoreoiktpccciilhnuqg<><><><><><><><><><><>////[][][][]||||",
-        strict=True,
-    )
-)
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z]{2,12});?")
-_GAP = r"[\s\W_]{0,8}?"
+_LOOK_ALIKES = {
+    "a": "аαɑ",
+    "c": "сϲⅽᴄ",
+    "d": "ԁⅾ",
+    "e": "еεҽᴇ",
+    "h": "һʜ",
+    "i": "іιɩɪⅰ",
+    "k": "кκᴋ",
+    "n": "ոɴ",
+    "o": "оοσᴏօ",
+    "p": "рρᴘ",
+    "q": "ԛ",
+    "r": "гʀᴦ",
+    "s": "ѕꜱ",
+    "t": "тτᴛ",
+    "u": "υսᴜ",
+    "<": "‹〈⟨❮❬《«≺˂ᐸ",
+    ">": "›〉⟩❯❭》»≻˃ᐳ",
+    "/": "⁄∕⧸",
+    "|": "ǀ∣│┃",
+    "[": "【〔⟦",
+    "]": "】〕⟧",
+}
+_HOMOGLYPHS = {odd: plain for plain, odds in _LOOK_ALIKES.items() for odd in odds}
+# An ampersand may itself be escaped, any number of times: `&amp;lt;`.
+_ENTITY = re.compile(r"&(?:amp;|#38;|#[xX]26;)*(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z]{2,12});?")
 
 
 def _spaced(word: str) -> str:
@@ -28,12 +45,15 @@ def _spaced(word: str) -> str:
 
 
 _TAGS = "|".join(_spaced(w) for w in ("think", "critique", "score"))
+# Possessive quantifiers (`*+`) keep a match linear: `<` and a hundred thousand spaces must not stall a judge.
 _PATTERNS = (
-    re.compile(rf"<\s*[/\\]?\s*(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*[/\\]\s*(?:{_TAGS})"),
-    re.compile(r"<\s*\|[^|\n<>]{0,64}(?:\|\s*>?|>)|\|\s*>"),
-    re.compile(r"<\s*/?\s*s\s*>|<\s*<\s*/?\s*sys\s*>\s*>|\[\s*/?\s*inst\s*\]|<\s*(?:start|end)_of_turn\s*>"),
-    re.compile(r"<\s*(?:endoftext|eos|bos|pad|unk)\s*>"),
-    re.compile(r"\[\s*step\s*#?\s*\d{1,9}\s*\]?"),
+    re.compile(rf"<\s*+[/\\]?\s*+(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*+[/\\]\s*+(?:{_TAGS})"),
+    re.compile(r"<\s*+\|[^|\n<>]{0,64}(?:\|\s*+>?|>)|\|\s*+>"),
+    re.compile(
+        r"<\s*+/?\s*+s\s*+>|<\s*+<\s*+/?\s*+sys\s*+>\s*+>|\[\s*+/?\s*+inst\s*+\]|<\s*+(?:start|end)_of_turn\s*+>"
+    ),
+    re.compile(r"<\s*+(?:endoftext|eos|bos|pad|unk)\s*+>"),
+    re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
 
@@ -47,6 +67,8 @@ def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
         stop, piece = i + 1, text[i]
         if piece == "&" and (entity := _ENTITY.match(text, i)):
             decoded = html.unescape(entity.group())
+            while (again := html.unescape(decoded)) != decoded:
+                decoded = again
             if decoded != entity.group():
                 stop, piece = entity.end(), decoded
         if len(piece) == 1 and piece.isascii():
