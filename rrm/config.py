@@ -123,7 +123,9 @@ class CalibrationSettings(Section):
     method: Literal["platt", "isotonic"] = "platt"
     modes: list[Literal["full", "critique", "score"]] = Field(default_factory=lambda: ["score"])
     max_rows: int = 1000
-    """Most rows judged per mode (`full` and `critique` sample text, which is slow)."""
+    """Most rows judged in `score` mode."""
+    sampled_rows: int = 200
+    """Most rows judged in `full` and `critique` mode, which write text."""
 
 
 class EvaluationSettings(Section):

@@ -99,8 +99,9 @@ def calibrate(
     A mode whose raw scores do not rise with the labels is left uncalibrated, and said so.
     """
     found: dict[str, Any] = {}
-    rows, labels = trajectories[: config.calibration.max_rows], targets[: config.calibration.max_rows]
     for mode in config.calibration.modes:
+        most = config.calibration.max_rows if mode == "score" else config.calibration.sampled_rows
+        rows, labels = trajectories[:most], targets[:most]
         feedback = judge.judge(rows, mode=mode, seed=config.seed)
         kept = [(f.raw_score, y) for f, y in zip(feedback, labels, strict=True) if f.raw_score is not None]
         try:

@@ -72,7 +72,8 @@ def test_minhash_estimates_jaccard() -> None:
     words = prose(0, 1_000).split()
     a, b = minhash(" ".join(words[:800])), minhash(" ".join(words[200:]))
     assert a is not None and b is not None and minhash("too short") is None and minhash("same " * 500) is None
-    assert np.array_equal(a, minhash(" ".join(words[:800]).upper()))
+    upper = minhash(" ".join(words[:800]).upper())
+    assert upper is not None and np.array_equal(a, upper)
     truth = (600 - 4) / (1_000 - 4)  # shingles of five words in common, and in all
     assert abs(float(np.mean(a == b)) - truth) < 3 * np.sqrt(truth * (1 - truth) / len(a))
 

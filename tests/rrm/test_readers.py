@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ def test_canonical_round_trips_and_keeps_its_source(tmp_path: Path) -> None:
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="newer than this package"):
         one(tmp_path, {"schema_version": 99, "id": "a", "messages": []})
+
+
+@pytest.mark.parametrize("broken", [{"outcome": []}, {"outcome": 10**400}, {"outcome": "yes"}, {"meta": 3, "x": 1}])
+def test_a_canonical_field_of_the_wrong_type_is_an_error_not_a_crash(tmp_path: Path, broken: dict[str, Any]) -> None:
+    """Found by hypothesis: `outcome: []` and a `meta` that is no object raised TypeError out of the model."""
+    with pytest.raises(ReadError, match=r"outcome|meta"):
+        one(tmp_path, {"schema_version": 1, "id": "a", "messages": [ASK], **broken})
 
 
 @pytest.mark.parametrize("arguments", ['{"e": "6*7"}', {"e": "6*7"}])
@@ -346,7 +354,7 @@ def test_mapping(tmp_path: Path) -> None:
     trajectory = one(tmp_path, record, mapping=parse_pairs([*pairs, "reference=none?", "meta.first=run.turns[0].who"]))
     assert [(m.role, m.content) for m in trajectory.messages] == [("user", "Q"), ("assistant", "A")]
     assert trajectory.id == "5" and trajectory.outcome == 1.0 and trajectory.meta["first"] == "human"
-    assert trajectory.meta["note"] == "kept" and "key" not in trajectory.meta
+    assert trajectory.meta == {"note": "kept", "first": "human"}
 
 
 def test_mapping_text_pairs_and_missing_paths(tmp_path: Path) -> None:
@@ -390,3 +398,18 @@ def test_registry_and_helpers() -> None:
     ]
     assert question_hash("Who  wrote\nY?") == question_hash("who wrote y?") != question_hash("who wrote z?")
     assert question_hash(" \n") is None
+
+
+def test_the_guides_new_reader_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "reading.md").read_text(encoding="utf-8")
+    code = guide.split("## A new reader")[1].split("```python\n")[1].split("```")[0]
+    acts = types.ModuleType("acts")
+    exec(compile(code, "docs/reading.md", "exec"), acts.__dict__)  # noqa: S102  # our own guide
+    monkeypatch.setattr("rrm.readers.READERS", (acts, *READERS))
+    monkeypatch.setitem(FORMATS, "acts", acts)  # type: ignore[arg-type]
+    record = {"goal": "find a key", "acts": [["look", "a key"], ["take key", "taken"]], "won": True, "seed": 4}
+    trajectory = one(tmp_path, record)
+    assert trajectory.task == "find a key" and trajectory.outcome == 1.0 and trajectory.meta == {"seed": 4}
+    assert [len(s.observations) for s in trajectory.steps] == [1, 1]
+    with pytest.raises(ReadError, match=r"acts\[0\] is not a pair"):
+        one(tmp_path, {**record, "acts": [3]})

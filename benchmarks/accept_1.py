@@ -1,0 +1,218 @@
+"""Every bar of the judge: what, measured, wanted, pass or fail. Studies are read from benchmarks/results/*.json.
+
+    python -m benchmarks.accept_1            (exit code 1 if a bar is missed)
+
+Each results file names the command, seed, versions and hardware that made it. `--run` does the cheap ones again here:
+the failure paths, the garbage readers and the kill-and-resume test, as pytest runs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).resolve().parents[1]
+SUITES = {
+    "garbage made by hypothesis: no crash, every line accounted for": "tests/rrm/test_readers_garbage.py",
+    "SIGKILL at random points, resumed: the same rows": "tests/rrm/test_scoring_resume.py",
+    "every judge failure path ends in its status": "tests/rrm/test_failure_paths.py",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One line of the table. `ok` None: reported, nothing is demanded."""
+
+    what: str
+    measured: str
+    wanted: str
+    ok: bool | None
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """A results file, or None where it was never made."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def interval(value: dict[str, float]) -> str:
+    """`0.712 [0.690, 0.734]`."""
+    return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+
+
+def missing(what: str, wanted: str, name: str) -> Bar:
+    """A bar whose results file is absent is missed."""
+    return Bar(what, f"no benchmarks/results/{name}.json", wanted, False)
+
+
+def timing_bars() -> Iterator[Bar]:
+    """Quickstart and tests."""
+    found = load("timings")
+    for what, key, most in (("make quickstart", "quickstart_s", 300), ("make test", "test_s", 600)):
+        if found is None or key not in found:
+            yield missing(what, f"≤ {most} s", "timings")
+        else:
+            yield Bar(
+                f"{what}, two cores, after installation", f"{found[key]:.0f} s", f"≤ {most} s", found[key] <= most
+            )
+
+
+def mint_bars() -> Iterator[Bar]:
+    """Real transcripts."""
+    found = load("judge_mint")
+    headline = "pair_accuracy_same_turns"
+    if found is None or "score" not in found["parts"]:
+        yield missing("MINT pair accuracy", "judge − TF-IDF: interval above 0", "judge_mint")
+        return
+    whole = found["parts"]["score"]["all"]
+    judge = whole["metrics"]["judge"]
+    yield Bar("MINT same-question-and-turns pairs, judge", interval(judge[headline]), "reported", None)
+    for name in ("tfidf", "tfidf_same_rows_as_judge", "agent", "length"):
+        gap = whole["differences"][name][headline]
+        ok = gap["low"] > 0 if name.startswith("tfidf") else None
+        base = whole["metrics"][name][headline]["value"]
+        yield Bar(
+            f"  judge − {name} ({base:.3f}), paired", interval(gap), "low end > 0" if ok is not None else "aim > 0", ok
+        )
+    yield Bar("  AUROC", interval(judge["auroc"]), "reported", None)
+    yield Bar("  ECE, calibrated", interval(judge["ece"]), "≤ 0.05 (moonshot)", None)
+    for part in ("seen_agents", "unseen_agents"):
+        mine = found["parts"]["score"][part]["metrics"]["judge"]
+        shown = f"pairs {interval(mine[headline])}, AUROC {interval(mine['auroc'])}"
+        yield Bar(f"  {part.replace('_', ' ')}", shown, "reported", None)
+    for source, report in found["parts"].get("sources", {}).items():
+        mine, length = report["metrics"]["judge"], report["metrics"]["length"]
+        shown = f"AUROC {interval(mine['auroc'])}, length {length['auroc']['value']:.3f}"
+        yield Bar(f"  never trained on: {source}", shown, "reported", None)
+    yield from critique_bars(found["parts"].get("critiques"))
+
+
+def critique_bars(report: dict[str, Any] | None) -> Iterator[Bar]:
+    """Critiques against GPT-4's step labels."""
+    if report is None:
+        yield missing("critiques", "MCC above every baseline", "judge_mint")
+        return
+    steps = report["steps"]
+    judge = steps["metrics"]["judge"]
+    for name in ("mcc", "macro_f1"):
+        others = {k: v[name]["value"] for k, v in steps["metrics"].items() if k != "judge" and name in v}
+        wanted = "above " + ", ".join(f"{k} {v:.3f}" for k, v in others.items())
+        ok = all(judge[name]["value"] > v for v in others.values())
+        yield Bar(f"step localisation, {name}", interval(judge[name]), wanted, ok)
+    validity, leak = report["format_validity"], report["answer_leak"]
+    rate = validity if isinstance(validity, float) else validity["rate"]
+    yield Bar("format validity, full mode", f"{rate:.1%}", "≥ 99 %", rate >= 0.99)
+    leaks = leak["rate"] if isinstance(leak, dict) else leak
+    yield Bar("answer leaks in trace or critique", f"{leaks:.2%}", "≤ 1 %", leaks <= 0.01)
+
+
+def stage_bars() -> Iterator[Bar]:
+    """What each stage brings."""
+    found = load("lab_stages")
+    if found is None:
+        yield missing("each stage earns its place (lab)", "in full", "lab_stages")
+        return
+    for stage, sets in found["stages"].items():
+        full, score = sets["fresh"]["full"], sets["fresh"]["score"]
+        validity = full["format_validity"]
+        rate = validity if isinstance(validity, float) else validity["rate"]
+        metrics = score["metrics"]["judge"]
+        shown = (
+            f"valid {rate:.0%}, planted step {full['planted']['named_step']:.0%}, false alarms "
+            f"{full['planted']['false_alarms']:.0%}, AUROC {metrics['auroc']['value']:.3f}, "
+            f"Brier {metrics['brier']['value']:.3f}, process MSE {full['process']['mse']:.3f}"
+        )
+        yield Bar(f"lab judge, {stage}", shown, "reported", None)
+
+
+def speed_bars() -> Iterator[Bar]:
+    """Judging speed."""
+    found = load("judge_speed")
+    wants = (("score_vs_full", "`score` ÷ `full`, transcripts/s", 10.0), ("full_vs_plain", "`full` ÷ plain generate loop", 1.5),
+             ("score_vs_plain", "`score` ÷ plain forward loop", 1.5))  # fmt: skip
+    for key, what, least in wants:
+        if found is None:
+            yield missing(what, f"≥ {least}×", "judge_speed")
+        else:
+            ratio = found["ratios"][key]
+            yield Bar(what, f"{ratio:.2f}×", f"≥ {least}×", ratio >= least)
+
+
+def adversarial_bars() -> Iterator[Bar]:
+    """Attacks."""
+    found = load("adversarial_default")
+    if found is None:
+        yield missing("adversarial suite", "mean |Δ| beyond benign ≤ 0.05", "adversarial_default")
+        return
+    report = found.get("report", found)
+    yield Bar("attack transcripts", str(report["cases"]), "≥ 40", report["cases"] >= 40)
+    yield Bar(
+        "verdicts parsed from transcript text",
+        str(report["parses_from_transcript"]),
+        "0",
+        report["parses_from_transcript"] == 0,
+    )
+    excess = report["excess"]
+    yield Bar("mean |Δ score| beyond benign text", f"{excess:.3f}", "≤ 0.05", excess <= 0.05)
+    yield Bar(
+        "flips across 0.5 (attack, benign)", f"{report['flips_attack']}, {report['flips_benign']}", "reported", None
+    )
+
+
+def suite_bars(run: bool) -> Iterator[Bar]:
+    """The tests that are bars themselves."""
+    for what, path in SUITES.items():
+        if not run:
+            yield Bar(what, f"part of `make test`: {path}", "passes", None)
+            continue
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", path], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]
+        yield Bar(what, last, "passes", done.returncode == 0)
+
+
+def adapter_bar() -> Bar:
+    """The shipped adapter."""
+    path = ROOT / "rrm" / "assets" / "default"
+    size = sum(p.stat().st_size for p in path.glob("adapter_model*.safetensors")) / 1e6
+    return Bar("default judge's adapter, shipped", f"{size:.1f} MB", "≤ 10 MB", 0 < size <= 10)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
+    args = parser.parse_args()
+    bars = [
+        *timing_bars(),
+        *mint_bars(),
+        *stage_bars(),
+        *speed_bars(),
+        *adversarial_bars(),
+        adapter_bar(),
+        *suite_bars(not args.no_run),
+    ]
+    table = Table(show_lines=False)
+    for column in ("what", "measured", "wanted", ""):
+        table.add_column(column, overflow="fold")
+    for bar in bars:
+        verdict = "—" if bar.ok is None else "pass" if bar.ok else "FAIL"
+        table.add_row(bar.what, bar.measured, bar.wanted, verdict, style=None if bar.ok is not False else "red")
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    failed = [bar.what for bar in bars if bar.ok is False]
+    print(json.dumps({"bars": len(bars), "passed": sum(bar.ok is True for bar in bars), "failed": failed}))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Training rows: masks, balance, homogeneous batches, targets."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from rrm.annotation import Annotation
+from rrm.config import DataConfig, SFTSettings
+from rrm.errors import RRMError
+from rrm.feedback import parse_judgement
+from rrm.lab.model import build_lab_tokenizer
+from rrm.prompting import Prompter
+from rrm.rendering import OPENINGS
+from rrm.train.data import Row, balanced, batched, make_row, target_text, with_claim
+from rrm.train.sft import as_dataset, schedule
+from rrm.train.splits import apply_split, load_split, make_split
+from rrm.trajectory import Message, Trajectory
+
+
+@pytest.fixture(scope="module")
+def prompter() -> Prompter:
+    return Prompter(
+        build_lab_tokenizer(["You judge an agent's run. score critique think step good bad 0.5"] * 3, 400), 200
+    )
+
+
+def row(i: int, question: str, outcome: float | None, agent: str = "a") -> Trajectory:
+    messages = [Message(role="user", content=question), Message(role="assistant", content=f"answer {i}")]
+    return Trajectory(
+        id=str(i), task=question, question_id=question, messages=messages, outcome=outcome, meta={"agent": agent}
+    )
+
+
+ANNOTATION = Annotation(
+    trajectory_id="1", trace="[step 1] answers", critique="[step 1] bad: check it", annotator="x", kind="human"
+)
+
+
+@pytest.mark.parametrize("mode", ["full", "critique", "score"])
+def test_target_parses_back(mode) -> None:
+    text = target_text(mode, 0.7, ANNOTATION)
+    assert text is not None
+    parsed = parse_judgement(OPENINGS[mode] + text)
+    assert parsed.score == 0.7
+    assert parsed.critique == (None if mode == "score" else ANNOTATION.critique)
+    assert parsed.trace == (ANNOTATION.trace if mode == "full" else None)
+
+
+def test_target_needs_its_parts() -> None:
+    assert target_text("critique", 1.0, None) is None
+    assert target_text("full", 1.0, ANNOTATION.model_copy(update={"trace": None})) is None
+
+
+def test_labels_cover_exactly_the_completion(prompter) -> None:
+    made = make_row(prompter, row(1, "q", 1.0), "score")
+    assert made is not None
+    example = as_dataset([made])[0]
+    assert [t for t in example["labels"] if t != -100] == prompter.encode("1.0</score>") + [prompter.eos_token_id]
+    assert len(example["labels"]) == len(example["input_ids"])
+    assert example["labels"][: len(made.prompt)] == [-100] * len(made.prompt)
+    text = prompter.tokenizer.decode(example["input_ids"])
+    assert text.endswith("<score>1.0</score><|im_end|>")
+
+
+def test_annotated_score_wins_over_outcome(prompter) -> None:
+    made = make_row(prompter, row(1, "q", 1.0), "critique", ANNOTATION.model_copy(update={"score": 0.3}))
+    assert made is not None
+    assert "<score>0.3</score>" in prompter.tokenizer.decode(made.completion)
+
+
+def test_balanced_keeps_ratio_inside_each_group() -> None:
+    rows = [row(i, "hard", float(i < 2)) for i in range(20)] + [row(100 + i, "lost", 0.0) for i in range(9)]
+    chosen = Counter((t.question_id, t.outcome) for t in balanced(rows, 1.5, random.Random(0)))
+    assert chosen == {("hard", 1.0): 2, ("hard", 0.0): 3, ("lost", 0.0): 2}
+    assert len(balanced(rows, None, random.Random(0))) == len(rows)
+
+
+def test_batches_share_mode_and_are_close_in_length() -> None:
+    rng = random.Random(0)
+    rows = [Row([0] * rng.randrange(5, 200), [1], rng.choice(["score", "full"])) for _ in range(101)]  # type: ignore[arg-type]
+    ordered = batched(rows, 8, rng)
+    assert len(ordered) % 8 == 0
+    for i in range(0, len(ordered), 8):
+        batch = ordered[i : i + 8]
+        assert len({r.mode for r in batch}) == 1
+    waste = sum(8 * max(len(r.prompt) for r in ordered[i : i + 8]) for i in range(0, len(ordered), 8))
+    assert waste < 1.25 * sum(len(r.prompt) for r in ordered)
+    assert {id(r) for r in rows} == {id(r) for r in ordered}
+
+
+def test_claim_changes_one_message_and_never_the_label() -> None:
+    t = row(1, "q", 1.0)
+    claimed = with_claim(t, random.Random(3))
+    assert claimed.outcome == t.outcome
+    assert sum(a != b for a, b in zip(t.messages, claimed.messages, strict=True)) == 1
+    assert t.messages[1].text() in claimed.messages[1].text()
+
+
+def test_schedule_is_the_same_for_the_same_seed(prompter) -> None:
+    rows = [row(i, f"q{i % 5}", float(i % 2)) for i in range(30)]
+    settings = SFTSettings(epochs=2, balance=1.0, injection=0.5)
+    first = schedule(prompter, rows, {}, settings, seed=1)
+    assert first == schedule(prompter, rows, {}, settings, seed=1)
+    assert first != schedule(prompter, rows, {}, settings, seed=2)
+
+
+def test_schedule_without_labels_says_what_to_do(prompter) -> None:
+    with pytest.raises(RRMError, match="rrm annotate"):
+        schedule(prompter, [row(1, "q", None)], {}, SFTSettings(), seed=0)
+
+
+def test_split_is_by_question_and_holds_agents_out(tmp_path) -> None:
+    rows = [row(i, f"q{i % 10}", 1.0, agent=f"a{i % 3}") for i in range(60)]
+    split = make_split(rows, DataConfig(), seed=0)
+    assert sorted(split["train"] + split["calibration"] + split["test"]) == sorted({t.question_id or "" for t in rows})
+    parts = apply_split(rows, {**split, "held_out_agents": ["a1"]})
+    assert all(t.meta["agent"] != "a1" for t in parts["train"])
+    assert any(t.meta["agent"] == "a1" for t in parts["test"])
+    bad = tmp_path / "split.json"
+    bad.write_text('{"train": ["q1"], "calibration": [], "test": ["q1"]}')
+    with pytest.raises(RRMError, match="'q1' is in train and in test"):
+        load_split(bad)
