@@ -129,6 +129,8 @@ class Trajectory(BaseModel):
         if not unknown:
             return value
         kept = {k: v for k, v in value.items() if k in cls.model_fields}
+        if not isinstance(value.get("meta") or {}, dict):
+            return kept  # the field's own validation says what is wrong with it
         kept["meta"] = {**unknown, **(value.get("meta") or {})}
         return kept
 
@@ -139,7 +141,10 @@ class Trajectory(BaseModel):
             return None
         if isinstance(value, str):
             raise ValueError(f"outcome must be a number or boolean, got the string {value!r}")
-        number = float(value)
+        try:
+            number = float(value)
+        except (TypeError, OverflowError) as error:
+            raise ValueError(f"outcome must be a number or boolean, got {type(value).__name__}: {error}") from error
         if not 0.0 <= number <= 1.0:
             raise ValueError(f"outcome must lie in [0, 1], got {number}")
         return number

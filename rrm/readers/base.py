@@ -203,8 +203,9 @@ def describe(error: ValueError | RecursionError) -> str:
 
 
 def printable(text: str, limit: int = 500) -> str:
-    """Text that any console or log can hold: lone surrogates escaped, one line, bounded."""
-    text = " ".join(text[: 2 * limit].encode("utf-8", "backslashreplace").decode("utf-8").split())
+    """Text that any console or log can hold: control characters and lone surrogates escaped, one line, bounded."""
+    words = " ".join(text[: 2 * limit].split())
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in words)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

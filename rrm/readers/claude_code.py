@@ -13,7 +13,7 @@ from typing import Any
 
 from rrm.errors import ReadError
 from rrm.readers.anthropic import unblock
-from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.base import Item, describe, make, own_id, printable
 from rrm.readers.chat import text_of
 from rrm.trajectory import Trajectory
 
@@ -69,8 +69,9 @@ def group(items: Iterable[Item]) -> Iterator[Trajectory | ReadError]:
         try:
             yield _trajectory(session, chain, lines, orphans if number == 0 else [])
         except ValueError as error:
-            counted = f" ({len(lines)} lines of session {session[:40]})"
-            yield ReadError(path, lines[0].line, describe(error) + counted)
+            count = len(lines) + (len(orphans) if number == 0 else 0)
+            counted = printable(f"({count} lines of session {session[:40]})")
+            yield ReadError(path, lines[0].line, f"{describe(error)} {counted}")
 
 
 def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:

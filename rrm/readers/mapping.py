@@ -64,7 +64,7 @@ def check(mapping: dict[str, str]) -> None:
 
 def get(value: Any, path: str) -> Any:
     """What stands at a path, or MISSING."""
-    for part in [] if path == "." else re.split(r"\.|(?=\[)", path):
+    for part in split_path(path):
         index = part[1:-1] if part.startswith("[") and part.endswith("]") else part
         if isinstance(value, dict) and part in value:
             value = value[part]
@@ -75,13 +75,26 @@ def get(value: Any, path: str) -> Any:
     return value
 
 
+def split_path(path: str) -> list[str]:
+    """`a[0].b` -> `["a", "[0]", "b"]`."""
+    return [] if path == "." else re.split(r"\.|(?=\[)", path)
+
+
+def _pruned(value: Any, parts: list[str]) -> Any:
+    """A copy without what stands at the path (through objects only): meta need not hold the transcript again."""
+    if not parts or not isinstance(value, dict) or parts[0] not in value:
+        return value
+    inner = _pruned(value[parts[0]], parts[1:]) if len(parts) > 1 else {}
+    return {k: inner if k == parts[0] else v for k, v in value.items() if k != parts[0] or inner not in ({}, None)}
+
+
 def fits(value: Any, mapping: dict[str, str]) -> bool:
     """Whether the mapping's messages (or response) are there: tells a run from a container of runs."""
     return get(value, mapping.get("messages", mapping.get("response", ".")).removesuffix("?")) is not MISSING
 
 
 def parse(item: Item) -> Trajectory:
-    """One item through the mapping; top-level keys it does not use go to meta."""
+    """One item through the mapping; what it does not use goes to meta."""
     mapping = item.mapping
     if not mapping:
         raise ConfigError("the format 'mapping' needs --map field=path, for example --map messages=log.turns")
@@ -96,11 +109,10 @@ def parse(item: Item) -> Trajectory:
         if value is not MISSING and value is not None:
             found[field] = value
     messages = _messages(found, mapping)
-    if isinstance(item.value, dict):
-        tops = {re.split(r"[.\[?]", path)[0] for path in mapping.values() if "." not in path.removesuffix("?")}
-        meta = without(item.value, *tops)
-    else:
-        meta = {}
+    left = item.value
+    for field, path in mapping.items():
+        left = left if field.startswith("message.") else _pruned(left, split_path(path.removesuffix("?")))
+    meta = without(left) if isinstance(left, dict) else {}
     meta |= {field[5:]: value for field, value in found.items() if field.startswith("meta.")}
     if "reference" in found:
         meta["reference"] = found["reference"]
