@@ -1,0 +1,306 @@
+"""`rrm eval`: measure a judge on labelled transcripts, beside the baselines."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rrm.annotation import Annotation
+from rrm.cli import finish
+from rrm.cli.score_cmd import ErrorLog, Modes, load_judge, parse_mapping, read_inputs
+from rrm.errors import ConfigError, ReadError
+from rrm.feedback import Feedback
+from rrm.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from rrm.evaluation import EvaluationReport
+
+console = Console(stderr=True, highlight=False)
+Labels = list[float | None]
+
+
+def command(
+    inputs: list[str] = typer.Argument(..., metavar="LABELLED...", help="Files, folders, or - for standard input."),
+    output: Path = typer.Option(..., "-o", "--output", metavar="METRICS.json", help="Where the metrics go."),
+    model: str | None = typer.Option(
+        None, help="A directory, a hub id, or openai:BASE_URL#model. Default: the judge that ships with the package."
+    ),
+    config: str | None = typer.Option(None, help="Take the judge a shipped config made: lab."),
+    feedback: list[Path] = typer.Option(
+        [], help="Rows of `rrm score` instead of judging now; further files are re-runs of the same rows."
+    ),
+    mode: Modes = typer.Option(
+        Modes.score, help="score: ranks and calibration only; critique, full: steps and text too."
+    ),
+    samples: int = typer.Option(1, min=1, help="Judgements per transcript; the score is their mean."),
+    reruns: int = typer.Option(0, min=0, help="Judge again this often with other seeds, for the re-run variance."),
+    split: Path | None = typer.Option(
+        None, metavar="SPLIT.json", help='Question ids by part: {"train": […], "test": […]}.'
+    ),
+    part: str = typer.Option("test", help="The split's part to evaluate."),
+    train_part: str = typer.Option(
+        "train", help="The split's part the baselines learn from; without --split: 5 folds."
+    ),
+    annotations: Path | None = typer.Option(
+        None, metavar="FILE.jsonl", help="Annotations whose findings label the steps."
+    ),
+    plot: Path | None = typer.Option(None, metavar="RELIABILITY.png", help="Also draw the reliability diagram."),
+    seed: int = typer.Option(0, help="Of the judge, the folds, the bootstrap and the shuffled findings."),
+    resamples: int = typer.Option(10_000, min=100, help="Bootstrap resamples of the questions."),
+    device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, mps; default: the best there is."),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+) -> None:
+    """Measure a judge: ranking inside questions, calibration, step localisation, format and leaks, with 95 % intervals.
+
+    Attempts are compared with attempts at the same question (question_id), so give several attempts at each. The label is
+    the outcome, or the mean score of the annotations where there is none. Intervals are bootstrapped over questions.
+    Exit code 1: lines could not be read, or some rows have no feedback because it is missing or the judge failed on them.
+    """
+    from rrm.evaluation import EvaluationError, evaluate_feedback
+
+    if feedback and (model is not None or config is not None or reruns):
+        raise ConfigError("--feedback brings its own judgements: leave out --model, --config and --reruns")
+    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
+    with ErrorLog(output) as errors:
+        everything = list(read_inputs(inputs, errors, **reading))
+    labelled = read_annotations(annotations) if annotations else {}
+    test, train = split_rows(everything, split, part, train_part)
+    if not test:
+        raise EvaluationError(f"nothing to evaluate: none of {len(everything)} transcripts is in the part {part!r}")
+    if feedback:
+        runs = [read_feedback(path) for path in feedback]
+    else:
+        judge = load_judge(model, config, device, None, None)
+        runs = [judge.judge(test, mode=mode.value, samples=samples, seed=seed + i) for i in range(1 + reruns)]
+    labels = labels_of(test, labelled)
+    baselines, left_out = score_baselines(test, labels, train, labels_of(train, labelled) if train else [], seed)
+    steps = step_labels_of(test, labelled)
+    report = evaluate_feedback(
+        test,
+        runs[0],
+        labels,
+        baselines=baselines,
+        step_labels=steps,
+        step_baselines=position_baseline(test, steps, train, labelled, seed),
+        reruns=runs[1:],
+        resamples=resamples,
+        seed=seed,
+    )
+    report["baselines_left_out"] = left_out
+    report["judge"] = runs[0][0].judge.model_dump() if runs[0] else None
+    report.save(output)
+    if plot is not None:
+        from rrm.reliability_plot import plot_reliability
+
+        plot_reliability(report["reliability"], plot)
+    show(report)
+    failed = report["status"].get("judge_error", 0) + report["status"].get("missing", 0)
+    finish(summary(report) | {"unreadable": errors.count, "errors": errors.written_to, "output": str(output)})
+    if errors.count or failed:
+        raise typer.Exit(1)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, str]]:
+    if not path.is_file():
+        raise ReadError(str(path), None, "no such file")
+    with open(path, encoding="utf-8") as lines:
+        yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def read_feedback(path: Path) -> list[Feedback]:
+    """The rows of `rrm score`; of a row judged again (an id twice) the last counts."""
+    found: dict[str, Feedback] = {}
+    for number, line in _rows(path):
+        try:
+            row = Feedback.model_validate_json(line)
+        except ValueError as error:
+            raise ReadError(str(path), number, f"not a row of `rrm score`: {error}") from error
+        found[row.id] = row
+    return list(found.values())
+
+
+def read_annotations(path: Path) -> dict[str, list[Annotation]]:
+    """Annotations by trajectory id."""
+    found: dict[str, list[Annotation]] = defaultdict(list)
+    for number, line in _rows(path):
+        try:
+            row = Annotation.model_validate_json(line)
+        except ValueError as error:
+            raise ReadError(str(path), number, f"not an annotation: {error}") from error
+        found[row.trajectory_id].append(row)
+    return dict(found)
+
+
+def split_rows(
+    rows: list[Trajectory], split: Path | None, part: str, train_part: str
+) -> tuple[list[Trajectory], list[Trajectory] | None]:
+    """The rows to evaluate and those baselines learn from (None without a split), by question id.
+
+    Rows of the split's `held_out_agents` teach a baseline nothing, as they teach a judge trained on that split nothing.
+    """
+    from rrm.baselines import question_key
+
+    if split is None:
+        return rows, None
+    try:
+        parts = json.loads(split.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{split}: cannot read the split: {error}") from error
+    for name in (part, train_part):
+        if not isinstance(parts, dict) or not isinstance(parts.get(name), list):
+            known = [k for k, v in parts.items() if isinstance(v, list)] if isinstance(parts, dict) else []
+            raise ConfigError(
+                f"{split}: no list of question ids under {name!r}; there are: {', '.join(known) or 'none'}"
+            )
+    wanted, learned, unseen = set(parts[part]), set(parts[train_part]), set(parts.get("held_out_agents", ()))
+    if both := wanted & learned:
+        raise ConfigError(f"{split}: {len(both)} questions are in {part!r} and in {train_part!r}, e.g. {min(both)!r}")
+    return (
+        [t for t in rows if question_key(t) in wanted],
+        [t for t in rows if question_key(t) in learned and t.meta.get("agent") not in unseen],
+    )
+
+
+def labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> Labels:
+    """The outcome, else the mean score of the row's annotations, else None."""
+    found: Labels = []
+    for row in rows:
+        scores = [a.score for a in annotations.get(row.id, []) if a.score is not None]
+        found.append(row.outcome if row.outcome is not None else sum(scores) / len(scores) if scores else None)
+    return found
+
+
+def step_labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> list[Any]:
+    """Step labels per row: from its annotations' findings, else from `meta["critiques"]`, else None."""
+    from rrm.metrics.localisation import labels_from_annotations, labels_from_critiques
+
+    return [labels_from_annotations(t, annotations.get(t.id, [])) or labels_from_critiques(t) for t in rows]
+
+
+def score_baselines(
+    test: list[Trajectory], labels: Labels, train: list[Trajectory] | None, train_labels: Labels, seed: int
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Scores of the baselines, learned on the training part or else out of fold; and why any was left out."""
+    import numpy as np
+
+    from rrm.baselines import LEARNED, BaselineError, length_scores, out_of_fold
+
+    found, left_out = {"length": length_scores(test)}, {}
+    known = np.array([y is not None for y in labels], dtype=bool)
+    for name, fit in LEARNED.items():
+        scores = np.full(len(test), np.nan)
+        try:
+            if train is None:
+                rows = [t for t, y in zip(test, labels, strict=True) if y is not None]
+                scores[known] = out_of_fold(fit, rows, np.array([y for y in labels if y is not None]), seed=seed)
+            else:
+                rows = [t for t, y in zip(train, train_labels, strict=True) if y is not None]
+                scores = fit(rows, np.array([y for y in train_labels if y is not None]))(test)
+        except BaselineError as error:
+            left_out[name] = str(error)
+        else:
+            found[name] = scores
+    return found, left_out
+
+
+def position_baseline(
+    test: list[Trajectory],
+    steps: list[Any],
+    train: list[Trajectory] | None,
+    annotations: dict[str, list[Annotation]],
+    seed: int,
+) -> dict[str, list[Any]]:
+    """The majority verdict at each step position, learned as the other baselines; {} without step labels to learn from."""
+    from rrm.baselines import BaselineError, grouped_folds, position_verdicts, question_key
+
+    n_steps = [len(t.steps) for t in test]
+    if train is not None:
+        learned = step_labels_of(train, annotations)
+        return {"position_only": [position_verdicts(learned)(n) for n in n_steps]} if any(learned) else {}
+    having = [i for i, labels in enumerate(steps) if labels]
+    try:
+        folds = grouped_folds([question_key(test[i]) for i in having], 5, seed)
+    except BaselineError:
+        return {}  # fewer than five labelled questions: no majority to learn, the table simply lacks the line
+    said: list[Any] = [["bad"] * n for n in n_steps]
+    for fold in range(5):
+        verdicts = position_verdicts([steps[i] for i, f in zip(having, folds, strict=True) if f != fold])
+        for i, f in zip(having, folds, strict=True):
+            if f == fold:
+                said[i] = verdicts(n_steps[i])
+    return {"position_only": said}
+
+
+def _cell(interval: dict[str, Any] | None) -> str:
+    if interval is None or interval["value"] is None:
+        return "–"
+    return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
+
+
+def _table(title: str, section: dict[str, Any]) -> Table:
+    """One row a metric, one column a scorer; a `*` marks a baseline the judge is above or below with 95 % confidence."""
+    table = Table(title=title, title_justify="left", caption="* the paired 95 % interval of judge − it excludes 0")
+    scorers = list(section["metrics"])
+    for name in ("metric", *scorers):
+        table.add_column(name, no_wrap=True)
+    for metric in section["metrics"]["judge"]:
+        cells = []
+        for scorer in scorers:
+            gap = section["differences"].get(scorer, {}).get(metric)
+            sure = gap is not None and gap["value"] is not None and (gap["low"] > 0 or gap["high"] < 0)
+            cells.append(_cell(section["metrics"][scorer].get(metric)) + (" *" if sure else ""))
+        table.add_row(metric, *cells)
+    return table
+
+
+def show(report: EvaluationReport) -> None:
+    """The tables and the counts, on standard error (standard output holds the JSON line alone)."""
+    status = ", ".join(f"{n} {name}" for name, n in report["status"].items())
+    console.print(f"{report['rows']} rows ({status}), {report['labelled']} labelled, {report['questions']} questions")
+    wide = Console(stderr=True, highlight=False, width=max(console.width, 30 + 26 * len(report["metrics"])))
+    wide.print(_table("score", report))
+    if report["steps"] is not None:
+        wide.print(_table(f"steps ({report['steps']['steps']} labelled)", report["steps"]))
+    for name, why in report["baselines_left_out"].items():
+        console.print(f"left out {name}: {why}", style="yellow")
+    if report["outcome_leak_rows"]:
+        console.print(
+            f"{report['outcome_leak_rows']} transcripts contain the environment's verdict, which the judge can read off: "
+            "cut them before it; pair_accuracy_same_turns_no_leak leaves them out",
+            style="yellow",
+        )
+    if not report["pairs"].get("pair_accuracy_same_turns"):
+        console.print(
+            "no pairs: attempts at one question with the same number of agent turns and different labels are compared; "
+            "set question_id on your rows (--map question_id=…)",
+            style="yellow",
+        )
+
+
+def summary(report: EvaluationReport) -> dict[str, Any]:
+    """What the run's JSON line says."""
+    judge = report["metrics"]["judge"]
+    keys = ("pair_accuracy_same_turns", "auroc", "best_of_n_gain", "brier", "ece")
+    headline = {key: judge[key]["value"] if key in judge else None for key in keys}
+    interval = [report.headline.low, report.headline.high]
+    steps = report["steps"]["metrics"]["judge"] if report["steps"] else {}
+    return {
+        "rows": report["rows"],
+        "status": report["status"],
+        "questions": report["questions"],
+        **headline,
+        "pair_accuracy_same_turns_interval": interval,
+        "step_mcc": steps["mcc"]["value"] if steps else None,
+        "format_validity": report["format_validity"],
+        "answer_leak_rate": report["answer_leak"]["rate"],
+    }
