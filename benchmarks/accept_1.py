@@ -109,10 +109,8 @@ def critique_bars(report: dict[str, Any] | None) -> Iterator[Bar]:
         wanted = "above " + ", ".join(f"{k} {v:.3f}" for k, v in others.items())
         ok = all(judge[name]["value"] > v for v in others.values())
         yield Bar(f"step localisation, {name}", interval(judge[name]), wanted, ok)
-    validity, leak = report["format_validity"], report["answer_leak"]
-    rate = validity if isinstance(validity, float) else validity["rate"]
+    rate, leaks = report["format_validity"], report["answer_leak"]["rate"] or 0.0
     yield Bar("format validity, full mode", f"{rate:.1%}", "≥ 99 %", rate >= 0.99)
-    leaks = leak["rate"] if isinstance(leak, dict) else leak
     yield Bar("answer leaks in trace or critique", f"{leaks:.2%}", "≤ 1 %", leaks <= 0.01)
 
 
@@ -124,8 +122,7 @@ def stage_bars() -> Iterator[Bar]:
         return
     for stage, sets in found["stages"].items():
         full, score = sets["fresh"]["full"], sets["fresh"]["score"]
-        validity = full["format_validity"]
-        rate = validity if isinstance(validity, float) else validity["rate"]
+        rate = full["format_validity"] or 0.0
         metrics = score["metrics"]["judge"]
         shown = (
             f"valid {rate:.0%}, planted step {full['planted']['named_step']:.0%}, false alarms "
@@ -138,8 +135,8 @@ def stage_bars() -> Iterator[Bar]:
 def speed_bars() -> Iterator[Bar]:
     """Judging speed."""
     found = load("judge_speed")
-    wants = (("score_vs_full", "`score` ÷ `full`, transcripts/s", 10.0), ("full_vs_plain", "`full` ÷ plain generate loop", 1.5),
-             ("score_vs_plain", "`score` ÷ plain forward loop", 1.5))  # fmt: skip
+    wants = (("score_over_full", "`score` ÷ `full`, transcripts/s", 10.0), ("full_over_plain", "`full` ÷ plain generate loop", 1.5),
+             ("score_over_plain", "`score` ÷ plain forward loop", 1.5))  # fmt: skip
     for key, what, least in wants:
         if found is None:
             yield missing(what, f"≥ {least}×", "judge_speed")
@@ -164,9 +161,7 @@ def adversarial_bars() -> Iterator[Bar]:
     )
     excess = report["excess"]
     yield Bar("mean |Δ score| beyond benign text", f"{excess:.3f}", "≤ 0.05", excess <= 0.05)
-    yield Bar(
-        "flips across 0.5 (attack, benign)", f"{report['flips_attack']}, {report['flips_benign']}", "reported", None
-    )
+    yield Bar("flips across 0.5 (attack, benign)", f"{report['flips']}, {report['benign_flips']}", "reported", None)
 
 
 def suite_bars(run: bool) -> Iterator[Bar]:

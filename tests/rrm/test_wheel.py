@@ -1,0 +1,82 @@
+"""The wheel works outside the checkout: configs by name, and a judgement by the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rrm.cli import COMMANDS
+from rrm.config import TrainConfig
+from rrm.engines.hf import HFEngine
+from rrm.lab.transcripts import make_transcripts
+from rrm.prompting import Prompter
+from rrm.train.finish import export
+from rrm.train.lab_base import build_lab_base
+from rrm.trajectory import write_jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The built wheel, unpacked into a folder of its own."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, text=True)
+    wheel = next(folder.glob("*.whl"))
+    target = folder / "site"
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(target),
+        str(wheel),
+    ]
+    subprocess.run(install, check=True, capture_output=True, text=True)
+    return target
+
+
+def rrm(site: Path, cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed command line with nothing of the checkout on the path."""
+    env = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    program = "import rrm, sys; assert 'site' in rrm.__file__, rrm.__file__; from rrm.cli import main; main()"
+    command = [sys.executable, "-c", program, *args]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def test_score_from_the_wheel(site: Path, tmp_path: Path) -> None:
+    pairs = make_transcripts(4, seed=1)
+    write_jsonl(tmp_path / "in.jsonl", [t for t, _ in pairs])
+    config = TrainConfig.model_validate({"model": {"base": "lab", "hidden_size": 32, "layers": 1, "heads": 2}})
+    model, tokenizer = build_lab_base(config, [t for t, _ in pairs])
+    export(HFEngine(model, tokenizer).model, Prompter(tokenizer, 300), config, tmp_path / "run", {"seed": 0})
+    done = rrm(site, tmp_path, "score", "in.jsonl", "--model", "run", "-o", "out.jsonl", "--mode", "score")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert {r["id"] for r in rows} == {t.id for t, _ in pairs}
+    assert all(r["status"] == "scored" and 0 <= r["score"] <= 1 for r in rows)
+    assert json.loads(done.stdout.splitlines()[-1])["judged"] == 4
+
+
+def test_configs_are_found_by_name_and_mistakes_are_explained(site: Path, tmp_path: Path) -> None:
+    done = rrm(site, tmp_path, "train", "--config", "lab", "sft.epoch=2")
+    assert done.returncode == 2
+    assert "nearest valid key: sft.epochs" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_lists_every_command(site: Path, tmp_path: Path) -> None:
+    done = rrm(site, tmp_path, "--help")
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert name in done.stdout
