@@ -1,0 +1,128 @@
+"""Rewards of stage 2: pure functions of one reply and its row's label.
+
+    part       range    well-formed reply                                             malformed reply
+    agreement  [0, 1]   1 − (s − y)², s the score as written, y the target                 0
+    format     [0, 1]   1                                                                  0
+    anchor     [0, 1]   share of the step verdicts that are right (see `anchoring`)        0
+    leak       [−1, 0]  −1 where trace or critique name an answer nobody in the run did   −1
+
+A malformed reply gets the minimum of every part, so with a positive format weight nothing scores below it; it is never
+None (which TRL would leave out of the group). The score is the *sampled* one: the expectation a judge reports in use
+would give the score's tokens no credit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rrm.annotation import Finding
+from rrm.annotators.given import leaks
+from rrm.feedback import Mode, parse_findings
+from rrm.metrics.localisation import step_verdicts
+
+Part = Literal["agreement", "format", "anchor", "leak"]
+PARTS: tuple[Part, ...] = ("agreement", "format", "anchor", "leak")
+MINIMUM: dict[Part, float] = {"agreement": 0.0, "format": 0.0, "anchor": 0.0, "leak": -1.0}
+"""What a malformed reply gets: the lower end of each part's range."""
+
+_TEXT = r"((?:(?!</?(?:think|critique|score)>).)+)"
+_SCORE = r"<score>(0\.\d|1\.0)</score>"
+_FORMS: dict[Mode, re.Pattern[str]] = {
+    "full": re.compile(rf"<think>{_TEXT}</think>\s*<critique>{_TEXT}</critique>\s*{_SCORE}\s*", re.DOTALL),
+    "critique": re.compile(rf"()<critique>{_TEXT}</critique>\s*{_SCORE}\s*", re.DOTALL),
+}
+_ANCHOR = re.compile(r"\[step (\d+)\]")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A well-formed reply. `trace` is empty in `critique` mode."""
+
+    trace: str
+    critique: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a reply to one transcript is measured against."""
+
+    target: float
+    """The score aimed at, in [0, 1]."""
+    n_steps: int
+    findings: Sequence[Finding] = ()
+    """The annotation's; empty where it has none."""
+    reference: str | None = None
+    """The reference answer, where known."""
+    transcript: str = ""
+    """Everything the judge could read, as `rrm.annotators.given.transcript_text` normalises it."""
+
+
+def read_reply(text: str, mode: Mode, *, ended: bool = True) -> Reply | None:
+    """A reply (with its opening tag) that has exactly its mode's form, else None.
+
+    The form: each block once, in order, none empty, a score on the grid 0.0, 0.1 … 1.0, nothing around them. Looser text
+    may still be judged in use; what is trained is the form itself.
+
+    Args:
+        text: the reply without special tokens.
+        mode: `full` or `critique`.
+        ended: whether the model closed it itself; one cut off by length has no form.
+    """
+    found = _FORMS[mode].fullmatch(text) if ended else None
+    if found is None:
+        return None
+    trace, critique = found[1].strip(), found[2].strip()
+    if not critique or (mode == "full" and not trace):
+        return None
+    return Reply(trace, critique, float(found[3]))
+
+
+def agreement(score: float, target: float) -> float:
+    """1 − (s − y)² in [0, 1] for s, y in [0, 1]: a proper score, highest in expectation at s = E[y]."""
+    return 1.0 - (score - target) ** 2
+
+
+def anchoring(critique: str, n_steps: int, findings: Sequence[Finding]) -> float:
+    """How well a critique's `[step k] good|bad: text` lines point, in [0, 1].
+
+    A step is soundly anchored when one line speaks of it, and that line says something. Faults are anchors to steps that
+    do not exist and every further line on a step.
+
+        with findings:  labelled steps soundly anchored with the label's verdict / (labelled steps + faults)
+        without:        soundly anchored steps / anchors, 0 where there are none
+
+    Steps without a label are free where others have one. Several findings on a step count by majority, ties as bad.
+    """
+    lines = parse_findings(critique, n_steps)
+    per_step = Counter(line.step for line in lines)
+    sound = {line.step: line.verdict for line in lines if per_step[line.step] == 1 and line.text}
+    anchors = [int(k) for k in _ANCHOR.findall(critique)]
+    labels = {k: v for k, v in enumerate(step_verdicts(findings, n_steps), 1) if v is not None}
+    if not labels:
+        return len(sound) / len(anchors) if anchors else 0.0
+    nowhere = sum(not 1 <= k <= n_steps for k in anchors)
+    repeats = len(lines) - len(per_step)
+    right = sum(sound.get(k) == verdict for k, verdict in labels.items())
+    return right / (len(labels) + nowhere + repeats)
+
+
+def leakage(reply: Reply, reference: str | None, transcript: str) -> float:
+    """−1 where the reply names the reference answer although the transcript does not, else 0."""
+    return -float(leaks(f"{reply.trace}\n{reply.critique}", reference, transcript))
+
+
+def rewards(reply: Reply | None, label: Label) -> dict[Part, float]:
+    """All parts of one reply's reward, unweighted; `MINIMUM` for a malformed one (None)."""
+    if reply is None:
+        return dict(MINIMUM)
+    return {
+        "agreement": agreement(reply.score, label.target),
+        "format": 1.0,
+        "anchor": anchoring(reply.critique, label.n_steps, label.findings),
+        "leak": leakage(reply, label.reference, label.transcript),
+    }

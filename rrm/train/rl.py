@@ -1,0 +1,374 @@
+"""Stage 2: RL with TRL's GRPOTrainer (GRPO, arXiv 2402.03300), wrapped, not subclassed.
+
+Prompts go in as text that the trainer's own tokenisation turns into exactly `Prompter.prompt(…).ids` (checked); a reply
+begins after the opening tag, which the rewards put back. All steps' prompts are laid out beforehand, neighbours in
+length together, so a resumed run sees exactly the rows it would have seen.
+
+Three habits of the trainer need care: it loads a full-weight reference model from `config._name_or_path`, it replaces the
+model's `forward`, and it leaves a second adapter behind. Here the reference is the policy as given, and both are undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rrm.annotation import Annotation, Finding
+from rrm.annotators.given import reference_of, transcript_text
+from rrm.config import RLSettings, TrainConfig
+from rrm.engines.base import SamplingParams
+from rrm.errors import RRMError
+from rrm.feedback import Mode
+from rrm.judge_local import write_replies
+from rrm.prompting import Prompter
+from rrm.rendering import OPENINGS
+from rrm.seeds import derive_seed
+from rrm.train.data import score_target
+from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
+from rrm.train.sft import last_checkpoint, no_input_upcast
+from rrm.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+SAMPLES_EVERY = 5
+"""Steps between logged sample replies."""
+REFERENCE_ADAPTER = "ref"
+"""The name TRL gives the frozen copy of an adapter that is trained further."""
+
+
+# ---- prompts ----
+
+
+def make_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotation | None, mode: Mode) -> dict[str, Any]:
+    """A prompt and, as columns, everything its replies are measured against.
+
+    Raises:
+        RRMError: the trainer would tokenise the prompt to other ids than a judge reads.
+    """
+    text, _ = prompter.text(trajectory, mode)
+    ids = prompter.encode(text)
+    if prompter.tokenizer(text=text)["input_ids"] != ids:
+        raise RRMError(
+            f"the tokenizer adds special tokens to text ({trajectory.id}: {prompter.tokenizer(text=text)['input_ids'][:3]}…"
+            f" where a judge reads {ids[:3]}…): load it with add_bos_token=False and add_eos_token=False"
+        )
+    findings = (annotation.findings if annotation else None) or []
+    return {
+        "prompt": text,
+        "prompt_tokens": len(ids),
+        "id": trajectory.id,
+        "target": score_target(trajectory, annotation),
+        "n_steps": len(trajectory.steps),
+        "findings": json.dumps([f.model_dump() for f in findings]),
+        "reference": reference_of(trajectory),
+        "transcript": transcript_text(trajectory),
+    }
+
+
+def schedule(
+    prompter: Prompter,
+    trajectories: Sequence[Trajectory],
+    annotations: Mapping[str, Annotation],
+    settings: RLSettings,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """The prompts of all steps in order, `prompts_per_step` a step, those of a step near in length.
+
+    Raises:
+        RRMError: fewer labelled transcripts than one step needs.
+    """
+    labelled = [t for t in trajectories if score_target(t, annotations.get(t.id)) is not None]
+    per_step = settings.prompts_per_step
+    if len(labelled) < per_step:
+        raise RRMError(
+            f"rl.prompts_per_step is {per_step} but only {len(labelled)} training transcript(s) carry a score or an "
+            "outcome: lower it, or run `rrm annotate` to make labels"
+        )
+    steps: list[list[dict[str, Any]]] = []
+    epoch = 0
+    while len(steps) < settings.max_steps:
+        rng = random.Random(derive_seed(seed, "rl", epoch))
+        wanted = min(settings.max_steps - len(steps), len(labelled) // per_step)
+        drawn = rng.sample(labelled, wanted * per_step)
+        rows = [make_row(prompter, t, annotations.get(t.id), settings.mode) for t in drawn]
+        rows.sort(key=lambda row: row["prompt_tokens"])
+        chunks = [rows[i : i + per_step] for i in range(0, len(rows), per_step)]
+        rng.shuffle(chunks)
+        steps += chunks
+        epoch += 1
+    return [row for step in steps for row in step]
+
+
+def check_room(rows: Sequence[Mapping[str, Any]], model: Any, settings: RLSettings) -> None:
+    """Refuse prompts that leave no room for a reply.
+
+    Raises:
+        RRMError: the longest prompt and `rl.max_completion_length` exceed the model's positions.
+    """
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    longest = max(row["prompt_tokens"] for row in rows)
+    if positions is not None and longest + settings.max_completion_length > positions:
+        raise RRMError(
+            f"the longest prompt has {longest} tokens; with rl.max_completion_length={settings.max_completion_length} "
+            f"that exceeds the model's {positions} positions: lower transcript_tokens or rl.max_completion_length"
+        )
+
+
+# ---- rewards, as the trainer calls them ----
+
+
+class Scorer:
+    """Reads each reply once for all reward parts, and appends sample replies to a file.
+
+    Args:
+        mode: what the replies are.
+        end: token id that closes a reply.
+        samples: JSONL file that gains one line a `SAMPLES_EVERY` steps and prompt: step, id, target, parts, reward,
+            text. A resumed run writes the steps after its checkpoint again.
+        weights: of the parts, for the `reward` in the file.
+    """
+
+    def __init__(self, mode: Mode, end: int, samples: Path, weights: Mapping[Part, float]) -> None:
+        self.mode: Mode = mode
+        self.end, self.samples, self.weights = end, samples, weights
+        self._batch: Any = None
+        self._found: list[dict[Part, float]] = []
+
+    def functions(self) -> list[Callable[..., list[float]]]:
+        """One reward function a part, named after it (TRL logs `rewards/<name>/mean`)."""
+        return [self._function(part) for part in PARTS]
+
+    def _function(self, part: Part) -> Callable[..., list[float]]:
+        def reward(completions: list[str], completion_ids: list[list[int]], **columns: Any) -> list[float]:
+            return [parts[part] for parts in self._score(completions, completion_ids, columns)]
+
+        reward.__name__ = part
+        return reward
+
+    def _score(
+        self, completions: list[str], completion_ids: list[list[int]], columns: Mapping[str, Any]
+    ) -> list[dict[Part, float]]:
+        """Parts of each reply. The trainer hands the same list of ids to every function of a batch."""
+        if completion_ids is self._batch:
+            return self._found
+        texts = [OPENINGS[self.mode] + completion for completion in completions]
+        self._batch, self._found = completion_ids, []
+        for i, (text, ids) in enumerate(zip(texts, completion_ids, strict=True)):
+            reply = read_reply(text, self.mode, ended=bool(ids) and ids[-1] == self.end)
+            self._found.append(rewards(reply, label_of({name: columns[name][i] for name in LABEL_COLUMNS})))
+        self._log(texts, columns)
+        return self._found
+
+    def _log(self, texts: list[str], columns: Mapping[str, Any]) -> None:
+        """Append the first reply to each prompt of the batch."""
+        state = columns["trainer_state"]
+        if state.global_step % SAMPLES_EVERY or not state.is_world_process_zero:
+            return
+        with open(self.samples, "a", encoding="utf-8") as out:
+            for i, name in enumerate(columns["id"]):
+                if i and columns["id"][i - 1] == name:
+                    continue
+                parts = self._found[i]
+                line = {
+                    "step": state.global_step,
+                    "id": name,
+                    "target": columns["target"][i],
+                    "parts": parts,
+                    "reward": sum(self.weights[part] * parts[part] for part in PARTS),
+                    "text": texts[i],
+                }
+                out.write(json.dumps(line) + "\n")
+
+
+LABEL_COLUMNS = ("target", "n_steps", "findings", "reference", "transcript")
+
+
+def label_of(columns: Mapping[str, Any]) -> Label:
+    """The label back from a row's columns."""
+    findings = [Finding.model_validate(f) for f in json.loads(columns["findings"])]
+    return Label(columns["target"], columns["n_steps"], findings, columns["reference"], columns["transcript"])
+
+
+def part_weights(settings: RLSettings) -> dict[Part, float]:
+    """Weight of each part in the reward."""
+    return {
+        "agreement": settings.weight_agreement,
+        "format": settings.weight_format,
+        "anchor": settings.weight_anchor,
+        "leak": settings.weight_leak,
+    }
+
+
+# ---- the gate ----
+
+
+def gate(model: Any, prompter: Prompter, trajectories: Sequence[Trajectory], settings: RLSettings) -> float:
+    """Share of well-formed greedy replies on up to `gate_rows` held-out transcripts.
+
+    RL on a policy that seldom writes the form would learn the form and little else: that is stage 1's work.
+
+    Raises:
+        RRMError: below `gate_format`, or nothing held out; says the figure and what to do.
+    """
+    from rrm.engines.hf import HFEngine
+
+    if not trajectories:
+        raise RRMError("rl: no held-out transcript to check the reply format on (data.calibration_share, data.split)")
+    chosen = random.Random(derive_seed("gate")).sample(list(trajectories), min(settings.gate_rows, len(trajectories)))
+    prompts = [prompter.prompt(t, settings.mode) for t in chosen]
+    params = SamplingParams(max_new_tokens=settings.max_completion_length)
+    engine = HFEngine(model, prompter.tokenizer)
+    names = [f"{i}/{t.id}" for i, t in enumerate(chosen)]
+    replies = write_replies(engine, prompter, prompts, settings.mode, params, names)
+    ended = [bool(r.ids) and r.ids[-1] == prompter.eos_token_id for r in replies]
+    bad = [i for i, r in enumerate(replies) if read_reply(r.text, settings.mode, ended=ended[i]) is None]
+    share = 1.0 - len(bad) / len(replies)
+    if share < settings.gate_format:
+        cut = sum(r.completion.stop_reason == "length" for r in replies)
+        raise RRMError(
+            f"rl: {len(replies) - len(bad)} of {len(replies)} replies on held-out transcripts are well-formed "
+            f"({share:.1%}; {cut} were cut off by length), and rl.gate_format asks for {settings.gate_format:.0%}. "
+            f"Train stage 1 longer or with more `{settings.mode}` rows (sft.epochs, sft.mix.{settings.mode}), raise "
+            "rl.max_completion_length where replies are cut off, or lower rl.gate_format. "
+            f"The first malformed reply: {replies[bad[0]].text[:200]!r}"
+        )
+    logger.info("rl: %.1f%% of %d held-out replies are well-formed", 100 * share, len(replies))
+    return share
+
+
+# ---- the stage ----
+
+
+@contextlib.contextmanager
+def own_forward(model: Any) -> Iterator[None]:
+    """Put back the `forward` the trainer (and accelerate) replace on the model and on the model inside its adapter."""
+    modules = [model, model.get_base_model()] if hasattr(model, "get_base_model") else [model]
+    names = ("forward", "_original_forward")
+    before = [{n: m.__dict__[n] for n in names if n in m.__dict__} for m in modules]
+    try:
+        yield
+    finally:
+        for module, kept in zip(modules, before, strict=True):
+            for name in names:
+                module.__dict__.pop(name, None)
+            module.__dict__.update(kept)
+
+
+@contextlib.contextmanager
+def reference_at(model: Any, folder: Path, needed: bool) -> Iterator[None]:
+    """Make the trainer's reference the policy as given: it is loaded from where the config says the model came from."""
+    if not needed:
+        yield
+        return
+    from accelerate import PartialState
+
+    state = PartialState()
+    if state.is_main_process:
+        model.save_pretrained(str(folder))
+    state.wait_for_everyone()
+    name = model.config._name_or_path
+    model.config._name_or_path = str(folder)
+    try:
+        yield
+    finally:
+        model.config._name_or_path = name
+
+
+def grpo_config(config: TrainConfig, folder: Path, bf16: bool) -> Any:
+    """TRL's settings: one group a micro-batch, `prompts_per_step` groups a step over all processes.
+
+    Raises:
+        RRMError: `prompts_per_step` is no multiple of the number of processes.
+    """
+    from accelerate import PartialState
+    from trl.trainer.grpo_config import GRPOConfig
+
+    settings = config.rl
+    processes = PartialState(cpu=config.cpu).num_processes
+    if settings.prompts_per_step % processes:
+        raise RRMError(f"rl.prompts_per_step={settings.prompts_per_step} is no multiple of {processes} processes")
+    return GRPOConfig(
+        output_dir=str(folder),
+        seed=config.seed,
+        data_seed=config.seed,
+        max_steps=settings.max_steps,
+        per_device_train_batch_size=settings.num_generations,
+        gradient_accumulation_steps=settings.prompts_per_step // processes,
+        num_generations=settings.num_generations,
+        max_completion_length=settings.max_completion_length,
+        temperature=settings.temperature,
+        beta=settings.beta,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=0.05,
+        reward_weights=list(part_weights(settings).values()),
+        shuffle_dataset=False,
+        disable_dropout=True,
+        gradient_checkpointing=config.sft.gradient_checkpointing,
+        use_vllm=False,
+        bf16=bf16,
+        use_cpu=config.cpu,
+        save_steps=settings.save_steps,
+        save_total_limit=2,
+        logging_steps=1,
+        report_to=config.report_to or "none",
+        run_name=f"{config.name}-rl",
+        dataloader_num_workers=0,
+    )
+
+
+def train_rl(
+    model: Any,
+    trajectories: Sequence[Trajectory],
+    annotations: Mapping[str, Annotation],
+    prompter: Prompter,
+    config: TrainConfig,
+    folder: Path,
+) -> Any:
+    """Run the stage, continuing from the newest checkpoint in `folder`, and return the trained model.
+
+    Args:
+        model: the policy stage 1 left: full weights, or a PeftModel whose adapter is trained further. It is also the
+            reference of the KL term, so a resumed run must be given the same one.
+        trajectories: the training part; rows without a score or outcome are left out.
+        annotations: by trajectory id.
+        folder: gains checkpoints, `trainer_state.json` (rewards by part, KL, lengths) and `samples.jsonl`.
+    """
+    import torch
+    from datasets import Dataset
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = config.rl
+    rows = schedule(prompter, trajectories, annotations, settings, config.seed)
+    check_room(rows, model, settings)
+    adapter = getattr(model, "active_adapter", None) if hasattr(model, "peft_config") else None
+    if adapter is not None:
+        model.set_adapter(adapter)  # one that was loaded for inference is frozen
+    model.generation_config.eos_token_id = prompter.eos_token_id
+    bf16 = model.dtype == torch.bfloat16
+    arguments = grpo_config(config, folder, bf16)
+    scorer = Scorer(settings.mode, prompter.eos_token_id, folder / "samples.jsonl", part_weights(settings))
+    full_reference = adapter is None and settings.beta != 0.0
+    with own_forward(model), no_input_upcast(model, active=bf16 and adapter is not None):
+        with reference_at(model, folder / "reference", needed=full_reference):
+            trainer = GRPOTrainer(
+                model=model,
+                reward_funcs=scorer.functions(),  # pyright: ignore[reportArgumentType]
+                args=arguments,
+                train_dataset=Dataset.from_list(rows),
+                processing_class=prompter.tokenizer,
+            )
+        checkpoint = last_checkpoint(folder)
+        if checkpoint:
+            logger.info("continuing from %s", checkpoint)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.save_state()
+    if adapter is not None and REFERENCE_ADAPTER in model.peft_config:
+        model.delete_adapter(REFERENCE_ADAPTER)
+    return model
