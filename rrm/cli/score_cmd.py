@@ -119,7 +119,10 @@ def parse_mapping(pairs: list[str]) -> dict[str, str] | None:
 
 
 def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
-    """Refuse to write over, or among, what is being read."""
+    """Refuse what does not exist, and to write over, or among, what is being read."""
+    absent = [name for name in inputs if name != "-" and not Path(name).exists()]
+    if absent:
+        raise RRMError(f"no such file or folder: {', '.join(absent)}")
     for path in (output, html):
         for name in inputs:
             if path is not None and name != "-" and path.resolve().is_relative_to(Path(name).resolve()):

@@ -28,6 +28,8 @@ from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
+HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
+
 
 def environment() -> dict[str, Any]:
     """Versions and hardware, for every record of a measurement."""
@@ -72,6 +74,7 @@ def export(model: Any, prompter: Prompter, config: TrainConfig, folder: Path, fa
     model.save_pretrained(str(judge), safe_serialization=True)
     if is_adapter:
         halve_adapter(judge / "adapter_model.safetensors")
+        name_base(judge / "adapter_config.json", config.model.base)
         (judge / "README.md").unlink(missing_ok=True)
         merged = folder / "merged"
         merged_model = model.merge_and_unload()
