@@ -94,6 +94,13 @@ def halve_adapter(path: Path) -> None:
     save_file(tensors, str(path), metadata={"format": "pt"})
 
 
+def name_base(path: Path, base: str) -> None:
+    """Name an adapter's base by its public name, not by this machine's cache folder."""
+    tree = json.loads(path.read_text())
+    tree["base_model_name_or_path"] = HUB_NAMES.get(base, base)
+    path.write_text(json.dumps(tree, indent=1) + "\n")
+
+
 def calibrate(
     judge: AgentRRM, trajectories: Sequence[Trajectory], targets: Sequence[float], config: TrainConfig
 ) -> dict[str, Any]:
