@@ -60,7 +60,9 @@ class Calibration(BaseModel):
         return raw if calibrator is None else calibrator(raw)
 
 
-def fit(raw: Sequence[float], labels: Sequence[float], method: Literal["platt", "isotonic"] = "platt") -> Platt | Isotonic:
+def fit(
+    raw: Sequence[float], labels: Sequence[float], method: Literal["platt", "isotonic"] = "platt"
+) -> Platt | Isotonic:
     """Fit a map on raw scores and labels in [0, 1] (soft labels weigh both classes).
 
     Raises:
@@ -68,7 +70,9 @@ def fit(raw: Sequence[float], labels: Sequence[float], method: Literal["platt", 
     """
     x, y = np.asarray(raw, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     if len(x) < 10 or y.min() >= 0.5 or y.max() < 0.5:
-        raise RRMError(f"calibration needs at least ten rows with both outcomes, got {len(x)} with mean {y.mean() if len(y) else 0:.2f}")
+        raise RRMError(
+            f"calibration needs at least ten rows with both outcomes, got {len(x)} with mean {y.mean() if len(y) else 0:.2f}"
+        )
     if method == "isotonic":
         from sklearn.isotonic import IsotonicRegression
 

@@ -66,7 +66,7 @@ def load_local(
     prompter = Prompter(tokenizer, settings.transcript_tokens)
     options: dict[str, Any] = {"max_batch_tokens": batch_tokens} if batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **options)
-    name = {None: "default"}.get(model, model) or "default"
+    name = model or "default"
     return kind(engine, prompter, settings=settings, model=name, model_hash=content_hash(folder) if folder else None)
 
 

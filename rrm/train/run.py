@@ -172,14 +172,15 @@ def run_rl(
     prompter: Prompter,
 ) -> Any:
     """Stage 2, or its saved result."""
-    from rrm.train.rl import train_rl
+    from rrm.train.rl import gate, train_rl
 
     stage = folder / "rl"
     if is_done(stage):
         return load_trained(model, stage / "model")
-    trained = train_rl(model, parts["train"], annotations, prompter, config, stage, held_out=parts["calibration"])
+    share = gate(model, prompter, parts["calibration"], config.rl)
+    trained = train_rl(model, parts["train"], annotations, prompter, config, stage)
     trained.save_pretrained(str(stage / "model"), safe_serialization=True)
-    mark_done(stage, {"steps": config.rl.max_steps})
+    mark_done(stage, {"steps": config.rl.max_steps, "format_validity_before": share})
     return trained
 
 

@@ -107,5 +107,5 @@ def test_settings_refuse_another_prompt_version(tmp_path) -> None:
 
 
 def test_missing_directory_is_named() -> None:
-    with pytest.raises(RRMError, match="no judge at './nowhere'"):
+    with pytest.raises(RRMError, match=r"no judge at '\./nowhere'"):
         AgentRRM.from_pretrained("./nowhere")

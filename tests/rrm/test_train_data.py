@@ -58,7 +58,7 @@ def test_labels_cover_exactly_the_completion(prompter) -> None:
     made = make_row(prompter, row(1, "q", 1.0), "score")
     assert made is not None
     example = as_dataset([made])[0]
-    assert [t for t in example["labels"] if t != -100] == prompter.encode("1.0</score>") + [prompter.eos_token_id]
+    assert [t for t in example["labels"] if t != -100] == [*prompter.encode("1.0</score>"), prompter.eos_token_id]
     assert len(example["labels"]) == len(example["input_ids"])
     assert example["labels"][: len(made.prompt)] == [-100] * len(made.prompt)
     text = prompter.tokenizer.decode(example["input_ids"])
