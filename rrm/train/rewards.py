@@ -113,7 +113,7 @@ def anchoring(critique: str, n_steps: int, findings: Sequence[Finding]) -> float
 
 def leakage(reply: Reply, reference: str | None, transcript: str) -> float:
     """−1 where the reply names the reference answer although the transcript does not, else 0."""
-    return -float(leaks(f"{reply.trace}\n{reply.critique}", reference, transcript))
+    return -1.0 if leaks(f"{reply.trace}\n{reply.critique}", reference, transcript) else 0.0
 
 
 def rewards(reply: Reply | None, label: Label) -> dict[Part, float]:

@@ -30,7 +30,7 @@ from rrm.rendering import OPENINGS
 from rrm.seeds import derive_seed
 from rrm.train.data import score_target
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
-from rrm.train.sft import last_checkpoint, no_input_upcast
+from rrm.train.sft import last_checkpoint
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -304,8 +304,7 @@ def grpo_config(config: TrainConfig, folder: Path, bf16: bool) -> Any:
         temperature=settings.temperature,
         beta=settings.beta,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=0.05,
+        lr_scheduler_type="constant",
         reward_weights=list(part_weights(settings).values()),
         shuffle_dataset=False,
         disable_dropout=True,
@@ -351,11 +350,10 @@ def train_rl(
     if adapter is not None:
         model.set_adapter(adapter)  # one that was loaded for inference is frozen
     model.generation_config.eos_token_id = prompter.eos_token_id
-    bf16 = model.dtype == torch.bfloat16
-    arguments = grpo_config(config, folder, bf16)
+    arguments = grpo_config(config, folder, bf16=model.dtype == torch.bfloat16)
     scorer = Scorer(settings.mode, prompter.eos_token_id, folder / "samples.jsonl", part_weights(settings))
     full_reference = adapter is None and settings.beta != 0.0
-    with own_forward(model), no_input_upcast(model, active=bf16 and adapter is not None):
+    with own_forward(model):
         with reference_at(model, folder / "reference", needed=full_reference):
             trainer = GRPOTrainer(
                 model=model,

@@ -166,16 +166,17 @@ def test_full_weights_train_from_the_policy_and_resume_exactly(prompter: Prompte
         torch.testing.assert_close(value, after[name], rtol=0, atol=1e-6)
 
 
-def test_an_adapter_from_stage_1_is_trained_further_and_resumes(
+def test_an_adapter_on_a_bf16_base_is_trained_further_and_resumes(
     prompter: Prompter, policy: Any, tmp_path: Path
 ) -> None:
     from peft import LoraConfig, PeftModel, get_peft_model
 
+    base = copy.deepcopy(policy).to(torch.bfloat16)
     torch.manual_seed(0)
     lora = LoraConfig(
         r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
     )
-    made = get_peft_model(copy.deepcopy(policy), lora)
+    made = get_peft_model(copy.deepcopy(base), lora)
     with torch.no_grad():
         for name, value in made.named_parameters():
             if "lora_B" in name:
@@ -183,7 +184,7 @@ def test_an_adapter_from_stage_1_is_trained_further_and_resumes(
     made.save_pretrained(str(tmp_path / "adapter"))
 
     def stage_1() -> Any:
-        return PeftModel.from_pretrained(copy.deepcopy(policy), str(tmp_path / "adapter"))  # frozen, as for use
+        return PeftModel.from_pretrained(copy.deepcopy(base), str(tmp_path / "adapter"))  # frozen, as for use
 
     start = weights(stage_1())
     trained = train_rl(stage_1(), TRAJECTORIES, ANNOTATIONS, prompter, config(), tmp_path / "whole")
