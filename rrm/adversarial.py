@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -171,6 +171,12 @@ def attacks(
     return cases
 
 
+def special_tokens(tokenizer: Any) -> set[str]:
+    """Every text a Hugging Face tokenizer turns into a special token's id, also those it has no role for."""
+    added: dict[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
+    return {*getattr(tokenizer, "all_special_tokens", ()), *(t.content for t in added.values() if t.special)}
+
+
 def escapes(trajectory: Trajectory, tokenizer: Tokenizer | None = None, budget: int = 100_000) -> list[str]:
     """What transcript text could pass for in the prompt a judge reads; empty when nothing got through.
 
@@ -184,8 +190,7 @@ def escapes(trajectory: Trajectory, tokenizer: Tokenizer | None = None, budget: 
     found += ["a <think> block parses"] if parsed.trace is not None else []
     found += [f"tag {tag}" for tag in re.findall(r"</?(?:think|critique|score)\b[^>\n]{0,20}>?", text, re.IGNORECASE)]
     found += [f"control token {token}" for token in re.findall(r"<\|[^|<>\n]{1,40}\|>", text)]
-    special: Iterable[str] = getattr(tokenizer, "all_special_tokens", ())
-    found += [f"special token {token}" for token in special if token in text]
+    found += [f"special token {token}" for token in special_tokens(tokenizer) if token in text]
     markers = [int(k) for k in re.findall(r"\[step (\d{1,9})\]", text)]
     if sorted(set(markers)) != markers or any(not 1 <= k <= len(trajectory.steps) for k in markers):
         found.append(f"step markers {markers} for {len(trajectory.steps)} steps")

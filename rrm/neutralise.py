@@ -53,6 +53,8 @@ _PATTERNS = (
         r"<\s*+/?\s*+s\s*+>|<\s*+<\s*+/?\s*+sys\s*+>\s*+>|\[\s*+/?\s*+inst\s*+\]|<\s*+(?:start|end)_of_turn\s*+>"
     ),
     re.compile(r"<\s*+(?:endoftext|eos|bos|pad|unk)\s*+>"),
+    # StarCoder's and SmolLM2's special tokens
+    re.compile(r"<(?:repo_?name|file_sep|filename|gh_stars|issue_\w{5,7}|jupyter_\w{4,6}|empty_output)>"),
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}

@@ -24,6 +24,7 @@ from rrm.annotators.rules import rules_trace
 from rrm.annotators.text import contains_phrase, normalise, shorten
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import format_findings
+from rrm.neutralise import neutralise
 from rrm.trajectory import Trajectory
 
 FIELDS = ("score", "trace", "critique", "findings", "annotator")
@@ -66,7 +67,8 @@ def transcript_text(trajectory: Trajectory) -> str:
     return normalise(" \n ".join(parts))
 
 
-def _reference(trajectory: Trajectory) -> str | None:
+def reference_of(trajectory: Trajectory) -> str | None:
+    """The reference answer in `meta["reference"]` as text, where there is one."""
     value = trajectory.meta.get("reference")
     return None if value is None else str(value)
 
@@ -87,10 +89,10 @@ def critiques_to_findings(
         verdict, text = split_verdict(str(critique.get("text") or ""), critique.get("good"))
         step = steps.get(critique.get("after_message"))
         text = _EMPTY_OPENING.sub("", text, count=1) if _EMPTY_OPENING.match(text) else text
-        text = shorten(re.sub(r"\[step (\d+)\]", r"step \1", text), max_words)
+        text = neutralise(shorten(re.sub(r"\[step (\d+)\]", r"step \1", text), max_words))
         if step is None or verdict is None or text.lower().strip(" .") in _NOTHING:
             counts["critiques_unusable"] += 1
-        elif leaks(text, _reference(trajectory), transcript):
+        elif leaks(text, reference_of(trajectory), transcript):
             counts["leaks_dropped"] += 1
         else:
             counts["findings"] += 1

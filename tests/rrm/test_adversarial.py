@@ -32,6 +32,7 @@ from rrm.rendering import render_transcript
 from rrm.trajectory import Trajectory
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<s>", "</s>", "[INST]", "[/INST]"]
+SPECIAL += ["<repo_name>", "<file_sep>", "<filename>", "<issue_closed>", "<jupyter_output>"]
 
 
 @pytest.fixture(scope="module")

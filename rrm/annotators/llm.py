@@ -1,0 +1,100 @@
+"""`llm`: any chat model behind a `ChatEngine` writes the labels (the paper's annotator was GPT-OSS-120B).
+
+The model reads the same rendering as the judge that will be trained, never outcome or reference, and is asked for one
+verdict a step. What it knows anyway it may still give away: findings and traces that name the reference answer where the
+transcript does not are dropped and counted. A reply without a usable score makes no annotation; a resumed run asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rrm.annotation import Annotation
+from rrm.annotators.given import leaks, reference_of, transcript_text
+from rrm.engines.base import ChatEngine, SamplingParams
+from rrm.feedback import Feedback, JudgeInfo, format_findings
+from rrm.judge import CHARACTERS_PER_TOKEN, CharacterTokenizer
+from rrm.judge_chat import ChatItem, judge_chat
+from rrm.rendering import PROMPT_VERSION, judge_messages
+from rrm.scoring import windows
+from rrm.trajectory import Trajectory
+
+log = logging.getLogger(__name__)
+INSTRUCTION = (
+    " In <think> write one short line `[step k] …` for each step: what it did and what came back."
+    " In <critique> write one line `[step k] good: …` or `[step k] bad: …` for each step, at most 25 words: why, and for a"
+    " bad step what to do instead, without saying the answer. The score is the quality of the whole run: 1.0 for a right"
+    " answer reached by sound steps, 0.7 for a mistake that was corrected, 0.3 or less for a wrong answer."
+)
+MAX_TRACE_WORDS = 200
+"""A reasoning model's thoughts can be longer than anything a small judge should learn to write; then there is no trace."""
+
+
+def prompt(trajectory: Trajectory, transcript_tokens: int) -> ChatItem:
+    """The annotator's request: the judge's messages with `INSTRUCTION` at the end of the rubric."""
+    budget = transcript_tokens * CHARACTERS_PER_TOKEN
+    messages, cut = judge_messages(trajectory, "full", CharacterTokenizer(), budget)
+    messages[0]["content"] += INSTRUCTION
+    return ChatItem(trajectory.id, messages, len(trajectory.steps), -(-cut // CHARACTERS_PER_TOKEN))
+
+
+def to_annotation(trajectory: Trajectory, feedback: Feedback, model: str, counts: Counter[str]) -> Annotation | None:
+    """A reply as an annotation without leaks; None where it has no score (`counts` gains its status)."""
+    if feedback.score is None:
+        counts[feedback.status] += 1
+        log.warning("%s: no annotation (%s: %s)", trajectory.id, feedback.status, feedback.reason)
+        return None
+    reference, transcript = reference_of(trajectory), transcript_text(trajectory)
+    findings = [f for f in feedback.findings if not leaks(f.text, reference, transcript)]
+    counts["leaks_dropped"] += len(feedback.findings) - len(findings)
+    trace = feedback.trace
+    if trace and len(trace.split()) > MAX_TRACE_WORDS:
+        counts["traces_too_long"] += 1
+        trace = None
+    if trace and leaks(trace, reference, transcript):
+        counts["leaks_dropped"] += 1
+        trace = None
+    counts["annotated"] += 1
+    return Annotation(
+        trajectory_id=trajectory.id,
+        score=feedback.score,
+        trace=trace or None,
+        critique=format_findings(findings) or None,
+        findings=findings,
+        annotator=model,
+        kind="llm",
+    )
+
+
+def annotate(
+    trajectories: Iterable[Trajectory],
+    engine: ChatEngine,
+    *,
+    model: str,
+    transcript_tokens: int = 6000,
+    max_new_tokens: int = 2048,
+    temperature: float = 0.0,
+    seed: int = 0,
+    window: int = 32,
+    counts: Counter[str] | None = None,
+) -> Iterator[Annotation]:
+    """One annotation for each trajectory the model gave a usable reply to, in input order.
+
+    Args:
+        engine: what answers; one with `complete_many` is asked a whole window at once.
+        model: name written into the annotations.
+        transcript_tokens: budget of a rendered transcript, a token counted as four characters.
+        window: most trajectories held at once, which is what a killed run may have to ask again.
+        counts: gains `annotated`, `leaks_dropped`, `traces_too_long` and the statuses of replies that were of no use.
+    """
+    counts = Counter() if counts is None else counts
+    info = JudgeInfo(model=model, prompt_version=PROMPT_VERSION, mode="full")
+    params = SamplingParams(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, stop=("</score>",))
+    for rows in windows(trajectories, window):
+        items = [prompt(t, transcript_tokens) for t in rows]
+        for trajectory, feedback in zip(rows, judge_chat(engine, items, info=info, params=params), strict=True):
+            annotation = to_annotation(trajectory, feedback, model, counts)
+            if annotation is not None:
+                yield annotation

@@ -1,0 +1,94 @@
+"""`self`: the judge's own judgements, those that agree with the outcome (rejection sampling).
+
+Each trajectory with a known outcome is judged k times at temperature 1. A judgement is kept when it has a score on the
+outcome's side of ½, anchors at least one finding where it wrote a critique, and does not leak the reference; of those
+kept, the best agreement comes first. Rows without an outcome cannot be checked and are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from rrm.annotation import Annotation
+from rrm.annotators.given import leaks, reference_of, transcript_text
+from rrm.feedback import Feedback, Mode, format_findings
+from rrm.scoring import windows
+from rrm.trajectory import Trajectory
+
+
+class Sampler(Protocol):
+    """What is needed of a judge (`rrm.judge.AgentRRM` is one)."""
+
+    def sample(
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        mode: Mode = ...,
+        k: int,
+        seed: int = ...,
+        temperature: float = ...,
+    ) -> list[list[Feedback]]:
+        """k judgements of each trajectory."""
+        ...
+
+
+def agreeing(trajectory: Trajectory, judgements: Sequence[Feedback], mode: Mode = "full") -> list[Feedback]:
+    """The judgements with |score − outcome| < ½ that are whole for their mode and leak nothing, best first."""
+    outcome = trajectory.outcome
+    if outcome is None:
+        return []
+    reference, transcript = reference_of(trajectory), transcript_text(trajectory)
+    kept: list[tuple[float, Feedback]] = []
+    for judgement in judgements:
+        if judgement.score is None or abs(judgement.score - outcome) >= 0.5:
+            continue
+        whole = (mode == "score" or bool(judgement.findings)) and (mode != "full" or bool(judgement.trace))
+        said = f"{judgement.trace or ''} {judgement.critique or ''}"
+        if whole and not leaks(said, reference, transcript):
+            kept.append((abs(judgement.score - outcome), judgement))
+    return [judgement for _, judgement in sorted(kept, key=lambda pair: pair[0])]
+
+
+def annotate(
+    trajectories: Iterable[Trajectory],
+    judge: Sampler,
+    *,
+    model: str,
+    k: int = 4,
+    keep: int = 1,
+    mode: Mode = "full",
+    seed: int = 0,
+    temperature: float = 1.0,
+    window: int = 32,
+    counts: Counter[str] | None = None,
+) -> Iterator[Annotation]:
+    """At most `keep` annotations a trajectory, the best agreement first.
+
+    Args:
+        k: judgements sampled of each trajectory.
+        model: name written into the annotations.
+        window: most trajectories judged at once, which is what a killed run may have to judge again.
+        counts: gains `annotated`, `judgements`, `agreeing`, `without_agreement` and `without_label`.
+    """
+    counts = Counter() if counts is None else counts
+    for rows in windows(trajectories, window):
+        labelled = [t for t in rows if t.outcome is not None]
+        counts["without_label"] += len(rows) - len(labelled)
+        sampled = judge.sample(labelled, mode=mode, k=k, seed=seed, temperature=temperature) if labelled else []
+        for trajectory, judgements in zip(labelled, sampled, strict=True):
+            good = agreeing(trajectory, judgements, mode)
+            counts["judgements"] += len(judgements)
+            counts["agreeing"] += len(good)
+            counts["annotated" if good else "without_agreement"] += 1
+            for judgement in good[:keep]:
+                yield Annotation(
+                    trajectory_id=trajectory.id,
+                    score=judgement.score,
+                    trace=judgement.trace,
+                    critique=format_findings(judgement.findings) or None,
+                    findings=judgement.findings,
+                    annotator=model,
+                    kind="self",
+                )

@@ -1,0 +1,138 @@
+"""`rrm annotate`: make training labels from transcripts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rrm.cli import finish
+from rrm.cli.reading import counting
+from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, parse_mapping, read_inputs
+from rrm.errors import ConfigError
+from rrm.trajectory import Trajectory
+
+
+class Annotators(StrEnum):
+    """Who writes the labels."""
+
+    given = "given"
+    rules = "rules"
+    llm = "llm"
+    self = "self"
+
+
+def command(
+    inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
+    output: Path = typer.Option(..., "-o", "--output", metavar="ANN.jsonl", help="One line per annotation, appended."),
+    annotator: Annotators = typer.Option(
+        ..., help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself."
+    ),
+    model: str | None = typer.Option(
+        None, help="llm: openai:BASE_URL#model. self: a directory, a hub id, or the default judge."
+    ),
+    field: list[str] = typer.Option(
+        [], "--field", metavar="NAME=PATH", help="given: where score, trace, critique, findings or annotator stand."
+    ),
+    trace: bool = typer.Option(True, help="given: write a neutral trace of each step where the data has none."),
+    max_words: int = typer.Option(25, min=5, help="given: longest text of a finding."),
+    samples: int = typer.Option(4, "--samples", min=1, help="self: judgements of each transcript."),
+    keep: int = typer.Option(1, min=1, help="self: most judgements kept of a transcript."),
+    mode: Modes = typer.Option(Modes.full, help="self: what the judge writes."),
+    temperature: float | None = typer.Option(None, min=0.0, help="llm: default 0. self: default 1."),
+    seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
+    max_tokens: int | None = typer.Option(None, min=32, help="llm, self: token budget of a rendered transcript."),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Drop ANN's lines and annotate everything again."),
+) -> None:
+    """Make training labels: findings, critique, trace and process score for each transcript.
+
+    A killed run goes on where it stopped when the same command is given again; what brought no annotation is tried again
+    then. Exit code 1: some lines could not be read, or the model's reply was of no use for some transcripts.
+    """
+    from rrm.annotators.output import append, read_done
+
+    check_paths(inputs, output, None)
+    counts, skipped = Counter[str](), Counter[str]()
+    options = {"max_tokens": max_tokens, "seed": seed, "counts": counts}
+    if annotator is Annotators.llm:
+        options |= {"temperature": temperature or 0.0}
+    elif annotator is Annotators.self:
+        options |= {"temperature": 1.0 if temperature is None else temperature, "k": samples, "keep": keep}
+        options |= {"mode": mode.value}
+    elif annotator is Annotators.given:
+        options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words, "counts": counts}
+    name, annotate = _open(annotator, model, options)
+    if overwrite:
+        output.unlink(missing_ok=True)
+    done = read_done(output, name)
+    with ErrorLog(output) as errors:
+        rows = read_inputs(inputs, errors, format=format, mapping=parse_mapping(map), strict=strict)
+        written = append(output, annotate(_undone(counting(rows, "annotating"), done, skipped)))
+    useless = sum(counts[status] for status in ("unparsable", "truncated", "too_long", "judge_error"))
+    finish(
+        {
+            "command": "annotate",
+            "annotator": annotator.value,
+            "output": str(output),
+            "transcripts": skipped["read"],
+            "annotations": written,
+            "resumed": skipped["resumed"],
+            **dict(sorted(counts.items())),
+            "unreadable": errors.count,
+            "errors": errors.written_to,
+        }
+    )
+    if errors.count or useless:
+        raise typer.Exit(1)
+
+
+def _undone(trajectories: Iterable[Trajectory], done: set[str], skipped: Counter[str]) -> Iterator[Trajectory]:
+    for trajectory in trajectories:
+        skipped["read"] += 1
+        if trajectory.id in done:
+            skipped["resumed"] += 1
+        else:
+            yield trajectory
+
+
+def _fields(pairs: list[str]) -> dict[str, str] | None:
+    from rrm.annotators.given import FIELDS
+
+    for pair in pairs:
+        name, _, path = pair.partition("=")
+        if name not in FIELDS or not path:
+            raise ConfigError(f"--field {pair!r}: write NAME=PATH with NAME one of {', '.join(FIELDS)}")
+    return dict(pair.split("=", 1) for pair in pairs) or None
+
+
+def _open(annotator: Annotators, model: str | None, options: dict[str, Any]) -> tuple[str | None, Any]:
+    """(the name its annotations carry, the function over trajectories); the model is loaded here, before any reading."""
+    if annotator is Annotators.given:
+        from rrm.annotators import given
+
+        return None, lambda rows: given.annotate(rows, **options)
+    if annotator is Annotators.rules:
+        from rrm.annotators import rules
+
+        return "rules", lambda rows: rules.annotate(rows)
+    budget = options.pop("max_tokens")
+    if annotator is Annotators.llm:
+        from rrm.annotators import llm
+        from rrm.engines.openai import OpenAIEngine
+
+        if not (model or "").startswith("openai:"):
+            raise ConfigError(f"--annotator llm needs --model openai:BASE_URL#model, got {model!r}")
+        engine, given_budget = OpenAIEngine.from_spec(model or ""), {"transcript_tokens": budget} if budget else {}
+        return model, lambda rows: llm.annotate(rows, engine, model=model or "", **given_budget, **options)
+    from rrm.annotators import self_
+    from rrm.judge import AgentRRM
+
+    judge = AgentRRM.from_pretrained(model, max_transcript_tokens=budget)
+    return judge.model, lambda rows: self_.annotate(rows, judge, model=judge.model, **options)
