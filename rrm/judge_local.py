@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rrm.engines.base import Completion, SamplingParams, TokenEngine
@@ -15,6 +15,9 @@ from rrm.prompting import GRID, Prompt, Prompter
 from rrm.rendering import OPENINGS
 
 SCORE_TAG = "<score>"
+RETRIES = 2
+"""How often a malformed reply is written again."""
+RETRY_TEMPERATURE = 0.7
 
 
 class Decoder(Protocol):
@@ -121,9 +124,36 @@ def judge_rows(
         return [[Judgement("scored", raw_score=raw, off_grid_mass=off)] for raw, off in scored]
     found: list[list[Judgement]] = [[] for _ in prompts]
     for k in range(samples):
-        keys = [f"{name}/sample{k}" for name in names]
-        written = write_replies(engine, prompter, prompts, mode, params, keys)
-        for row, judgement in enumerate(judge_written(engine, prompter, prompts, written, keys, mode)):
+        for row, judgement in enumerate(_judge_once(engine, prompter, prompts, names, mode, params, k)):
             found[row].append(judgement)
-        engine.release(keys)
     return found
+
+
+def _judge_once(
+    engine: TokenEngine,
+    prompter: Prompter,
+    prompts: Sequence[Prompt],
+    names: Sequence[str],
+    mode: Mode,
+    params: SamplingParams,
+    sample: int,
+) -> list[Judgement]:
+    """One judgement of each prompt. A malformed reply is written again, sampled, with a new seed each time.
+
+    Greedy text may run in circles until it is cut off; asking again at temperature 0 would only repeat it.
+    """
+    judgements: dict[int, Judgement] = {}
+    for attempt in range(1 + RETRIES):
+        rows = [i for i in range(len(prompts)) if i not in judgements or judgements[i].status != "scored"]
+        if not rows:
+            break
+        if attempt:
+            params = replace(params, temperature=max(params.temperature, RETRY_TEMPERATURE))
+        keys = [f"{names[i]}/sample{sample}/try{attempt}" for i in rows]
+        chosen = [prompts[i] for i in rows]
+        written = write_replies(engine, prompter, chosen, mode, params, keys)
+        judged = judge_written(engine, prompter, chosen, written, keys, mode)
+        engine.release(keys)
+        # the first failure is kept where every retry fails too
+        judgements |= {i: j for i, j in zip(rows, judged, strict=True) if i not in judgements or j.status == "scored"}
+    return [judgements[i] for i in range(len(prompts))]

@@ -102,7 +102,11 @@ def test_an_interrupted_run_leaves_no_half_output(tmp_path: Path, stop: signal.S
     """Reading from a pipe that stays open, stopped in the middle: OUT is the old one or absent, never half."""
     out, part = tmp_path / "out.jsonl", tmp_path / "out.jsonl.part"
     child = subprocess.Popen(
-        [sys.executable, "-c", CONVERT, "-", "-o", str(out)], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", CONVERT, "-", "-o", str(out)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a shell's background job ignores SIGINT, and its children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert child.stdin
     lines = "".join(run(k) + "\n" for k in range(4_000)).encode()  # more than one block, so rows are being written

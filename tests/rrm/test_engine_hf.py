@@ -321,7 +321,7 @@ def test_what_cannot_be_run_is_said(engine: HFEngine, tokenizer: PreTrainedToken
         engine.generate([[1], []], params)
     with pytest.raises(EngineError, match=r"row 0: 251 tokens and 6 more exceed the model's 256 positions"):
         engine.generate([[1] * 251], params)
-    with pytest.raises(EngineError, match="2 rows need as many keys, got 1"):
+    with pytest.raises(EngineError, match="2 rows need as many distinct keys, got 1"):
         engine.generate([[1], [2]], params, ["only"])
     with pytest.raises(ValueError, match="continuation 1 is empty"):
         engine.continuation_logprobs([[1]], [[1], []])

@@ -344,6 +344,9 @@ def test_command(tmp_path: Path, cli: Callable[..., tuple[int, dict[str, Any]]])
 
 def test_command_refuses_what_would_hurt(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
+    source.write_text("")
+    with pytest.raises(RRMError, match=r"no such file or folder: .*absent\.jsonl"):
+        score_cmd.check_paths([str(tmp_path / "absent.jsonl")], tmp_path / "out.jsonl", None)
     for inputs, output, html in (
         ([str(source)], source, None),
         ([str(tmp_path)], tmp_path / "out.jsonl", None),
