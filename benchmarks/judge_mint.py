@@ -91,12 +91,23 @@ def without_verdicts(trajectory: Trajectory) -> Trajectory:
     return trajectory.model_copy(update={"messages": kept, "meta": {**trajectory.meta, "outcome_leaks": []}})
 
 
-def source_part(judge: AgentRRM, work: Path, data: Path, seed: int) -> dict[str, Any]:
-    """Sources the judge never saw."""
+def by_question(rows: list[Trajectory], most: int, seed: int) -> list[Trajectory]:
+    """About `most` rows: whole questions in random order, so that attempts at a question stay together."""
+    if not most or len(rows) <= most:
+        return rows
+    questions = sorted({t.question_id or t.id for t in rows})
+    random.Random(seed).shuffle(questions)
+    rank = {q: i for i, q in enumerate(questions)}
+    ordered = sorted(rows, key=lambda t: rank[t.question_id or t.id])
+    return ordered[:most]
+
+
+def source_part(judge: AgentRRM, work: Path, data: Path, seed: int, most: int) -> dict[str, Any]:
+    """Sources the judge never saw, `most` rows of each drawn by question (0: all)."""
     found = {}
     for source in SOURCES:
         rows = [without_verdicts(t) for t in read([str(data.parent / source)]) if t.outcome is not None]
-        rows = [t for t in rows if t.steps]
+        rows = by_question([t for t in rows if t.steps], most, seed)
         feedback = judged(judge, rows, work / f"{source}.jsonl", "score", seed)
         found[source] = report(rows, feedback, baselines={"length": length_scores(rows)}, seed=seed)
     return found
@@ -130,6 +141,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/judge_mint"))
     parser.add_argument("--output", type=Path, default=RESULTS / "judge_mint.json")
     parser.add_argument("--critiques", type=int, default=300)
+    parser.add_argument("--per-source", type=int, default=0, help="rows of each unseen source; 0: all")
     parser.add_argument("--parts", default="score,sources,critiques")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -143,7 +155,7 @@ def main() -> None:
         if part == "score":
             found["score"] = score_part(judge, args.work, args.data, args.seed)
         elif part == "sources":
-            found["sources"] = source_part(judge, args.work, args.data, args.seed)
+            found["sources"] = source_part(judge, args.work, args.data, args.seed, args.per_source)
         elif part == "critiques":
             found["critiques"] = critique_part(judge, args.work, args.data, args.seed, args.critiques)
         record = {

@@ -54,10 +54,13 @@ def load_local(
     import torch
 
     from rrm.engines.hf import HFEngine
+    from rrm.engines.host_memory import keep_freed_memory
     from rrm.judge import default_device, default_dtype
 
     folder = find_folder(model)
     place = device or default_device()
+    if place == "cpu":
+        keep_freed_memory()
     number = getattr(torch, dtype) if dtype else default_dtype(place)
     settings = load_settings(folder) if folder else JudgeSettings()
     weights, tokenizer = load_weights(folder, model, settings, number)

@@ -17,6 +17,7 @@ import yaml
 
 from rrm.annotation import Annotation
 from rrm.config import TrainConfig
+from rrm.engines.host_memory import keep_freed_memory
 from rrm.errors import RRMError
 from rrm.judge import AgentRRM
 from rrm.judge_files import save_settings
@@ -223,6 +224,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
     if config.threads:
         torch.set_num_threads(config.threads)
     set_seed(config.seed)
+    if config.model.base == "lab":
+        # a large model's many sizes of block would pile up: there jemalloc serves better (docs/training.md)
+        keep_freed_memory()
     folder, parts, annotations, model, prompter = prepare(config)
     if config.sft.enabled:
         model = run_sft(config, folder, parts, annotations, model, prompter)
