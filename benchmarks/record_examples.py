@@ -294,7 +294,7 @@ def load_generate(model_dir: str, temperature: float, max_new_tokens: int = 48) 
 README = """\
 # Example transcripts
 
-`smollm2_agent.jsonl`: {rows} runs of a real small language model as a tool-using agent, {per} attempts at each of
+`smollm2_agent.jsonl`: {rows} runs of a real small language model as a tool-using agent, {per} at each of
 {questions} questions, as it was recorded on {date}: canonical trajectories (OpenAI chat messages with tool calls, time
 stamps, tool durations, and the outcome by exact match).
 
