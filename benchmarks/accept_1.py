@@ -46,7 +46,9 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def interval(value: dict[str, float]) -> str:
-    """`0.712 [0.690, 0.734]`."""
+    """`0.712 [0.690, 0.734]`; `not defined` where there is nothing to measure (one class only)."""
+    if any(value.get(k) is None for k in ("value", "low", "high")):
+        return "not defined"
     return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
 
 
