@@ -350,6 +350,7 @@ def test_trie_of_the_grid_by_hand() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), max_size=6), max_size=6))
 def test_common_prefix_property(rows: list[list[int]]) -> None:
     count = common_prefix(rows)
@@ -358,6 +359,7 @@ def test_common_prefix_property(rows: list[list[int]]) -> None:
         assert len({row[count] for row in rows}) > 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 200))
 def test_micro_batches_cover_in_order_and_fit(lengths: list[int], budget: int) -> None:
     ordered = sorted(lengths)
