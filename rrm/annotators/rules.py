@@ -103,6 +103,10 @@ def repeated_step(step: Step, earlier: Sequence[Step]) -> Step | None:
     return None
 
 
+def _answered_by_user(step: Step) -> bool:
+    return bool(step.observations) and all(m.role == "user" for m in step.observations)
+
+
 def describe_step(step: Step, earlier: Sequence[Step] = ()) -> str:
     """At most about 12 words on what the step did and what came back, without judging it.
 
@@ -119,6 +123,8 @@ def describe_step(step: Step, earlier: Sequence[Step] = ()) -> str:
         did = "empty message"
     elif is_degenerate(text):
         did = "repeats the same text"
+    elif _answered_by_user(step):
+        return "speaks to the user; the user replies"
     else:
         stated = stated_answer(text)
         did = f"states an answer{_answer_origin(stated, earlier)}" if stated else "writes text, no action"
@@ -168,18 +174,24 @@ def _check_action(step: Step, earlier: Sequence[Step], is_last: bool) -> tuple[s
             return "ignored_error", f"ignores the error and repeats step {repeated.index}; fix the cause first"
     if error_of(observation_text(step)) == "not understood":
         return "malformed", "no action that the environment understands; use the required format"
-    if not actions and not is_last and not stated_answer(text) and not any(m.role == "user" for m in step.observations):
+    if not actions and not is_last and not stated_answer(text) and not _answered_by_user(step):
         return "no_action", "takes no action; call a tool or answer"
     return None
 
 
 def _check_result(step: Step, later: Sequence[Step], task_words: set[str]) -> bool | None:
-    """Whether a later message uses a content word that this step's result brought; None where nothing can be said."""
+    """Whether a later message uses a content word that this step's result brought, or answers with something in it.
+
+    None where nothing can be said: no result, an error, no later step.
+    """
     observation = observation_text(step)
     if not later or not actions_of(step) or _describe_observation(observation) not in _READABLE:
         return None
     own = content_words(step.message.text()) | {w for a in actions_of(step) for w in content_words(a.text)}
     brought = content_words(observation) - own - task_words
+    answers = [normalise(a.text) for s in later for a in actions_of(s) if a.kind == "answer"]
+    if any(contains_phrase(normalise(observation), answer) for answer in answers):
+        return True
     if not brought:
         return None
     said = " ".join(s.message.text() + " " + " ".join(a.text for a in actions_of(s)) for s in later)
@@ -194,9 +206,10 @@ def _check_ending(trajectory: Trajectory) -> tuple[str, Finding] | None:
     if _GAVE_UP.search(last.message.text()) and (answer is None or answer[0] == last.index):
         return "gave_up", Finding(step=last.index, verdict="bad", text="gives up; keep looking with another query")
     if answer is None:
-        asked_user = last.observations and last.observations[-1].role == "user"
+        # a conversation with a user is done when the user is, it needs no final answer
+        conversation = any(_answered_by_user(step) for step in steps)
         text = "ends without an answer; answer from what was found"
-        return None if asked_user else ("no_answer", Finding(step=last.index, verdict="bad", text=text))
+        return None if conversation else ("no_answer", Finding(step=last.index, verdict="bad", text=text))
     phrase = normalise(answer[1])
     if not phrase or phrase in _YES_NO or len(phrase.split()) > 12:
         return None

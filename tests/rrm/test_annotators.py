@@ -178,6 +178,18 @@ def test_results_are_used_or_not() -> None:
     assert bad_steps(unused) == [1]
 
 
+def test_an_answer_from_the_task_is_used_where_the_result_names_it() -> None:
+    task = "Which is older, Zed or Ynx?"
+    chosen = run("<search>Zed</search>", "Zed is from 1900", "<answer>Zed</answer>", task=task)
+    assert rules.check_steps(chosen)[0] == [Finding(step=1, verdict="good", text="its result is used later")]
+
+
+def test_a_conversation_with_a_user_needs_no_final_answer() -> None:
+    talk = run("Which flight?", {"role": "user", "content": "AB1"}, call({"id": "AB1"}, "cancel"), "done")
+    assert faults(talk) == {}
+    assert rules.rules_trace(talk).splitlines()[0] == "[step 1] speaks to the user; the user replies"
+
+
 def test_endings() -> None:
     search = (call({"q": "Gryphon"}), "written by Manuel Arce")
     assert faults(run(*search, "I could not find the writer."))["gave_up"] == 1
