@@ -4,7 +4,7 @@ A row is cut at its first `<solution>…</solution>` (the environment's verdict 
 with exactly one proposal. Outcome rows are those without a critic; rows with a critic carry GPT-4's critique after each
 turn and serve as training rows for critiques. Splits are by question.
 
-    python -m benchmarks.mint --write-split benchmarks/splits/mint.json
+    python -m benchmarks.mint --write-split benchmarks/splits/mint.json --write-folds benchmarks/splits
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import gzip
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrm.baselines import grouped_folds
 from rrm.trajectory import Source, Trajectory
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "transcripts" / "mint"
@@ -96,6 +97,32 @@ def make_split(trajectories: Iterable[Trajectory], *, seed: int, held_out_agents
     return {"seed": seed, **{k: sorted(v) for k, v in parts.items()}, "held_out_agents": sorted(agents)}
 
 
+def make_folds(
+    trajectories: Sequence[Trajectory], *, seed: int, k: int = 5, n_calibration: int = 8
+) -> list[dict[str, Any]]:
+    """The baselines' grouped folds as splits: fold i is the test part of split i; calibration questions are drawn from
+    the rest, as many of each dataset as its share."""
+    questions = [t.question_id or "" for t in trajectories]
+    fold_of = dict(zip(questions, grouped_folds(questions, k, seed).tolist(), strict=True))
+    dataset = {t.question_id or "": t.meta["dataset"] for t in trajectories}
+    splits = []
+    for fold in range(k):
+        rng = random.Random(seed * k + fold)
+        rest = sorted((q for q in fold_of if fold_of[q] != fold), key=lambda q: (dataset[q], q))
+        size = len(rest) / n_calibration
+        calibration = [rng.choice(rest[int(i * size) : int((i + 1) * size)]) for i in range(n_calibration)]
+        splits.append(
+            {
+                "seed": seed,
+                "fold": fold,
+                "train": sorted(set(rest) - set(calibration)),
+                "calibration": sorted(calibration),
+                "test": sorted(q for q in fold_of if fold_of[q] == fold),
+            }
+        )
+    return splits
+
+
 def load_split(path: Path = SPLIT) -> dict[str, Any]:
     """The committed split."""
     return json.loads(path.read_text())
@@ -103,7 +130,8 @@ def load_split(path: Path = SPLIT) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write-split", type=Path, required=True)
+    parser.add_argument("--write-split", type=Path, required=True, help="file of the single split")
+    parser.add_argument("--write-folds", type=Path, help="folder for mint_fold0.json … mint_fold4.json")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -111,6 +139,9 @@ def main() -> None:
     split = make_split(protocol, seed=args.seed)
     args.write_split.parent.mkdir(parents=True, exist_ok=True)
     args.write_split.write_text(json.dumps(split, indent=1) + "\n")
+    if args.write_folds:
+        for fold, part in enumerate(make_folds(protocol, seed=args.seed)):
+            (args.write_folds / f"mint_fold{fold}.json").write_text(json.dumps(part, indent=1) + "\n")
     where = {q: part for part in ("train", "calibration", "test") for q in split[part]}
     counts = Counter((where[t.question_id or ""], t.outcome) for t in protocol)
     print(json.dumps({"rows": len(protocol), "counts": {f"{p}/{y:.0f}": n for (p, y), n in sorted(counts.items())}}))

@@ -24,13 +24,16 @@ class Annotators(StrEnum):
     rules = "rules"
     llm = "llm"
     self = "self"
+    smoothed = "smoothed"
 
 
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
     output: Path = typer.Option(..., "-o", "--output", metavar="ANN.jsonl", help="One line per annotation, appended."),
     annotator: Annotators = typer.Option(
-        ..., help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself."
+        ...,
+        help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself; "
+        "smoothed: outcomes pulled towards each agent's success rate.",
     ),
     model: str | None = typer.Option(
         None, help="llm: openai:BASE_URL#model. self: a directory, a hub id, or the default judge."
@@ -40,6 +43,9 @@ def command(
     ),
     trace: bool = typer.Option(True, help="given: write a neutral trace of each step where the data has none."),
     max_words: int = typer.Option(25, min=5, help="given: longest text of a finding."),
+    split: Path | None = typer.Option(None, help="smoothed: JSON whose `train` questions give the rates."),
+    group: str = typer.Option("agent", help="smoothed: field of meta that names the agent."),
+    own_share: float = typer.Option(0.35, min=0.0, max=1.0, help="smoothed: weight of a row's own outcome."),
     samples: int = typer.Option(4, "--samples", min=1, help="self: judgements of each transcript."),
     keep: int = typer.Option(1, min=1, help="self: most judgements kept of a transcript."),
     mode: Modes = typer.Option(Modes.full, help="self: what the judge writes."),
@@ -68,6 +74,14 @@ def command(
         options |= {"mode": mode.value}
     elif annotator is Annotators.given:
         options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words, "counts": counts}
+    elif annotator is Annotators.smoothed:
+        if split is None:
+            raise ConfigError(
+                "--annotator smoothed needs --split FILE: only the training questions' outcomes may be used"
+            )
+        if output.exists() and not overwrite:
+            raise ConfigError(f"{output} exists, and rates need all rows at once: give --overwrite or another output")
+        options = {"split": split, "group": group, "own_share": own_share}
     name, annotate = _open(annotator, model, options)
     if overwrite:
         output.unlink(missing_ok=True)
@@ -122,6 +136,12 @@ def _open(annotator: Annotators, model: str | None, options: dict[str, Any]) -> 
         from rrm.annotators import rules
 
         return "rules", lambda rows: rules.annotate(rows)
+    if annotator is Annotators.smoothed:
+        from rrm.annotators import smoothed
+        from rrm.train.splits import load_split
+
+        questions = set(load_split(options.pop("split"))["train"])
+        return None, lambda rows: smoothed.annotate(list(rows), questions, **options)
     budget = options.pop("max_tokens")
     if annotator is Annotators.llm:
         from rrm.annotators import llm

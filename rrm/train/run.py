@@ -32,26 +32,36 @@ from rrm.trajectory import Trajectory
 logger = logging.getLogger(__name__)
 
 
+def merged(annotations: Sequence[Annotation]) -> Annotation:
+    """One label of several: each part comes from the heaviest annotation that has it, the earliest of equal weight."""
+    order = sorted(annotations, key=lambda a: -a.weight)
+    parts: dict[str, Any] = {}
+    for part in ("score", "trace", "critique"):
+        owner = next((a for a in order if getattr(a, part) is not None), None)
+        parts[part] = owner and getattr(owner, part)
+        if part == "critique":
+            parts["findings"] = owner and owner.findings
+    return order[0].model_copy(update=parts)
+
+
 def load_annotations(paths: Sequence[str]) -> dict[str, Annotation]:
-    """Annotations by trajectory id; of several, the one of highest weight, later lines winning ties.
+    """Annotations by trajectory id, several of one trajectory `merged`.
 
     Raises:
         RRMError: naming file and line of what is no annotation.
     """
-    best: dict[str, Annotation] = {}
+    found: dict[str, list[Annotation]] = {}
     for path in paths:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
                 try:
-                    annotation = Annotation.model_validate_json(line)
+                    annotation = Annotation.model_validate(json.loads(line))
                 except ValueError as error:
                     raise RRMError(f"{path}:{number}: not an annotation: {error}") from error
-                kept = best.get(annotation.trajectory_id)
-                if kept is None or annotation.weight >= kept.weight:
-                    best[annotation.trajectory_id] = annotation
-    return best
+                found.setdefault(annotation.trajectory_id, []).append(annotation)
+    return {trajectory: merged(several) for trajectory, several in found.items()}
 
 
 def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotation]]:
