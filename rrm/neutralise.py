@@ -11,6 +11,8 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
 
 _LOOK_ALIKES = {
     "a": "аαɑ",
@@ -46,15 +48,19 @@ def _spaced(word: str) -> str:
 
 _TAGS = "|".join(_spaced(w) for w in ("think", "critique", "score"))
 # Possessive quantifiers (`*+`) keep a match linear: `<` and a hundred thousand spaces must not stall a judge.
-_PATTERNS = (
-    re.compile(rf"<\s*+[/\\]?\s*+(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*+[/\\]\s*+(?:{_TAGS})"),
-    re.compile(r"<\s*+\|[^|\n<>]{0,64}(?:\|\s*+>?|>)|\|\s*+>"),
+_CONTROL = (
+    re.compile(r"<\s*+\|[^|\n<>]{0,64}(?:\|\s*+>?|>)"),
     re.compile(
         r"<\s*+/?\s*+s\s*+>|<\s*+<\s*+/?\s*+sys\s*+>\s*+>|\[\s*+/?\s*+inst\s*+\]|<\s*+(?:start|end)_of_turn\s*+>"
     ),
     re.compile(r"<\s*+(?:endoftext|eos|bos|pad|unk)\s*+>"),
     # StarCoder's and SmolLM2's special tokens
     re.compile(r"<(?:repo_?name|file_sep|filename|gh_stars|issue_\w{5,7}|jupyter_\w{4,6}|empty_output)>"),
+)
+_PATTERNS = (
+    re.compile(rf"<\s*+[/\\]?\s*+(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*+[/\\]\s*+(?:{_TAGS})"),
+    re.compile(r"\|\s*+>"),
+    *_CONTROL,
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
@@ -88,10 +94,10 @@ def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
     return "".join(chars), spans
 
 
-def _disarm_once(text: str) -> str:
+def _disarm_once(text: str, patterns: Sequence[re.Pattern[str]]) -> str:
     skeleton, spans = _skeleton(text)
     swaps: dict[int, tuple[int, str]] = {}
-    for pattern in _PATTERNS:
+    for pattern in patterns:
         for match in pattern.finditer(skeleton):
             for k in range(match.start(), match.end()):
                 if skeleton[k] in _ROUND:
@@ -116,15 +122,35 @@ def _clean(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text)
 
 
-def neutralise(text: str) -> str:
-    """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers.
+def _disarm(text: str, patterns: Sequence[re.Pattern[str]]) -> str:
+    """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`).
 
-    Runs to a fixed point, since a swap may leave a new marker behind (`<<score>score>`); each round removes brackets,
-    so it ends.
+    Each round removes brackets, so it ends.
     """
     text = _clean(text)
     if not any(c in text for c in "<[|&") and text.isascii():
         return text
-    while (disarmed := _disarm_once(text)) != text:
+    while (disarmed := _disarm_once(text, patterns)) != text:
         text = disarmed
     return text
+
+
+def neutralise(text: str) -> str:
+    """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers."""
+    return _disarm(text, _PATTERNS)
+
+
+@lru_cache(maxsize=64)
+def _control_and(tags: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    if not tags:
+        return _CONTROL
+    names = "|".join(re.escape(tag) for tag in tags)
+    return (*_CONTROL, re.compile(rf"<\s*+/?\s*+(?:{names})\s*+>"))
+
+
+def neutralise_control(text: str, tags: Sequence[str] = ()) -> str:
+    """Disarm only chat-template control tokens and the named tags, for text a policy reads in a tool's result.
+
+    The judge's own tags and step markers stay as they are, unless `tags` names them.
+    """
+    return _disarm(text, _control_and(tuple(tags)))

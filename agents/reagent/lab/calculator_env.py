@@ -1,0 +1,179 @@
+"""The calculator lab: arithmetic of several steps with numbers too large for a small model's head, and a calculator.
+
+The tool does one operation at a time in the lab, so that a problem of k steps takes k calls; without that limit
+(`max_operations=null`) it serves word problems such as GSM8K's. Success is a numeric match.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import random
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from reagent.env import ToolEnv
+from reagent.errors import ToolError
+from reagent.graders import numeric
+from reagent.lab.plans import Move, spread
+from reagent.task import Task
+from reagent.tool import tool
+from rrm.seeds import derive_seed
+from rrm.trajectory import ToolCall
+
+Number = int | float
+MAX_CHARS = 200
+MAX_DIGITS = 30
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
+_OPERATORS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def evaluate(expression: str, max_operations: int | None = None) -> Number:
+    """The value of an arithmetic expression: numbers, + - * / // % **, signs and parentheses, nothing else.
+
+    Nothing is executed: the syntax tree is walked, and what is not on the list above is refused.
+
+    Raises:
+        ToolError: not such an expression, too long, too many operations, division by zero, or a result too large.
+    """
+    if len(expression) > MAX_CHARS:
+        raise ToolError(f"the expression is longer than {MAX_CHARS} characters")
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ToolError("not an arithmetic expression") from error
+    operations = sum(isinstance(node, ast.BinOp) for node in ast.walk(tree))
+    if max_operations is not None and operations > max_operations:
+        raise ToolError(f"at most {max_operations} operation{'s' * (max_operations > 1)} at a time")
+    try:
+        return _value(tree.body)
+    except ZeroDivisionError as error:
+        raise ToolError("division by zero") from error
+    except OverflowError as error:
+        raise ToolError("the result is too large") from error
+
+
+def _value(node: ast.expr) -> Number:
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return _bounded(node.value)
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+        return _UNARY[type(node.op)](_value(node.operand))
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Pow) and left and abs(right * math.log10(abs(left))) > MAX_DIGITS:
+            raise ToolError("the result is too large")  # before it is computed
+        return _bounded(_BINARY[type(node.op)](left, right))
+    raise ToolError("only numbers and + - * / // % ** ( ) are allowed")
+
+
+def _bounded(value: Any) -> Number:
+    if isinstance(value, complex) or not math.isfinite(value):
+        raise ToolError("the result is not a real number")
+    if abs(value) >= 10**MAX_DIGITS:
+        raise ToolError("the result is too large")
+    return value
+
+
+def format_number(value: Number) -> str:
+    """An integer as it is, also where a division came out even; otherwise ten significant digits."""
+    if isinstance(value, int) or (value.is_integer() and abs(value) < 1e15):
+        return str(int(value))
+    return f"{value:.10g}"
+
+
+class CalculatorEnv(ToolEnv):
+    """Calculate, then answer.
+
+    Args:
+        max_operations: operations in one call; null for any number.
+        options: those of ToolEnv.
+    """
+
+    system: ClassVar[str] = ""
+    grader = staticmethod(numeric)
+
+    def __init__(self, *, max_operations: int | None = 1, tool_prompt: Any = "brief", **options: Any) -> None:
+        super().__init__(tool_prompt=tool_prompt, **options)
+        self.max_operations = max_operations
+
+    @tool
+    async def calculator(self, expression: str) -> str:
+        """Calculate.
+
+        Args:
+            expression: Numbers and operators, e.g. 482 + 371.
+        """
+        return format_number(evaluate(expression, self.max_operations))
+
+    @staticmethod
+    def make_tasks(
+        n: int, seed: int, *, hops: int | list[int] | tuple[int, ...] = (2, 3, 4, 5), split: str = "train"
+    ) -> list[Task]:
+        """`n` problems, step counts in turn. Different seeds, or splits, are different problems."""
+        tasks = []
+        for number in range(n):
+            count = spread(hops, number)
+            task_seed = derive_seed("calculator", split, seed, number)
+            plan = CalculatorPlan(task_seed, count)
+            name = f"calculator-{split}-{seed}-{number}"
+            tasks.append(Task(name, plan.question, plan.answer, task_seed, name, {"hops": count}))
+        return tasks
+
+    @staticmethod
+    def plan(task: Task) -> CalculatorPlan:
+        """How the problem is solved."""
+        return CalculatorPlan(task.seed, task.meta["hops"])
+
+
+class CalculatorPlan:
+    """One operation a step. Results stay positive and below ten million, so that every digit can be copied."""
+
+    def __init__(self, seed: int, steps: int) -> None:
+        if steps < 1:
+            raise ValueError(f"a problem needs at least one step, got {steps}")
+        rng = random.Random(seed)
+        first = value = rng.randint(200, 999)
+        self.operations: list[tuple[str, int]] = []
+        for _ in range(steps):
+            signs = ["+", *(["-"] if value > 250 else []), *(["*"] if value < 100_000 else [])]
+            sign = rng.choice(signs)
+            number = (
+                rng.randint(12, 79) if sign == "*" else rng.randint(101, min(999, value - 1) if sign == "-" else 999)
+            )
+            self.operations.append((sign, number))
+            value = _OPERATORS[sign](value, number)
+        self.start, self.length, self.answer = str(first), steps, str(value)
+        told = ", ".join(f"{_WORDS[sign]} {number}" for sign, number in self.operations)
+        self.question = f"Start with {first}, {told}."
+
+    def move(self, step: int, value: str) -> Move:
+        """The step's operation on `value`."""
+        return _apply(value, *self.operations[step])
+
+    def wrong(self, step: int, value: str, rng: random.Random) -> Move:
+        """Another operator, or another number."""
+        sign, number = self.operations[step]
+        if rng.random() < 0.5:
+            return _apply(value, rng.choice([s for s in _OPERATORS if s != sign]), number)
+        return _apply(value, sign, number + rng.choice((-10, -1, 1, 10)))
+
+    def retrieval(self) -> ToolCall:
+        """The first step: one call can do no more."""
+        return self.move(0, self.start).call
+
+
+def _apply(value: str, sign: str, number: int) -> Move:
+    result = str(_OPERATORS[sign](int(value), number))
+    wants = f"{value} {sign} {number}"
+    return Move(ToolCall(name="calculator", arguments={"expression": wants}), result, wants, f"{wants} is {result}.")

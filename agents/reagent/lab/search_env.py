@@ -1,0 +1,120 @@
+"""The search lab: a question of several hops over a generated world, and a search tool over the world's facts.
+
+Each task has a world of its own, made from the task's seed, so nothing can be learned by heart. Success is exact match.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any, ClassVar
+
+from reagent.env import ToolEnv
+from reagent.errors import ToolError
+from reagent.lab.plans import Move, spread
+from reagent.task import Task
+from reagent.tool import ToolResult, tool
+from rrm.lab.world import NOTHING_FOUND, RELATIONS, Question, World, make_question, make_world
+from rrm.seeds import derive_seed
+from rrm.trajectory import ToolCall
+
+
+@functools.lru_cache(maxsize=512)
+def world_of(seed: int) -> World:
+    """The world of a task's seed; the episodes of a group share it, nobody changes it."""
+    return make_world(seed)
+
+
+def question_of(world: World, hops: int) -> Question:
+    """The world's question of that many hops."""
+    return make_question(world, hops, random.Random(derive_seed("question", world.seed)))
+
+
+class SearchEnv(ToolEnv):
+    """Search, then answer.
+
+    Args:
+        error_rate: how often the tool is down, decided by task, query and how often it was asked: the same in every run.
+        options: those of ToolEnv.
+    """
+
+    system: ClassVar[str] = ""
+
+    def __init__(self, *, error_rate: float = 0.0, tool_prompt: Any = "brief", **options: Any) -> None:
+        super().__init__(tool_prompt=tool_prompt, **options)
+        self.error_rate = error_rate
+        self.asked: dict[str, int] = {}
+
+    def begin(self, task: Task) -> None:
+        """The task's world; nothing asked yet."""
+        self.world, self.asked = world_of(task.seed), {}
+
+    @tool
+    async def search(self, query: str) -> str:
+        """Search the facts.
+
+        Args:
+            query: What to look for.
+        """
+        self.asked[query] = self.asked.get(query, 0) + 1
+        draw = random.Random(derive_seed(self.world.seed, "down", query, self.asked[query])).random()
+        if draw < self.error_rate:
+            raise ToolError("search is down, try again")
+        return self.world.search(query)
+
+    def is_useful(self, call: ToolCall, result: ToolResult) -> bool:
+        """Whether a fact was found."""
+        return result.content != NOTHING_FOUND
+
+    @staticmethod
+    def make_tasks(
+        n: int, seed: int, *, hops: int | list[int] | tuple[int, ...] = (1, 2, 3, 4), split: str = "train"
+    ) -> list[Task]:
+        """`n` tasks, hop counts in turn. Different seeds, or splits, share no world."""
+        tasks = []
+        for number in range(n):
+            count = spread(hops, number)
+            world = world_of(derive_seed("search", split, seed, number))
+            question = question_of(world, count)
+            name = f"search-{split}-{seed}-{number}"
+            text = f"What is the {question.phrase}?"
+            tasks.append(Task(name, text, question.answer, world.seed, name, {"hops": count}))
+        return tasks
+
+    @staticmethod
+    def plan(task: Task) -> SearchPlan:
+        """How the task is solved."""
+        world = world_of(task.seed)
+        return SearchPlan(world, question_of(world, task.meta["hops"]))
+
+
+class SearchPlan:
+    """One search a hop."""
+
+    def __init__(self, world: World, question: Question) -> None:
+        self.world, self.question = world, question
+        self.start, self.length, self.answer = question.start, len(question.path), question.answer
+
+    def move(self, step: int, value: str) -> Move:
+        """Search the hop's relation of `value`."""
+        return self._move(self.question.path[step], value)
+
+    def wrong(self, step: int, value: str, rng: random.Random) -> Move:
+        """Another relation with the same types, or another entity of the same type."""
+        relation = self.question.path[step]
+        others = [r for r, kinds in RELATIONS.items() if kinds == RELATIONS[relation] and r != relation]
+        if rng.random() < 0.5:
+            return self._move(rng.choice(others), value)
+        kind = RELATIONS[relation][0]
+        return self._move(relation, rng.choice([e for e in self.world.entities[kind] if e != value]))
+
+    def retrieval(self) -> ToolCall:
+        """The question's phrase as the query."""
+        return ToolCall(name="search", arguments={"query": self.question.phrase})
+
+    def _move(self, relation: str, subject: str) -> Move:
+        value = self.world.value(subject, relation)
+        if value is None:
+            raise ValueError(f"this world has no {relation} of {subject}")
+        wants = f"{relation} of {subject}"
+        return Move(ToolCall(name="search", arguments={"query": wants}), value, wants, f"The {wants} is {value}.")

@@ -1,0 +1,61 @@
+"""A task: one question to an environment, and what the environment needs to set itself up and to grade the answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rrm.errors import ReadError
+
+
+@dataclass(frozen=True)
+class Task:
+    """One question.
+
+    `answer`, `aliases` and `meta` are for grading and reports: nothing of them may reach the policy.
+    """
+
+    id: str
+    question: str
+    answer: str | None = None
+    """The reference answer, where grading needs one."""
+    seed: int = 0
+    """Sets up the environment: same task, same environment, in every attempt."""
+    question_id: str | None = None
+    """Groups tasks that ask the same question; splits are made by it."""
+    meta: dict[str, Any] = field(default_factory=dict)
+    """Whatever a report groups by (`{"hops": 2}`), and `aliases`: further answers that count as right."""
+
+    @property
+    def references(self) -> list[str]:
+        """Every answer that counts as right.
+
+        Raises:
+            ValueError: the task has none, so it cannot be graded against a reference.
+        """
+        if self.answer is None:
+            raise ValueError(f"task {self.id!r} has no reference answer: give it one or grade by another function")
+        return [self.answer, *self.meta.get("aliases", ())]
+
+
+def read_tasks(path: str | Path) -> list[Task]:
+    """Tasks from JSONL: `question` is required; `id`, `answer`, `seed`, `question_id`, `meta` are optional.
+
+    Raises:
+        ReadError: naming the line that is not such an object.
+    """
+    tasks: list[Task] = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            task = Task(**{"id": f"{Path(path).stem}:{number}", **row})
+        except (ValueError, TypeError) as error:
+            raise ReadError(str(path), number, f"not a task: {error}") from error
+        if not isinstance(task.question, str) or not isinstance(task.answer, str | None):
+            raise ReadError(str(path), number, "`question` must be text, and `answer` text or null")
+        tasks.append(task)
+    return tasks
