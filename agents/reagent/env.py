@@ -20,8 +20,8 @@ from reagent.errors import (
     BadArguments,
     EnvironmentMisuse,
     MalformedCallError,
-    TooManyCalls,
     ToolError,
+    TooManyCalls,
     UnknownTool,
 )
 from reagent.graders import Grader, exact_match

@@ -1,7 +1,8 @@
 """Environments by name: in a config only `environment.name` changes.
 
 A name is registered here, or is `module:Class` (or any callable) of your own, with which `options` are passed on.
-Tasks come from the class's `make_tasks`, or from a JSONL file with `path=…` (see `reagent.task.read_tasks`).
+Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a JSONL file with `path=…` (see
+`reagent.task.read_tasks`).
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reagent.env import EnvFactory, Environment
 from reagent.task import Task, read_tasks
 from rrm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from reagent.config import EnvironmentConfig
 
 ENVIRONMENTS: dict[str, str] = {
     "search": "reagent.lab.search_env:SearchEnv",
@@ -59,24 +63,44 @@ def make_factory(name: str, **options: Any) -> EnvFactory:
     return lambda: build(**options)
 
 
-def make_tasks(name: str, n: int, seed: int, **options: Any) -> list[Task]:
-    """`n` tasks of an environment. For the lab, different seeds share no world, and `hops` chooses the hop counts.
+def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options: Any) -> list[Task]:
+    """`n` tasks of an environment. In the lab, different seeds or splits share no world, and `hops` chooses hop counts.
 
     Raises:
         ConfigError: an unknown name or option, an environment without tasks of its own, or a file with too few.
     """
     build = find_environment(name)
     if "path" in options:
-        tasks = read_tasks(options.pop("path"))
-        if options or len(tasks) < n:
-            raise ConfigError(
-                f"{len(tasks)} tasks in the file and {n} wanted, options besides `path`: {sorted(options)}"
-            )
-        return tasks[:n]
+        return _tasks_from_file(n, **options)
     maker = getattr(build, "make_tasks", None)
     if maker is None:
-        raise ConfigError(f"environment {name!r} has no make_tasks(n, seed); give a JSONL file of tasks as `path`")
+        raise ConfigError(
+            f"environment {name!r} has no make_tasks(n, seed, split); give a JSONL file of tasks with the option `path`"
+        )
     try:
-        return maker(n, seed, **options)
+        return maker(n, seed, split=split, **options)
     except TypeError as error:
         raise ConfigError(f"tasks of environment {name!r}: {error}") from error
+
+
+def _tasks_from_file(n: int, path: str, **options: Any) -> list[Task]:
+    if options:
+        raise ConfigError(f"tasks from {path}: these options mean nothing for a file: {', '.join(options)}")
+    tasks = read_tasks(path)
+    if len(tasks) < n:
+        raise ConfigError(f"{path} holds {len(tasks)} tasks and {n} are wanted: set train_tasks or eval_tasks lower")
+    return tasks[:n]
+
+
+def make_environment(config: EnvironmentConfig, seed: int) -> tuple[EnvFactory, list[Task], list[Task]]:
+    """(environment factory, training tasks, held-out tasks) of a config.
+
+    Training tasks follow the run's seed. Held-out tasks are the same for every run, so that runs can be compared
+    question by question; the option `eval.seed` draws others.
+    """
+    held_out = {"seed": 0, **config.eval}
+    return (
+        make_factory(config.name, **config.options),
+        make_tasks(config.name, config.train_tasks, **{"seed": seed, **config.train}),
+        make_tasks(config.name, config.eval_tasks, **{"split": "heldout", **held_out}),
+    )

@@ -116,7 +116,7 @@ def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[B
     names: list[str] = []
     for argument, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ToolDefinitionError(f"tool {name!r}: {parameter} cannot be passed by name; spell out the arguments")
+            raise ToolDefinitionError(f"tool {name!r}: argument {argument!r} cannot be passed by name")
         if argument not in hints:
             raise ToolDefinitionError(f"tool {name!r}: argument {argument!r} has no type hint")
         default = ... if parameter.default is parameter.empty else parameter.default

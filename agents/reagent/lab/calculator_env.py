@@ -10,7 +10,7 @@ import ast
 import math
 import operator
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from reagent.env import ToolEnv
@@ -36,6 +36,15 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 _WORDS = {"+": "add", "-": "subtract", "*": "multiply by"}
+_FINDINGS = {
+    "search": ("calculates exactly what is needed",),
+    "wrong_entity": ("calculates with {c}, not {a}; calculate {a} {rel} instead",),
+    "wrong_relation": ("calculates {a} {other}; the problem needs {a} {rel}",),
+    "malformed": ("a malformed call; calculate {a} {rel}",),
+    "gave_up": ("gives up too early; calculate {a} {rel}",),
+    "stops_early": ("stops one step early; calculate {a} {rel}",),
+    "follows": ("builds on the mistake of step {k}; go back to it",),
+}
 _OPERATORS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
@@ -117,9 +126,7 @@ class CalculatorEnv(ToolEnv):
         return format_number(evaluate(expression, self.max_operations))
 
     @staticmethod
-    def make_tasks(
-        n: int, seed: int, *, hops: int | list[int] | tuple[int, ...] = (2, 3, 4, 5), split: str = "train"
-    ) -> list[Task]:
+    def make_tasks(n: int, seed: int, *, hops: int | Sequence[int] = (2, 3, 4, 5), split: str = "train") -> list[Task]:
         """`n` problems, step counts in turn. Different seeds, or splits, are different problems."""
         tasks = []
         for number in range(n):
@@ -138,6 +145,8 @@ class CalculatorEnv(ToolEnv):
 
 class CalculatorPlan:
     """One operation a step. Results stay positive and below ten million, so that every digit can be copied."""
+
+    wordings = _FINDINGS
 
     def __init__(self, seed: int, steps: int) -> None:
         if steps < 1:
@@ -175,5 +184,6 @@ class CalculatorPlan:
 
 def _apply(value: str, sign: str, number: int) -> Move:
     result = str(_OPERATORS[sign](int(value), number))
-    wants = f"{value} {sign} {number}"
-    return Move(ToolCall(name="calculator", arguments={"expression": wants}), result, wants, f"{wants} is {result}.")
+    expression = f"{value} {sign} {number}"
+    call = ToolCall(name="calculator", arguments={"expression": expression})
+    return Move(call, result, f"{expression} is {result}.", {"a": value, "rel": f"{sign} {number}"})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rrm.trajectory import ToolCall
@@ -11,14 +12,14 @@ from rrm.trajectory import ToolCall
 
 @dataclass(frozen=True)
 class Move:
-    """One call, what it gives, and what it asks for in a critique's words."""
+    """One call and what it gives."""
 
     call: ToolCall
     value: str
-    wants: str
-    """`the boss of Kavomi`."""
     says: str
     """The result in a sentence, as the agent's thought."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """What a finding's template has places for: `a` (whom the call is about) and `rel` (what it asks)."""
 
 
 class Plan(Protocol):
@@ -27,6 +28,9 @@ class Plan(Protocol):
     start: str
     length: int
     answer: str
+    wordings: Mapping[str, Sequence[str]]
+    """Templates of findings: `search` for a right call, `malformed`, `gave_up`, `stops_early`, `follows`, `wrong_entity`
+    (places `a`, `c`, `rel`), `wrong_relation` (`a`, `rel`, `other`). `rrm.lab.wordings.FINDING` has them for search."""
 
     def move(self, step: int, value: str) -> Move:
         """The right call at `step` (from 0) for who holds `value`; wrong values lead to wrong values."""
@@ -41,7 +45,14 @@ class Plan(Protocol):
         ...
 
 
-def spread(hops: int | list[int] | tuple[int, ...], index: int) -> int:
+def fault(needed: Move, made: Move) -> tuple[str, dict[str, str]]:
+    """Key and parts of the finding on a wrong call."""
+    if made.parts["a"] != needed.parts["a"]:
+        return "wrong_entity", {**needed.parts, "c": made.parts["a"]}
+    return "wrong_relation", {**needed.parts, "other": made.parts["rel"]}
+
+
+def spread(hops: int | Sequence[int], index: int) -> int:
     """Hop counts dealt out in turn, so that each is equally frequent."""
     counts = [hops] if isinstance(hops, int) else list(hops)
     return counts[index % len(counts)]

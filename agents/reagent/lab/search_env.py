@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from reagent.env import ToolEnv
@@ -14,6 +15,7 @@ from reagent.errors import ToolError
 from reagent.lab.plans import Move, spread
 from reagent.task import Task
 from reagent.tool import ToolResult, tool
+from rrm.lab.wordings import FINDING
 from rrm.lab.world import NOTHING_FOUND, RELATIONS, Question, World, make_question, make_world
 from rrm.seeds import derive_seed
 from rrm.trajectory import ToolCall
@@ -67,9 +69,7 @@ class SearchEnv(ToolEnv):
         return result.content != NOTHING_FOUND
 
     @staticmethod
-    def make_tasks(
-        n: int, seed: int, *, hops: int | list[int] | tuple[int, ...] = (1, 2, 3, 4), split: str = "train"
-    ) -> list[Task]:
+    def make_tasks(n: int, seed: int, *, hops: int | Sequence[int] = (1, 2, 3, 4), split: str = "train") -> list[Task]:
         """`n` tasks, hop counts in turn. Different seeds, or splits, share no world."""
         tasks = []
         for number in range(n):
@@ -90,6 +90,8 @@ class SearchEnv(ToolEnv):
 
 class SearchPlan:
     """One search a hop."""
+
+    wordings = FINDING
 
     def __init__(self, world: World, question: Question) -> None:
         self.world, self.question = world, question
@@ -116,5 +118,6 @@ class SearchPlan:
         value = self.world.value(subject, relation)
         if value is None:
             raise ValueError(f"this world has no {relation} of {subject}")
-        wants = f"{relation} of {subject}"
-        return Move(ToolCall(name="search", arguments={"query": wants}), value, wants, f"The {wants} is {value}.")
+        query = f"{relation} of {subject}"
+        call = ToolCall(name="search", arguments={"query": query})
+        return Move(call, value, f"The {query} is {value}.", {"a": subject, "rel": relation})

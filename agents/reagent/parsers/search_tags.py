@@ -73,7 +73,7 @@ class SearchTagsParser:
             calls.append(self._unclosed(opened, rest[at:].strip()))
         else:
             kept.append(rest[at:].strip())
-        content = "\n".join(k for k in kept if k)
+        content = "\n".join([*filter(None, kept), *(f"Answer: {answer}" for answer in answers)])
         if not calls and not answers:
             calls.append(MalformedCall("", f"neither a call nor an answer: {self._write}"))
         return ParsedTurn(reasoning, content, calls, None if calls else answers[-1])

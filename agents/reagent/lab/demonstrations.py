@@ -1,0 +1,218 @@
+"""Demonstrations: what a lab policy is first trained on, played by scripted agents through the real environment.
+
+Every message is what a rollout would show the policy, and every assistant text is what the policy should write, so that
+the supervised format and the rollout's are the same by construction. Kinds:
+
+    tool_call   one call a hop, then the answer; some with a failing tool, a wrong or a malformed call and its repair
+    naive_rag   one call with the question as it stands, then the answer
+    direct      the answer at once
+
+With a critique the prompt holds a first attempt that went wrong and findings on it, and the demonstration is the repair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from reagent.env import ToolEnv
+from reagent.environments import find_environment
+from reagent.lab.plans import Move, Plan, fault
+from reagent.parsers import MalformedCall, Parser
+from reagent.refine import second_attempt
+from reagent.task import Task
+from rrm.annotation import Finding
+from rrm.feedback import format_findings
+from rrm.seeds import derive_seed
+
+Kind = Literal["tool_call", "naive_rag", "direct"]
+Mistake = Literal["wrong", "malformed", "stops_early", "gave_up"]
+TOOL_DOWN_RATE = 0.15
+"""How often the tool fails in an imperfect demonstration, where the environment's tool can."""
+_RETRIES = 4
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One supervised conversation."""
+
+    task: Task
+    kind: str
+    messages: list[dict[str, Any]]
+    """`role` and `content` alone: an assistant's content is the very text of its turn."""
+    train_on: list[bool]
+    """Which messages to train on: the assistant's, but for its mistakes."""
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """One scripted turn and its finding."""
+
+    text: str
+    good: bool = True
+    finding: str = ""
+
+
+def demonstrations(
+    env_name: str,
+    n: int,
+    seed: int,
+    *,
+    kind: Kind = "tool_call",
+    hops: int | Sequence[int] | None = None,
+    parser: str = "hermes",
+    imperfect: float = 0.3,
+    thoughts: bool = False,
+    with_critique: bool = False,
+    train_on_mistakes: bool = False,
+) -> Iterator[Demonstration]:
+    """`n` demonstrations on worlds that no rollout of any seed sees (a split of their own). Deterministic.
+
+    Not to be called from a running event loop.
+
+    Args:
+        env_name: a lab environment.
+        n, seed, hops: of the tasks; default hop counts are the environment's.
+        kind: see the module's docstring.
+        parser: tool-call format.
+        imperfect: share of `tool_call` rows in which something goes wrong on the way and is repaired.
+        thoughts: the agent says what it read before each further call.
+        with_critique: put a failed first attempt and its critique into the prompt.
+        train_on_mistakes: also train on the wrong and malformed calls.
+
+    Raises:
+        ValueError: the environment has no plans, so nothing can be played.
+    """
+    build = find_environment(env_name)
+    plans = getattr(build, "plan", None)
+    make_tasks = getattr(build, "make_tasks", None)
+    if plans is None or make_tasks is None:
+        raise ValueError(
+            f"environment {env_name!r} has no plans to demonstrate; lab environments do: search, calculator"
+        )
+    options = {} if hops is None else {"hops": [hops] if isinstance(hops, int) else list(hops)}
+    with asyncio.Runner() as runner:
+        for task in make_tasks(n, seed, split="demonstrations", **options):
+            rng = random.Random(derive_seed("demonstration", task.id, kind, with_critique))
+            repaired = kind == "tool_call" and rng.random() < imperfect
+            env, plan = _environment(build, parser, repaired, plans(task).length), plans(task)
+            turns = _script(env, plan, kind, rng, repaired, thoughts)
+            prompt = env.reset(task)
+            if with_critique:
+                prompt = runner.run(_criticised(env, plan, task, rng))
+                env.reset(task)
+            messages, marks = runner.run(_play(env, turns))
+            if train_on_mistakes:
+                marks = [message["role"] == "assistant" for message in messages]
+            plain = [{"role": m["role"], "content": m["content"]} for m in [*prompt, *messages]]
+            yield Demonstration(task, kind, plain, [False] * len(prompt) + marks)
+
+
+def _environment(build: Any, parser: str, imperfect: bool, length: int) -> ToolEnv:
+    """Turns enough for every repair; with a failing tool where the environment has one."""
+    options: dict[str, Any] = {"parser": parser, "max_turns": _RETRIES * (length + 3)}
+    if imperfect and "error_rate" in build.__init__.__kwdefaults__:
+        options["error_rate"] = TOOL_DOWN_RATE
+    return build(**options)
+
+
+def _script(env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect: bool, thoughts: bool) -> list[_Turn]:
+    parser = env.parser
+    if kind == "direct":
+        return [_Turn(parser.render_turn(answer=plan.answer))]
+    if kind == "naive_rag":
+        return [_Turn(parser.render_turn(calls=[plan.retrieval()])), _Turn(parser.render_turn(answer=plan.answer))]
+    turns: list[_Turn] = []
+    value, read = plan.start, ""
+    slip = rng.randrange(plan.length) if imperfect and rng.random() < 0.7 else None
+    for step in range(plan.length):
+        move = plan.move(step, value)
+        text = parser.render_turn(reasoning=read, calls=[move.call])
+        if step == slip:
+            wrong = plan.wrong(step, value, rng)
+            broken = parser.render_turn(reasoning=read, calls=[wrong.call])
+            turns.append(_Turn(broken if rng.random() < 0.5 else _break(parser, text, rng), good=False))
+        turns.append(_Turn(text))
+        value, read = move.value, move.says if thoughts else ""
+    return [*turns, _Turn(parser.render_turn(reasoning=read, answer=plan.answer))]
+
+
+def _break(parser: Parser, text: str, rng: random.Random) -> str:
+    """The turn as an agent might get it wrong: cut short, or with a quote lost."""
+    while True:
+        broken = text.replace('"', "", 1) if rng.random() < 0.5 else text[: rng.randint(len(text) // 3, len(text) - 1)]
+        if any(isinstance(call, MalformedCall) for call in parser.parse(broken).calls):
+            return broken
+
+
+async def _play(env: ToolEnv, turns: Sequence[_Turn]) -> tuple[list[dict[str, Any]], list[bool]]:
+    """(messages, which to train on). A turn the tool failed on is said again."""
+    messages: list[dict[str, Any]] = []
+    marks: list[bool] = []
+    for turn in turns:
+        for _ in range(_RETRIES):
+            result = await env.step(turn.text)
+            messages += [{"role": "assistant", "content": turn.text}, *result.observations]
+            marks += [turn.good, *[False] * len(result.observations)]
+            if not turn.good or "failed" not in result.info["verdicts"]:
+                break
+    return messages, marks
+
+
+async def _criticised(env: ToolEnv, plan: Plan, task: Task, rng: random.Random) -> list[dict[str, Any]]:
+    """The prompt of a second attempt, after a first one that went wrong."""
+    prompt = env.reset(task)
+    mistakes: tuple[Mistake, ...] = ("wrong", "malformed", "stops_early", "gave_up")
+    turns = _failing(env, plan, rng.choice([m for m in mistakes if m != "stops_early" or plan.length > 1]), rng)
+    attempt: list[dict[str, Any]] = []
+    for turn in turns:
+        result = await env.step(turn.text)
+        attempt += [result.message, *result.observations]
+    findings = [
+        Finding(step=k, verdict="good" if turn.good else "bad", text=turn.finding) for k, turn in enumerate(turns, 1)
+    ]
+    return second_attempt(prompt, attempt, format_findings(findings))
+
+
+def _failing(env: ToolEnv, plan: Plan, mistake: Mistake, rng: random.Random) -> list[_Turn]:
+    """A first attempt that ends in a wrong answer, or in none. No finding names a value the agent did not have."""
+
+    def said(key: str, **parts: object) -> str:
+        return rng.choice(plan.wordings[key]).format(**parts)
+
+    parser, value = env.parser, plan.start
+    at = plan.length - 1 if mistake == "stops_early" else rng.randrange(plan.length)
+    turns: list[_Turn] = []
+    for step in range(at):
+        move = plan.move(step, value)
+        turns.append(_Turn(parser.render_turn(calls=[move.call]), finding=said("search")))
+        value = move.value
+    needed = plan.move(at, value)
+    if mistake == "wrong":
+        return turns + _misled(env, plan, at, needed, rng)
+    if mistake == "stops_early":
+        return [*turns, _Turn(parser.render_turn(answer=value), False, said("stops_early", **needed.parts))]
+    if mistake == "malformed":
+        broken = _break(parser, parser.render_turn(calls=[needed.call]), rng)
+        turns.append(_Turn(broken, False, said("malformed", **needed.parts)))
+    return [*turns, _Turn(parser.render_turn(answer="unknown"), False, said("gave_up", **needed.parts))]
+
+
+def _misled(env: ToolEnv, plan: Plan, at: int, needed: Move, rng: random.Random) -> list[_Turn]:
+    """A wrong call at step `at` in place of the needed one, and going on with what it gave."""
+    wrong = needed
+    while wrong.value == needed.value:
+        wrong = plan.wrong(at, needed.parts["a"], rng)
+    key, parts = fault(needed, wrong)
+    calls, value = [wrong.call], wrong.value
+    for step in range(at + 1, plan.length):
+        move = plan.move(step, value)
+        calls.append(move.call)
+        value = move.value
+    texts = [env.parser.render_turn(calls=[call]) for call in calls] + [env.parser.render_turn(answer=value)]
+    first = rng.choice(plan.wordings[key]).format(**parts)
+    follows = [rng.choice(plan.wordings["follows"]).format(k=at + 1) for _ in texts[1:]]
+    return [_Turn(text, False, finding) for text, finding in zip(texts, [first, *follows], strict=True)]

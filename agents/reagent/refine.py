@@ -1,0 +1,62 @@
+"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on.
+
+Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reagent.tool import shorten
+from rrm.neutralise import neutralise_control
+from rrm.trajectory import Message
+
+ATTEMPT, CRITIQUE, AGAIN = "First attempt:", "Critique:", "Try again."
+
+
+def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 900) -> str:
+    """An attempt as numbered steps, `[step 1] search {"query": "…"} -> result`; the numbers are those a critique uses.
+
+    Args:
+        messages: from the agent's first turn on.
+        max_chars: of the whole; each step gets an equal share, and longer ones lose their middle.
+    """
+    steps: list[str] = []
+    for raw in messages:
+        message = Message.model_validate(raw)
+        if message.role != "assistant":
+            if steps:
+                steps[-1] += f" -> {message.text().strip()}"
+            continue
+        parts = [message.reasoning_content or "", message.text()]
+        parts += [f"{call.name} {call.arguments_text()}" for call in message.tool_calls or ()]
+        steps.append(" ".join(p.strip() for p in parts if p.strip()) or "(nothing)")
+    share = max(max_chars // max(len(steps), 1) - 12, 24)
+    shown = [shorten(neutralise_control(" ".join(step.split())), share)[0] for step in steps]
+    return "\n".join(f"[step {k}] {step}" for k, step in enumerate(shown, 1))
+
+
+def second_attempt(
+    prompt: Sequence[dict[str, Any]], attempt: Sequence[dict[str, Any]], critique: str | None, max_chars: int = 900
+) -> list[dict[str, Any]]:
+    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
+
+    Args:
+        prompt: what `Environment.reset` returned.
+        attempt: the first attempt's messages, from the agent's first turn on.
+        critique: None for a retry without one.
+        max_chars: of the rendered attempt.
+
+    Raises:
+        ValueError: the prompt has no user message to put them in.
+    """
+    places = [i for i, message in enumerate(prompt) if message["role"] == "user"]
+    if not places:
+        raise ValueError("a second attempt needs a user message in the prompt, to put the first attempt behind it")
+    parts = [prompt[places[-1]]["content"], ATTEMPT, render_attempt(attempt, max_chars)]
+    if critique is not None:
+        parts += [CRITIQUE, neutralise_control(critique.strip())]
+    messages = [dict(message) for message in prompt]
+    messages[places[-1]]["content"] = "\n".join([*parts, AGAIN])
+    return messages
