@@ -20,6 +20,7 @@ from reagent.errors import (
     BadArguments,
     EnvironmentMisuse,
     MalformedCallError,
+    ToolDefinitionError,
     ToolError,
     TooManyCalls,
     UnknownTool,
@@ -157,7 +158,7 @@ class ToolEnv:
             raise ConfigError(
                 f"max_turns and max_calls_per_turn must be at least 1, got {max_turns}, {max_calls_per_turn}"
             )
-        self._tools = {t.name: t for t in [*_declared_tools(self), *tools]}
+        self._tools = _by_name([*_declared_tools(self), *tools])
         self.tools: list[dict[str, Any]] = [t.schema for t in self._tools.values()]
         self.parser = make_parser(parser, self.tools) if isinstance(parser, str) else parser
         self.rewards = _weights(rewards)
@@ -177,6 +178,15 @@ class ToolEnv:
     def template_tools(self) -> list[dict[str, Any]] | None:
         """What the chat template is to be given as its tools; None where the system message describes them."""
         return self.tools if self.tool_prompt == "template" else None
+
+    @property
+    def unanswered_reward(self) -> float:
+        """Outcome of an episode that a limit ended, for a rollout whose own limit that is."""
+        return self.rewards.unanswered
+
+    def is_final(self, text: str) -> bool:
+        """Whether a turn would be graded as an answer, without running a tool."""
+        return self.parser.parse(text).answer is not None
 
     # ---- what a subclass may say ---------------------------------------------------------------------------------------
 
@@ -300,6 +310,15 @@ def _declared_tools(env: ToolEnv) -> list[Tool]:
     for klass in reversed(type(env).__mro__):
         names |= {name: None for name in vars(klass)}
     found = [getattr(env, name) for name in names if isinstance(_static(type(env), name), Tool)]
+    return found
+
+
+def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    found: dict[str, Tool] = {}
+    for made in tools:
+        if made.name in found:
+            raise ToolDefinitionError(f"two tools are called {made.name!r}: rename one")
+        found[made.name] = made
     return found
 
 

@@ -10,17 +10,18 @@ from typing import Any
 
 from reagent.tool import shorten
 from rrm.neutralise import neutralise_control
+from rrm.rendering import water_fill
 from rrm.trajectory import Message
 
 ATTEMPT, CRITIQUE, AGAIN = "First attempt:", "Critique:", "Try again."
 
 
-def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 900) -> str:
+def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 700) -> str:
     """An attempt as numbered steps, `[step 1] search {"query": "…"} -> result`; the numbers are those a critique uses.
 
     Args:
         messages: from the agent's first turn on.
-        max_chars: of the whole; each step gets an equal share, and longer ones lose their middle.
+        max_chars: of all steps; short ones leave their share to the long ones, which lose their middle.
     """
     steps: list[str] = []
     for raw in messages:
@@ -32,13 +33,14 @@ def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 900) -> 
         parts = [message.reasoning_content or "", message.text()]
         parts += [f"{call.name} {call.arguments_text()}" for call in message.tool_calls or ()]
         steps.append(" ".join(p.strip() for p in parts if p.strip()) or "(nothing)")
-    share = max(max_chars // max(len(steps), 1) - 12, 24)
-    shown = [shorten(neutralise_control(" ".join(step.split())), share)[0] for step in steps]
+    lines = [neutralise_control(" ".join(step.split())) for step in steps]
+    shares = water_fill([len(line) for line in lines], max_chars)
+    shown = (shorten(line, share, " … ")[0] for line, share in zip(lines, shares, strict=True))
     return "\n".join(f"[step {k}] {step}" for k, step in enumerate(shown, 1))
 
 
 def second_attempt(
-    prompt: Sequence[dict[str, Any]], attempt: Sequence[dict[str, Any]], critique: str | None, max_chars: int = 900
+    prompt: Sequence[dict[str, Any]], attempt: Sequence[dict[str, Any]], critique: str | None, max_chars: int = 700
 ) -> list[dict[str, Any]]:
     """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
 

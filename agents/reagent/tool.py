@@ -54,15 +54,15 @@ class ToolResult:
     """Characters left out of the middle of a long result."""
 
 
-def shorten(text: str, limit: int) -> tuple[str, int]:
+def shorten(text: str, limit: int, marker: str = " … ({cut} characters left out) … ") -> tuple[str, int]:
     """Head, marker and tail of a text within `limit` characters (the head gets two thirds), and how many were cut."""
     if len(text) <= limit:
         return text, 0
-    marker = f" … ({len(text) - limit} characters left out) … "
-    room = max(limit - len(marker), 0)
+    shown = marker.format(cut=len(text) - limit)
+    room = max(limit - len(shown), 0)
     tail = room // 3
     head = room - tail
-    return (text[:head] + marker + (text[-tail:] if tail else ""))[:limit], len(text) - room
+    return (text[:head] + shown + (text[-tail:] if tail else ""))[:limit], len(text) - room
 
 
 def to_text(value: object) -> str:

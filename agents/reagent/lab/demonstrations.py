@@ -127,7 +127,8 @@ def _script(env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect:
         return [_Turn(parser.render_turn(calls=[plan.retrieval()])), _Turn(parser.render_turn(answer=plan.answer))]
     turns: list[_Turn] = []
     value, read = plan.start, ""
-    slip = rng.randrange(plan.length) if imperfect and rng.random() < 0.7 else None
+    slips = imperfect and (rng.random() < 0.7 or not getattr(env, "error_rate", 0.0))
+    slip = rng.randrange(plan.length) if slips else None
     for step in range(plan.length):
         move = plan.move(step, value)
         text = parser.render_turn(reasoning=read, calls=[move.call])

@@ -85,15 +85,14 @@ def split_reasoning(text: str) -> tuple[str | None, str]:
     return reasoning or None, _THINK.sub("", text)
 
 
-def first_argument(tools: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """For each tool the argument that a plain text stands for: the first required one, or the first."""
-    found: dict[str, str] = {}
+def first_argument(tools: Sequence[dict[str, Any]]) -> dict[str, str | None]:
+    """For each tool the argument that a plain text stands for: the first required one, or the first; None without any."""
+    found: dict[str, str | None] = {}
     for schema in tools:
         function = schema["function"]
         parameters = function.get("parameters", {})
         names = [*parameters.get("required", ()), *parameters.get("properties", {})]
-        if names:
-            found[function["name"]] = names[0]
+        found[function["name"]] = names[0] if names else None
     return found
 
 
@@ -109,4 +108,6 @@ def argument_text(call: ToolCall) -> str:
     if isinstance(call.arguments, str):
         return call.arguments
     values = list(call.arguments.values())
+    if not values:
+        return ""
     return values[0] if len(values) == 1 and isinstance(values[0], str) else json.dumps(call.arguments)

@@ -71,10 +71,8 @@ class ReactParser:
             return ToolCall(name=action, arguments=arguments)
         if not given:
             return ToolCall(name=action, arguments={})
-        if action not in self.arguments:
-            # the environment says that there is no such tool
-            return ToolCall(name=action, arguments={"input": given})
-        return ToolCall(name=action, arguments={self.arguments[action]: given})
+        # an unknown tool stays a call, for the environment to say that there is none
+        return ToolCall(name=action, arguments={self.arguments.get(action) or "input": given})
 
     def render_call(self, call: ToolCall) -> str:
         """Two lines, `Action` and `Action Input`."""

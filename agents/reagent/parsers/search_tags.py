@@ -83,12 +83,15 @@ class SearchTagsParser:
         return "write " + ", ".join(f"<{n}>...</{n}>" for n in self.arguments) + " or <answer>...</answer>"
 
     def _block(self, name: str, body: str, calls: list[ToolCall | MalformedCall], answers: list[str]) -> None:
-        if not body:
+        argument = self.arguments.get(name)
+        if name != "answer" and argument is None:
+            calls.append(ToolCall(name=name, arguments={}))
+        elif not body:
             calls.append(MalformedCall(f"<{name}></{name}>", f"<{name}> is empty: {self._write}", name))
-        elif name == "answer":
+        elif argument is None:
             answers.append(body)
         else:
-            calls.append(ToolCall(name=name, arguments={self.arguments[name]: body}))
+            calls.append(ToolCall(name=name, arguments={argument: body}))
 
     def _unclosed(self, opened: re.Match[str], body: str) -> MalformedCall:
         name = opened.group(2)
@@ -112,7 +115,7 @@ class SearchTagsParser:
     def instructions(self, tools: Sequence[dict[str, Any]], brief: bool) -> str:
         """The tools' signatures, and the tags to call and to answer with."""
         listed = "\n".join(signature(t) for t in tools)
-        tags = ", ".join(f"<{n}>{a}</{n}>" for n, a in self.arguments.items())
+        tags = ", ".join(f"<{n}>{a or ''}</{n}>" for n, a in self.arguments.items())
         if brief:
             return f"{listed}\nCall: {tags} At the end: <answer>...</answer>"
         return (
