@@ -342,6 +342,8 @@ def compute_advantages(
         scale: grpo only.
         per_turn: for grpo, rloo and reinforce++-baseline, credit each turn with its reward-to-go among all (row, turn)
             returns of the group (process rewards) rather than with the episode's whole reward.
+        use_action_mask, use_advantage_mask: off only for ablations, see `credit_masks`; the second serves ppo and
+            reinforce++ alone.
 
     Raises:
         ConfigError: unknown algorithm or scale, or masks that do not go together.
@@ -356,7 +358,9 @@ def compute_advantages(
     check_batch(token_rewards, action_mask, turn_index, group, known)
     action = action_mask.bool() & known[:, None]
     turn_index = torch.where(known[:, None], turn_index, -1)
-    masks = credit_masks(action, turn_index, action=use_action_mask, advantage=use_advantage_mask)
+    credit_per_token = algorithm in ("ppo", "reinforce++")  # the others know no credit between a row's tokens to mask
+    advantage_mask = use_advantage_mask if credit_per_token else use_action_mask
+    masks = credit_masks(action, turn_index, action=use_action_mask, advantage=advantage_mask)
     targets = None
 
     if algorithm == "ppo":

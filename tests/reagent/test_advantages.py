@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from reagent.advantages import (
     episode_returns,
     gae,
     gather,
-    grpo,
     group_statistics,
+    grpo,
     kl_penalised_rewards,
     moments,
     rloo,
@@ -28,18 +29,19 @@ from reagent.advantages import (
     turn_returns,
     whiten,
 )
-from rrm.errors import ConfigError
 from torch import Tensor
 
+from rrm.errors import ConfigError
+
 F = torch.float64
-ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
+ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
 
 
-def f(*rows: list[float]) -> Tensor:
+def f(*rows: list) -> Tensor:
     return torch.tensor(rows, dtype=F)
 
 
-def b(*rows: list[int]) -> Tensor:
+def b(*rows: list) -> Tensor:
     return torch.tensor(rows, dtype=torch.bool)
 
 
@@ -75,6 +77,14 @@ def test_gae_bootstraps_a_truncated_episode_by_hand():
     # V_4 = 2: δ3 = 1 + 0.9·2 − 0.6 = 2.2; A2 = 0.64 + 0.45·2.2 = 1.63; A1 = 0.16 + 0.45·1.63 = 0.8935
     advantages, _ = gae(REWARDS, VALUES, MASK, gamma=0.9, gae_lambda=0.5, bootstrap=torch.tensor([2.0], dtype=F))
     torch.testing.assert_close(advantages, f([0, 0.8935, 1.63, 0, 0, 2.2, 0]))
+
+
+def test_a_short_row_bootstraps_from_its_own_end_by_hand():
+    # λ = 1, γ = 1, no rewards: A_i = V_{n+1} − V_i, whatever a longer row beside it needs: 5 − 1 = 4; 7 − 1, 7 − 2, 7 − 3.
+    mask, values = b([1, 0, 0], [1, 1, 1]), f([1, 99, 99], [1, 2, 3])
+    end = torch.tensor([5.0, 7.0], dtype=F)
+    advantages, _ = gae(torch.zeros_like(values), values, mask, gamma=1.0, gae_lambda=1.0, bootstrap=end)
+    assert advantages.tolist() == [[4, 0, 0], [6, 5, 4]]
 
 
 def test_without_the_advantage_mask_gae_walks_through_observations_by_hand():
@@ -255,22 +265,38 @@ def test_reinforce_plus_plus_baseline_by_hand():
     torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_without_the_action_mask_observations_are_trained(algorithm):
+    batch = random_batch(seed=11, rows=4, n_groups=2)
+    got = compute_advantages(algorithm, **batch, use_action_mask=False, use_advantage_mask=False)
+    assert got.loss_mask.equal(batch["turn_index"] >= 0)
+    assert got.advantages[got.loss_mask & ~batch["action_mask"]].abs().sum() > 0
+    if algorithm in ("ppo", "reinforce++"):
+        with pytest.raises(ConfigError, match="advantage_mask=false"):
+            compute_advantages(algorithm, **batch, use_action_mask=False)
+    else:  # the advantage mask means nothing to them
+        same = compute_advantages(algorithm, **batch, use_action_mask=False)
+        assert same.advantages.equal(got.advantages)
+
+
 # ---- unknown rewards ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("per_turn", [False, True])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_an_unknown_row_changes_no_other_row_and_trains_nothing(algorithm, per_turn):
+def test_an_unknown_row_changes_no_other_row_and_trains_nothing(algorithm, per_turn, masked):
+    arm: dict[str, Any] = {"per_turn": per_turn, "use_action_mask": masked, "use_advantage_mask": masked}
     batch = random_batch(seed=3, rows=6, n_groups=2)
     batch["known"] = torch.tensor([True, False, True, True, True, True])
     keep = batch["known"]
-    poisoned = {k: v.clone() for k, v in batch.items()}
+    poisoned: dict[str, Any] = {k: v.clone() for k, v in batch.items()}
     poisoned["token_rewards"][1] = float("nan")
     poisoned["values"][1] = float("inf")
-    alone = {k: v[keep] for k, v in batch.items()}
-    expected = compute_advantages(algorithm, **alone, per_turn=per_turn)
+    alone: dict[str, Any] = {k: v[keep] for k, v in batch.items()}
+    expected = compute_advantages(algorithm, **alone, **arm)
     for given_batch in (batch, poisoned):
-        got = compute_advantages(algorithm, **given_batch, per_turn=per_turn)
+        got = compute_advantages(algorithm, **given_batch, **arm)
         torch.testing.assert_close(got.advantages[keep], expected.advantages)
         assert got.advantages[1].abs().sum() == 0 and not got.loss_mask[1].any()
         assert got.unknown_rows == 1 and torch.isfinite(got.advantages).all()
@@ -288,7 +314,7 @@ def test_a_row_without_actions_counts_in_no_statistic():
 
 
 def test_every_row_unknown_gives_no_token_to_learn_from():
-    batch = random_batch(seed=1, rows=3, n_groups=1) | {"known": torch.zeros(3, dtype=torch.bool)}
+    batch: dict[str, Any] = random_batch(seed=1, rows=3, n_groups=1) | {"known": torch.zeros(3, dtype=torch.bool)}
     for algorithm in ALGORITHMS:
         got = compute_advantages(algorithm, **batch)
         assert not got.loss_mask.any() and got.advantages.abs().sum() == 0 and got.unknown_rows == 3
@@ -324,7 +350,7 @@ def test_misread_batches_are_refused_by_row_and_token():
 # ---- properties -----------------------------------------------------------------------------------------------------
 
 
-def random_batch(seed: int, rows: int, n_groups: int) -> dict[str, Tensor]:
+def random_batch(seed: int, rows: int, n_groups: int) -> dict[str, Any]:
     """Ragged episodes: prompt, then turns of 1–3 actions and 0–2 observation tokens, rewards on the last action."""
     rng = torch.Generator().manual_seed(seed)
 
@@ -357,7 +383,7 @@ def random_batch(seed: int, rows: int, n_groups: int) -> dict[str, Tensor]:
     }
 
 
-def with_padding(batch: dict[str, Tensor], extra: int, rubbish: float) -> dict[str, Tensor]:
+def with_padding(batch: dict[str, Any], extra: int, rubbish: float) -> dict[str, Any]:
     fills = {"token_rewards": 0.0, "action_mask": False, "turn_index": -1, "values": rubbish}
     out = dict(batch)
     for name, fill in fills.items():
@@ -411,7 +437,9 @@ def test_observations_neither_carry_nor_receive_credit(batch, algorithm, per_tur
 
     index, valid = compact_index(action)
     lead = torch.zeros(len(action), 1, dtype=F)
-    bare = {name: torch.cat([lead, gather(batch[name], index, valid)], 1) for name in ("token_rewards", "values")}
+    bare: dict[str, Any] = {
+        name: torch.cat([lead, gather(batch[name], index, valid)], 1) for name in ("token_rewards", "values")
+    }
     bare["action_mask"] = torch.cat([lead.bool(), valid], 1)
     bare["turn_index"] = torch.cat([lead.long() - 1, torch.where(valid, batch["turn_index"].gather(1, index), -1)], 1)
     after = compute_advantages(algorithm, **(batch | bare), gamma=0.9, per_turn=per_turn)
