@@ -84,7 +84,11 @@ class StepResult:
 
 
 class Environment(Protocol):
-    """What a rollout needs of an environment. One instance plays one episode at a time."""
+    """What a rollout needs of an environment. One instance plays one episode at a time.
+
+    It may also have `stop` (texts that end a turn) and `template_tools` (what the chat template is given as its tools:
+    `tools` where the attribute is absent, nothing where it is None).
+    """
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -234,7 +238,7 @@ class ToolEnv:
             return self._finish(self.task, message, turn.answer)
         results = await asyncio.gather(*(self._run(call, i) for i, call in enumerate(turn.calls)))
         outcomes = [_Outcome(c, r, c.name or "call") for c, r in zip(turn.calls, results, strict=True)]
-        verdicts = [self._judge(outcome) for outcome in outcomes]
+        verdicts: list[Verdict] = [self._judge(outcome) for outcome in outcomes]
         reward = sum(self._pay(verdict) for verdict in verdicts)
         truncated = self._turn >= self.max_turns
         info = _info(outcomes, verdicts)

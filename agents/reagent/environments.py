@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from reagent.env import EnvFactory, Environment
 from reagent.task import Task, read_tasks
@@ -46,7 +46,7 @@ def find_environment(name: str) -> Callable[..., Environment]:
         raise ConfigError(f"environment {name!r} cannot be imported: {error}") from error
     if not callable(found):
         raise ConfigError(f"environment {name!r} is a {type(found).__name__}, not a class or function")
-    return found
+    return cast(Callable[..., Environment], found)
 
 
 def make_factory(name: str, **options: Any) -> EnvFactory:

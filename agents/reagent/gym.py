@@ -42,7 +42,7 @@ class GymEnv(gymnasium.Env[str, str]):
     def __init__(self, env: Environment, tasks: Sequence[Task], *, max_chars: int = 16384) -> None:
         if not tasks:
             raise ValueError("a Gymnasium environment needs at least one task")
-        self.env, self.tasks = env, list(tasks)
+        self.env, self.tasks, self.max_chars = env, list(tasks), max_chars
         self.action_space = gymnasium.spaces.Text(max_chars, min_length=0, charset=CHARSET)
         self.observation_space = gymnasium.spaces.Text(max_chars, min_length=0, charset=CHARSET)
 
@@ -67,7 +67,7 @@ class GymEnv(gymnasium.Env[str, str]):
 
     def _text(self, messages: Sequence[dict[str, Any]]) -> str:
         text = "\n".join(f"{m['role']}: {m['content']}" for m in messages)
-        return "".join(c if c in CHARSET else _UNKNOWN for c in text[: self.observation_space.max_length])
+        return "".join(c if c in CHARSET else _UNKNOWN for c in text[: self.max_chars])
 
 
 def _plain(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

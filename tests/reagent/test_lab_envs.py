@@ -224,11 +224,11 @@ def test_a_second_attempt_keeps_the_prompt_and_adds_to_its_question() -> None:
 def test_episodes_are_short_in_the_labs_own_tokens() -> None:
     from rrm.lab.model import MAX_POSITIONS, build_lab_tokenizer
 
-    rows = [r for name in NAMES for c in (False, True) for r in demonstrations(name, 100, 1, with_critique=c)]
+    rows = [r for name in NAMES for c in (False, True) for r in demonstrations(name, 60, 1, with_critique=c)]
     tokenizer = build_lab_tokenizer(m["content"] for row in rows for m in row.messages)
 
     def longest(name: str, **options: Any) -> int:
-        rows = demonstrations(name, 20, 2, **options)
+        rows = demonstrations(name, 10, 2, **options)
         return max(len(tokenizer.apply_chat_template(r.messages, tokenize=True)["input_ids"]) for r in rows)
 
     for name in NAMES:

@@ -38,9 +38,8 @@ class HermesParser:
         content, calls = _find_calls(rest)
         stray = None if calls else _LOOK_ALIKE.search(content) or _BARE.match(content)
         if stray:
-            calls = [
-                MalformedCall(content[stray.start() :], f"a call must stand in its tags: {_WRITE}", _name(content))
-            ]
+            reason = f"a call must stand in its tags: {_WRITE}"
+            calls.append(MalformedCall(content[stray.start() :], reason, _name(content)))
             content = content[: stray.start()].strip()
         if calls:
             return ParsedTurn(reasoning, content, calls, None)

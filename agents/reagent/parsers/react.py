@@ -59,7 +59,7 @@ class ReactParser:
             match = _BRACKETS.fullmatch(action)
             if not match:
                 return MalformedCall(action, f"an action without its input: {_WRITE}", action[:64] or None)
-            action, given = match.group(1), match.group(2).strip()
+            action, given = str(match.group(1)), str(match.group(2)).strip()
         whole = f"{action}\n{given}"
         if not action or "\n" in action:
             return MalformedCall(whole, f"an action must be the name of a tool: {_WRITE}")
