@@ -44,6 +44,35 @@ class Span:
     stop: int
 
 
+@dataclass
+class EngineCounters:
+    """What an in-process engine ran through its model since it was made; subtract two readings to measure a call."""
+
+    prefilled: int = 0
+    """Tokens of prompts and observations, padding not counted."""
+    decoded: int = 0
+    """Sampled tokens that were run to get the next one."""
+    prefill_forwards: int = 0
+    decode_forwards: int = 0
+
+
+class Session(Protocol):
+    """A running batch: rows are submitted at any time, and finish at their own time (`rrm.engines.sessions`)."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to decode."""
+        ...
+
+    def submit(self, key: str, ids: Sequence[int], max_new_tokens: int | None = None) -> None:
+        """Queue a row under a key that has no other row at work; at most `max_new_tokens` of the session's."""
+        ...
+
+    def step(self) -> list[tuple[str, Completion]]:
+        """Do some work; returns (key, completion) of the rows that finished."""
+        ...
+
+
 class TokenEngine(Protocol):
     """Token in, token out. Stateless unless `keys` are given, under which an engine may keep a row's KV cache."""
 

@@ -19,13 +19,14 @@ def common_prefix(rows: Sequence[Sequence[int]]) -> int:
     return count
 
 
-def micro_batches(lengths: Sequence[int], max_tokens: int, waste: float = 0.1) -> list[range]:
+def micro_batches(lengths: Sequence[int], max_tokens: int, waste: float = 0.1, slack: int = 0) -> list[range]:
     """Cut consecutive rows into batches of at most `max_tokens` tokens, padding included.
 
     Args:
         lengths: tokens per row, in the order they will run (sort them first: only neighbours share a batch).
         max_tokens: upper bound of rows × longest row; a longer single row still gets a batch of its own.
-        waste: a batch also ends where padding would exceed this share of it.
+        waste: a batch also ends where padding would exceed this share of it,
+        slack: and this many tokens (a forward of its own costs as much as some padding).
 
     Returns:
         Index ranges that cover all rows in order.
@@ -35,7 +36,7 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, waste: float = 0.1) -
     for i, length in enumerate(lengths):
         new_longest, new_total = max(longest, length), total + length
         padded = new_longest * (i - start + 1)
-        if i > start and (padded > max_tokens or padded - new_total > waste * padded):
+        if i > start and (padded > max_tokens or padded - new_total > max(waste * padded, slack)):
             batches.append(range(start, i))
             start, new_longest, new_total = i, length, length
         longest, total = new_longest, new_total

@@ -5,8 +5,8 @@ What makes it quick, and keeps it exact:
 - rows are sorted by length and padded on the *right*: a prefill is plain causal attention without a mask, and nothing is
   ever inferred from token ids (SmolLM2's pad is its eos);
 - the longest prefix that all rows of a call share (a judge's rubric) is run once, at batch 1;
-- decoding works in a fixed cache of slots (`rrm.engines.slots`): no copy a token, a finished row leaves at once and the
-  next one takes its place;
+- decoding works in a cache of slots (`rrm.engines.slots`): no copy a token, a finished row leaves at once and the next
+  one takes its place; in a session (`rrm.engines.decoder`) that may be the next turn of another conversation;
 - the vocabulary projection runs only at positions whose probabilities are asked for;
 - many continuations of a row cost one prefill and one small forward over their trie (`rrm.engines.trie`).
 
@@ -19,42 +19,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rrm.engines.base import Completion, SamplingParams, Span, StopReason
+from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span
 from rrm.engines.batching import common_prefix, micro_batches
-from rrm.engines.sampling import choose, row_uniforms
+from rrm.engines.decoder import MIN_SHARED_PREFIX, Decoder, Row
 from rrm.engines.slots import KV, SlotCache, kv_bytes
 from rrm.engines.trie import Trie, build_trie
 from rrm.errors import EngineError
-from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-MIN_SHARED_PREFIX = 16
-"""A shorter common prefix is not worth a forward of its own."""
 LOGIT_POSITIONS = 256
 """Positions whose logits are held at once: 256 × 49,152 × 4 bytes = 50 MB."""
-
-
-@dataclass
-class _Row:
-    """One row at work. `ids[:cached]` have their keys and values in the row's slot."""
-
-    index: int
-    ids: list[int]
-    reusable: int
-    """Leading tokens that may come from a cache: the hidden state after the last of the others is needed."""
-    key: str | None = None
-    cached: int = 0
-    kept: KV | None = None
-    uniforms: torch.Tensor = field(default_factory=lambda: torch.empty(0))
-    new: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -63,6 +44,8 @@ class _Kept:
 
     ids: list[int]
     kv: KV
+    size: int
+    """Bytes."""
 
 
 def base_causal_lm(model: Any) -> PreTrainedModel:
@@ -107,12 +90,14 @@ class HFEngine:
         self._head: Any = self.model.get_output_embeddings()
         self._dtype = self._head.weight.dtype
         config = self.model.config.get_text_config()
-        self._layers: int = config.num_hidden_layers
+        self.layers: int = config.num_hidden_layers
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._eos = _eos_ids(self.model, tokenizer)
+        self._held = 0
+        self.counters = EngineCounters()
+        self.eos_ids = _eos_ids(self.model, tokenizer)
         own = tokenizer.eos_token_id
-        self.eos_token_id: int = own if isinstance(own, int) else min(self._eos)
+        self.eos_token_id: int = own if isinstance(own, int) else min(self.eos_ids)
         self._check_model(config)
 
     # ---- the contract ----
@@ -130,16 +115,26 @@ class HFEngine:
         Raises:
             EngineError: an empty row, or one that with `max_new_tokens` exceeds the model's positions.
         """
-        work = self._work(rows, keys, params.max_new_tokens)
-        results: dict[int, Completion] = {}
-        for row in work:
-            name = row.key if row.key is not None else derive_seed(*row.ids)
-            row.uniforms = row_uniforms(derive_seed(params.seed, name, len(row.ids)), params.max_new_tokens)
+        work = self.work(rows, keys, params.max_new_tokens)
         if params.max_new_tokens < 1:
             return [Completion([], [], "length") for _ in work]
+        found: dict[int, Completion] = {}
+        with self.session(params) as decoder:
+            for row in sorted(work, key=lambda row: len(row.ids), reverse=True):  # the longest rows come first
+                decoder.add(row)
+            while not decoder.idle:
+                found.update((row.index, row.completion()) for row in decoder.advance())
+        return [found[i] for i in range(len(work))]
+
+    @contextmanager
+    def session(self, params: SamplingParams) -> Iterator[Decoder]:
+        """A running batch that rows join (`submit`) and leave (`step`) at any time; inside, gradients and dropout are off.
+
+        A row submitted under a key that this engine holds (an earlier turn's, within `kept_bytes`, until `release`)
+        is prefilled only from where it departs from what is held.
+        """
         with self._inference():
-            self._decode(work, params, results)
-        return [results[i] for i in range(len(work))]
+            yield Decoder(self, params)
 
     def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
         """log p(row[t] | row[:t]) at temperature 1 for t in each row's span.
@@ -147,7 +142,7 @@ class HFEngine:
         Raises:
             EngineError: a span outside its row, or one that starts at 0 (nothing comes before the first token).
         """
-        work = self._work(rows, None, 0)
+        work = self.work(rows, None, 0)
         for row, span in zip(work, spans, strict=True):
             if not 1 <= span.start <= span.stop <= len(row.ids):
                 raise EngineError(f"row {row.index}: span [{span.start}, {span.stop}) of {len(row.ids)} tokens")
@@ -172,7 +167,7 @@ class HFEngine:
         continuations' trie. `rrm.engines.trie.off_grid_mass` gives what is left for anything else.
         """
         trie = build_trie(continuations)
-        work = self._work(rows, keys, len(trie.tokens))
+        work = self.work(rows, keys, len(trie.tokens))
         found: list[list[float]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups(work, len(trie.tokens)):
@@ -184,7 +179,8 @@ class HFEngine:
     def release(self, keys: Sequence[str]) -> None:
         """Forget what was cached under `keys`; unknown keys are ignored (they may have been dropped for memory)."""
         for key in keys:
-            self._kept.pop(key, None)
+            if key in self._kept:
+                self._held -= self._kept.pop(key).size
 
     # ---- setting up ----
 
@@ -199,7 +195,7 @@ class HFEngine:
         with self._inference():
             ids = torch.arange(min(3, config.vocab_size), device=self.device)[None]
             whole = self.model(input_ids=ids, use_cache=False).logits.float()
-            parts = self._logits(self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0])
+            parts = self.logits(self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0])
         if not torch.allclose(whole[0], parts, rtol=1e-3, atol=1e-3):
             raise EngineError(
                 f"{type(self.model).__name__} changes its logits after lm_head; this engine would miss it"
@@ -217,13 +213,13 @@ class HFEngine:
             for module in training:
                 module.training = True
 
-    def _work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[_Row]:
+    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[Row]:
         """Check the rows and match each with what is kept under its key."""
         if keys is not None and (len(keys) != len(rows) or len(set(keys)) != len(keys)):
             raise EngineError(
                 f"{len(rows)} rows need as many distinct keys, got {len(keys)} ({len(set(keys))} distinct)"
             )
-        work: list[_Row] = []
+        work: list[Row] = []
         for i, given in enumerate(rows):
             ids = [int(token) for token in given]
             if not ids:
@@ -233,7 +229,8 @@ class HFEngine:
                     f"row {i}: {len(ids)} tokens and {extra} more exceed the model's {self.max_positions} positions; "
                     "shorten the row"
                 )
-            row = _Row(i, ids, len(ids) - 1, keys[i] if keys is not None else None)
+            key = keys[i] if keys is not None else None
+            row = Row(i, ids, len(ids) - 1, key, limit=extra, most=len(ids) + extra)
             entry = self._kept.get(row.key) if row.key is not None else None
             if entry is not None and row.key is not None:
                 self._kept.move_to_end(row.key)
@@ -242,31 +239,49 @@ class HFEngine:
             work.append(row)
         return work
 
-    def _share(self, work: list[_Row]) -> None:
-        """Run the longest common prefix of the rows that have nothing kept once, and hand it to each of them."""
-        bare = [row for row in work if row.kept is None]
-        shared = min([common_prefix([row.ids for row in bare]), *(row.reusable for row in bare)])
-        if len(bare) < 2 or shared < MIN_SHARED_PREFIX:
-            return
-        cache = SlotCache(self._layers, 1, shared)
-        self._forward(cache, 0, [bare[0].ids[:shared]], [0])
-        kv = cache.take(0, shared)
-        for row in bare:
-            row.kept, row.cached = kv, shared
+    def share(self, rows: list[Row], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+        """Run the longest common prefix of the rows that hold nothing once, and hand it to each of them.
 
-    def _groups(self, work: list[_Row], extra: int) -> Iterator[tuple[SlotCache, list[_Row]]]:
+        Args:
+            known: a prefix that was run before; rows that do not start with enough of it get nothing.
+
+        Returns:
+            The prefix and its keys and values, if there is one.
+        """
+        bare = [row for row in rows if row.kept is None]
+        if known is None:
+            shared = min([common_prefix([row.ids for row in bare]), *(row.reusable for row in bare)])
+            if len(bare) < 2 or shared < MIN_SHARED_PREFIX:
+                return None
+            cache, ids = SlotCache(self.layers, 1, shared), bare[0].ids[:shared]
+            self.forward(cache, 0, [ids], [0])
+            self._count_prefill(shared)
+            known = (ids, cache.take(0, shared))
+        for row in bare:
+            shared = min(common_prefix([known[0], row.ids]), row.reusable)
+            if shared >= MIN_SHARED_PREFIX:
+                row.kept, row.cached = known[1], shared
+        return known
+
+    def _count_prefill(self, tokens: int) -> None:
+        self.counters.prefilled += tokens
+        self.counters.prefill_forwards += 1
+
+    def _groups(self, work: list[Row], extra: int) -> Iterator[tuple[SlotCache, list[Row]]]:
         """Rows in groups whose keys and values fit `max_batch_tokens`, longest first, each with a fresh cache."""
         if not work:
             return
-        self._share(work)
+        self.share(work)
         ordered = sorted(work, key=lambda row: len(row.ids), reverse=True)
         for group in micro_batches([len(row.ids) + extra for row in ordered], self.max_batch_tokens, waste=0.5):
             rows = ordered[group.start : group.stop]
-            yield SlotCache(self._layers, len(rows), len(rows[0].ids) + extra), rows
+            # A prefill is as wide as its longest row, also for one that starts late and ends early.
+            widest = max(row.cached for row in rows) + max(len(row.ids) - row.cached for row in rows)
+            yield SlotCache(self.layers, len(rows), max(len(rows[0].ids) + extra, widest)), rows
 
     # ---- forwards ----
 
-    def _forward(
+    def forward(
         self, cache: SlotCache, low: int, tokens: list[list[int]], starts: list[int], trie: Trie | None = None
     ) -> torch.Tensor:
         """Hidden states (B, L, H) of `tokens[i]`, which follow `starts[i]` cached tokens of slot low + i."""
@@ -302,8 +317,8 @@ class HFEngine:
         return self._additive((keys < starts) | (inside & sees[:, node].transpose(0, 1)))
 
     def _prefill(
-        self, cache: SlotCache, low: int, rows: list[_Row]
-    ) -> Iterator[tuple[list[_Row], torch.Tensor, list[int]]]:
+        self, cache: SlotCache, low: int, rows: list[Row]
+    ) -> Iterator[tuple[list[Row], torch.Tensor, list[int]]]:
         """Bring slots low, low + 1, … up to their rows; yields (rows, hidden (B, L, H), first position of each)."""
         filled = 0
         while filled < len(rows):  # neighbours that hold the same keys and values are filled by one copy
@@ -316,15 +331,17 @@ class HFEngine:
             if kv is not None:
                 cache.fill(low + filled, low + same, kv, rows[filled].cached)
             filled = same
-        for batch in micro_batches([len(row.ids) - row.cached for row in rows], self.prefill_tokens):
+        new = [len(row.ids) - row.cached for row in rows]
+        for batch in micro_batches(new, self.prefill_tokens, slack=self.prefill_tokens // 8):
             chunk = rows[batch.start : batch.stop]
+            self._count_prefill(sum(new[batch.start : batch.stop]))
             starts = [row.cached for row in chunk]
-            hidden = self._forward(cache, low + batch.start, [row.ids[row.cached :] for row in chunk], starts)
+            hidden = self.forward(cache, low + batch.start, [row.ids[row.cached :] for row in chunk], starts)
             for row in chunk:
                 row.cached, row.kept = len(row.ids), None
             yield chunk, hidden, starts
 
-    def _last(self, cache: SlotCache, low: int, rows: list[_Row]) -> torch.Tensor:
+    def last_states(self, cache: SlotCache, low: int, rows: list[Row]) -> torch.Tensor:
         """Hidden states (B, H) after each row's last token."""
         states: list[torch.Tensor] = []
         for chunk, hidden, starts in self._prefill(cache, low, rows):
@@ -332,15 +349,15 @@ class HFEngine:
             states.append(hidden[torch.arange(len(chunk)), last])
         return torch.cat(states)
 
-    def _states(self, cache: SlotCache, trie: Trie, group: list[_Row]) -> torch.Tensor:
+    def _states(self, cache: SlotCache, trie: Trie, group: list[Row]) -> torch.Tensor:
         """Hidden states (B, 1 + N, H) at the trie's root and inner nodes."""
-        root = self._last(cache, 0, group)[:, None]
+        root = self.last_states(cache, 0, group)[:, None]
         if not trie.tokens:
             return root
-        nodes = self._forward(cache, 0, [trie.tokens] * len(group), [len(row.ids) for row in group], trie)
+        nodes = self.forward(cache, 0, [trie.tokens] * len(group), [len(row.ids) for row in group], trie)
         return torch.cat([root, nodes], dim=1)
 
-    def _logits(self, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
         """(…, V) float32 logits of hidden states (…, H)."""
         return self._head(states).float()
 
@@ -348,7 +365,7 @@ class HFEngine:
         """log p of one token per hidden state (T, H)."""
         found: list[float] = []
         for start in range(0, len(tokens), LOGIT_POSITIONS):
-            logits = self._logits(states[start : start + LOGIT_POSITIONS])
+            logits = self.logits(states[start : start + LOGIT_POSITIONS])
             wanted = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=self.device)[:, None]
             found += (logits.gather(1, wanted)[:, 0] - logits.logsumexp(-1)).tolist()
         return found
@@ -359,89 +376,20 @@ class HFEngine:
         nodes, tokens = (torch.tensor(part, device=self.device) for part in zip(*edges, strict=True))
         found: list[list[float]] = []
         for chunk in states.split(max(1, LOGIT_POSITIONS // states.shape[1])):
-            logits = self._logits(chunk)  # (b, 1 + N, V)
+            logits = self.logits(chunk)  # (b, 1 + N, V)
             values = (logits[:, nodes, tokens] - logits.logsumexp(-1)[:, nodes]).double().tolist()
             for row in values:
                 at = dict(zip(edges, row, strict=True))
                 found.append([sum(at[edge] for edge in path) for path in trie.paths])
         return found
 
-    # ---- decoding ----
-
-    def _decode(self, work: list[_Row], params: SamplingParams, results: dict[int, Completion]) -> None:
-        """Fill `results`. Active rows stand in slots 0 … n − 1; freed slots are refilled from the rows that wait."""
-        if not work:
-            return
-        self._share(work)
-        waiting = sorted(work, key=lambda row: len(row.ids))  # taken from the end: the longest rows come first
-        capacity = len(waiting[-1].ids) + params.max_new_tokens
-        slots = min(len(work), max(1, self.max_batch_tokens // capacity))
-        cache = SlotCache(self._layers, slots, capacity)
-        active: list[_Row] = []
-        while waiting or active:
-            free = slots - len(active)
-            if waiting and (not active or free >= max(1, slots // 4)):
-                fresh = [waiting.pop() for _ in range(min(free, len(waiting)))]
-                low, states = len(active), self._last(cache, len(active), fresh)
-                active += fresh
-            else:
-                low, starts = 0, [row.cached for row in active]
-                states = self._forward(cache, 0, [[row.ids[-1]] for row in active], starts)[:, 0]
-                for row in active:
-                    row.cached += 1
-            reasons = self._advance(active[low:], self._logits(states), params)
-            for slot in range(len(active) - 1, low - 1, -1):  # from the back, so that a moved row was looked at already
-                reason = reasons[slot - low]
-                if reason is not None:
-                    self._finish(cache, active, slot, reason, results)
-
-    def _advance(self, rows: list[_Row], logits: torch.Tensor, params: SamplingParams) -> list[StopReason | None]:
-        """Append each row's next token; says which rows end with it, and why."""
-        uniforms = torch.stack([row.uniforms[len(row.new)] for row in rows])
-        ids, logprobs = choose(logits, params.temperature, params.top_p, uniforms)
-        for row, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
-            row.ids.append(token)
-            row.new.append(token)
-            row.logprobs.append(logprob)
-        stopped = self._stopped(rows, params.stop)
-        reasons: list[StopReason | None] = []
-        for row, stop in zip(rows, stopped, strict=True):
-            ended = row.new[-1] in self._eos
-            full = len(row.new) >= params.max_new_tokens
-            reasons.append("eos" if ended else "stop" if stop else "length" if full else None)
-        return reasons
-
-    def _stopped(self, rows: list[_Row], stop: tuple[str, ...]) -> list[bool]:
-        """Whether a stop text occurs in the new tokens' decoded tail (its last token may carry more: BPE merges)."""
-        if not stop:
-            return [False] * len(rows)
-        # Every token holds at least one byte of the text; a few more give a decoder that trims the left some room.
-        tail = max(len(text.encode()) for text in stop) + 4
-        texts = self.tokenizer.batch_decode(
-            [row.new[-tail:] for row in rows], skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        return [any(end in text for end in stop) for text in texts]
-
-    def _finish(
-        self, cache: SlotCache, active: list[_Row], slot: int, reason: StopReason, results: dict[int, Completion]
-    ) -> None:
-        """Record the row of `slot`, keep its cache under its key, and let the last active row take the slot."""
-        row = active[slot]
-        results[row.index] = Completion(row.new, row.logprobs, reason)
-        if row.key is not None:
-            self._keep(row.key, _Kept(row.ids[: row.cached], cache.take(slot, row.cached)))
-        last = active.pop()
-        if last is not row:
-            cache.move(len(active), slot, last.cached)
-            active[slot] = last
-
-    def _keep(self, key: str, entry: _Kept) -> None:
-        """Keep a row's cache, dropping the least recently used ones beyond `kept_bytes`."""
-        self._kept.pop(key, None)
-        self._kept[key] = entry
-        held = sum(kv_bytes(kept.kv) for kept in self._kept.values())
-        while held > self.kept_bytes and self._kept:
-            held -= kv_bytes(self._kept.popitem(last=False)[1].kv)
+    def keep(self, key: str, ids: list[int], kv: KV) -> None:
+        """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
+        self.release([key])
+        self._kept[key] = _Kept(ids, kv, kv_bytes(kv))
+        self._held += self._kept[key].size
+        while self._held > self.kept_bytes and self._kept:
+            self.release([next(iter(self._kept))])
 
 
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

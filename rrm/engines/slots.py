@@ -1,4 +1,4 @@
-"""A KV cache of fixed slots, indexed by each row's own length: nothing is copied as rows grow, finish or join.
+"""A KV cache of slots, indexed by each row's own length: nothing is copied as rows grow or wait.
 
 transformers' DynamicCache concatenates the whole cache at every token (a third of the decoding time of a 135M model on
 CPU) and needs all rows aligned. Here a layer is one buffer (slots, heads, capacity, head_dim); row b writes at its own
@@ -106,12 +106,24 @@ class SlotCache(Cache):
             if layer.keys is not None and layer.values is not None
         ]
 
-    def move(self, source: int, target: int, tokens: int) -> None:
-        """Copy a slot's first `tokens` positions over another's."""
+    def copy(self, source: int, low: int, high: int, tokens: int) -> None:
+        """Copy a slot's first `tokens` positions over slots [low, high)."""
         for layer in self.rows_layers:
             assert layer.keys is not None and layer.values is not None
-            layer.keys[target, :, :tokens] = layer.keys[source, :, :tokens]
-            layer.values[target, :, :tokens] = layer.values[source, :, :tokens]
+            layer.keys[low:high, :, :tokens] = layer.keys[source, :, :tokens]
+            layer.values[low:high, :, :tokens] = layer.values[source, :, :tokens]
+
+    def resize(self, slots: int, capacity: int, keep: int, tokens: int) -> None:
+        """Make room for more or longer rows; the first `tokens` positions of slots [0, keep) are carried over."""
+        self.slots, self.capacity = slots, capacity
+        for layer in self.rows_layers:
+            keys, values = layer.keys, layer.values
+            if keys is None or values is None:
+                continue
+            layer.lazy_initialization(keys, values)
+            assert layer.keys is not None and layer.values is not None
+            layer.keys[:keep, :, :tokens] = keys[:keep, :, :tokens]
+            layer.values[:keep, :, :tokens] = values[:keep, :, :tokens]
 
 
 def kv_bytes(kv: KV) -> int:

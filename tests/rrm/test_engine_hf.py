@@ -203,13 +203,13 @@ def test_keys_reuse_the_cache_and_change_nothing(
     longer = [row + c.ids + [8, 9] for row, c in zip(rows, done, strict=True)]
     wanted = fresh.continuation_logprobs(longer, _grid())
     widths: list[int] = []
-    forward = engine._forward
+    forward = engine.forward
 
     def counted(cache, low, tokens, starts, trie=None):  # type: ignore[no-untyped-def]
         widths.append(max(len(t) for t in tokens))
         return forward(cache, low, tokens, starts, trie)
 
-    monkeypatch.setattr(engine, "_forward", counted)
+    monkeypatch.setattr(engine, "forward", counted)
     for values, expected in zip(engine.continuation_logprobs(longer, _grid(), keys), wanted, strict=True):
         assert values == pytest.approx(expected, abs=1e-4)
     assert max(widths) <= 7  # the last generated token, two forced ones; then the trie's nodes: no prompt again
