@@ -45,6 +45,8 @@ class EnvLoop:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="environments")
         self._done: queue.SimpleQueue[tuple[str, Future[Any]]] = queue.SimpleQueue()
         self._running: dict[str, tuple[Future[Any], float]] = {}
+        self._in_threads: set[Future[Any]] = set()
+        self._blocked = False
         self._closing: list[Future[Any]] = []
 
     @property
@@ -60,6 +62,7 @@ class EnvLoop:
     def start_blocking(self, name: str, function: Callable[[], Any]) -> None:
         """Run a plain function in a thread of its own (a daemon: one that hangs does not keep the process)."""
         future: Future[Any] = Future()
+        self._in_threads.add(future)
 
         def work() -> None:
             try:
@@ -98,9 +101,10 @@ class EnvLoop:
 
     def _overdue(self) -> list[tuple[str, Future[Any]]]:
         now, found = time.monotonic(), []
-        for name, (_, deadline) in list(self._running.items()):
+        for name, (future, deadline) in list(self._running.items()):
             if deadline <= now:
                 del self._running[name]
+                self._blocked |= future not in self._in_threads
                 failed: Future[Any] = Future()
                 failed.set_exception(TimeoutError(f"no answer within {self.timeout_s:g} s, and it blocks its thread"))
                 found.append((name, failed))
@@ -108,6 +112,10 @@ class EnvLoop:
 
     def close_later(self, job: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine whose outcome matters to nobody; it is waited for at the end, and its error logged."""
+        if self._blocked:
+            job.close()
+            logger.warning("an environment was not closed: another one blocks the event loop (a plain call in `step`?)")
+            return
         timed = asyncio.wait_for(_contained(job), _CLOSE_S)
         self._closing.append(asyncio.run_coroutine_threadsafe(timed, self._loop))
 

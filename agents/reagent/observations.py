@@ -51,9 +51,9 @@ def fit(
     """
     shown = [dict(message) for message in observations]
     where = [i for i, m in enumerate(shown) if isinstance(m.get("content"), str)]
-    texts: list[str] = [shown[i]["content"] for i in where]
+    texts = [template.disarm(shown[i]["content"]) for i in where]
     sizes = [len(template.tokenizer.encode(t[: most * _CHARS], add_special_tokens=False)) for t in texts]
-    cut, budget = 0, most
+    budget = most
     while True:
         pieces = [shorten(t, n, template.tokenizer) for t, n in zip(texts, water_fill(sizes, budget), strict=True)]
         for i, (text, _) in zip(where, pieces, strict=True):

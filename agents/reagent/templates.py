@@ -75,8 +75,20 @@ class TurnTemplate:
             raise ChatTemplateError(f"this chat template cannot be extended turn by turn: {self._refused['user']}")
 
     def prompt(self, messages: Messages) -> list[int]:
-        """Ids of the messages, tools, and the first turn's opening."""
-        return self._encode(self._render(self._disarmed(messages)))
+        """Ids of the messages, tools, and the first turn's opening.
+
+        Raises:
+            ChatTemplateError: messages the template refuses.
+        """
+        import jinja2
+
+        try:
+            return self._encode(self._render(self._disarmed(messages)))
+        except (jinja2.TemplateError, TypeError) as error:
+            roles = [message.get("role") for message in messages]
+            raise ChatTemplateError(
+                f"the chat template cannot render messages of the roles {roles}: {error}"
+            ) from error
 
     def suffix(self, observations: Messages, ended: bool) -> list[int]:
         """Ids that follow a turn: its end (unless the policy wrote it: `ended`), the observations, the next opening.
@@ -145,18 +157,17 @@ class TurnTemplate:
         """Position after the first end of turn; 0 for none."""
         return next((i + 1 for i, token in enumerate(ids) if token in self.eos_ids), 0)
 
+    def disarm(self, text: str) -> str:
+        """Text in which nothing is a special token: no tool result, task or critique may open or close a turn."""
+        text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # lone surrogates
+        return self._special.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
+
     def _disarmed(self, messages: Messages) -> list[dict[str, Any]]:
-        """Texts in which nothing is a special token: no tool result, task or critique may open or close a turn."""
-
-        def text(value: str) -> str:
-            value = value if value.isascii() else value.encode("utf-8", "replace").decode()  # lone surrogates
-            return self._special.sub(lambda m: f"{m[0][0]} {m[0][1:]}", value)
-
         def content(value: Any) -> Any:
             if isinstance(value, str):
-                return text(value)
+                return self.disarm(value)
             if isinstance(value, list):
-                return [{**p, "text": text(p["text"])} if isinstance(p.get("text"), str) else p for p in value]
+                return [{**p, "text": self.disarm(p["text"])} if isinstance(p.get("text"), str) else p for p in value]
             return "" if value is None else value
 
         return [{**message, "content": content(message.get("content"))} for message in messages]
