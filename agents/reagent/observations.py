@@ -30,8 +30,8 @@ def shorten(text: str, keep: int, tokenizer: PreTrainedTokenizerBase) -> tuple[s
         return text, 0
     room = max(keep - 2, 0)
     tail = room // 3
-    head = tokenizer.decode(ids[: room - tail]).rstrip("\ufffd")
-    end = tokenizer.decode(ids[-tail:]).lstrip("\ufffd") if tail else ""
+    head = str(tokenizer.decode(ids[: room - tail])).rstrip("\ufffd")
+    end = str(tokenizer.decode(ids[-tail:])).lstrip("\ufffd") if tail else ""
     total = round(len(ids) * len(text) / len(known))
     return head + MARKER + end, max(total - room, 0)
 

@@ -140,7 +140,7 @@ class TurnTemplate:
     def _render(self, messages: Messages, opening: bool = True) -> str:
         return self.tokenizer.apply_chat_template(  # pyright: ignore[reportReturnType]
             [dict(m) for m in messages],
-            tools=self.tools,
+            tools=self.tools,  # pyright: ignore[reportArgumentType]
             add_generation_prompt=opening,
             tokenize=False,
             **self.options,
