@@ -1,12 +1,17 @@
-"""A judge on real transcripts: MINT by the protocol, agents and sources never trained on, and its critiques.
+"""A judge on real transcripts: agents and sources never trained on, and its critiques.
 
-    python -m benchmarks.judge_mint --model runs/smollm2/judge --dtype bfloat16
+    python -m benchmarks.judge_mint --dtype bfloat16                                        # the shipped judge
+    python -m benchmarks.judge_mint --dtype bfloat16 --parts agents --model runs/agents/run/judge
 
-Writes benchmarks/results/judge_mint.json. Rows judged are kept under --work and not judged again. Parts:
-  score     all test-question rows without a critic: pair accuracy beside the baselines, paired intervals, calibration
-  agents    the same rows by whether the agent was held out of training
+Writes benchmarks/results/judge_mint.json; every part names the judge that made it. Rows judged are kept under --work and
+not judged again. Parts:
+  score     all test-question rows without a critic: pair accuracy beside the baselines, calibration
   sources   fireact, r1_searcher, tau_bench: never trained on (environment verdicts cut from the transcripts)
   critiques `full` mode on test-question rows with GPT-4's step labels: localisation, format validity, answer leaks
+  agents    test-question rows by whether the agent was held out: for a judge trained on splits/mint.json, which holds
+            six agents out
+The other parts take the test questions of splits/mint_fold0.json, the shipped judge's. Its headline over all questions
+is benchmarks.folds_mint.
 """
 
 from __future__ import annotations
@@ -57,26 +62,21 @@ def report(rows: Sequence[Trajectory], feedback: Sequence[Feedback], **options: 
     return json.loads(json.dumps(dict(evaluate_feedback(rows, feedback, **options)), default=str))
 
 
-def score_part(judge: AgentRRM, work: Path, data: Path, seed: int) -> dict[str, Any]:
-    """Headline and agents."""
-    split = mint.load_split()
-    train_questions, test_questions = set(split["train"]), set(split["test"])
-    held_out = set(split["held_out_agents"])
+def score_part(judge: AgentRRM, work: Path, data: Path, split: Path, seed: int) -> dict[str, Any]:
+    """The protocol's rows of the split's test questions, and apart those of held-out and of other agents."""
+    parts = mint.load_split(split)
+    held_out = set(parts.get("held_out_agents", []))
     protocol = list(mint.rows(data, critic=False))
-    test = [t for t in protocol if t.question_id in test_questions]
-    train = [t for t in protocol if t.question_id in train_questions]
-    seen_train = [t for t in train if t.meta["agent"] not in held_out]
-    critic = [t for t in mint.rows(data, critic=True) if t.question_id in train_questions]
-    feedback = judged(judge, test, work / "score.jsonl", "score", seed)
-    more = seen_train + [t for t in critic if t.meta["agent"] not in held_out]
+    test = [t for t in protocol if t.question_id in set(parts["test"])]
+    train = [t for t in protocol if t.question_id in set(parts["train"])]
+    feedback = judged(judge, test, work / f"score-{split.stem}.jsonl", "score", seed)
     baselines = {
         "length": length_scores(test),
         "tfidf": fit_tfidf(train, outcomes(train))(test),
-        "tfidf_same_rows_as_judge": fit_tfidf(more, outcomes(more))(test),
         "agent": fit_agent(train, outcomes(train))(test),
     }
     found = {"all": report(test, feedback, baselines=baselines, seed=seed)}
-    for name, keep in (("seen_agents", False), ("unseen_agents", True)):
+    for name, keep in (("seen_agents", False), ("unseen_agents", True)) if held_out else ():
         index = [i for i, t in enumerate(test) if (t.meta["agent"] in held_out) == keep]
         part = [test[i] for i in index]
         chosen = {k: v[index] for k, v in baselines.items()}
@@ -113,10 +113,10 @@ def source_part(judge: AgentRRM, work: Path, data: Path, seed: int, most: int) -
     return found
 
 
-def critique_part(judge: AgentRRM, work: Path, data: Path, seed: int, n: int) -> dict[str, Any]:
+def critique_part(judge: AgentRRM, work: Path, data: Path, split: Path, seed: int, n: int) -> dict[str, Any]:
     """Step localisation, format validity and leaks on `n` test-question rows with step labels."""
-    split = mint.load_split()
-    train, test = set(split["train"]), set(split["test"])
+    parts = mint.load_split(split)
+    train, test = set(parts["train"]), set(parts["test"])
     critic = list(mint.rows(data, critic=True, proposals_only=False))
     rows = [t for t in critic if t.question_id in test]
     random.Random(seed).shuffle(rows)
@@ -146,27 +146,28 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    args.work.mkdir(parents=True, exist_ok=True)
     judge = AgentRRM.from_pretrained(args.model, dtype=args.dtype)
-    known = json.loads(args.output.read_text()) if args.output.is_file() else {}
-    same = known.get("judge", {}).get("model_hash") == judge.model_hash
-    found: dict[str, Any] = dict(known.get("parts", {})) if same else {}
+    work = args.work / judge.model_hash[:12]
+    work.mkdir(parents=True, exist_ok=True)
+    record = json.loads(args.output.read_text()) if args.output.is_file() else {"parts": {}}
+    fold = mint.SPLIT.parent / "mint_fold0.json"
     for part in args.parts.split(","):
         if part == "score":
-            found["score"] = score_part(judge, args.work, args.data, args.seed)
+            found = score_part(judge, work, args.data, fold, args.seed)
+        elif part == "agents":
+            found = score_part(judge, work, args.data, mint.SPLIT, args.seed)
         elif part == "sources":
-            found["sources"] = source_part(judge, args.work, args.data, args.seed, args.per_source)
+            found = source_part(judge, work, args.data, args.seed, args.per_source)
         elif part == "critiques":
-            found["critiques"] = critique_part(judge, args.work, args.data, args.seed, args.critiques)
-        record = {
-            "command": f"python -m benchmarks.judge_mint {' '.join(sys.argv[1:])}",
-            "seed": args.seed,
-            "environment": {**environment(), "dtype": args.dtype or "default"},
-            "judge": judge.describe(),
-            "parts": found,
-        }
+            found = critique_part(judge, work, args.data, fold, args.seed, args.critiques)
+        else:
+            parser.error(f"no part {part!r}")
+        record["parts"][part] = found
+        record.setdefault("judges", {})[part] = judge.describe()
+        record.setdefault("commands", {})[part] = f"python -m benchmarks.judge_mint {' '.join(sys.argv[1:])}"
+        record |= {"seed": args.seed, "environment": {**environment(), "dtype": args.dtype or "default"}}
         args.output.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps({"output": str(args.output), "parts": sorted(found)}))
+    print(json.dumps({"output": str(args.output), "parts": sorted(record["parts"])}))
 
 
 if __name__ == "__main__":

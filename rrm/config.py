@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.errors import ConfigError
 
-
 C = TypeVar("C", bound=BaseModel)
 
 
@@ -94,6 +93,9 @@ class SFTSettings(Section):
     keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""
     injection: float = 0.0
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
+    auxiliary: str | None = None
+    """A field of `meta` (`agent`) that `score` rows also have to name, after the score: training signal from what is only
+    known at training time. A judge never writes it: its score is read before."""
     save_steps: int = 100
     gradient_checkpointing: bool = False
     compile: bool = False

@@ -28,10 +28,9 @@ def _register() -> None:
         app.command(name)(module.command)
 
 
-def main() -> None:
-    """Entry point of `rrm`. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 130 interrupted."""
+def run(app: typer.Typer) -> None:
+    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 130 interrupted."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    _register()
     try:
         app()
     except RRMError as error:
@@ -40,3 +39,9 @@ def main() -> None:
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; run the same command again to continue", style="yellow")
         sys.exit(130)
+
+
+def main() -> None:
+    """Entry point of `rrm`."""
+    _register()
+    run(app)

@@ -51,6 +51,7 @@ def schedule(
             balance=settings.balance,
             injection=settings.injection,
             rng=rng,
+            auxiliary=settings.auxiliary,
         )
         rows += batched(drawn, settings.batch_size, rng)
     if not rows:

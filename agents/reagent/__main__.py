@@ -1,0 +1,5 @@
+"""`python -m reagent`."""
+
+from reagent.cli import main
+
+main()

@@ -1,0 +1,19 @@
+"""The command line of the agent side: `reagent train | eval | lab`."""
+
+from __future__ import annotations
+
+import importlib
+
+import typer
+
+from rrm.cli import run
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+COMMANDS = ("train", "eval", "lab")
+
+
+def main() -> None:
+    """Entry point of `reagent`."""
+    for name in COMMANDS:
+        app.command(name)(importlib.import_module(f"reagent.cli.{name}_cmd").command)
+    run(app)

@@ -1,0 +1,38 @@
+"""`reagent lab`."""
+
+from __future__ import annotations
+
+import shutil
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rrm.cli import finish
+
+
+class Kinds(StrEnum):
+    """What the policy is shown."""
+
+    tool_call = "tool_call"
+    naive_rag = "naive_rag"
+    direct = "direct"
+
+
+def command(
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder of the policy")],
+    kind: Annotated[
+        Kinds, typer.Option(help="tool_call: what RL starts from; the others are baselines")
+    ] = Kinds.tool_call,
+    rows: Annotated[int, typer.Option(min=8, help="demonstrations")] = 6000,
+    epochs: Annotated[int, typer.Option(min=1)] = 1,
+    seed: Annotated[int, typer.Option()] = 0,
+) -> None:
+    """Build a lab policy from a seed: tokenizer, small Llama, supervised training on played demonstrations."""
+    from reagent.lab.build import LabSettings, build_lab_policy
+
+    output.mkdir(parents=True, exist_ok=True)
+    card = build_lab_policy(LabSettings(kind=kind.value, seed=seed, rows=rows, epochs=epochs), output)
+    shutil.rmtree(output / "training", ignore_errors=True)
+    finish({"output": str(output), **{k: card[k] for k in ("parameters", "rows", "tokens", "train_loss", "sha256")}})

@@ -1,0 +1,101 @@
+"""Evaluating a policy on held-out tasks: success with an interval over tasks, EM, F1, pass@k, turns, tool errors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from reagent.config import AgentConfig
+from reagent.env import Environment
+from reagent.episode import Episode
+from reagent.graders import Grader, exact_match, f1
+from reagent.metrics import episode_metrics, mean, pass_at_k
+from reagent.rollout import rollout
+from reagent.task import Task
+from rrm.engines.base import SamplingParams, TokenEngine
+
+
+def bootstrap_mean(values: Sequence[float], *, seed: int, resamples: int = 2000) -> dict[str, float]:
+    """Mean with a 95 % percentile bootstrap interval over the values (one a task)."""
+    x = np.asarray(values, dtype=np.float64)
+    if not len(x):
+        return {"value": float("nan"), "low": float("nan"), "high": float("nan")}
+    drawn = x[np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))].mean(1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return {"value": float(x.mean()), "low": float(low), "high": float(high)}
+
+
+def mean_grade(episodes: Sequence[Episode], grade: Grader) -> float:
+    """Mean grade of the answers, 0 where none was given, over episodes of tasks with a reference; NaN without any."""
+    graded = [e for e in episodes if e.task.answer is not None]
+    return mean([grade(e.task, e.answer) if e.answer is not None else 0.0 for e in graded])
+
+
+def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[str, Any]:
+    """Figures of episodes, `samples` of each task; an episode without a known outcome counts as no success."""
+    by_task: dict[str, list[Episode]] = defaultdict(list)
+    for e in episodes:
+        by_task[e.task.id].append(e)
+    rates = {t: mean([float(e.success or 0) for e in found]) for t, found in by_task.items()}
+    hops: dict[str, list[float]] = defaultdict(list)
+    for t, found in by_task.items():
+        if "hops" in found[0].task.meta:
+            hops[str(found[0].task.meta["hops"])].append(rates[t])
+    counts = [sum(bool(e.success) for e in found) for found in by_task.values()]
+    return {
+        "tasks": len(by_task),
+        "samples": samples,
+        "success": bootstrap_mean(list(rates.values()), seed=seed),
+        "success_by_hops": {h: bootstrap_mean(v, seed=seed) | {"tasks": len(v)} for h, v in sorted(hops.items())},
+        "exact_match": mean_grade(episodes, exact_match),
+        "f1": mean_grade(episodes, f1),
+        "pass_at_k": {str(k): pass_at_k(counts, samples, k) for k in sorted({1, samples})},
+        **{k.removeprefix("episode/"): v for k, v in episode_metrics(episodes).items() if "hops" not in k and "success" not in k},
+    }  # fmt: skip
+
+
+def evaluate(
+    engine: TokenEngine,
+    tokenizer: Any,
+    env_factory: Callable[[], Environment],
+    tasks: Sequence[Task],
+    *,
+    params: SamplingParams,
+    samples: int = 1,
+    **limits: Any,
+) -> tuple[dict[str, Any], list[Episode]]:
+    """Roll out `samples` episodes of each task and summarise them. `limits`: as for `rollout`."""
+    episodes = rollout(engine, tokenizer, env_factory, tasks, params=params, group_size=samples, **limits)
+    return summarise(episodes, samples=samples, seed=params.seed), episodes
+
+
+def evaluate_config(config: AgentConfig) -> tuple[dict[str, Any], list[Episode]]:
+    """`evaluate` as a config says: its policy, environment and held-out tasks."""
+    import torch
+
+    from reagent.environments import make_environment
+    from reagent.policy import load_policy
+    from rrm.engines.hf import HFEngine
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    env_factory, _, tasks = make_environment(config.environment, seed=config.seed)
+    policy, tokenizer = load_policy(config.policy, with_values=False)
+    device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
+    settings = config.rollout
+    return evaluate(
+        HFEngine(policy.model, tokenizer, device=device),
+        tokenizer,
+        env_factory,
+        tasks,
+        params=SamplingParams(
+            max_new_tokens=settings.max_new_tokens, temperature=config.eval.temperature, seed=config.seed
+        ),
+        samples=config.eval.samples,
+        max_turns=settings.max_turns,
+        max_episode_tokens=settings.max_episode_tokens,
+        max_observation_tokens=settings.max_observation_tokens,
+    )

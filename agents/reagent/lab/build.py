@@ -1,0 +1,160 @@
+"""The lab's base policy: a byte-level BPE and a Llama of about a million parameters, trained on demonstrations.
+
+Rows are made as a rollout makes them: the prompt, each turn's text and its end, then the template's suffix with the
+observations; the loss falls on the turns that are to be learned. So what the policy sees in a rollout is what it saw
+here, token by token. `tool_call` is what RL starts from; `naive_rag` and `direct` are baselines with equal training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from reagent.lab.demonstrations import Demonstration, Kind, demonstrations
+from reagent.templates import LAB_TEMPLATE, TurnTemplate
+from rrm.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.seeds import derive_seed
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LabSettings:
+    """How a lab policy is built. The defaults make the shipped one."""
+
+    kind: Kind = "tool_call"
+    seed: int = 0
+    rows: int = 6000
+    """Demonstrations; four in ten are calculator's, three in ten of each environment's hold a critique."""
+    epochs: int = 1
+    batch_size: int = 8
+    learning_rate: float = 2e-3
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    vocab_size: int = 1024
+    hops: tuple[int, ...] = (1, 2)
+    """Of the demonstrations: more hops are left to RL, and to generalisation."""
+
+
+def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
+    """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator."""
+    rows, seed, hops = settings.rows, settings.seed, settings.hops
+    if settings.kind != "tool_call":
+        return list(demonstrations("search", rows, seed, kind=settings.kind, hops=hops))
+    found: list[Demonstration] = []
+    for name, share in (("search", 0.6), ("calculator", 0.4)):
+        critique = round(0.3 * share * rows)
+        lengths = hops if name == "search" else None
+        found += demonstrations(name, round(share * rows) - critique, seed, hops=lengths)
+        found += demonstrations(name, critique, derive_seed(seed, "critique"), hops=lengths, with_critique=True)
+    random.Random(derive_seed(seed, "order")).shuffle(found)
+    return found
+
+
+def rows_of(found: Sequence[Demonstration], template: TurnTemplate, tokenizer: Any) -> Iterator[dict[str, list[int]]]:
+    """`input_ids` and `labels` (−100 on everything but the turns to learn and their ends)."""
+    for demo in found:
+        first = next(i for i, m in enumerate(demo.messages) if m["role"] == "assistant")
+        ids = list(template.prompt(demo.messages[:first]))
+        labels = [-100] * len(ids)
+        at = first
+        while at < len(demo.messages):
+            turn = [*tokenizer.encode(demo.messages[at]["content"], add_special_tokens=False), template.end_id]
+            ids += turn
+            labels += turn if demo.train_on[at] else [-100] * len(turn)
+            stop = at + 1
+            while stop < len(demo.messages) and demo.messages[stop]["role"] != "assistant":
+                stop += 1
+            if stop < len(demo.messages):
+                suffix = template.suffix(demo.messages[at + 1 : stop], ended=True)
+                ids += suffix
+                labels += [-100] * len(suffix)
+            at = stop
+        yield {"input_ids": ids, "labels": labels}
+
+
+def homogeneous(rows: list[dict[str, list[int]]], batch_size: int, seed: int) -> list[dict[str, list[int]]]:
+    """Rows ordered so that a batch holds rows of one length or nearly; the batches are shuffled."""
+    ordered = sorted(rows, key=lambda row: len(row["input_ids"]))
+    batches = [ordered[i : i + batch_size] for i in range(0, len(ordered) - len(ordered) % batch_size, batch_size)]
+    random.Random(seed).shuffle(batches)
+    return [row for batch in batches for row in batch]
+
+
+def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
+    """Train a lab policy and write it (safetensors, tokenizer with its template, card.json); returns the card."""
+    import functools
+
+    from datasets import Dataset
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    from rrm.engines.host_memory import keep_freed_memory
+    from rrm.train.finish import environment
+    from rrm.train.sft import collate, labelled_positions_only
+
+    keep_freed_memory()
+    found = lab_demonstrations(settings)
+    tokenizer = build_lab_tokenizer((m["content"] for d in found for m in d.messages), settings.vocab_size)
+    tokenizer.chat_template = LAB_TEMPLATE
+    model = build_lab_model(
+        tokenizer, hidden=settings.hidden, layers=settings.layers, heads=settings.heads, seed=settings.seed
+    )
+    rows = list(rows_of(found, TurnTemplate(tokenizer), tokenizer))
+    longest = max(len(row["input_ids"]) for row in rows)
+    ordered = [
+        row
+        for epoch in range(settings.epochs)
+        for row in homogeneous(rows, settings.batch_size, derive_seed(settings.seed, "batches", epoch))
+    ]
+    arguments = SFTConfig(
+        output_dir=str(output / "training"),
+        seed=settings.seed,
+        num_train_epochs=1,
+        per_device_train_batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=0.03,
+        weight_decay=0.01,
+        train_sampling_strategy="sequential",
+        gradient_checkpointing=False,
+        bf16=False,
+        use_cpu=True,
+        max_length=None,
+        packing=False,
+        save_strategy="no",
+        logging_steps=50,
+        report_to="none",
+    )
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list(ordered),
+        processing_class=tokenizer,
+        data_collator=functools.partial(collate, pad_token_id=tokenizer.pad_token_id),
+    )
+    with labelled_positions_only():
+        result = trainer.train()
+    # the trainer leaves its own forward on the instance
+    model.__dict__.pop("forward", None)
+    model.save_pretrained(str(output), safe_serialization=True)
+    tokenizer.save_pretrained(str(output))
+    card = {
+        "settings": asdict(settings),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "rows": len(rows),
+        "longest_row": longest,
+        "tokens": sum(len(row["input_ids"]) for row in ordered),
+        "train_loss": round(result.training_loss, 4),
+        "sha256": hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest(),
+        "environment": environment(),
+    }
+    (output / "card.json").write_text(json.dumps(card, indent=1) + "\n")
+    return card

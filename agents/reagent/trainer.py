@@ -1,0 +1,352 @@
+"""AgentTrainer: roll out, compute advantages, update; PPO, GRPO, RLOO and REINFORCE++ by one loop.
+
+One update reads top to bottom in `AgentTrainer.update`:
+
+    episodes  = rollout(policy, tasks)                        token-exact, through the in-process engine
+    batch     = make_batch(episodes)                          right-padded, action mask by construction
+    old, ref, values = forwards without gradients             recomputed by the training forward (DESIGN §5)
+    advantages = compute_advantages(algorithm, …)
+    for each pass, minibatch, micro-batch: loss over global denominators, backward; clip; step
+
+Simplified on purpose: rollouts run in the training process on the same weights, and every process keeps the whole model
+(data parallel over tasks). All randomness derives from (seed, update, task, sample), never from a global generator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from reagent.advantages import Advantages, compute_advantages
+from reagent.batch import Batch, make_batch, microbatches, minibatches
+from reagent.checkpoint import load_checkpoint, save_checkpoint
+from reagent.config import AgentConfig
+from reagent.env import Environment
+from reagent.episode import Episode
+from reagent.losses import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
+from reagent.metrics import episode_metrics
+from reagent.policy import Policy
+from reagent.rollout import rollout
+from reagent.task import Task
+from rrm.engines.base import SamplingParams
+from rrm.engines.hf import HFEngine
+from rrm.errors import RRMError
+from rrm.seeds import derive_seed
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingError(RRMError):
+    """Training cannot go on; the message says which batch was at fault and which checkpoint is the last good one."""
+
+
+def learning_rate_factor(update: int, config: AgentConfig) -> float:
+    """What the learning rate is multiplied by at an update (from 0): linear warm-up, then constant or linear to 0."""
+    warmup = config.optim.warmup_updates
+    if update < warmup:
+        return (update + 1) / warmup
+    if config.optim.lr_schedule == "constant":
+        return 1.0
+    return max(0.0, 1.0 - (update - warmup) / max(1, config.max_updates - warmup))
+
+
+def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:
+    """AdamW over what is trained; the value head may have its own learning rate."""
+    settings = config.optim
+    head = [] if policy.value_head is None else list(policy.value_head.parameters())
+    own = {id(p) for p in head}
+    body = [p for p in policy.parameters() if p.requires_grad and id(p) not in own]
+    groups: list[dict[str, Any]] = [{"params": body, "lr": settings.learning_rate, "base_lr": settings.learning_rate}]
+    if head:
+        rate = settings.value_learning_rate or settings.learning_rate
+        groups.append({"params": head, "lr": rate, "base_lr": rate})
+    return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay, foreach=False)
+
+
+class AgentTrainer:
+    """Trains a policy on an environment.
+
+    Args:
+        config: everything but the objects below.
+        policy, tokenizer: from `reagent.policy.load_policy`.
+        env_factory: makes a fresh environment for one episode.
+        tasks: training tasks, used in order and again from the start.
+        folder: the run folder; checkpoints go to `checkpoints/` in it.
+
+    Raises:
+        TrainingError: a loss that is not finite.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        policy: Policy,
+        tokenizer: Any,
+        env_factory: Callable[[], Environment],
+        tasks: Sequence[Task],
+        folder: Path,
+    ) -> None:
+        self.config, self.tokenizer, self.env_factory, self.tasks = config, tokenizer, env_factory, tasks
+        self.folder = folder
+        self.accelerator = Accelerator(
+            cpu=config.cpu,
+            mixed_precision=config.mixed_precision,
+            log_with=config.report_to or None,
+            project_dir=folder,
+        )
+        processes = self.accelerator.num_processes
+        if config.rollout.tasks_per_update % processes:
+            raise RRMError(
+                f"rollout.tasks_per_update={config.rollout.tasks_per_update} does not divide among {processes} processes"
+            )
+        self.policy = policy
+        self.frozen = self._frozen_copy() if self._needs_reference and config.policy.lora is None else None
+        self.optimizer = make_optimizer(policy, config)
+        self.wrapped, self.prepared = self.accelerator.prepare(policy, self.optimizer)
+        if self.frozen is not None:
+            self.frozen.to(self.accelerator.device)
+        self.engine = HFEngine(policy.model, tokenizer)
+        self.update_index = 0
+        """Updates done."""
+        self.episodes_seen = 0
+
+    # ---- set-up ----
+
+    @property
+    def _needs_reference(self) -> bool:
+        return self.config.loss.kl_coef > 0
+
+    def _frozen_copy(self) -> Policy:
+        import copy
+
+        frozen = Policy(copy.deepcopy(self.policy.model), with_values=False)
+        return frozen.requires_grad_(False)
+
+    def save(self) -> Path | None:
+        """A checkpoint of the state after the updates done; on the main process only."""
+        self.accelerator.wait_for_everyone()
+        if not self.accelerator.is_main_process:
+            return None
+        state = {"episodes": self.episodes_seen, "algorithm": self.config.algorithm, "seed": self.config.seed}
+        return save_checkpoint(self.folder / "checkpoints", self.update_index, self.policy, self.optimizer, state)
+
+    def resume(self, path: Path) -> None:
+        """Continue from a checkpoint."""
+        state = load_checkpoint(path, self.policy, self.optimizer)
+        if state["algorithm"] != self.config.algorithm or state["seed"] != self.config.seed:
+            raise RRMError(
+                f"{path} was made with algorithm={state['algorithm']} seed={state['seed']}; choose another output_dir"
+            )
+        self.update_index, self.episodes_seen = state["update"], state["episodes"]
+
+    # ---- one update ----
+
+    def my_tasks(self, update: int) -> list[Task]:
+        """This process's share of an update's tasks: whole groups, so that group statistics stay local."""
+        per_update, rank = self.config.rollout.tasks_per_update, self.accelerator.process_index
+        share = per_update // self.accelerator.num_processes
+        start = update * per_update + rank * share
+        return [self.tasks[i % len(self.tasks)] for i in range(start, start + share)]
+
+    def collect(self, update: int) -> list[Episode]:
+        """Roll out an update's episodes on the current weights."""
+        settings = self.config.rollout
+        return rollout(
+            self.engine,
+            self.tokenizer,
+            self.env_factory,
+            self.my_tasks(update),
+            params=SamplingParams(
+                max_new_tokens=settings.max_new_tokens,
+                temperature=settings.temperature,
+                seed=derive_seed(self.config.seed, "rollout", update),
+            ),
+            group_size=settings.group_size,
+            max_turns=settings.max_turns,
+            max_episode_tokens=settings.max_episode_tokens,
+            max_observation_tokens=settings.max_observation_tokens,
+        )
+
+    def update(self) -> tuple[dict[str, float], list[Episode]]:
+        """One round: episodes, advantages, optimiser steps. Returns metrics and the episodes."""
+        started = time.perf_counter()
+        episodes = self.collect(self.update_index)
+        rolled = time.perf_counter()
+        metrics = self.learn(episodes)
+        done = time.perf_counter()
+        self.update_index += 1
+        self.episodes_seen += len(episodes) * self.accelerator.num_processes
+        tokens = sum(len(turn.output_ids) for e in episodes for turn in e.turns)
+        metrics |= episode_metrics(episodes)
+        metrics |= {
+            "time/rollout_s": rolled - started,
+            "time/update_s": done - rolled,
+            "time/rollout_tokens_per_s": tokens / max(rolled - started, 1e-9),
+            "time/update_tokens_per_s": tokens / max(done - rolled, 1e-9),
+        }
+        return metrics, episodes
+
+    def learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Advantages and optimiser steps on given episodes (of this process); returns the update's metrics."""
+        batch = make_batch(episodes)
+        advantages, old, ref, values = self.prepare(batch)
+        metrics = {"unknown_rows": float(advantages.unknown_rows)}
+        if values is not None and advantages.returns is not None:
+            reduce = functools.partial(self.accelerator.reduce, reduction="sum")
+            explained = explained_variance(values, advantages.returns, advantages.loss_mask, reduce)
+            metrics["explained_variance"] = float(explained)
+        metrics["logprob_gap"] = float(
+            ((old - batch.rollout_logprobs).abs() * batch.action_mask * batch.known[:, None]).max()
+        )
+        factor = learning_rate_factor(self.update_index, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
+        parts: list[LossMetrics] = []
+        norms: list[float] = []
+        for epoch in range(self.config.optim.epochs):
+            seed = derive_seed(self.config.seed, "minibatches", self.update_index, epoch)
+            for number, index in enumerate(minibatches(batch, self.config.optim.minibatches, seed)):
+                where = f"update {self.update_index}, pass {epoch}, minibatch {number}"
+                found, norm = self.step(batch, index, advantages, old, ref, values, where)
+                parts += found
+                norms.append(norm)
+        steps = max(len(norms), 1)
+        merged = merge_metrics(parts)
+        for name in ("loss", "policy_loss", "value_loss"):
+            if name in merged:
+                merged[name] /= steps
+        return (
+            metrics | merged | {"grad_norm": sum(norms) / steps, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        )
+
+    @torch.no_grad()
+    def prepare(self, batch: Batch) -> tuple[Advantages, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """(advantages, old log-probabilities, reference log-probabilities, old values), on the CPU, (B, T) each."""
+        loss = self.config.loss
+        mask = batch.action_mask if loss.action_mask else batch.turn_index >= 0
+        credit = mask if loss.advantage_mask else batch.turn_index >= 0
+        old, values = self.statistics(batch, self.wrapped, credit)
+        ref = None
+        if self._needs_reference:
+            with self.policy.reference(self.frozen) as reference:
+                ref, _ = self.statistics(batch, reference, mask)
+        advantages = compute_advantages(
+            self.config.algorithm,
+            batch.token_rewards,
+            batch.action_mask,
+            batch.turn_index,
+            batch.group,
+            known=batch.known,
+            values=values,
+            bootstrap=None,
+            logprobs=old,
+            ref_logprobs=ref,
+            gamma=loss.gamma,
+            gae_lambda=loss.gae_lambda,
+            kl_coef=loss.kl_coef if self.config.algorithm == "reinforce++" else 0.0,
+            use_whitening=loss.whiten,
+            scale=loss.advantage_scale,
+            per_turn=loss.credit == "turn",
+            use_action_mask=loss.action_mask,
+            use_advantage_mask=loss.advantage_mask,
+            reduce=functools.partial(self.accelerator.reduce, reduction="sum"),
+        )
+        return advantages, old, ref, values
+
+    def statistics(
+        self, batch: Batch, module: torch.nn.Module, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probabilities and values (B, T) of the masked tokens under a module, without gradients."""
+        logprobs = torch.zeros(batch.input_ids.shape)
+        values = torch.zeros(batch.input_ids.shape) if self.policy.value_head is not None else None
+        for rows in microbatches(batch.lengths, range(len(batch)), self.config.optim.microbatch_tokens):
+            part = batch.rows(rows)
+            width = part.input_ids.shape[1]
+            output = module(
+                part.input_ids.to(self.accelerator.device),
+                mask[rows, :width].to(self.accelerator.device),
+                self.config.rollout.temperature,
+            )
+            logprobs[rows, :width] = output.logprobs.float().cpu()
+            if values is not None and output.values is not None:
+                values[rows, :width] = output.values.float().cpu()
+        return logprobs, values
+
+    def step(
+        self,
+        batch: Batch,
+        index: Sequence[int],
+        advantages: Advantages,
+        old: torch.Tensor,
+        ref: torch.Tensor | None,
+        values: torch.Tensor | None,
+        where: str,
+    ) -> tuple[list[LossMetrics], float]:
+        """One optimiser step on rows `index`; (metrics of its micro-batches, gradient norm before clipping)."""
+        settings, device = self.config.loss, self.accelerator.device
+        denominator = loss_denominator(advantages.loss_mask[list(index)], settings.aggregation).to(device)
+        denominator = float(self.accelerator.reduce(denominator, reduction="sum"))
+        if denominator == 0:
+            logger.warning("%s: no row with a known reward; skipped", where)
+            return [], 0.0
+        found: list[LossMetrics] = []
+        groups = microbatches(batch.lengths, index, self.config.optim.microbatch_tokens)
+        for number, rows in enumerate(groups):
+            width = int(batch.lengths[rows].max())
+
+            def cut(x: torch.Tensor | None, rows: list[int] = rows, width: int = width) -> Any:
+                return None if x is None else x[rows, :width].to(device)
+
+            with self.accelerator.no_sync(self.wrapped) if number + 1 < len(groups) else contextlib.nullcontext():
+                output = self.wrapped(cut(batch.input_ids), cut(advantages.loss_mask), self.config.rollout.temperature)
+                loss, metrics = agent_loss(
+                    output.logprobs,
+                    cut(old),
+                    cut(advantages.advantages),
+                    cut(advantages.loss_mask),
+                    denominator,
+                    aggregation=settings.aggregation,
+                    clip_low=settings.clip_low,
+                    clip_high=settings.clip_high,
+                    entropy=output.entropy,
+                    entropy_coef=settings.entropy_coef,
+                    ref_logprobs=cut(ref),
+                    kl_coef=0.0 if self.config.algorithm == "reinforce++" else settings.kl_coef,
+                    kl_estimator=settings.kl_estimator,
+                    values=output.values,
+                    old_values=cut(values),
+                    returns=cut(advantages.returns),
+                    vf_coef=settings.vf_coef,
+                    vf_clip=settings.vf_clip,
+                )
+                if not math.isfinite(metrics.losses["loss"]):
+                    raise TrainingError(self._not_finite(where, number, rows, metrics))
+                # data-parallel wrappers average gradients over processes; the denominator is already global
+                self.accelerator.backward(loss * self.accelerator.num_processes)
+            found.append(metrics)
+        norm = float(self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.config.optim.max_grad_norm))
+        if not math.isfinite(norm):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(f"{where}: gradient norm is {norm}; {self._last_checkpoint()}")
+        self.prepared.step()
+        self.prepared.zero_grad(set_to_none=True)
+        return found, norm
+
+    def _not_finite(self, where: str, number: int, rows: Sequence[int], metrics: LossMetrics) -> str:
+        bad = {k: v for k, v in metrics.losses.items() if not math.isfinite(v)}
+        return f"{where}, micro-batch {number} (rows {list(rows)[:8]}): {bad}; {self._last_checkpoint()}"
+
+    def _last_checkpoint(self) -> str:
+        from reagent.checkpoint import checkpoints
+
+        found = checkpoints(self.folder / "checkpoints")
+        return f"the last good checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
