@@ -52,6 +52,7 @@ def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[s
         "success_by_hops": {h: bootstrap_mean(v, seed=seed) | {"tasks": len(v)} for h, v in sorted(hops.items())},
         "exact_match": mean_grade(episodes, exact_match),
         "f1": mean_grade(episodes, f1),
+        "by_task": {t: rate for t, rate in rates.items()},
         "pass_at_k": {str(k): pass_at_k(counts, samples, k) for k in sorted({1, samples})},
         **{k.removeprefix("episode/"): v for k, v in episode_metrics(episodes).items() if "hops" not in k and "success" not in k},
     }  # fmt: skip

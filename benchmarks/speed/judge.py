@@ -10,8 +10,10 @@ transcripts/s count. Rendering and tokenising are inside every arm.
 - `plain_score`: a padded forward in input order over each prompt followed by `0.`, whose logits give p(first digit),
   p(point) and p(last digit), and a short one for `1.0`: the same expectation, in the fewest plain calls.
 
-The plain loops run on a model of their own, exactly as transformers loads it. Wall time decides; CPU seconds stand
-beside it, because they hold on a machine that does other work too. The last line is one JSON object.
+The plain loops run in a process of their own, on a model exactly as transformers loads it: the judge's process keeps
+freed memory (`rrm.engines.host_memory`), which is part of its speed and must not help them. Only one process works at a
+time. Wall time decides; CPU seconds stand beside it, because they hold on a machine that does other work too. The last
+line is one JSON object.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import multiprocessing
 import os
 import platform
 import random
@@ -32,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.mint import DATA, rows
+from rrm.feedback import Mode
 from rrm.judge import AgentRRM
 from rrm.prompting import GRID, Prompter
 from rrm.trajectory import Trajectory
@@ -114,38 +118,85 @@ def plain_score(model: Any, prompter: Prompter, trajectories: Sequence[Trajector
     return scores
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Run the arms in turn and compare them."""
+def load(args: argparse.Namespace) -> AgentRRM:
+    """The judge, on this process's threads."""
     import torch
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     judge = AgentRRM.from_pretrained(args.model, device="cpu", dtype=args.dtype, max_transcript_tokens=args.budget)
-    judge.settings.max_new_tokens = args.max_new_tokens
-    # A second load: whatever the engine does to its model must not help the plain loops.
-    plain_judge = AgentRRM.from_pretrained(
-        args.model, device="cpu", dtype=args.dtype, max_transcript_tokens=args.budget
-    )
-    plain, prompter = plain_judge.engine.model, plain_judge.prompter  # pyright: ignore[reportAttributeAccessIssue]
+    if args.max_new_tokens:
+        judge.settings.max_new_tokens = args.max_new_tokens
+    return judge
+
+
+def judge_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    """`full` and `score` by the judge."""
+    judge, picked = load(args), transcripts(args.data, args.rows, args.seed)
+
+    def plainly(mode: Mode) -> list[tuple[str, float | None, int]]:
+        return [(f.status, f.raw_score, len(f.trace or "")) for f in judge.judge(picked, mode=mode)]
+
+    return {"full": lambda: plainly("full"), "score": lambda: plainly("score")}
+
+
+def plain_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    """The loops a user of transformers would write, without the judge's engine and its memory settings."""
+    from rrm.engines import host_memory
+
+    host_memory.keep_freed_memory = lambda: False
+    judge, picked = load(args), transcripts(args.data, args.rows, args.seed)
+    model, prompter = judge.engine.model, judge.prompter  # pyright: ignore[reportAttributeAccessIssue]
+    most = judge.settings.max_new_tokens
     assert prompter is not None
-    picked = transcripts(args.data, args.rows, args.seed)
-    arms: dict[str, Callable[[], Any]] = {
-        "full": lambda: judge.judge(picked, mode="full"),
-        "score": lambda: judge.judge(picked, mode="score"),
-        "plain_full": lambda: plain_full(plain, prompter, picked, args.batch, args.max_new_tokens),
-        "plain_score": lambda: plain_score(plain, prompter, picked, args.batch),
+    return {
+        "plain_full": lambda: plain_full(model, prompter, picked, args.batch, most),
+        "plain_score": lambda: plain_score(model, prompter, picked, args.batch),
+        "prompt_lengths": lambda: [len(prompter.prompt(t, "full").ids) for t in picked],
     }
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    cpu_seconds: dict[str, list[float]] = {name: [] for name in arms}
-    results: dict[str, Any] = {}
-    for repeat, (name, arm) in itertools.product(range(args.repeats), arms.items()):
+
+
+def serve(
+    make: Callable[[argparse.Namespace], dict[str, Callable[[], Any]]], args: argparse.Namespace, pipe: Any
+) -> None:
+    """A worker process: runs the arm it is asked for and answers (wall seconds, CPU seconds, result)."""
+    arms = make(args)
+    while (name := pipe.recv()) is not None:
         start, cpu_start = time.perf_counter(), time.process_time()
-        results[name] = arm()
-        seconds[name].append(time.perf_counter() - start)
-        cpu_seconds[name].append(time.process_time() - cpu_start)
-        print(f"{repeat} {name:12} {args.rows / seconds[name][-1]:8.3f} transcripts/s", file=sys.stderr)
-    differences = [abs((f.raw_score or 0.0) - s) for f, s in zip(results["score"], results["plain_score"], strict=True)]
-    lengths = [len(prompter.prompt(t, "full").ids) for t in picked]
+        result = arms[name]()
+        pipe.send((time.perf_counter() - start, time.process_time() - cpu_start, result))
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Run the arms in turn, each in its process, and compare them."""
+    context = multiprocessing.get_context("spawn")
+    ends: dict[str, Any] = {}
+    workers = []
+    for make, names in ((judge_arms, ("full", "score")), (plain_arms, ("plain_full", "plain_score", "prompt_lengths"))):
+        here, there = context.Pipe()
+        workers.append(context.Process(target=serve, args=(make, args, there), daemon=True))
+        workers[-1].start()
+        ends |= dict.fromkeys(names, here)
+
+    def ask(name: str) -> tuple[float, float, Any]:
+        ends[name].send(name)
+        return ends[name].recv()
+
+    lengths = ask("prompt_lengths")[2]
+    seconds: dict[str, list[float]] = {name: [] for name in ("full", "score", "plain_full", "plain_score")}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in seconds}
+    results: dict[str, Any] = {}
+    for repeat, name in itertools.product(range(args.repeats), seconds):
+        wall, cpu, results[name] = ask(name)
+        seconds[name].append(wall)
+        cpu_seconds[name].append(cpu)
+        print(f"{repeat} {name:12} {args.rows / wall:8.3f} transcripts/s", file=sys.stderr)
+    for end in set(ends.values()):
+        end.send(None)
+    for worker in workers:
+        worker.join()
+    raw = [raw for _, raw, _ in results["score"]]
+    differences = [abs((a or 0.0) - b) for a, b in zip(raw, results["plain_score"], strict=True)]
     ratios = compare(seconds)
     return {
         "transcripts_per_s": {name: round(args.rows / statistics.median(v), 4) for name, v in seconds.items()},
@@ -158,7 +209,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "max_score_difference_to_plain": max(differences),
         "prompt_tokens_full": {"min": min(lengths), "median": statistics.median(lengths), "max": max(lengths)},
         "reply_tokens_plain": statistics.mean(map(len, results["plain_full"])),
-        "statuses_full": Counter(f.status for f in results["full"]),
+        "statuses_full": Counter(status for status, _, _ in results["full"]),
     }
 
 
@@ -182,7 +233,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--budget", type=int, default=None, help="transcript tokens; default: the judge's own")
-    parser.add_argument("--max-new-tokens", type=int, default=256)
+    parser.add_argument("--max-new-tokens", type=int, default=None, help="default: the judge's own")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="also write the JSON object here")
     args = parser.parse_args()

@@ -35,4 +35,5 @@ def command(
         write_jsonl(transcripts, (e.trajectory for e in episodes))
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")
-    finish({"policy": settings.policy.base, "environment": settings.environment.name, **found})
+    shown = {k: v for k, v in found.items() if k != "by_task"}
+    finish({"policy": settings.policy.base, "environment": settings.environment.name, **shown})

@@ -1,0 +1,208 @@
+"""RL in the lab: algorithms, masks, process rewards and a second environment, over seeds, beside the baselines.
+
+    python -m benchmarks.studies.rl_lab --arms ppo,grpo,rloo,reinforce++ --seeds 5 --parallel 2
+    python -m benchmarks.studies.rl_lab --collect          # only write the results from the runs that are done
+
+Every (arm, seed) is a `reagent train` of its own in runs/rl_lab/<arm>/seed<k>, one thread each, and is not repeated once it
+is done; a run that was stopped continues. Writes benchmarks/results/rl_lab.json and rl_lab.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rrm.train.finish import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+CALCULATOR = [
+    "environment.name=calculator",
+    "environment.train={hops: [2, 3]}",
+    "environment.eval={hops: [2, 3, 4, 5]}",
+]
+NO_PROCESS = ["environment.options={rewards: {useful: 0.0, repeated: 0.0, malformed: 0.0}}", "loss.credit=episode"]
+ARMS: dict[str, list[str]] = {
+    "ppo": ["algorithm=ppo"],
+    "grpo": ["algorithm=grpo"],
+    "rloo": ["algorithm=rloo"],
+    "reinforce++": ["algorithm=reinforce++"],
+    "ppo-no-advantage-mask": ["algorithm=ppo", "loss.advantage_mask=false"],
+    "ppo-no-masks": ["algorithm=ppo", "loss.advantage_mask=false", "loss.action_mask=false"],
+    "grpo-no-masks": ["algorithm=grpo", "loss.advantage_mask=false", "loss.action_mask=false"],
+    "ppo-no-process": ["algorithm=ppo", *NO_PROCESS],
+    "grpo-no-process": ["algorithm=grpo", *NO_PROCESS],
+    "ppo-calculator": ["algorithm=ppo", *CALCULATOR],
+    "grpo-calculator": ["algorithm=grpo", *CALCULATOR],
+}
+BASELINES = ("tool_call", "naive_rag", "direct")
+
+
+def call(arguments: list[str], log: Path) -> None:
+    """`python -m reagent …` on one thread, output to a log.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; the log says why.
+    """
+    paths = os.pathsep.join([str(ROOT / "agents"), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w") as out:
+        subprocess.run([sys.executable, "-m", "reagent", *arguments], env=env, stdout=out, stderr=out, check=True)
+
+
+def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
+    """One training, unless it is done; its wall seconds are added up over continuations."""
+    folder = runs / arm / f"seed{seed}"
+    if (folder / "done.json").is_file():
+        return
+    start = time.monotonic()
+    call(
+        ["train", "--config", "lab", *ARMS[arm], f"seed={seed}", f"output_dir={folder}", *extra],
+        folder.with_suffix(".log"),
+    )
+    (folder / "done.json").write_text(json.dumps({"seconds": round(time.monotonic() - start, 1)}) + "\n")
+
+
+def run_baseline(runs: Path, kind: str) -> None:
+    """Build (or take) a baseline's policy and evaluate it on the held-out tasks of both environments."""
+    folder = runs / "baselines" / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    policy = folder / "policy"
+    if kind != "tool_call" and not (policy / "card.json").is_file():
+        call(["lab", "-o", str(policy), "--kind", kind], folder / "build.log")
+    chosen = [] if kind == "tool_call" else ["--policy", str(policy)]
+    for name, overrides in (("search", []), ("calculator", CALCULATOR)):
+        target = folder / f"{name}.json"
+        if target.is_file() or (name == "calculator" and kind != "tool_call"):
+            continue
+        call(["eval", "--config", "lab", *chosen, "-o", str(target), *overrides], folder / f"{name}.log")
+
+
+def two_way_interval(table: np.ndarray, seed: int = 0, resamples: int = 4000) -> dict[str, float]:
+    """Mean of (seeds, tasks) successes with a 95 % bootstrap interval over seeds and tasks, both resampled."""
+    rng = np.random.default_rng(seed)
+    n_seeds, n_tasks = table.shape
+    drawn = [
+        table[rng.integers(0, n_seeds, n_seeds)][:, rng.integers(0, n_tasks, n_tasks)].mean() for _ in range(resamples)
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return {"value": float(table.mean()), "low": float(low), "high": float(high)}
+
+
+def hops_of(task: str, hops: list[int]) -> int:
+    """Held-out tasks deal their hop counts in turn; the task's number stands at the end of its id."""
+    return hops[int(task.rsplit("-", 1)[1]) % len(hops)]
+
+
+def collect_arm(folders: list[Path]) -> dict[str, Any]:
+    """The last held-out evaluation of each seed, pooled."""
+    evaluations = [json.loads((f / "eval.jsonl").read_text().splitlines()[-1]) for f in folders]
+    return pool(evaluations) | {
+        "seeds": len(folders),
+        "episodes": evaluations[0]["episodes"],
+        "updates": evaluations[0]["update"] + 1,
+        "seconds": [json.loads((f / "done.json").read_text())["seconds"] for f in folders],
+    }
+
+
+def pool(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Success with intervals over seeds × tasks, overall and by hop count."""
+    tasks = sorted(evaluations[0]["by_task"])
+    hops = sorted(int(h) for h in evaluations[0]["success_by_hops"])
+    table = np.array([[e["by_task"][t] for t in tasks] for e in evaluations])
+    of = np.array([hops_of(t, hops) for t in tasks])
+    return {
+        "success": two_way_interval(table),
+        "success_by_hops": {str(h): two_way_interval(table[:, of == h]) for h in hops},
+        **{k: float(np.mean([e[k] for e in evaluations])) for k in ("turns", "malformed", "tool_calls", "reward")},
+    }
+
+
+def curves(runs: Path, arms: list[str], target: Path) -> None:
+    """Training success over episodes, mean over seeds with the range between them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(7, 4))
+    for arm in arms:
+        found = []
+        for path in sorted((runs / arm).glob("seed*/metrics.jsonl")):
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            found.append(([r["episodes"] for r in rows], [r["episode/success"] for r in rows]))
+        if not found:
+            continue
+        length = min(len(x) for x, _ in found)
+        y = np.array([values[:length] for _, values in found])
+        smooth = np.array([np.convolve(row, np.ones(5) / 5, mode="valid") for row in y])
+        x = np.array(found[0][0][:length])[4:]
+        (line,) = axis.plot(x, smooth.mean(0), label=arm)
+        axis.fill_between(x, smooth.min(0), smooth.max(0), alpha=0.15, color=line.get_color())
+    axis.set_xlabel("episodes")
+    axis.set_ylabel("success on training tasks (5-update mean)")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(target, dpi=120)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("overrides", nargs="*", help="a.b=c for every training (for trying out)")
+    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--parallel", type=int, default=2)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "rl_lab")
+    parser.add_argument("--output", type=Path, default=RESULTS / "rl_lab.json")
+    parser.add_argument("--collect", action="store_true", help="run nothing")
+    args = parser.parse_args()
+    arms = args.arms.split(",")
+    unknown = set(arms) - set(ARMS)
+    if unknown:
+        parser.error(f"no arm {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")
+    if not args.collect:
+        with ThreadPoolExecutor(args.parallel) as pool_:
+            jobs = [pool_.submit(run_baseline, args.runs, kind) for kind in BASELINES]
+            # seeds outermost: an interrupted study has every arm
+            for seed in range(args.seeds):
+                jobs += [pool_.submit(run_arm, args.runs, arm, seed, args.overrides) for arm in arms]
+            for job in jobs:
+                job.result()
+    found: dict[str, Any] = defaultdict(dict)
+    for kind in BASELINES:
+        for path in sorted((args.runs / "baselines" / kind).glob("*.json")):
+            if path.stem in ("search", "calculator"):
+                found["baselines"].setdefault(path.stem, {})[kind] = pool([json.loads(path.read_text())])
+    for arm in ARMS:
+        done = [p.parent for p in sorted((args.runs / arm).glob("seed*/done.json"))]
+        if done:
+            found["arms"][arm] = collect_arm(done)
+    record = {"command": f"python -m benchmarks.studies.rl_lab {' '.join(sys.argv[1:])}", "environment": environment()}
+    args.output.write_text(json.dumps(record | found, indent=1) + "\n")
+    curves(
+        args.runs,
+        [a for a in ("ppo", "grpo", "rloo", "reinforce++") if a in found["arms"]],
+        args.output.with_suffix(".png"),
+    )
+    for name, row in [*found["baselines"].get("search", {}).items(), *found["arms"].items()]:
+        s = row["success"]
+        print(f"{name:24s} {s['value']:.3f} [{s['low']:.3f}, {s['high']:.3f}]  " + "  ".join(
+            f"{h}: {v['value']:.2f}" for h, v in row["success_by_hops"].items()))  # fmt: skip
+    print(json.dumps({"arms": len(found["arms"]), "output": str(args.output)}))
+
+
+if __name__ == "__main__":
+    main()
