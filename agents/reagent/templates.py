@@ -8,6 +8,7 @@ touch what was sampled.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 
 Messages = Sequence[Mapping[str, Any]]
 
-_MARK = "qzxjvkw"
-"""The dummy assistant's words. No space (templates trim), no tag, nothing a template looks for."""
-_DUMMY: list[dict[str, Any]] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
+_ASKED, _MARK = "qzxjvka", "qzxjvkw"
+"""What the dummy user and the dummy assistant say. No space (templates trim), no tag, nothing a template looks for."""
+_DUMMY: list[dict[str, Any]] = [{"role": "user", "content": _ASKED}, {"role": "assistant", "content": _MARK}]
 _OBSERVATIONS: dict[str, list[dict[str, Any]]] = {
-    "user": [{"role": "user", "content": "seen"}],
-    "tool": [{"role": "tool", "content": text, "name": "tool", "tool_call_id": "call_00001"} for text in ("a", "b")],
+    "user": [{"role": "user", "content": "qzxjvkb"}],
+    "tool": [
+        {"role": "tool", "content": text, "name": "tool", "tool_call_id": "call_00001"}
+        for text in ("qzxjvkc", "qzxjvkd")
+    ],
 }
 
 
@@ -114,22 +118,25 @@ class TurnTemplate:
         import jinja2
 
         try:
-            before = self._render(_DUMMY[:1], opening=False)
             plain, extended = self._render(_DUMMY, opening=False), self._render([*_DUMMY, *observations])
         except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
             return f"it fails on the roles {[m['role'] for m in (*_DUMMY, *observations)]}: {error}"
-        if not (plain.startswith(before) and extended.startswith(before)):
-            return "appended messages change what stands before the assistant's turn (tools or system text that moves?)"
         if plain.count(_MARK) != 1 or extended.count(_MARK) != 1:
             return "it does not show an earlier assistant message as it was written"
         if any(m["content"] not in self._tail(extended) for m in observations):
             return f"it does not show what a {observations[0]['role']} message says"
+        # What differs between user and assistant is the assistant's own opening (Qwen3 writes empty thoughts there).
+        common = os.path.commonprefix([text[: text.index(_MARK)] for text in (plain, extended)])  # noqa: RUF071
+        if _ASKED not in common:
+            return "appended messages change what stands before the assistant's turn (tools or system text that moves?)"
         tail, ids = self._encode(self._tail(plain)), self._encode(self._tail(extended))
-        end, own_end = self._end(ids), self._end(tail)
-        if not end or not own_end:
-            names = self.tokenizer.convert_ids_to_tokens(sorted(self.eos_ids))
-            return f"it ends a turn by {self._tail(plain)!r}, where the engine stops only at {names}; set tokenizer.eos_token"
-        if tail[:own_end] != ids[:end]:
+        end = self._end(ids)
+        for text in (plain, extended):
+            if not self._end(self._encode(self._tail(text))):
+                names = self.tokenizer.convert_ids_to_tokens(sorted(self.eos_ids))
+                shown = self._tail(text)[:40]
+                return f"it ends a turn by {shown!r}, where the engine stops only at {names}; set tokenizer.eos_token"
+        if tail[:end] != ids[:end]:
             return "it ends a turn in another way once something follows"
         cut = extended.index(_MARK) + len(_MARK)
         if self._encode(extended) != self._encode(extended[:cut]) + ids:

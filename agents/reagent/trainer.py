@@ -72,6 +72,11 @@ def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay, foreach=False)
 
 
+def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
+    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token."""
+    return float(((logprobs - batch.rollout_logprobs).abs() * (batch.action_mask & batch.known[:, None])).max())
+
+
 class AgentTrainer:
     """Trains a policy on an environment.
 
@@ -124,6 +129,15 @@ class AgentTrainer:
     @property
     def _needs_reference(self) -> bool:
         return self.config.loss.kl_coef > 0
+
+    @property
+    def _kl_in_reward(self) -> bool:
+        """REINFORCE++ has its KL penalty in the reward, the others in the loss."""
+        return self._needs_reference and self.config.algorithm == "reinforce++"
+
+    @property
+    def _steps_per_update(self) -> int:
+        return self.config.optim.epochs * self.config.optim.minibatches
 
     def _frozen_copy(self) -> Policy:
         import copy
@@ -204,9 +218,8 @@ class AgentTrainer:
             reduce = functools.partial(self.accelerator.reduce, reduction="sum")
             explained = explained_variance(values, advantages.returns, advantages.loss_mask, reduce)
             metrics["explained_variance"] = float(explained)
-        metrics["logprob_gap"] = float(
-            ((old - batch.rollout_logprobs).abs() * batch.action_mask * batch.known[:, None]).max()
-        )
+        if old is not None:
+            metrics["logprob_gap"] = logprob_gap(old, batch)
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
@@ -229,12 +242,18 @@ class AgentTrainer:
         )
 
     @torch.no_grad()
-    def prepare(self, batch: Batch) -> tuple[Advantages, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """(advantages, old log-probabilities, reference log-probabilities, old values), on the CPU, (B, T) each."""
+    def prepare(self, batch: Batch) -> tuple[Advantages, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """(advantages, old log-probabilities, reference log-probabilities, old values), on the CPU, (B, T) each.
+
+        Where one optimiser step uses all episodes once and nothing else needs them, the old log-probabilities are the
+        step's own: None, and a forward less.
+        """
         loss = self.config.loss
         mask = batch.action_mask if loss.action_mask else batch.turn_index >= 0
         credit = mask if loss.advantage_mask else batch.turn_index >= 0
-        old, values = self.statistics(batch, self.wrapped, credit)
+        old = values = None
+        if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward:
+            old, values = self.statistics(batch, self.wrapped, credit)
         ref = None
         if self._needs_reference:
             with self.policy.reference(self.frozen) as reference:
@@ -252,7 +271,7 @@ class AgentTrainer:
             ref_logprobs=ref,
             gamma=loss.gamma,
             gae_lambda=loss.gae_lambda,
-            kl_coef=loss.kl_coef if self.config.algorithm == "reinforce++" else 0.0,
+            kl_coef=loss.kl_coef if self._kl_in_reward else 0.0,
             use_whitening=loss.whiten,
             scale=loss.advantage_scale,
             per_turn=loss.credit == "turn",
@@ -286,7 +305,7 @@ class AgentTrainer:
         batch: Batch,
         index: Sequence[int],
         advantages: Advantages,
-        old: torch.Tensor,
+        old: torch.Tensor | None,
         ref: torch.Tensor | None,
         values: torch.Tensor | None,
         where: str,
@@ -310,7 +329,7 @@ class AgentTrainer:
                 output = self.wrapped(cut(batch.input_ids), cut(advantages.loss_mask), self.config.rollout.temperature)
                 loss, metrics = agent_loss(
                     output.logprobs,
-                    cut(old),
+                    output.logprobs.detach() if old is None else cut(old),
                     cut(advantages.advantages),
                     cut(advantages.loss_mask),
                     denominator,
@@ -320,7 +339,7 @@ class AgentTrainer:
                     entropy=output.entropy,
                     entropy_coef=settings.entropy_coef,
                     ref_logprobs=cut(ref),
-                    kl_coef=0.0 if self.config.algorithm == "reinforce++" else settings.kl_coef,
+                    kl_coef=0.0 if self._kl_in_reward else settings.kl_coef,
                     kl_estimator=settings.kl_estimator,
                     values=output.values,
                     old_values=cut(values),
@@ -332,6 +351,8 @@ class AgentTrainer:
                     raise TrainingError(self._not_finite(where, number, rows, metrics))
                 # data-parallel wrappers average gradients over processes; the denominator is already global
                 self.accelerator.backward(loss * self.accelerator.num_processes)
+            if old is None:
+                metrics.maxima["logprob_gap"] = logprob_gap(output.logprobs.detach().cpu(), batch.rows(rows))
             found.append(metrics)
         norm = float(self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.config.optim.max_grad_norm))
         if not math.isfinite(norm):
