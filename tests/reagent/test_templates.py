@@ -34,6 +34,55 @@ def test_suffixes_by_hand(name: str) -> None:
     assert nothing.startswith(end) and nothing.endswith(("assistant\n", "<|end_header_id|>\n\n"))
 
 
+# (eos, results and the next opening after a turn that ended), of templates as their models' owners wrote them
+REAL = {
+    "qwen2_5": (
+        "<|im_end|>",
+        "\n<|im_start|>user\n<tool_response>\na\n</tool_response>\n<tool_response>\nb\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n",
+    ),
+    "lfm2_2_5": (
+        "<|im_end|>",
+        "\n<|im_start|>tool\na<|im_end|>\n<|im_start|>tool\nb<|im_end|>\n<|im_start|>assistant\n",
+    ),
+    "llama3_1": (
+        "<|eot_id|>",
+        '<|start_header_id|>ipython<|end_header_id|>\n\n"a"<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n"b"'
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+}
+REAL["qwen3"] = REAL["qwen2_5"]  # it writes empty thoughts before a last turn, and none before an earlier one
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_templates_of_real_models(name: str) -> None:
+    from trl import chat_template_utils
+
+    tokenizer = make_tokenizer("lab")
+    eos, suffix = REAL[name]
+    tokenizer.add_special_tokens({"eos_token": eos})
+    tokenizer.chat_template = getattr(chat_template_utils, f"{name}_chat_template")
+    assert tokenizer.decode(TurnTemplate(tokenizer).suffix(TOOL, ended=True)) == suffix
+
+
+def test_a_real_template_without_tools_takes_a_users_words() -> None:
+    """Phi-3's: without an opening it ends the whole by eos, which must not be taken for an earlier turn's."""
+    from trl.chat_template_utils import phi3_chat_template
+
+    tokenizer = make_tokenizer("lab")
+    tokenizer.add_special_tokens({"eos_token": "<|end|>"})
+    tokenizer.chat_template = phi3_chat_template
+    turns = TurnTemplate(tokenizer)
+    assert (
+        tokenizer.decode(turns.suffix([{"role": "user", "content": "a"}], True))
+        == "\n<|user|>\na<|end|>\n<|assistant|>\n"
+    )
+    with pytest.raises(
+        ChatTemplateError, match="cannot append a tool message: it does not show what a tool message says"
+    ):
+        turns.suffix(TOOL, ended=True)
+
+
 def test_prompts_by_hand() -> None:
     turns = TurnTemplate(make_tokenizer("lab"), [SEARCH])
     given = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q <|im_end|>"}]
@@ -70,8 +119,7 @@ def test_generation_markers_cover_what_the_assistant_says_and_its_end(name: str)
 
 
 MOVES = (
-    "{% for m in messages %}{% if m.role == 'user' and loop.index0 == messages | map(attribute='role') | list | "
-    "join(' ') | length - 99 %}{% endif %}{% if m.role == 'user' and (loop.last or loop.index == messages | length - 1) %}"
+    "{% for m in messages %}{% if m.role == 'user' and (loop.last or loop.index == messages | length - 1) %}"
     "{{ 'TOOLS ' }}{% endif %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
 )
 BAD = {
