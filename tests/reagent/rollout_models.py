@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
 from reagent.env import StepResult
 from reagent.task import Task
 from reagent.templates import TEMPLATES
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.hf import HFEngine
 from rrm.engines.scripted import ScriptedEngine

@@ -10,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from reagent.advantages import (
     Advantages,
     compact_index,
@@ -29,8 +31,6 @@ from reagent.advantages import (
     turn_returns,
     whiten,
 )
-from torch import Tensor
-
 from rrm.errors import ConfigError
 
 F = torch.float64

@@ -8,12 +8,12 @@ import threading
 from typing import Any
 
 import pytest
+
 from reagent.env import NO_PROCESS_REWARDS, RewardWeights, StepResult, ToolEnv
 from reagent.errors import EnvironmentMisuse, ToolDefinitionError
 from reagent.graders import f1
 from reagent.task import Task
 from reagent.tool import tool
-
 from rrm.errors import ConfigError
 from rrm.trajectory import ToolCall, Trajectory
 

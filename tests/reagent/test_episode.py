@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from reagent.episode import Episode, Turn, jsonable, read_episodes, write_episodes
 from reagent.task import Task
-
 from rrm.errors import ReadError
 from rrm.trajectory import Message, Trajectory
 

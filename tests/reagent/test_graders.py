@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from reagent.graders import exact_match, f1, last_number, normalise, numeric
 from reagent.task import Task, read_tasks
-
 from rrm.errors import ReadError
 
 

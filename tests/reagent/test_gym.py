@@ -9,6 +9,7 @@ import pytest
 gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
+
 from reagent.environments import make_factory, make_tasks  # noqa: E402
 from reagent.gym import GymEnv  # noqa: E402
 

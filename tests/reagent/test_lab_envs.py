@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from reagent.config import EnvironmentConfig
 from reagent.env import StepResult, ToolEnv
 from reagent.environments import make_environment, make_factory, make_tasks
@@ -20,7 +21,6 @@ from reagent.lab.search_env import SearchEnv, world_of
 from reagent.parsers import MalformedCall
 from reagent.refine import second_attempt
 from reagent.task import Task
-
 from rrm.errors import ConfigError
 from rrm.feedback import parse_findings
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from reagent.losses import (
     LossMetrics,
     agent_loss,
@@ -24,8 +26,6 @@ from reagent.losses import (
     token_logprobs,
     value_loss,
 )
-from torch import Tensor
-
 from rrm.errors import ConfigError
 
 F = torch.float64

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reagent.parsers import PARSERS, MalformedCall, ParsedTurn, make_parser
 
+from reagent.parsers import PARSERS, MalformedCall, ParsedTurn, make_parser
 from rrm.errors import ConfigError
 from rrm.trajectory import ToolCall
 

@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+
 from reagent.advantages import compute_advantages
 from reagent.losses import agent_loss, loss_denominator, merge_metrics, token_logprobs
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rollout_models import Echo, Stateless, make_model, make_tokenizer, says, tasks
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
 from reagent.env import StepResult, ToolEnv
 from reagent.episode import Episode
 from reagent.rollout import Attempt, TokenDriftError, _Row, plan, rollout
 from reagent.task import Task
 from reagent.tool import tool
-from rollout_models import Echo, Stateless, make_model, make_tokenizer, says, tasks
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.decoder import Decoder
 from rrm.engines.hf import HFEngine

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rollout_models import Echo, make_model, make_tokenizer, says, tasks
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
 import reagent.envloop
 from reagent.env import StepResult
 from reagent.episode import Episode
 from reagent.rollout import rollout
 from reagent.task import Task
-from rollout_models import Echo, make_model, make_tokenizer, says, tasks
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf import HFEngine
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reagent.observations import fit, shorten
-from reagent.templates import LAB_TEMPLATE, TEMPLATES, ChatTemplateError, TurnTemplate, template
 from rollout_models import SEARCH, make_tokenizer
 
+from reagent.observations import fit, shorten
+from reagent.templates import LAB_TEMPLATE, TEMPLATES, ChatTemplateError, TurnTemplate, template
 from rrm.errors import ConfigError
 from rrm.rendering import CHAT_TEMPLATE
 

@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+
 from reagent.errors import ToolDefinitionError, ToolError
 from reagent.limiter import Slots
 from reagent.tool import EMPTY, Tool, ToolResult, shorten, tool

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from transformers import AutoTokenizer, LlamaForCausalLM
+
 from reagent.batch import make_batch, microbatches, minibatches
 from reagent.config import AgentConfig, load_agent_config
 from reagent.environments import make_environment
@@ -23,8 +25,6 @@ from reagent.policy import Policy, load_policy
 from reagent.run import train
 from reagent.templates import LAB_TEMPLATE
 from reagent.trainer import AgentTrainer, TrainingError, learning_rate_factor
-from transformers import AutoTokenizer, LlamaForCausalLM
-
 from rrm.errors import ConfigError, RRMError
 from rrm.lab.model import build_lab_model, build_lab_tokenizer
 

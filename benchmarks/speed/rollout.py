@@ -1,0 +1,470 @@
+"""How fast multi-turn rollouts are: `reagent.rollout` against the tool loop of TRL's `GRPOTrainer`.
+
+    python -m benchmarks.speed.rollout [--model lab|DIR_OR_HUB_ID] [--turns 2 4 8 16] [--batch 16] [--group 8]
+    python -m benchmarks.speed.rollout --decode [--model …] [--contexts 256 1024]
+
+Both arms play the same episodes, in turn (A B A B …), on the same number of threads, with the same model, dtype, chat
+template (Qwen2.5's, which TRL knows), prompts, tool and sampling; the medians of action tokens/s count. So that every
+turn has the same length in both, the output head is told what to say: after the whole projection was computed, the
+logit of a scripted token is raised. A turn is `--tokens` tokens, the last of them a tool call and the end of turn. That
+both arms end with the same ids is checked.
+
+- `ours`: `rollout` with `HFEngine` and a `ToolEnv`.
+- `trl`: `GRPOTrainer` with `tools=[…]`, configured as `GRPO` below says. What is timed is its own generation and tool loop
+  (`_generate`) inside the method a training step calls; log-probabilities and rewards, which it computes next, are not.
+
+`--decode` compares one decoding step of a session with a plain transformers decode (DynamicCache) at the same context,
+rows of equal and of unlike length. Progress goes to standard error; the last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import get_json_schema
+
+from reagent.env import ToolEnv
+from reagent.rollout import rollout
+from reagent.task import Task
+from reagent.tool import Tool, tool
+from rrm.engines.base import SamplingParams
+from rrm.engines.hf import HFEngine
+
+BARS = {"ours_over_trl_at_8_turns": 2.0, "decode_step_over_plain": 1.15}
+RESULT = "The archive says that the bridge was built by the elder of the two sisters, in the third year of the drought."
+SYSTEM = "You look things up with the tool you are given, one thing at a time, and answer at the end."
+QUESTION = "Question {number:04d}: who built the bridge over the river by the old mill, and in which year was that?"
+GRPO = {
+    "temperature": 1.0,
+    "max_steps": 1,
+    "report_to": [],
+    "use_cpu": True,
+    "bf16": False,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "gradient_checkpointing": False,
+}
+"""TRL's configuration beside the lengths and batch sizes, which the command line gives; all else is TRL's default."""
+
+
+def lookup(query: str) -> str:
+    """Look something up in the archive.
+
+    Args:
+        query: What to look for.
+
+    Returns:
+        What the archive says.
+    """
+    del query
+    return RESULT
+
+
+class Archive(ToolEnv):
+    """The tool, described by the chat template as TRL does it."""
+
+    system = SYSTEM
+
+    def __init__(self, turns: int) -> None:
+        super().__init__([_TOOL], max_turns=turns, tool_prompt="template")
+
+    @property
+    def template_tools(self) -> list[dict[str, Any]]:
+        """The schema as TRL shows it, with what the function returns."""
+        return _SCHEMAS
+
+
+_TOOL: Tool = tool(lookup)
+_SCHEMAS: list[dict[str, Any]] = [get_json_schema(lookup)]
+
+
+class Script:
+    """Makes a model say a turn of fixed tokens, whatever it computes.
+
+    All prompts have one length P, all turns one length L, all results one length S, so the position alone says which
+    token is due: number (position − P) mod (L + S) of the turn. Positions are read where the model reads them, at its
+    rotary embedding; rows of a prefill end where a turn begins.
+    """
+
+    def __init__(self, model: Any, turn: list[int], prompt: int, suffix: int) -> None:
+        import torch
+
+        self.turn, self.prompt, self.period = torch.tensor(turn), prompt, len(turn) + suffix
+        self._positions = torch.empty(0)
+        self._hooks = [
+            model.get_decoder().rotary_emb.register_forward_pre_hook(self._read, with_kwargs=True),
+            model.get_output_embeddings().register_forward_hook(self._say),
+        ]
+
+    def _read(self, _module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._positions = kwargs["position_ids"] if "position_ids" in kwargs else args[1]
+
+    def _say(self, _module: Any, _args: Any, logits: Any) -> Any:
+        import torch
+
+        rows = logits.reshape(-1, logits.shape[-1])
+        due = torch.zeros(len(rows), dtype=torch.long)
+        if self._positions.shape[1] == 1:
+            due = (self._positions[:, 0] + 1 - self.prompt) % self.period
+            due = due.expand(len(rows)) if len(due) == 1 else due
+        rows[torch.arange(len(rows)), self.turn[due.clamp(max=len(self.turn) - 1)]] += 1e4
+        return logits
+
+    def remove(self) -> None:
+        """Let the model speak for itself again."""
+        for hook in self._hooks:
+            hook.remove()
+
+
+def load(args: argparse.Namespace) -> tuple[Any, Any]:
+    """(model, tokenizer) in evaluation mode. `lab`: the lab's shape with random weights and room for 16 turns."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from trl.chat_template_utils import qwen2_5_chat_template
+
+    if args.model == "lab":
+        from rrm.lab.model import build_lab_tokenizer
+
+        words = [SYSTEM, RESULT, QUESTION, json.dumps(_SCHEMAS), _call("bridge 0123456789")]
+        tokenizer = build_lab_tokenizer(words * 2, vocab_size=2048)
+        tokenizer.model_max_length = 8192
+        torch.manual_seed(args.seed)
+        config = LlamaConfig(
+            vocab_size=2048, hidden_size=192, intermediate_size=768, num_hidden_layers=4, num_attention_heads=6,
+            num_key_value_heads=6, max_position_embeddings=8192, tie_word_embeddings=True, bos_token_id=None,
+            pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+        )  # fmt: skip
+        model = LlamaForCausalLM(config)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(args.model)
+        model = AutoModelForCausalLM.from_pretrained(args.model)
+    tokenizer.chat_template = qwen2_5_chat_template
+    return model.to(getattr(torch, args.dtype)).eval(), tokenizer
+
+
+def _call(query: str) -> str:
+    return f'<tool_call>\n{{"name": "lookup", "arguments": {{"query": "{query}"}}}}\n</tool_call>'
+
+
+def scripted_turn(tokenizer: Any, tokens: int) -> list[int]:
+    """`tokens` ids: thoughts, a call, the end of turn."""
+    call = tokenizer.encode(_call("who built the bridge"), add_special_tokens=False)
+    thought = tokenizer.encode("I have to look this up in the archive first. " * tokens, add_special_tokens=False)
+    room = tokens - len(call) - 1
+    if room < 1:
+        raise SystemExit(f"--tokens {tokens} leaves no room beside a call of {len(call)} tokens")
+    return [*thought[:room], *call, tokenizer.eos_token_id]
+
+
+def tasks(args: argparse.Namespace) -> list[Task]:
+    """One question a group, all of one length."""
+    return [Task(f"q{i}", QUESTION.format(number=i)) for i in range(args.batch // args.group)]
+
+
+class Timed:
+    """What an arm took and made; a context manager around the part that counts."""
+
+    seconds = cpu_seconds = 0.0
+    prefilled: int | None = None
+    rows: Sequence[tuple[list[int], list[int]]] = ()
+    """(ids, action mask) of each episode."""
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self._start[0]
+        self.cpu_seconds = time.process_time() - self._start[1]
+
+
+def trl_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, longest: int) -> Callable[[], Timed]:
+    """A call that rolls out the batch with TRL."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    prompts = [
+        [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
+        for task in tasks(args)
+        for _ in range(args.group)
+    ]
+    config = GRPOConfig(
+        output_dir=tempfile.mkdtemp(),
+        per_device_train_batch_size=args.batch,
+        num_generations=args.group,
+        max_completion_length=longest,
+        max_tool_calling_iterations=turns - 1,
+        seed=args.seed,
+        **GRPO,
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        args=config,
+        processing_class=tokenizer,
+        reward_funcs=lambda completions, **_: [0.0] * len(completions),
+        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
+        tools=[lookup],
+    )
+    # One turn is at most this long; TRL applies max_completion_length to each turn's generation and to their sum.
+    trainer.generation_config.max_new_tokens = args.tokens
+
+    generate, timed = trainer._generate, Timed()
+
+    def generate_timed(given: list[Any]) -> Any:
+        with timed:
+            found = generate(given)
+        prompt_ids, completion_ids, mask = found[:3]
+        timed.rows = [(p + c, [0] * len(p) + m) for p, c, m in zip(prompt_ids, completion_ids, mask, strict=True)]
+        return found
+
+    trainer._generate = generate_timed
+
+    def arm() -> Timed:
+        trainer.model.train()
+        trainer._generate_and_score_completions([{"prompt": prompt} for prompt in prompts])
+        return timed
+
+    return arm
+
+
+def our_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, longest: int) -> Callable[[], Timed]:
+    """A call that rolls out the batch with `rollout`."""
+    engine, timed = HFEngine(model, tokenizer, max_batch_tokens=args.batch * longest * 2), Timed()
+
+    def arm() -> Timed:
+        before = engine.counters.prefilled
+        with timed:
+            episodes = rollout(
+                engine,
+                tokenizer,
+                lambda: Archive(turns),
+                tasks(args),
+                params=SamplingParams(max_new_tokens=args.tokens, temperature=1.0, seed=args.seed),
+                group_size=args.group,
+                max_turns=turns,
+                max_episode_tokens=longest,
+            )
+        timed.prefilled = engine.counters.prefilled - before
+        flat = [e.flatten() for e in episodes]
+        timed.rows = [(f.input_ids.tolist(), f.action_mask.astype(int).tolist()) for f in flat]
+        return timed
+
+    return arm
+
+
+def layout(tokenizer: Any, args: argparse.Namespace) -> tuple[int, int]:
+    """(tokens of a prompt, tokens of a result's suffix)."""
+    from reagent.templates import TurnTemplate
+
+    template = TurnTemplate(tokenizer, _SCHEMAS)
+    lengths = {
+        len(template.prompt([{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]))
+        for task in tasks(args)
+    }
+    if len(lengths) != 1:
+        raise SystemExit(f"the prompts' lengths differ ({sorted(lengths)}): use fewer groups")
+    suffix = template.suffix([{"role": "tool", "content": RESULT, "name": "lookup"}], ended=True)
+    return lengths.pop(), len(suffix)
+
+
+def compare(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int) -> dict[str, Any]:
+    """Both arms in turn, at one number of turns."""
+    prompt, suffix = layout(tokenizer, args)
+    longest = prompt + turns * (args.tokens + suffix) + 1
+    arms = {
+        "ours": our_arm(model, tokenizer, args, turns, longest),
+        "trl": trl_arm(model, tokenizer, args, turns, longest),
+    }
+    script = Script(model, scripted_turn(tokenizer, args.tokens), prompt, suffix)
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in arms}
+    last: dict[str, Timed] = {}
+    try:
+        for repeat, (name, arm) in itertools.product(range(args.repeats + 1), arms.items()):
+            last[name] = arm()
+            if repeat:  # the first round warms up
+                seconds[name].append(last[name].seconds)
+                cpu_seconds[name].append(last[name].cpu_seconds)
+    finally:
+        script.remove()
+    ours, theirs = sorted(last["ours"].rows), sorted(last["trl"].rows)
+    if ours != theirs:
+        raise SystemExit(f"{turns} turns: the arms did not play the same episodes: {_difference(ours, theirs)}")
+    actions = sum(sum(mask) for _, mask in ours)
+    # one prompt a group less what the groups share, and a turn's suffix with the last sampled token before it
+    most = prompt * len(tasks(args)) + args.batch * (turns - 1) * (suffix + 1)
+    prefilled = last["ours"].prefilled or 0
+    middle = {name: statistics.median(values) for name, values in seconds.items()}
+    found = {
+        "turns": turns,
+        "action_tokens": actions,
+        "action_tokens_wanted": args.batch * turns * args.tokens,
+        "episode_tokens": len(ours[0][0]),
+        "action_tokens_per_s": {name: round(actions / value, 2) for name, value in middle.items()},
+        "ours_over_trl": round(middle["trl"] / middle["ours"], 3),
+        "cpu_ours_over_trl": round(statistics.median(cpu_seconds["trl"]) / statistics.median(cpu_seconds["ours"]), 3),
+        "prefilled_tokens": prefilled,
+        "prefilled_only_new": prefilled <= most,
+        "seconds": {name: [round(v, 3) for v in values] for name, values in seconds.items()},
+    }
+    print(f"{turns} turns: {found['action_tokens_per_s']} {found['ours_over_trl']}x", file=sys.stderr)
+    return found
+
+
+def _difference(ours: list[Any], theirs: list[Any]) -> str:
+    for a, b in zip(ours, theirs, strict=True):
+        for part, name in ((0, "ids"), (1, "mask")):
+            at = next((i for i, (x, y) in enumerate(zip(a[part], b[part], strict=False)) if x != y), None)
+            if at is not None or len(a[part]) != len(b[part]):
+                return f"{name} of lengths {len(a[part])} and {len(b[part])} differ at {at}"
+    return "none"
+
+
+# ---- one decoding step ----
+
+
+def plain_steps(model: Any, rows: list[list[int]], steps: int) -> Iterator[float]:
+    """Seconds of each step of a plain decode: DynamicCache, left padding, sampling by torch.multinomial."""
+    import torch
+    from transformers import DynamicCache
+
+    width = max(map(len, rows))
+    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    cache = DynamicCache(config=model.config)
+    with torch.inference_mode():
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        output = model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+        )
+        positions = positions[:, -1:]
+        ragged = len({len(row) for row in rows}) > 1
+        for _ in range(steps):
+            start = time.perf_counter()
+            token = torch.multinomial(output.logits[:, -1].float().softmax(-1), 1)
+            mask, positions = torch.cat([mask, torch.ones_like(token)], dim=1), positions + 1
+            output = model(
+                input_ids=token,
+                attention_mask=mask if ragged else None,
+                position_ids=positions,
+                past_key_values=cache,
+                logits_to_keep=1,
+            )
+            yield time.perf_counter() - start
+
+
+def session_steps(engine: HFEngine, rows: list[list[int]], steps: int) -> Iterator[float]:
+    """Seconds of each decoding step of a session."""
+    with engine.session(SamplingParams(max_new_tokens=steps + 1, temperature=1.0)) as session:
+        for i, row in enumerate(rows):
+            session.submit(f"row-{i}", row)
+        while len(session.active) < len(rows):
+            session.step()
+        for _ in range(steps):
+            start = time.perf_counter()
+            session.step()
+            yield time.perf_counter() - start
+
+
+@contextmanager
+def no_eos(engine: HFEngine) -> Iterator[None]:
+    """Rows that run to their limit: a step then always decodes all of them."""
+    kept, engine.eos_ids = engine.eos_ids, frozenset()
+    try:
+        yield
+    finally:
+        engine.eos_ids = kept
+
+
+def compare_decode(model: Any, tokenizer: Any, args: argparse.Namespace, context: int, ragged: bool) -> dict[str, Any]:
+    """Median step times at one context, arms in turn."""
+    import torch
+
+    generator = torch.Generator().manual_seed(args.seed)
+    lengths = [context - (i * context // (2 * args.batch) if ragged else 0) for i in range(args.batch)]
+    rows = [torch.randint(3, len(tokenizer), (n,), generator=generator).tolist() for n in lengths]
+    engine = HFEngine(model, tokenizer, max_batch_tokens=args.batch * (context + args.steps + 1))
+    arms = {
+        "ours": lambda: session_steps(engine, rows, args.steps),
+        "plain": lambda: plain_steps(model, rows, args.steps),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    with no_eos(engine):
+        for repeat, (name, arm) in itertools.product(range(args.repeats + 1), arms.items()):
+            taken = list(arm())
+            seconds[name] += taken if repeat else []
+    middle = {name: statistics.median(values) for name, values in seconds.items()}
+    found = {
+        "context": context,
+        "rows": "unlike lengths" if ragged else "equal lengths",
+        "step_ms": {name: round(1e3 * value, 3) for name, value in middle.items()},
+        "ours_over_plain": round(middle["ours"] / middle["plain"], 3),
+    }
+    print(found, file=sys.stderr)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="lab", help="`lab`, a model directory or a hub id")
+    parser.add_argument("--dtype", default="float32", choices=["bfloat16", "float32"])
+    parser.add_argument("--turns", type=int, nargs="+", default=[2, 4, 8, 16])
+    parser.add_argument("--tokens", type=int, default=64, help="sampled tokens a turn")
+    parser.add_argument("--batch", type=int, default=16, help="episodes")
+    parser.add_argument("--group", type=int, default=8, help="episodes a prompt")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--decode", action="store_true", help="compare single decoding steps instead")
+    parser.add_argument("--contexts", type=int, nargs="+", default=[256, 1024])
+    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--out", type=Path, help="also write the JSON object here")
+    args = parser.parse_args()
+    if args.batch % args.group:
+        parser.error(f"--batch {args.batch} is no multiple of --group {args.group}")
+    import torch
+
+    torch.set_num_threads(args.threads)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    model, tokenizer = load(args)
+    found: dict[str, Any] = {"bars": BARS}
+    if args.decode:
+        found["decode"] = [compare_decode(model, tokenizer, args, c, r) for c in args.contexts for r in (False, True)]
+        met = all(d["ours_over_plain"] <= BARS["decode_step_over_plain"] for d in found["decode"])
+        found["met"] = {"decode_step_over_plain": met}
+    else:
+        found["rollouts"] = [compare(model, tokenizer, args, turns) for turns in args.turns]
+        at_8 = [r["ours_over_trl"] for r in found["rollouts"] if r["turns"] == 8]
+        found["met"] = {
+            "ours_over_trl_at_8_turns": bool(at_8) and at_8[0] >= BARS["ours_over_trl_at_8_turns"],
+            "prefilled_only_new": all(r["prefilled_only_new"] for r in found["rollouts"]),
+        }
+    found |= {
+        "trl_config": GRPO,
+        "options": {k: v for k, v in vars(args).items() if k not in ("out", "model")}
+        | {"model": Path(args.model).name},
+        "command": "python -m benchmarks.speed.rollout",
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "transformers", "trl")}},
+        "hardware": f"{platform.machine()}, {os.cpu_count()} cores",
+        "load_average": os.getloadavg(),
+    }
+    if args.out:
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
