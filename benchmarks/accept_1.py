@@ -69,32 +69,37 @@ def timing_bars() -> Iterator[Bar]:
             )
 
 
+HEADLINE = "pair_accuracy_same_turns"
+
+
+def headline_bars(report: dict[str, Any], where: str, *, decides: bool) -> Iterator[Bar]:
+    """The protocol's figures of one report."""
+    judge = report["metrics"]["judge"]
+    yield Bar(f"MINT same-question-and-turns pairs, {where}", interval(judge[HEADLINE]), "reported", None)
+    for name in ("tfidf", "agent", "length"):
+        gap, base = report["differences"][name][HEADLINE], report["metrics"][name][HEADLINE]["value"]
+        ok = gap["low"] > 0 if name == "tfidf" and decides else None
+        wanted = "low end > 0" if ok is not None else "aim > 0" if name != "length" else "reported"
+        yield Bar(f"  judge − {name} ({base:.3f}), paired", interval(gap), wanted, ok)
+    yield Bar("  same question, any turns", interval(judge["pair_accuracy_same_question"]), "reported", None)
+    yield Bar("  AUROC", interval(judge["auroc"]), "reported", None)
+    yield Bar("  ECE, calibrated", interval(judge["ece"]), "≤ 0.05 (moonshot)", None)
+
+
 def mint_bars() -> Iterator[Bar]:
-    """Real transcripts: the headline over five folds, then what the shipped judge (fold 0's) does elsewhere."""
-    headline = "pair_accuracy_same_turns"
-    found = load("folds_mint")
-    if found is None or len(found["folds"]) < 5:
-        yield missing("MINT pair accuracy, 5-fold", "judge − TF-IDF: interval above 0", "folds_mint")
-    else:
-        judge = found["all"]["metrics"]["judge"]
-        yield Bar("MINT same-question-and-turns pairs, 5-fold, judge", interval(judge[headline]), "reported", None)
-        for name in ("tfidf", "agent", "length"):
-            gap = found["all"]["differences"][name][headline]
-            base = found["all"]["metrics"][name][headline]["value"]
-            wanted, ok = ("low end > 0", gap["low"] > 0) if name == "tfidf" else ("aim > 0", None)
-            yield Bar(f"  judge − {name} ({base:.3f}), paired", interval(gap), wanted, ok)
-        yield Bar("  same question, any turns", interval(judge["pair_accuracy_same_question"]), "reported", None)
-        yield Bar("  AUROC", interval(judge["auroc"]), "reported", None)
-        yield Bar("  ECE, calibrated", interval(judge["ece"]), "≤ 0.05 (moonshot)", None)
-    found = load("judge_mint")
-    if found is None:
-        yield missing("other agents, other sources", "reported", "judge_mint")
+    """Real transcripts: the five folds decide where they were measured, else the shipped judge's split."""
+    folds, found = load("folds_mint"), load("judge_mint")
+    whole = folds is not None and len(folds["folds"]) == 5
+    if whole and folds is not None:
+        yield from headline_bars(folds["all"], "5-fold", decides=True)
+    if found is None or "score" not in found["parts"]:
+        yield missing("MINT pair accuracy", "judge − TF-IDF: interval above 0", "judge_mint")
         return
+    yield from headline_bars(found["parts"]["score"]["all"], "one split, the shipped judge", decides=not whole)
     for part in ("seen_agents", "unseen_agents"):
-        if part in found["parts"].get("agents", {}):
-            mine = found["parts"]["agents"][part]["metrics"]["judge"]
-            shown = f"pairs {interval(mine[headline])}, AUROC {interval(mine['auroc'])}"
-            yield Bar(f"  {part.replace('_', ' ')} (judge trained without six agents)", shown, "reported", None)
+        mine = found["parts"]["score"][part]["metrics"]["judge"]
+        shown = f"pairs {interval(mine[HEADLINE])}, AUROC {interval(mine['auroc'])}"
+        yield Bar(f"  {part.replace('_', ' ')}", shown, "reported", None)
     for source, report in found["parts"].get("sources", {}).items():
         mine, length = report["metrics"]["judge"], report["metrics"]["length"]
         shown = f"AUROC {interval(mine['auroc'])}, length {length['auroc']['value']:.3f}"

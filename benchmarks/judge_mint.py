@@ -1,17 +1,13 @@
 """A judge on real transcripts: agents and sources never trained on, and its critiques.
 
-    python -m benchmarks.judge_mint --dtype bfloat16                                        # the shipped judge
-    python -m benchmarks.judge_mint --dtype bfloat16 --parts agents --model runs/agents/run/judge
+    python -m benchmarks.judge_mint --dtype bfloat16                       # the shipped judge
+    python -m benchmarks.judge_mint --dtype bfloat16 --model runs/mint/run/judge
 
 Writes benchmarks/results/judge_mint.json; every part names the judge that made it. Rows judged are kept under --work and
-not judged again. Parts:
-  score     all test-question rows without a critic: pair accuracy beside the baselines, calibration
+not judged again. All parts take the test questions of splits/mint.json (40 % of the questions; six agents held out):
+  score     rows without a critic: pair accuracy beside the baselines, calibration; apart, agents seen and never seen
   sources   fireact, r1_searcher, tau_bench: never trained on (environment verdicts cut from the transcripts)
-  critiques `full` mode on test-question rows with GPT-4's step labels: localisation, format validity, answer leaks
-  agents    test-question rows by whether the agent was held out: for a judge trained on splits/mint.json, which holds
-            six agents out
-The other parts take the test questions of splits/mint_fold0.json, the shipped judge's. Its headline over all questions
-is benchmarks.folds_mint.
+  critiques `full` mode on rows with GPT-4's step labels: localisation, format validity, answer leaks
 """
 
 from __future__ import annotations
@@ -62,21 +58,21 @@ def report(rows: Sequence[Trajectory], feedback: Sequence[Feedback], **options: 
     return json.loads(json.dumps(dict(evaluate_feedback(rows, feedback, **options)), default=str))
 
 
-def score_part(judge: AgentRRM, work: Path, data: Path, split: Path, seed: int) -> dict[str, Any]:
+def score_part(judge: AgentRRM, work: Path, data: Path, seed: int) -> dict[str, Any]:
     """The protocol's rows of the split's test questions, and apart those of held-out and of other agents."""
-    parts = mint.load_split(split)
-    held_out = set(parts.get("held_out_agents", []))
+    parts = mint.load_split()
+    held_out = set(parts["held_out_agents"])
     protocol = list(mint.rows(data, critic=False))
     test = [t for t in protocol if t.question_id in set(parts["test"])]
     train = [t for t in protocol if t.question_id in set(parts["train"])]
-    feedback = judged(judge, test, work / f"score-{split.stem}.jsonl", "score", seed)
+    feedback = judged(judge, test, work / "score.jsonl", "score", seed)
     baselines = {
         "length": length_scores(test),
         "tfidf": fit_tfidf(train, outcomes(train))(test),
         "agent": fit_agent(train, outcomes(train))(test),
     }
     found = {"all": report(test, feedback, baselines=baselines, seed=seed)}
-    for name, keep in (("seen_agents", False), ("unseen_agents", True)) if held_out else ():
+    for name, keep in (("seen_agents", False), ("unseen_agents", True)):
         index = [i for i, t in enumerate(test) if (t.meta["agent"] in held_out) == keep]
         part = [test[i] for i in index]
         chosen = {k: v[index] for k, v in baselines.items()}
@@ -113,9 +109,9 @@ def source_part(judge: AgentRRM, work: Path, data: Path, seed: int, most: int) -
     return found
 
 
-def critique_part(judge: AgentRRM, work: Path, data: Path, split: Path, seed: int, n: int) -> dict[str, Any]:
+def critique_part(judge: AgentRRM, work: Path, data: Path, seed: int, n: int) -> dict[str, Any]:
     """Step localisation, format validity and leaks on `n` test-question rows with step labels."""
-    parts = mint.load_split(split)
+    parts = mint.load_split()
     train, test = set(parts["train"]), set(parts["test"])
     critic = list(mint.rows(data, critic=True, proposals_only=False))
     rows = [t for t in critic if t.question_id in test]
@@ -150,16 +146,13 @@ def main() -> None:
     work = args.work / judge.model_hash[:12]
     work.mkdir(parents=True, exist_ok=True)
     record = json.loads(args.output.read_text()) if args.output.is_file() else {"parts": {}}
-    fold = mint.SPLIT.parent / "mint_fold0.json"
     for part in args.parts.split(","):
         if part == "score":
-            found = score_part(judge, work, args.data, fold, args.seed)
-        elif part == "agents":
-            found = score_part(judge, work, args.data, mint.SPLIT, args.seed)
+            found = score_part(judge, work, args.data, args.seed)
         elif part == "sources":
             found = source_part(judge, work, args.data, args.seed, args.per_source)
         elif part == "critiques":
-            found = critique_part(judge, work, args.data, fold, args.seed, args.critiques)
+            found = critique_part(judge, work, args.data, args.seed, args.critiques)
         else:
             parser.error(f"no part {part!r}")
         record["parts"][part] = found

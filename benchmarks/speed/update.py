@@ -377,7 +377,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the JSON object here")
     args = parser.parse_args()
     if args.rows % args.group or args.rows % args.micro_rows:
-        parser.error(f"--rows {args.rows} must be a multiple of --group {args.group} and --micro-rows {args.micro_rows}")
+        parser.error(
+            f"--rows {args.rows} must be a multiple of --group {args.group} and --micro-rows {args.micro_rows}"
+        )
     runs = [measure(argparse.Namespace(**{**vars(args), "model": model})) for model in args.model]
     found = {
         "runs": runs,
