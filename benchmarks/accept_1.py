@@ -2,59 +2,23 @@
 
     python -m benchmarks.accept_1            (exit code 1 if a bar is missed)
 
-Each results file names the command, seed, versions and hardware that made it. `--run` does the cheap ones again here:
-the failure paths, the garbage readers and the kill-and-resume test, as pytest runs them.
+Each results file names the command, seed, versions and hardware that made it. The bars that are tests (failure paths,
+garbage readers, kill and resume) are run here, unless `--no-run` is given.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
 
-RESULTS = Path(__file__).parent / "results"
-ROOT = Path(__file__).resolve().parents[1]
 SUITES = {
     "garbage made by hypothesis: no crash, every line accounted for": "tests/rrm/test_readers_garbage.py",
     "SIGKILL at random points, resumed: the same rows": "tests/rrm/test_scoring_resume.py",
     "every judge failure path ends in its status": "tests/rrm/test_failure_paths.py",
 }
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One line of the table. `ok` None: reported, nothing is demanded."""
-
-    what: str
-    measured: str
-    wanted: str
-    ok: bool | None
-
-
-def load(name: str) -> dict[str, Any] | None:
-    """A results file, or None where it was never made."""
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else None
-
-
-def interval(value: dict[str, float]) -> str:
-    """`0.712 [0.690, 0.734]`; `not defined` where there is nothing to measure (one class only)."""
-    if any(value.get(k) is None for k in ("value", "low", "high")):
-        return "not defined"
-    return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
-
-
-def missing(what: str, wanted: str, name: str) -> Bar:
-    """A bar whose results file is absent is missed."""
-    return Bar(what, f"no benchmarks/results/{name}.json", wanted, False)
 
 
 def timing_bars() -> Iterator[Bar]:
@@ -169,19 +133,6 @@ def adversarial_bars() -> Iterator[Bar]:
     yield Bar("flips across 0.5 (attack, benign)", f"{found['flips']}, {found['benign_flips']}", "reported", None)
 
 
-def suite_bars(run: bool) -> Iterator[Bar]:
-    """The tests that are bars themselves."""
-    for what, path in SUITES.items():
-        if not run:
-            yield Bar(what, f"part of `make test`: {path}", "passes", None)
-            continue
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", path], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]
-        yield Bar(what, last, "passes", done.returncode == 0)
-
-
 def adapter_bar() -> Bar:
     """The shipped adapter."""
     path = ROOT / "rrm" / "assets" / "default"
@@ -200,18 +151,9 @@ def main() -> None:
         *speed_bars(),
         *adversarial_bars(),
         adapter_bar(),
-        *suite_bars(not args.no_run),
+        *suite_bars(SUITES, not args.no_run),
     ]
-    table = Table(show_lines=False)
-    for column in ("what", "measured", "wanted", ""):
-        table.add_column(column, overflow="fold")
-    for bar in bars:
-        verdict = "—" if bar.ok is None else "pass" if bar.ok else "FAIL"
-        table.add_row(bar.what, bar.measured, bar.wanted, verdict, style=None if bar.ok is not False else "red")
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
-    failed = [bar.what for bar in bars if bar.ok is False]
-    print(json.dumps({"bars": len(bars), "passed": sum(bar.ok is True for bar in bars), "failed": failed}))
-    sys.exit(1 if failed else 0)
+    finish(bars)
 
 
 if __name__ == "__main__":
