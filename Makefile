@@ -4,7 +4,7 @@ BIN := .venv/bin
 RRM := $(BIN)/rrm
 Q := quickstart
 
-.PHONY: quickstart test lint accept-1 clean
+.PHONY: quickstart test lint accept-1 accept-2 clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -39,6 +39,9 @@ lint: .venv/ready
 
 accept-1: .venv/ready  ## every bar of the judge: what, measured, wanted, pass or fail
 	$(BIN)/python -m benchmarks.accept_1
+
+accept-2: .venv/ready  ## every bar of the agent side
+	$(BIN)/python -m benchmarks.accept_2
 
 clean:
 	rm -rf $(Q) runs .pytest_cache .ruff_cache

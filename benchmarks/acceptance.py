@@ -41,15 +41,17 @@ def interval(value: dict[str, float]) -> str:
 
 
 def missing(what: str, wanted: str, name: str) -> Bar:
-    """A bar whose results file is absent is missed."""
-    return Bar(what, f"no benchmarks/results/{name}.json", wanted, False)
+    """A bar whose results file is absent, or does not hold it, is missed."""
+    held = (RESULTS / f"{name}.json").is_file()
+    return Bar(what, f"{'not in' if held else 'no'} benchmarks/results/{name}.json", wanted, False)
 
 
 def suite_bars(suites: Mapping[str, str], run: bool) -> Iterator[Bar]:
     """Tests that are bars themselves. `suites`: what they show → pytest's arguments, separated by spaces."""
     for what, tests in suites.items():
         if not run:
-            yield Bar(what, f"part of `make test`: {tests}", "passes", None)
+            files = dict.fromkeys(test.partition("::")[0] for test in tests.split())
+            yield Bar(what, f"part of `make test`: {', '.join(files)}", "passes", None)
             continue
         command = [sys.executable, "-m", "pytest", "-q", *tests.split()]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
