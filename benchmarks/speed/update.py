@@ -12,7 +12,9 @@ ids, rewards that differ within a group), forward, backward, clipping and an Ada
 
 Neither computes log-probabilities before the step: one step on fresh episodes needs none. That the first update has the
 same gradient norm in both is checked. Each arm runs in a process of its own, in turn (A B A B …), on the same number of
-threads; medians count. Peak memory is the process's VmHWM over the update, reset before it (`/proc/self/clear_refs`).
+threads; medians count; CPU seconds stand beside them, because they hold on a machine that does other work too. Peak memory is the
+process's VmHWM over the update, reset before it (`/proc/self/clear_refs`); `update_mb` is what it exceeds the process by
+that has loaded everything and updated nothing yet: gradients, optimiser state, activations.
 
 Share of the matmul peak = FLOPs / seconds / peak. Peak: the fastest of repeated square matrix products in the same dtype on
 the same threads. FLOPs, the least that the update needs, forward + backward: 6 · (weights of the layers · tokens + vocabulary
@@ -262,7 +264,7 @@ def trl_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     optimizer = trainer.create_optimizer()
 
     def update() -> tuple[float, float]:
-        loss = sum(float(trainer.training_step(trainer.model, [{}])) for _ in range(steps))
+        loss = sum(float(trainer.training_step(trainer.model, [{}], None)) for _ in range(steps))
         norm = trainer.accelerator.clip_grad_norm_(trainer.model.parameters(), trainer.args.max_grad_norm)
         optimizer.step()
         trainer.model.zero_grad()
@@ -305,13 +307,15 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         here, there = context.Pipe()
         workers.append(context.Process(target=serve, args=(make, args, there), daemon=True))
         workers[-1].start()
+        there.close()  # so that a worker that dies is noticed
         ends |= dict.fromkeys(names, here)
 
     def ask(name: str) -> dict[str, Any]:
         ends[name].send(name)
         return ends[name].recv()
 
-    facts, trl_optimizer = ask("facts")["result"], ask("optimizer")["result"]
+    loaded = {"ours": ask("facts"), "trl": ask("optimizer")}
+    facts, trl_optimizer = loaded["ours"]["result"], loaded["trl"]["result"]
     first = {name: ask(name)["result"] for name in ("ours", "trl")}
     norms = {name: norm for name, (_, norm) in first.items()}
     if abs(norms["trl"] / norms["ours"] - 1) > SAME_NORM[args.dtype]:
@@ -324,7 +328,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         end.send(None)
     for worker in workers:
         worker.join()
-    return summarise(taken, facts) | {
+    return summarise(taken, facts, {name: one["resting"] for name, one in loaded.items()}) | {
         "model": Path(args.model).name,
         "shape": facts | {k: getattr(args, k) for k in ("rows", "turns", "turn_tokens", "ragged", "dtype")},
         "first_grad_norm": norms,
@@ -333,7 +337,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def summarise(taken: dict[str, list[dict[str, Any]]], facts: dict[str, Any]) -> dict[str, Any]:
+def summarise(
+    taken: dict[str, list[dict[str, Any]]], facts: dict[str, Any], loaded: dict[str, float]
+) -> dict[str, Any]:
     """Medians of what was measured, and what follows from them."""
     arms = ("ours", "trl")
 
@@ -348,10 +354,11 @@ def summarise(taken: dict[str, list[dict[str, Any]]], facts: dict[str, Any]) -> 
         "ours_over_trl": round(wall["trl"] / wall["ours"], 3),
         "cpu_ours_over_trl": round(cpu["trl"] / cpu["ours"], 3),
         "peak_mb": {name: round(value, 1) for name, value in peak.items()},
-        "resting_mb": {name: round(value, 1) for name, value in middle("resting").items()},
+        "update_mb": {name: round(peak[name] - loaded[name], 1) for name in arms},
         "trl_peak_over_ours": round(peak["trl"] / peak["ours"], 3),
         "matmul_gflops": round(fastest / 1e9, 2),
         "share_of_matmul_peak": {name: round(facts["update_flops"] / wall[name] / fastest, 4) for name in arms},
+        "cpu_share_of_matmul_peak": {name: round(facts["update_flops"] / cpu[name] / fastest, 4) for name in arms},
         "seconds": {name: [round(one["wall"], 4) for one in found] for name, found in taken.items()},
         "cpu_seconds": {name: [round(one["cpu"], 4) for one in found] for name, found in taken.items()},
     }
