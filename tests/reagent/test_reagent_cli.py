@@ -1,0 +1,82 @@
+"""`reagent` as a user meets it: errors that say what to do, and transcripts that the judge's readers take."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from reagent.cli import main
+from reagent.lab import shipped
+from rrm.readers import read
+
+SMALL = ["environment.train_tasks=1", "environment.eval_tasks=3", "environment.eval={hops: 1}"]
+
+
+@pytest.fixture
+def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs `reagent` with arguments in this process; (exit code, standard output, standard error on one line)."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["reagent", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capsys.readouterr()
+        return int(stopped.value.code or 0), said.out, " ".join(said.err.split())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["train", "--config", "labb"],
+            "no config 'labb': not a file, and the shipped ones are lab; did you mean 'lab'?",
+        ),
+        (["train", "rollout.max_turn=3"], "unknown key 'rollout.max_turn'; nearest valid key: rollout.max_turns"),
+        (["eval", "policy.bas=x"], "unknown key 'policy.bas'; nearest valid key: policy.base"),
+        (["train", "algorithm=dpo"], "algorithm: Input should be 'ppo', 'grpo', 'rloo', 'reinforce++'"),
+        (["train", "algorithm"], "override 'algorithm' is not of the form key=value"),
+        (["eval", "environment.name=serch"], "no environment 'serch'; there are search, calculator"),
+        (["eval", "--policy", "./nowhere", *SMALL], "model directory './nowhere' does not exist"),
+        (["eval", "--policy", "runs/nowhere/policy", *SMALL], "cannot load model 'runs/nowhere/policy'"),
+    ],
+)
+def test_user_errors_name_what_is_wrong_and_end_with_2(
+    reagent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, error = reagent(*arguments)
+    assert code == 2 and not out and error.startswith("error: ") and said in error
+    assert "Traceback" not in error
+
+
+def test_without_the_lab_policy_the_error_says_how_to_make_it(
+    reagent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "lab")
+    code, _, error = reagent("eval", *SMALL)
+    assert code == 2 and "reagent lab --output" in error
+    code, _, error = reagent("train", *SMALL, f"output_dir={tmp_path / 'run'}")
+    assert code == 2 and "reagent lab --output" in error
+
+
+def test_evaluated_episodes_are_transcripts_for_the_judge(reagent, base: Path, tmp_path: Path) -> None:
+    figures, transcripts = tmp_path / "figures.json", tmp_path / "transcripts.jsonl"
+    short = ["rollout.max_turns=2", "rollout.max_new_tokens=8", "eval.samples=2", "eval.temperature=1.0"]
+    code, out, error = reagent(
+        "eval", *SMALL, *short, "--policy", base, "-o", figures, "--transcripts", transcripts
+    )  # fmt: skip
+    assert code == 0, error
+    summary, whole = json.loads(out.splitlines()[-1]), json.loads(figures.read_text())
+    assert summary["tasks"] == 3 and summary["policy"] == str(base) and "by_task" not in summary
+    rows = list(read(transcripts))
+    assert len(rows) == 6 and len({row.id for row in rows}) == 6
+    assert {row.question_id for row in rows} == set(whole["by_task"])
+    for row in rows:
+        roles = [message.role for message in row.messages]
+        assert roles[:3] == ["system", "user", "assistant"] and roles.count("assistant") <= 2
+        assert row.task and row.outcome in (0.0, 1.0) and row.meta["status"] in ("finished", "turn_limit")
