@@ -194,13 +194,15 @@ class Timed:
 def trl_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, longest: int) -> Callable[[], Timed]:
     """A call that rolls out the batch with TRL."""
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     prompts = [
         [{"role": "system", "content": SYSTEM}, {"role": "user", "content": task.question}]
         for task in tasks(args)
         for _ in range(args.group)
     ]
+    options: dict[str, Any] = GRPO
     config = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
         per_device_train_batch_size=args.batch,
@@ -208,9 +210,9 @@ def trl_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, lo
         max_completion_length=longest,
         max_tool_calling_iterations=turns - 1,
         seed=args.seed,
-        **GRPO,
+        **options,
     )
-    trainer = GRPOTrainer(
+    trainer: Any = GRPOTrainer(
         model=model,
         args=config,
         processing_class=tokenizer,

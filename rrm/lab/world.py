@@ -143,12 +143,16 @@ def _name(rng: random.Random, kind: str, stem: str | None = None) -> str:
 def _names(rng: random.Random, kind: str, count: int, taken: set[str]) -> list[str]:
     """Fresh names; every second one begins like the one before it (a look-alike)."""
     names: list[str] = []
+    tries = 0
     while len(names) < count:
-        stem = names[-1][:4].lower() if len(names) % 2 == 1 else None
+        # a beginning has three towns at most: where they are taken, give up the look-alike
+        stem = names[-1][:4].lower() if len(names) % 2 == 1 and tries < 50 else None
         name = _name(rng, kind, stem)
+        tries += 1
         if name not in taken:
             taken.add(name)
             names.append(name)
+            tries = 0
     return names
 
 

@@ -15,7 +15,7 @@ from rrm.annotators.text import contains_phrase, normalise
 from rrm.feedback import parse_findings
 from rrm.lab.transcripts import ATTEMPTS, HELDOUT_FAULTS, make_transcripts
 from rrm.lab.wordings import FINDING, QUESTION, SAY
-from rrm.lab.world import BAD_ARGUMENTS, NOTHING_FOUND, RELATIONS, TOOL_ERROR, make_question, make_world
+from rrm.lab.world import BAD_ARGUMENTS, NOTHING_FOUND, RELATIONS, TOOL_ERROR, _names, make_question, make_world
 from rrm.trajectory import read_canonical
 
 HELDOUT = {fault.__name__ for fault in HELDOUT_FAULTS}
@@ -226,3 +226,10 @@ def test_command_writes_transcripts_and_labels(tmp_path) -> None:
     assert [t.id for t in read] == [json.loads(line)["trajectory_id"] for line in labels.read_text().splitlines()]
     assert read[0] == make_transcripts(1, seed=2, hops=(2,))[0][0]
     assert CliRunner().invoke(app, ["-o", str(out), "--hops", "two"]).exit_code == 2
+
+
+def test_a_look_alike_is_given_up_where_its_beginning_has_no_name_left() -> None:
+    (first,) = _names(random.Random(0), "town", 1, set())
+    taken = {f"{first[:4]}{ending}" for ending in ("ford", "ton", "by")} - {first}
+    names = _names(random.Random(0), "town", 2, taken)
+    assert names[0] == first and names[1][:4] != first[:4]
