@@ -35,7 +35,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import get_json_schema
+from transformers.utils.chat_template_utils import get_json_schema
 
 from reagent.env import ToolEnv
 from reagent.rollout import rollout
@@ -140,7 +140,7 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
         from rrm.lab.model import build_lab_tokenizer
 
         words = [SYSTEM, RESULT, QUESTION, json.dumps(_SCHEMAS), _call("bridge 0123456789")]
-        tokenizer = build_lab_tokenizer(words * 2, vocab_size=2048)
+        tokenizer: Any = build_lab_tokenizer(words * 2, vocab_size=2048)
         tokenizer.model_max_length = 8192
         torch.manual_seed(args.seed)
         config = LlamaConfig(
