@@ -1,8 +1,9 @@
 """The lab's base policy: a byte-level BPE and a Llama of about a million parameters, trained on demonstrations.
 
 Rows are made as a rollout makes them: the prompt, each turn's text and its end, then the template's suffix with the
-observations; the loss falls on the turns that are to be learned. So what the policy sees in a rollout is what it saw
-here, token by token. `tool_call` is what RL starts from; `naive_rag` and `direct` are baselines with equal training.
+observations. So what the policy sees in a rollout is what it saw here, token by token. The loss falls on everything but
+mistakes: a model from scratch learns to copy from prompts and observations. `tool_call` is what RL starts from;
+`naive_rag` and `direct` are baselines with equal training.
 """
 
 from __future__ import annotations
@@ -58,12 +59,23 @@ def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
     return found
 
 
-def rows_of(found: Sequence[Demonstration], template: TurnTemplate, tokenizer: Any) -> Iterator[dict[str, list[int]]]:
-    """`input_ids` and `labels` (−100 on everything but the turns to learn and their ends)."""
+def rows_of(
+    found: Sequence[Demonstration], template: TurnTemplate, tokenizer: Any, *, everything: bool = False
+) -> Iterator[dict[str, list[int]]]:
+    """`input_ids` and `labels` (−100 on everything but the turns to learn and their ends).
+
+    Args:
+        everything: also learn prompts and observations, but never a mistake: a model from scratch learns to copy names
+            from them, of which its own turns hold few.
+    """
+
+    def shown(ids: list[int]) -> list[int]:
+        return ids if everything else [-100] * len(ids)
+
     for demo in found:
         first = next(i for i, m in enumerate(demo.messages) if m["role"] == "assistant")
         ids = list(template.prompt(demo.messages[:first]))
-        labels = [-100] * len(ids)
+        labels = shown(ids)
         at = first
         while at < len(demo.messages):
             turn = [*tokenizer.encode(demo.messages[at]["content"], add_special_tokens=False), template.end_id]
@@ -75,7 +87,7 @@ def rows_of(found: Sequence[Demonstration], template: TurnTemplate, tokenizer: A
             if stop < len(demo.messages):
                 suffix = template.suffix(demo.messages[at + 1 : stop], ended=True)
                 ids += suffix
-                labels += [-100] * len(suffix)
+                labels += shown(suffix)
             at = stop
         yield {"input_ids": ids, "labels": labels}
 
@@ -107,7 +119,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     model = build_lab_model(
         tokenizer, hidden=settings.hidden, layers=settings.layers, heads=settings.heads, seed=settings.seed
     )
-    rows = list(rows_of(found, TurnTemplate(tokenizer), tokenizer))
+    rows = list(rows_of(found, TurnTemplate(tokenizer), tokenizer, everything=True))
     longest = max(len(row["input_ids"]) for row in rows)
     ordered = [
         row
