@@ -38,6 +38,8 @@ def run(policy: Path, output: Path) -> None:
             policy,
             output / algorithm,
             algorithm=algorithm,
+            # an untrained policy writes no tags, so that every turn but the last is answered by an observation
+            environment={"options": {"parser": "search_tags"}},
             optim={"learning_rate": 1e-4, "microbatch_tokens": 600},
             loss={"kl_coef": 0.1},
         )
@@ -48,7 +50,8 @@ def run(policy: Path, output: Path) -> None:
             metrics = trainer.learn(episodes)
             trainer.update_index += 1
             rows = {f"{e.group_id}/{e.attempt}": e.flatten().input_ids.tolist() for e in episodes}
-            updates.append({"metrics": metrics, "episodes": rows})
+            turns = sum(len(e.turns) for e in episodes)
+            updates.append({"metrics": metrics, "episodes": rows, "turns": turns})
         name = f"{algorithm}-{trainer.accelerator.process_index}"
         found = {"processes": trainer.accelerator.num_processes, "updates": updates}
         (output / f"{name}.json").write_text(json.dumps(found))

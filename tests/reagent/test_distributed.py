@@ -73,6 +73,7 @@ def read(folder: Path, algorithm: str) -> list[dict[str, Any]]:
 def test_two_processes_share_the_tasks_and_play_the_same_episodes(one: Path, two: Path, algorithm: str) -> None:
     (whole,), shares = read(one, algorithm), read(two, algorithm)
     assert [s["processes"] for s in shares] == [2, 2] and whole["processes"] == 1
+    assert all(update["turns"] > len(update["episodes"]) for update in whole["updates"])
     for update, expected in enumerate(whole["updates"]):
         mine, others = (s["updates"][update]["episodes"] for s in shares)
         assert mine | others == expected["episodes"] and not mine.keys() & others.keys()
