@@ -81,9 +81,12 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
 
 
 def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> list[list[int]]:
-    """Deal rows `index` into lists whose rows × longest stay within `budget` tokens (a longer row stands alone)."""
+    """Deal rows `index` into lists whose rows × longest stay within `budget` tokens (a longer row stands alone).
+
+    Rows without a token (an environment that failed before it said anything) are left out.
+    """
     out: list[list[int]] = []
-    for i in sorted(index, key=lambda i: -int(lengths[i])):
+    for i in sorted((i for i in index if lengths[i] > 0), key=lambda i: -int(lengths[i])):
         width = int(lengths[out[-1][0]]) if out else 0
         if out and (len(out[-1]) + 1) * width <= budget:
             out[-1].append(i)

@@ -37,9 +37,7 @@ def test_a_rollout_that_says_the_same_makes_the_same_tokens(name) -> None:
 
 
 def test_mistakes_are_shown_but_not_learned() -> None:
-    found = list(
-        demonstrations("search", 40, 1, imperfect=1.0)
-    )
+    found = list(demonstrations("search", 40, 1, imperfect=1.0))
     wrong = [
         d for d in found if any(m["role"] == "assistant" and not t for m, t in zip(d.messages, d.train_on, strict=True))
     ]

@@ -188,6 +188,15 @@ def test_an_episode_of_unknown_outcome_changes_no_other_row(base, tmp_path) -> N
     torch.testing.assert_close(with_unknown.advantages[2:, :width], known)
 
 
+def test_an_environment_that_fails_at_once_leaves_the_others_to_learn_from(base, tmp_path) -> None:
+    trainer = make_trainer(settings(base, tmp_path))
+    episodes = graded(trainer.collect(0))
+    lost = episodes[0]
+    lost.prompt_ids, lost.turns, lost.status, lost.outcome_reward = [], [], "env_error", None
+    metrics = trainer.learn(episodes)
+    assert metrics["unknown_rows"] == 1 and metrics["tokens"] > 0
+
+
 # ---- resume ----
 
 
