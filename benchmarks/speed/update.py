@@ -238,13 +238,14 @@ def trl_inputs(episodes: Sequence[Episode], pad: int) -> dict[str, Any]:
 def trl_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """An update by TRL."""
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
 
     model, tokenizer = load(args)
     episodes = made_up_episodes(args, len(tokenizer))
     inputs = trl_inputs(episodes, tokenizer.pad_token_id)
     steps = args.rows // args.micro_rows
-    trainer = GRPOTrainer(
+    trainer: Any = GRPOTrainer(
         model=model,
         args=GRPOConfig(
             output_dir=tempfile.mkdtemp(),
