@@ -20,27 +20,12 @@ from reagent.batch import make_batch, microbatches, minibatches
 from reagent.config import AgentConfig, load_agent_config
 from reagent.environments import make_environment
 from reagent.episode import Episode
-from reagent.lab.demonstrations import demonstrations
 from reagent.policy import Policy, load_policy
 from reagent.run import train
-from reagent.templates import LAB_TEMPLATE
 from reagent.trainer import AgentTrainer, TrainingError, learning_rate_factor
 from rrm.errors import ConfigError, RRMError
-from rrm.lab.model import build_lab_model, build_lab_tokenizer
 
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    """A tiny untrained policy in a folder."""
-    folder = tmp_path_factory.mktemp("policy")
-    texts = [m["content"] for d in demonstrations("search", 24, 0, hops=1) for m in d.messages]
-    tokenizer = build_lab_tokenizer(texts, 400)
-    tokenizer.chat_template = LAB_TEMPLATE
-    build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def settings(base: Path, output: Path, **changes: Any) -> AgentConfig:
