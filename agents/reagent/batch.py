@@ -55,7 +55,8 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
     if not episodes:
         raise ValueError("no episodes to make a batch of")
     flat = [e.flatten() for e in episodes]
-    lengths = torch.tensor([len(f.input_ids) for f in flat])
+    # an environment that failed before it said anything leaves a row of one padding token: every process keeps its rows
+    lengths = torch.tensor([max(1, len(f.input_ids)) for f in flat])
     width = int(lengths.max())
     groups = {name: i for i, name in enumerate(dict.fromkeys(e.group_id for e in episodes))}
 
@@ -81,12 +82,9 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
 
 
 def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> list[list[int]]:
-    """Deal rows `index` into lists whose rows × longest stay within `budget` tokens (a longer row stands alone).
-
-    Rows without a token (an environment that failed before it said anything) are left out.
-    """
+    """Deal rows `index` into lists whose rows × longest stay within `budget` tokens (a longer row stands alone)."""
     out: list[list[int]] = []
-    for i in sorted((i for i in index if lengths[i] > 0), key=lambda i: -int(lengths[i])):
+    for i in sorted(index, key=lambda i: -int(lengths[i])):
         width = int(lengths[out[-1][0]]) if out else 0
         if out and (len(out[-1]) + 1) * width <= budget:
             out[-1].append(i)

@@ -125,6 +125,7 @@ def load_policy(config: PolicyConfig, *, with_values: bool, entropy_gradient: bo
         )
     policy = Policy(model, with_values=with_values, entropy_gradient=entropy_gradient)
     switch_off_dropout(policy)
+    policy.train()  # from_pretrained leaves it in evaluation mode, in which gradient checkpointing is silently skipped
     return policy, tokenizer
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,9 @@ def claim_folder(config: AgentConfig) -> Path:
                 f"{folder} holds a run with another {', '.join(changed)}: "
                 "choose another output_dir=…, or delete it to start again"
             )
-    saved.write_text(yaml.safe_dump(tree, sort_keys=False))
+    partial = folder / f"config.{os.getpid()}.partial"  # put in place whole: other processes may be reading it
+    partial.write_text(yaml.safe_dump(tree, sort_keys=False))
+    os.replace(partial, saved)
     return folder
 
 

@@ -15,9 +15,9 @@ Simplified on purpose: rollouts run in the training process on the same weights,
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 
 from reagent.advantages import Advantages, compute_advantages
 from reagent.batch import Batch, make_batch, microbatches, minibatches
@@ -100,6 +101,15 @@ class AgentTrainer:
         tasks: Sequence[Task],
         folder: Path,
     ) -> None:
+        if (
+            os.environ.get("ACCELERATE_USE_CPU") == "True"
+            and "MASTER_PORT" in os.environ
+            and "WORLD_SIZE" not in os.environ
+        ):
+            raise RRMError(
+                "`accelerate launch --cpu` starts one process, however many are asked for (it leaves them to mpirun): "
+                "launch with --multi_gpu instead, which stays on the CPU with cpu=true"
+            )
         self.config, self.tokenizer, self.env_factory, self.tasks = config, tokenizer, env_factory, tasks
         self.folder = folder
         self.accelerator = Accelerator(
@@ -138,6 +148,10 @@ class AgentTrainer:
     @property
     def _steps_per_update(self) -> int:
         return self.config.optim.epochs * self.config.optim.minibatches
+
+    def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Element-wise sum over processes. It travels on the accelerator's device: NCCL knows no CPU tensors."""
+        return self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum").to(tensor.device)
 
     def _frozen_copy(self) -> Policy:
         import copy
@@ -198,9 +212,10 @@ class AgentTrainer:
         metrics = self.learn(episodes)
         done = time.perf_counter()
         self.update_index += 1
-        self.episodes_seen += len(episodes) * self.accelerator.num_processes
-        tokens = sum(len(turn.output_ids) for e in episodes for turn in e.turns)
-        metrics |= episode_metrics(episodes)
+        everyones: list[Episode] = gather_object(episodes)
+        self.episodes_seen += len(everyones)
+        tokens = sum(len(turn.output_ids) for e in everyones for turn in e.turns)
+        metrics |= episode_metrics(everyones)
         metrics |= {
             "time/rollout_s": rolled - started,
             "time/update_s": done - rolled,
@@ -213,13 +228,12 @@ class AgentTrainer:
         """Advantages and optimiser steps on given episodes (of this process); returns the update's metrics."""
         batch = make_batch(episodes)
         advantages, old, ref, values = self.prepare(batch)
-        metrics = {"unknown_rows": float(advantages.unknown_rows)}
+        metrics = {"unknown_rows": float(sum(gather_object([advantages.unknown_rows])))}
         if values is not None and advantages.returns is not None:
-            reduce = functools.partial(self.accelerator.reduce, reduction="sum")
-            explained = explained_variance(values, advantages.returns, advantages.loss_mask, reduce)
+            explained = explained_variance(values, advantages.returns, advantages.loss_mask, self._sum)
             metrics["explained_variance"] = float(explained)
         if old is not None:
-            metrics["logprob_gap"] = logprob_gap(old, batch)
+            metrics["logprob_gap"] = max(gather_object([logprob_gap(old, batch)]))
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
@@ -233,7 +247,7 @@ class AgentTrainer:
                 parts += found
                 norms.append(norm)
         steps = max(len(norms), 1)
-        merged = merge_metrics(parts)
+        merged = merge_metrics(gather_object(parts))  # each process holds its share
         for name in ("loss", "policy_loss", "value_loss"):
             if name in merged:
                 merged[name] /= steps
@@ -256,7 +270,7 @@ class AgentTrainer:
             old, values = self.statistics(batch, self.wrapped, credit)
         ref = None
         if self._needs_reference:
-            with self.policy.reference(self.frozen) as reference:
+            with self.policy.reference(self.frozen) as reference, self.accelerator.autocast():
                 ref, _ = self.statistics(batch, reference, mask)
         advantages = compute_advantages(
             self.config.algorithm,
@@ -277,7 +291,7 @@ class AgentTrainer:
             per_turn=loss.credit == "turn",
             use_action_mask=loss.action_mask,
             use_advantage_mask=loss.advantage_mask,
-            reduce=functools.partial(self.accelerator.reduce, reduction="sum"),
+            reduce=self._sum,
         )
         return advantages, old, ref, values
 
@@ -312,8 +326,7 @@ class AgentTrainer:
     ) -> tuple[list[LossMetrics], float]:
         """One optimiser step on rows `index`; (metrics of its micro-batches, gradient norm before clipping)."""
         settings, device = self.config.loss, self.accelerator.device
-        denominator = loss_denominator(advantages.loss_mask[list(index)], settings.aggregation).to(device)
-        denominator = float(self.accelerator.reduce(denominator, reduction="sum"))
+        denominator = float(self._sum(loss_denominator(advantages.loss_mask[list(index)], settings.aggregation)))
         if denominator == 0:
             logger.warning("%s: no row with a known reward; skipped", where)
             return [], 0.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 
 import typer
 
@@ -14,6 +16,8 @@ COMMANDS = ("train", "eval", "lab")
 
 def main() -> None:
     """Entry point of `reagent`."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # so that `environment.name=my_env:MyEnv` finds my_env.py here
     for name in COMMANDS:
         app.command(name)(importlib.import_module(f"reagent.cli.{name}_cmd").command)
     run(app)

@@ -14,7 +14,11 @@ def command(
     config: Annotated[str, typer.Option("--config", help="shipped name (lab, …) or a YAML file")] = "lab",
 ) -> None:
     """Train an agent: algorithm=ppo|grpo|rloo|reinforce++. Repeat the command to continue a run that was stopped."""
+    from accelerate import PartialState
+
     from reagent.config import load_agent_config
     from reagent.run import train
 
-    finish(train(load_agent_config(config, overrides)))
+    summary = train(load_agent_config(config, overrides))
+    if PartialState().is_main_process:
+        finish(summary)
