@@ -70,7 +70,7 @@ def rows_of(
     """
 
     def shown(ids: list[int]) -> list[int]:
-        return ids if everything else [-100] * len(ids)
+        return list(ids) if everything else [-100] * len(ids)
 
     for demo in found:
         first = next(i for i, m in enumerate(demo.messages) if m["role"] == "assistant")
@@ -159,7 +159,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     model.save_pretrained(str(output), safe_serialization=True)
     tokenizer.save_pretrained(str(output))
     card = {
-        "settings": asdict(settings),
+        "settings": {**asdict(settings), "hops": list(settings.hops)},
         "parameters": sum(p.numel() for p in model.parameters()),
         "rows": len(rows),
         "longest_row": longest,
