@@ -58,7 +58,7 @@ class Policy(nn.Module):
         hidden = base.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state  # (B, T, H)
         logprobs, entropy = token_logprobs(
             hidden,
-            base.get_output_embeddings(),
+            base.get_output_embeddings(),  # pyright: ignore[reportArgumentType]
             input_ids,
             loss_mask,
             temperature=temperature,
@@ -135,4 +135,4 @@ def switch_off_dropout(module: nn.Module) -> None:
         if isinstance(part, nn.Dropout):
             part.p = 0.0
         if isinstance(getattr(part, "attention_dropout", None), float):
-            part.attention_dropout = 0.0  # pyright: ignore[reportAttributeAccessIssue]
+            part.attention_dropout = 0.0  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]

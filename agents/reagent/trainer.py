@@ -115,7 +115,7 @@ class AgentTrainer:
         self.accelerator = Accelerator(
             cpu=config.cpu,
             mixed_precision=config.mixed_precision,
-            log_with=config.report_to or None,
+            log_with=[*config.report_to] or None,
             project_dir=folder,
         )
         processes = self.accelerator.num_processes
@@ -151,7 +151,8 @@ class AgentTrainer:
 
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """Element-wise sum over processes. It travels on the accelerator's device: NCCL knows no CPU tensors."""
-        return self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum").to(tensor.device)
+        total: Any = self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum")
+        return total.to(tensor.device)
 
     def _frozen_copy(self) -> Policy:
         import copy
@@ -367,7 +368,8 @@ class AgentTrainer:
             if old is None:
                 metrics.maxima["logprob_gap"] = logprob_gap(output.logprobs.detach().cpu(), batch.rows(rows))
             found.append(metrics)
-        norm = float(self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.config.optim.max_grad_norm))
+        total: Any = self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.config.optim.max_grad_norm)
+        norm = float(total)
         if not math.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise TrainingError(f"{where}: gradient norm is {norm}; {self._last_checkpoint()}")

@@ -116,11 +116,11 @@ def labelled_positions_only() -> Iterator[None]:
     if original is None:  # another TRL: slower at worst
         yield
         return
-    utils._use_triton = lambda device: device.type == "cpu" or original(device)
+    setattr(utils, "_use_triton", lambda device: device.type == "cpu" or original(device))  # noqa: B010
     try:
         yield
     finally:
-        utils._use_triton = original
+        setattr(utils, "_use_triton", original)  # noqa: B010
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 
 from reagent.lab.demonstrations import Demonstration, Kind, demonstrations
 from reagent.templates import LAB_TEMPLATE, TurnTemplate
-from rrm.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.lab.model import PAD, build_lab_model, build_lab_tokenizer
 from rrm.seeds import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
         args=arguments,
         train_dataset=Dataset.from_list(ordered),
         processing_class=tokenizer,
-        data_collator=functools.partial(collate, pad_token_id=tokenizer.pad_token_id),
+        data_collator=functools.partial(collate, pad_token_id=tokenizer.get_vocab()[PAD]),
     )
     with labelled_positions_only():
         result = trainer.train()
