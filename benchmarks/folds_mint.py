@@ -28,7 +28,7 @@ from benchmarks.judge_mint import RESULTS, judged, outcomes, report
 from rrm.baselines import LEARNED, length_scores, out_of_fold, question_key
 from rrm.feedback import Feedback
 from rrm.judge import AgentRRM
-from rrm.train.finish import environment
+from rrm.provenance import environment
 from rrm.trajectory import Trajectory
 
 

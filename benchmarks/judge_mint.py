@@ -29,9 +29,10 @@ from rrm.baselines import fit_agent, fit_tfidf, length_scores, position_verdicts
 from rrm.evaluation import evaluate_feedback
 from rrm.feedback import Feedback, Mode
 from rrm.judge import AgentRRM
+from rrm.provenance import environment
 from rrm.readers import read
 from rrm.scoring import score_file
-from rrm.train.finish import environment, step_verdicts
+from rrm.train.finish import step_verdicts
 from rrm.trajectory import Trajectory
 
 RESULTS = Path(__file__).parent / "results"

@@ -24,7 +24,8 @@ from rrm.judge import AgentRRM
 from rrm.judge_files import JudgeSettings, load_settings
 from rrm.lab.transcripts import make_transcripts
 from rrm.prompting import Prompter
-from rrm.train.finish import environment, step_verdicts
+from rrm.provenance import environment
+from rrm.train.finish import step_verdicts
 from rrm.train.lab_base import build_lab_base
 from rrm.train.run import load_data, load_trained
 from rrm.train.splits import apply_split, load_split

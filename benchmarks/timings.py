@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rrm.train.finish import environment
+from rrm.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = Path(__file__).resolve().parent / "results" / "timings.json"

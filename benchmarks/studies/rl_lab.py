@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from rrm.train.finish import environment
+from rrm.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +27,6 @@ from rrm.trajectory import Trajectory
 logger = logging.getLogger(__name__)
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
-
-
-def environment() -> dict[str, Any]:
-    """Versions and hardware, for every record of a measurement."""
-    import torch
-
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-    return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "transformers", "trl", "peft", "agent-rrm") if _has(name)},
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "machine": platform.machine(),
-    }
-
-
-def _has(name: str) -> bool:
-    from importlib.metadata import PackageNotFoundError
-
-    try:
-        version(name)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def export(model: Any, prompter: Prompter, config: TrainConfig, folder: Path, facts: dict[str, Any]) -> Path:

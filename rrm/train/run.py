@@ -22,6 +22,7 @@ from rrm.errors import RRMError
 from rrm.judge import AgentRRM
 from rrm.judge_files import save_settings
 from rrm.prompting import Prompter
+from rrm.provenance import environment
 from rrm.readers import read
 from rrm.train import finish
 from rrm.train.data import score_target
@@ -208,7 +209,7 @@ def run_finish(
         "seed": config.seed,
         "rows": {part: len(rows) for part, rows in parts.items()},
         "stages": [name for name in ("sft", "rl", "calibration") if getattr(config, name).enabled],
-        **finish.environment(),
+        **environment(),
     }
     judge_folder = finish.export(model, prompter, config, folder, facts)
     judge = AgentRRM.from_pretrained(str(judge_folder), device="cpu" if config.cpu else None)

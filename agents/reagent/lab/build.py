@@ -109,7 +109,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     from trl.trainer.sft_trainer import SFTTrainer
 
     from rrm.engines.host_memory import keep_freed_memory
-    from rrm.train.finish import environment
+    from rrm.provenance import environment
     from rrm.train.sft import collate, labelled_positions_only
 
     keep_freed_memory()
