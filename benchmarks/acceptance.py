@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.record import RESULTS
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

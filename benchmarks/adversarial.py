@@ -14,21 +14,19 @@ import json
 import platform
 import random
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks import mint
+from benchmarks import mint, record
 from rrm.adversarial import AdversarialReport, AttackCase, attacks, builtin_bases, escapes, measure
 from rrm.feedback import Mode
 from rrm.trajectory import Trajectory, read_canonical
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "transcripts" / "smollm2_agent.jsonl"
-RESULTS = ROOT / "benchmarks" / "results"
 BAR = 0.05
 
 
@@ -112,16 +110,14 @@ def command(
         "passed": not through and excess is not None and excess <= BAR,
     }
     made = {
-        "command": "python -m benchmarks.adversarial " + " ".join(sys.argv[1:]),
+        "command": record.command("adversarial"),
         "seed": seed,
         "seconds": round(time.perf_counter() - started, 1),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
     }
     name = re.sub(r"\W+", "_", Path(judge.model).name if model else "default").strip("_")
-    path = out or RESULTS / f"adversarial_{name}{'' if mode == 'score' else '_' + mode}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = {**facts, "made": made, "through": through, "report": report.model_dump()}
-    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    path = out or record.RESULTS / f"adversarial_{name}{'' if mode == 'score' else '_' + mode}.json"
+    record.write(path, {**facts, "made": made, "through": through, "report": report.model_dump()})
     typer.echo(summary_table(report))
     typer.echo(json.dumps({**facts, "out": str(path)}))
 

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import record
 from benchmarks.mint import DATA, rows
 from rrm.baselines import LEARNED, length_scores, out_of_fold, question_key
 from rrm.bootstrap import Ratio, paired_bootstrap, percentile_interval, point, replicates
 from rrm.metrics.pairs import best_of_n_parts, codes, pair_parts
 from rrm.metrics.probability import Auroc
 
-RESULT = Path(__file__).resolve().parent / "results" / "baselines_mint.json"
+RESULT = record.RESULTS / "baselines_mint.json"
 
 
 def measure(data: Path, *, folds: int, seed: int, resamples: int) -> dict[str, Any]:
@@ -72,16 +69,13 @@ def main() -> None:
     args = parser.parse_args()
     start = time.monotonic()
     found = measure(args.data, folds=args.folds, seed=args.seed, resamples=args.resamples)
-    packages = ("numpy", "scikit-learn", "scipy")
     found |= {
         "seed": args.seed,
-        "command": " ".join(["python -m benchmarks.baselines_mint", *sys.argv[1:]]),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
-        "hardware": f"{platform.machine()}, {os.cpu_count()} cores",
+        "command": record.command("baselines_mint"),
+        **record.made_with("numpy", "scikit-learn", "scipy"),
         "seconds": round(time.monotonic() - start, 1),
     }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    record.write(args.out, found)
     for name, metrics in found["baselines"].items():
         for metric, i in metrics.items():
             print(f"{name:8s} {metric:28s} {i['value']:.3f} [{i['low']:.3f}, {i['high']:.3f}]")

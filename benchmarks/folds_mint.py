@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import mint
-from benchmarks.judge_mint import RESULTS, judged, outcomes, report
+from benchmarks import mint, record
+from benchmarks.judge_mint import judged, outcomes, report
 from rrm.baselines import LEARNED, length_scores, out_of_fold, question_key
 from rrm.feedback import Feedback
 from rrm.judge import AgentRRM
@@ -44,7 +43,7 @@ def main() -> None:
     parser.add_argument("--folds", default="0,1,2,3,4")
     parser.add_argument("--dtype", default=None)
     parser.add_argument("--data", type=Path, default=mint.DATA)
-    parser.add_argument("--output", type=Path, default=RESULTS / "folds_mint.json")
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "folds_mint.json")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
@@ -66,8 +65,8 @@ def main() -> None:
         baselines[name] = out_of_fold(fit, protocol, y, k=5, seed=0)[index]
     datasets = {d: [i for i, t in enumerate(rows) if t.meta["dataset"] == d] for d in mint.FILES}
     by_id = {f.id: f for f in feedback}
-    record = {
-        "command": f"python -m benchmarks.folds_mint {' '.join(sys.argv[1:])}",
+    whole = {
+        "command": record.command("folds_mint"),
         "seed": args.seed,
         "environment": {**environment(), "dtype": args.dtype or "default"},
         "judges": judges,
@@ -83,10 +82,9 @@ def main() -> None:
             for d, chosen in datasets.items()
         },
     }
-    args.output.write_text(json.dumps(record, indent=1) + "\n")
-    whole = record["all"]
-    headline = {k: v["pair_accuracy_same_turns"] for k, v in whole["metrics"].items()}
-    gaps = {k: v["pair_accuracy_same_turns"] for k, v in whole["differences"].items()}
+    record.write(args.output, whole)
+    headline = {k: v["pair_accuracy_same_turns"] for k, v in whole["all"]["metrics"].items()}
+    gaps = {k: v["pair_accuracy_same_turns"] for k, v in whole["all"]["differences"].items()}
     print(json.dumps({"pairs": headline, "judge_minus": gaps, "output": str(args.output)}))
 
 

@@ -16,14 +16,13 @@ import argparse
 import json
 import logging
 import random
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import mint
+from benchmarks import mint, record
 from rrm.annotators import given
 from rrm.baselines import fit_agent, fit_tfidf, length_scores, position_verdicts
 from rrm.evaluation import evaluate_feedback
@@ -35,7 +34,6 @@ from rrm.scoring import score_file
 from rrm.train.finish import step_verdicts
 from rrm.trajectory import Trajectory
 
-RESULTS = Path(__file__).parent / "results"
 SOURCES = ("fireact", "r1_searcher", "tau_bench")
 
 
@@ -136,7 +134,7 @@ def main() -> None:
     parser.add_argument("--dtype", default=None)
     parser.add_argument("--data", type=Path, default=mint.DATA)
     parser.add_argument("--work", type=Path, default=Path("runs/judge_mint"))
-    parser.add_argument("--output", type=Path, default=RESULTS / "judge_mint.json")
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "judge_mint.json")
     parser.add_argument("--critiques", type=int, default=300)
     parser.add_argument("--per-source", type=int, default=0, help="rows of each unseen source; 0: all")
     parser.add_argument("--parts", default="score,sources,critiques")
@@ -144,9 +142,9 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     judge = AgentRRM.from_pretrained(args.model, dtype=args.dtype)
-    work = args.work / judge.model_hash[:12]
+    work = args.work / (judge.model_hash or "no_hash")[:12]
     work.mkdir(parents=True, exist_ok=True)
-    record = json.loads(args.output.read_text()) if args.output.is_file() else {"parts": {}}
+    whole = json.loads(args.output.read_text()) if args.output.is_file() else {"parts": {}}
     for part in args.parts.split(","):
         if part == "score":
             found = score_part(judge, work, args.data, args.seed)
@@ -156,12 +154,12 @@ def main() -> None:
             found = critique_part(judge, work, args.data, args.seed, args.critiques)
         else:
             parser.error(f"no part {part!r}")
-        record["parts"][part] = found
-        record.setdefault("judges", {})[part] = judge.describe()
-        record.setdefault("commands", {})[part] = f"python -m benchmarks.judge_mint {' '.join(sys.argv[1:])}"
-        record |= {"seed": args.seed, "environment": {**environment(), "dtype": args.dtype or "default"}}
-        args.output.write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps({"output": str(args.output), "parts": sorted(record["parts"])}))
+        whole["parts"][part] = found
+        whole.setdefault("judges", {})[part] = judge.describe()
+        whole.setdefault("commands", {})[part] = record.command("judge_mint")
+        whole |= {"seed": args.seed, "environment": {**environment(), "dtype": args.dtype or "default"}}
+        record.write(args.output, whole)
+    print(json.dumps({"output": str(args.output), "parts": sorted(whole["parts"])}))
 
 
 if __name__ == "__main__":

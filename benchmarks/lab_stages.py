@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from benchmarks.judge_mint import RESULTS, report
+from benchmarks import record
+from benchmarks.judge_mint import report
 from rrm.config import TrainConfig
 from rrm.engines.hf import HFEngine
 from rrm.judge import AgentRRM
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=Path("runs/lab"))
     parser.add_argument("--rows", type=int, default=240)
-    parser.add_argument("--output", type=Path, default=RESULTS / "lab_stages.json")
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "lab_stages.json")
     args = parser.parse_args()
     config = TrainConfig.model_validate(yaml.safe_load((args.run / "config.yaml").read_text()))
     sets = {split: make_transcripts(args.rows, seed=FRESH_SEED, split=split) for split in ("train", "heldout")}
@@ -103,14 +103,14 @@ def main() -> None:
             "fresh": measure(judge, rows["train"], ("score", "full")),
             "heldout_kinds": measure(judge, rows["heldout"], ("score", "full")),
         }
-    record = {
-        "command": f"python -m benchmarks.lab_stages {' '.join(sys.argv[1:])}",
+    whole = {
+        "command": record.command("lab_stages"),
         "environment": environment(),
         "config": config.model_dump(),
         "judge": load_settings(args.run / "judge").model_dump(mode="json"),
         "stages": stages,
     }
-    args.output.write_text(json.dumps(record, indent=1) + "\n")
+    record.write(args.output, whole)
     print(json.dumps({"output": str(args.output), "stages": list(stages)}))
 
 

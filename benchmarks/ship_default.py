@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judge_mint import RESULTS
+from benchmarks.record import RESULTS
 from rrm.judge_files import load_settings
 from rrm.train.finish import write_card
 

@@ -11,15 +11,15 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import record
 from rrm.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULT = Path(__file__).resolve().parent / "results" / "timings.json"
+RESULT = record.RESULTS / "timings.json"
 
 
 def timed(target: str) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def main() -> None:
     found = json.loads(args.output.read_text()) if args.output.is_file() else {}
     for target in args.targets:
         found |= timed(target)
-    found |= {"command": f"python -m benchmarks.timings {' '.join(sys.argv[1:])}".strip(), "environment": environment()}
-    args.output.write_text(json.dumps(found, indent=1) + "\n")
+    found |= {"command": record.command("timings"), "environment": environment()}
+    record.write(args.output, found)
     print(json.dumps({k: v for k, v in found.items() if k.endswith("_s")}))
 
 

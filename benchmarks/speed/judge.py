@@ -22,18 +22,16 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import os
-import platform
 import random
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import record
 from benchmarks.mint import DATA, rows
 from rrm.feedback import Mode
 from rrm.judge import AgentRRM
@@ -238,18 +236,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the JSON object here")
     args = parser.parse_args()
     found = measure(args)
-    options = {k: v for k, v in vars(args).items() if k not in ("data", "out", "model")}
-    found |= {
-        "options": options | {"model": Path(args.model).name if args.model else "default"},
-        "command": "python -m benchmarks.speed.judge",
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "transformers")}},
-        "hardware": f"{platform.machine()}, {os.cpu_count()} cores",
-        "load_average": os.getloadavg(),
-    }
-    line = json.dumps(found)
+    found |= record.timed_with("speed.judge", args, "torch", "transformers")
+    found["options"]["model"] = Path(args.model).name if args.model else "default"
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(line)
+        record.write(args.out, found)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

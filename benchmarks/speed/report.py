@@ -22,7 +22,6 @@ import argparse
 import gzip
 import json
 import os
-import platform
 import random
 import statistics
 import tempfile
@@ -31,6 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import record
 from benchmarks.speed.devtools import Chromium
 from rrm.report import write_report
 from rrm.trajectory import Message, Trajectory
@@ -212,14 +212,14 @@ def main() -> None:
         "command": f"python -m benchmarks.speed.report --rows {options.rows} --loads {options.loads} --seed {options.seed}",
         "rows": options.rows,
         "transcripts": "mint" if real else "made up",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, no GPU; load {os.getloadavg()[0]:.1f} at the end",
+        "machine": f"{record.hardware()}, no GPU; load {os.getloadavg()[0]:.1f} at the end",
         "browser": version,
         "write_s": round(written, 2),
         "page_mb": round(size / 1e6, 2),
         **medians,
     }
     if options.output:
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        record.write(options.output, result)
     print(json.dumps(result))
 
 

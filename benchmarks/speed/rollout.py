@@ -22,8 +22,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -31,12 +29,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from transformers.utils.chat_template_utils import get_json_schema
 
+from benchmarks import record
 from reagent.env import ToolEnv
 from reagent.rollout import rollout
 from reagent.task import Task
@@ -454,17 +452,10 @@ def main() -> None:
             "ours_over_trl_at_8_turns": bool(at_8) and at_8[0] >= BARS["ours_over_trl_at_8_turns"],
             "prefilled_only_new": all(r["prefilled_only_new"] for r in found["rollouts"]),
         }
-    found |= {
-        "trl_config": GRPO,
-        "options": {k: v for k, v in vars(args).items() if k not in ("out", "model")}
-        | {"model": Path(args.model).name},
-        "command": "python -m benchmarks.speed.rollout",
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "transformers", "trl")}},
-        "hardware": f"{platform.machine()}, {os.cpu_count()} cores",
-        "load_average": os.getloadavg(),
-    }
+    found |= {"trl_config": GRPO, **record.timed_with("speed.rollout", args, "torch", "transformers", "trl")}
+    found["options"]["model"] = Path(args.model).name
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
+        record.write(args.out, found)
     print(json.dumps(found))
 
 

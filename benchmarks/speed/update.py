@@ -29,20 +29,18 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import os
-import platform
 import re
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import record
 from reagent.episode import Episode, Turn
 from reagent.task import Task
 from rrm.trajectory import Message, Trajectory
@@ -392,14 +390,10 @@ def main() -> None:
     found = {
         "runs": runs,
         "trl_config": GRPO,
-        "options": {k: v for k, v in vars(args).items() if k not in ("out", "model")},
-        "command": "python -m benchmarks.speed.update",
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in ("torch", "transformers", "trl")}},
-        "hardware": f"{platform.machine()}, {os.cpu_count()} cores",
-        "load_average": os.getloadavg(),
+        **record.timed_with("speed.update", args, "torch", "transformers", "trl"),
     }
     if args.out:
-        args.out.write_text(json.dumps(found, indent=1) + "\n")
+        record.write(args.out, found)
     print(json.dumps(found))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation
+from rrm.annotation import Annotation, Verdict
 from rrm.calibration import fit
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
@@ -99,11 +99,11 @@ def calibrate(
     return found
 
 
-def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list[str | None] | None:
+def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list[Verdict | None] | None:
     """One verdict a step from an annotation's findings, None where the step has none."""
     if annotation is None or not annotation.findings:
         return None
-    by_step = {f.step: f.verdict for f in annotation.findings}
+    by_step: dict[int, Verdict] = {f.step: f.verdict for f in annotation.findings}
     return [by_step.get(step.index) for step in trajectory.steps]
 
 

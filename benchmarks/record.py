@@ -1,0 +1,50 @@
+"""How a benchmark's results are written: the figures, and beside them the command, versions and hardware that made them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def command(module: str) -> str:
+    """The command line as it was given; `module` below `benchmarks`."""
+    return " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]])
+
+
+def hardware() -> str:
+    """Architecture and cores, `x86_64, 2 cores`."""
+    return f"{platform.machine()}, {os.cpu_count()} cores"
+
+
+def made_with(*packages: str) -> dict[str, Any]:
+    """`versions` of Python and of packages, and `hardware`."""
+    return {
+        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "hardware": hardware(),
+    }
+
+
+def timed_with(module: str, args: argparse.Namespace, *packages: str) -> dict[str, Any]:
+    """What stands beside a speed measurement: `options` (all but files, folders and the model, which may be a folder),
+    `command`, versions, hardware, and the machine's load (1, 5, 15 minutes)."""
+    return {
+        "options": {k: v for k, v in vars(args).items() if k not in ("data", "out", "model")},
+        "command": f"python -m benchmarks.{module}",
+        **made_with(*packages),
+        "load_average": os.getloadavg(),
+    }
+
+
+def write(path: Path, record: Mapping[str, Any]) -> None:
+    """The record as indented JSON; its folder is made where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
