@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from rrm.config import LoraSettings, Section, find_config, read_config
+from rrm.engines.base import SamplingParams
 
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
 
@@ -58,6 +59,20 @@ class RolloutConfig(Section):
     max_episode_tokens: int = 768
     max_observation_tokens: int = 256
     temperature: float = 1.0
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What ends an episode and what is cut, as `reagent.rollout.rollout` takes it."""
+        return {
+            "max_turns": self.max_turns,
+            "max_episode_tokens": self.max_episode_tokens,
+            "max_observation_tokens": self.max_observation_tokens,
+        }
+
+    def sampling(self, *, seed: int, temperature: float | None = None) -> SamplingParams:
+        """How one turn is sampled; `temperature` in place of the training's."""
+        chosen = self.temperature if temperature is None else temperature
+        return SamplingParams(max_new_tokens=self.max_new_tokens, temperature=chosen, seed=seed)
 
 
 class OptimConfig(Section):

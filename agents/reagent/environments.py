@@ -93,14 +93,17 @@ def _tasks_from_file(n: int, path: str, **options: Any) -> list[Task]:
 
 
 def make_environment(config: EnvironmentConfig, seed: int) -> tuple[EnvFactory, list[Task], list[Task]]:
-    """(environment factory, training tasks, held-out tasks) of a config.
-
-    Training tasks follow the run's seed. Held-out tasks are the same for every run, so that runs can be compared
-    question by question; the option `eval.seed` draws others.
-    """
-    held_out = {"seed": 0, **config.eval}
+    """(environment factory, training tasks, held-out tasks) of a config. Training tasks follow the run's seed."""
     return (
         make_factory(config.name, **config.options),
         make_tasks(config.name, config.train_tasks, **{"seed": seed, **config.train}),
-        make_tasks(config.name, config.eval_tasks, **{"split": "heldout", **held_out}),
+        held_out_tasks(config),
     )
+
+
+def held_out_tasks(config: EnvironmentConfig) -> list[Task]:
+    """The tasks a config evaluates on: the same for every run, so that runs can be compared question by question.
+
+    The option `eval.seed` draws others.
+    """
+    return make_tasks(config.name, config.eval_tasks, **{"split": "heldout", "seed": 0, **config.eval})

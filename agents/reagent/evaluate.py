@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reagent.config import AgentConfig
-from reagent.env import Environment
+from reagent.env import EnvFactory
 from reagent.episode import Episode
 from reagent.graders import Grader, exact_match, f1
 from reagent.metrics import episode_metrics, mean, pass_at_k
 from reagent.rollout import rollout
 from reagent.task import Task
-from rrm.engines.base import SamplingParams, TokenEngine
+from rrm.engines.base import TokenEngine
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def bootstrap_mean(values: Sequence[float], *, seed: int, resamples: int = 2000) -> dict[str, float]:
@@ -60,43 +63,45 @@ def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[s
 
 def evaluate(
     engine: TokenEngine,
-    tokenizer: Any,
-    env_factory: Callable[[], Environment],
+    tokenizer: PreTrainedTokenizerBase,
+    env_factory: EnvFactory,
     tasks: Sequence[Task],
-    *,
-    params: SamplingParams,
-    samples: int = 1,
-    **limits: Any,
+    config: AgentConfig,
 ) -> tuple[dict[str, Any], list[Episode]]:
-    """Roll out `samples` episodes of each task and summarise them. `limits`: as for `rollout`."""
-    episodes = rollout(engine, tokenizer, env_factory, tasks, params=params, group_size=samples, **limits)
-    return summarise(episodes, samples=samples, seed=params.seed), episodes
+    """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
+
+    Args:
+        engine: the policy as it stands.
+        env_factory: makes a fresh environment for one episode.
+    """
+    episodes = rollout(
+        engine,
+        tokenizer,
+        env_factory,
+        tasks,
+        params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
+        group_size=config.eval.samples,
+        **config.rollout.limits,
+    )
+    return summarise(episodes, samples=config.eval.samples, seed=config.seed), episodes
 
 
 def evaluate_config(config: AgentConfig) -> tuple[dict[str, Any], list[Episode]]:
-    """`evaluate` as a config says: its policy, environment and held-out tasks."""
+    """`evaluate` with a config's own policy, environment and held-out tasks.
+
+    Raises:
+        RRMError: the policy cannot be loaded; ConfigError: the environment or its tasks cannot be made.
+    """
     import torch
 
-    from reagent.environments import make_environment
+    from reagent.environments import held_out_tasks, make_factory
     from reagent.policy import load_policy
     from rrm.engines.hf import HFEngine
 
     if config.threads:
         torch.set_num_threads(config.threads)
-    env_factory, _, tasks = make_environment(config.environment, seed=config.seed)
+    env_factory = make_factory(config.environment.name, **config.environment.options)
+    tasks = held_out_tasks(config.environment)
     policy, tokenizer = load_policy(config.policy, with_values=False)
     device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
-    settings = config.rollout
-    return evaluate(
-        HFEngine(policy.model, tokenizer, device=device),
-        tokenizer,
-        env_factory,
-        tasks,
-        params=SamplingParams(
-            max_new_tokens=settings.max_new_tokens, temperature=config.eval.temperature, seed=config.seed
-        ),
-        samples=config.eval.samples,
-        max_turns=settings.max_turns,
-        max_episode_tokens=settings.max_episode_tokens,
-        max_observation_tokens=settings.max_observation_tokens,
-    )
+    return evaluate(HFEngine(policy.model, tokenizer, device=device), tokenizer, env_factory, tasks, config)

@@ -31,7 +31,6 @@ from reagent.episode import Episode
 from reagent.evaluate import evaluate
 from reagent.policy import load_policy
 from reagent.trainer import AgentTrainer
-from rrm.engines.base import SamplingParams
 from rrm.errors import RRMError
 
 logger = logging.getLogger(__name__)
@@ -126,25 +125,6 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
     plt.close(figure)
 
 
-def held_out(trainer: AgentTrainer, config: AgentConfig, tasks: Sequence[Any], env_factory: Any) -> dict[str, Any]:
-    """The policy on held-out tasks as it stands."""
-    settings = config.rollout
-    found, _ = evaluate(
-        trainer.engine,
-        trainer.tokenizer,
-        env_factory,
-        tasks,
-        params=SamplingParams(
-            max_new_tokens=settings.max_new_tokens, temperature=config.eval.temperature, seed=config.seed
-        ),
-        samples=config.eval.samples,
-        max_turns=settings.max_turns,
-        max_episode_tokens=settings.max_episode_tokens,
-        max_observation_tokens=settings.max_observation_tokens,
-    )
-    return found
-
-
 def train(config: AgentConfig) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
 
@@ -191,7 +171,7 @@ def train(config: AgentConfig) -> dict[str, Any]:
             if (config.eval.every and trainer.update_index % config.eval.every == 0) or finished:
                 trainer.accelerator.wait_for_everyone()
                 if main:
-                    found = held_out(trainer, config, eval_tasks, env_factory)
+                    found, _ = evaluate(trainer.engine, tokenizer, env_factory, eval_tasks, config)
                     append_line(logs["eval"], {"update": update, "episodes": trainer.episodes_seen, **found})
             if trainer.update_index % config.save_every == 0 or finished:
                 trainer.save()

@@ -38,7 +38,6 @@ from reagent.metrics import episode_metrics
 from reagent.policy import Policy
 from reagent.rollout import rollout
 from reagent.task import Task
-from rrm.engines.base import SamplingParams
 from rrm.engines.hf import HFEngine
 from rrm.errors import RRMError
 from rrm.seeds import derive_seed
@@ -194,15 +193,9 @@ class AgentTrainer:
             self.tokenizer,
             self.env_factory,
             self.my_tasks(update),
-            params=SamplingParams(
-                max_new_tokens=settings.max_new_tokens,
-                temperature=settings.temperature,
-                seed=derive_seed(self.config.seed, "rollout", update),
-            ),
+            params=settings.sampling(seed=derive_seed(self.config.seed, "rollout", update)),
             group_size=settings.group_size,
-            max_turns=settings.max_turns,
-            max_episode_tokens=settings.max_episode_tokens,
-            max_observation_tokens=settings.max_observation_tokens,
+            **settings.limits,
         )
 
     def update(self) -> tuple[dict[str, float], list[Episode]]:
