@@ -80,7 +80,7 @@ def run_baseline(runs: Path, kind: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     policy = folder / "policy"
     if kind != "tool_call" and not (policy / "card.json").is_file():
-        call(["lab", "-o", str(policy), "--kind", kind], folder / "build.log")
+        call(["lab", "build", "-o", str(policy), "--kind", kind], folder / "build.log")
     chosen = [] if kind == "tool_call" else ["--policy", str(policy)]
     for name, overrides in (("search", []), ("calculator", CALCULATOR)):
         target = folder / f"{name}.json"

@@ -51,9 +51,18 @@ def build_lab_tokenizer(texts: Iterable[str], vocab_size: int = 2048) -> PreTrai
 
 
 def build_lab_model(
-    tokenizer: PreTrainedTokenizerFast, *, hidden: int = 192, layers: int = 4, heads: int = 6, seed: int
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    hidden: int = 192,
+    layers: int = 4,
+    heads: int = 6,
+    intermediate: int | None = None,
+    seed: int,
 ) -> LlamaForCausalLM:
     """A randomly initialised Llama with tied embeddings, float32, deterministic for a seed.
+
+    Args:
+        intermediate: width of the feed-forward layers; four times `hidden` by default.
 
     Raises:
         ValueError: `hidden` is not a multiple of `heads`.
@@ -67,7 +76,7 @@ def build_lab_model(
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=hidden,
-        intermediate_size=4 * hidden,
+        intermediate_size=intermediate or 4 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=heads,

@@ -1,4 +1,4 @@
-"""The command line of the agent side: `reagent train | eval | lab`."""
+"""The command line of the agent side: `reagent train | eval | lab build`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rrm.cli import run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-COMMANDS = ("train", "eval", "lab")
+COMMANDS = ("train", "eval")
 
 
 def main() -> None:
@@ -20,4 +20,5 @@ def main() -> None:
         sys.path.append(os.getcwd())  # so that `environment.name=my_env:MyEnv` finds my_env.py here
     for name in COMMANDS:
         app.command(name)(importlib.import_module(f"reagent.cli.{name}_cmd").command)
+    app.add_typer(importlib.import_module("reagent.cli.lab_cmd").app, name="lab")
     run(app)

@@ -1,4 +1,4 @@
-"""`reagent lab`."""
+"""`reagent lab build`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from reagent.lab.settings import LabSettings
 from rrm.cli import finish
 
 
@@ -20,17 +21,21 @@ class Kinds(StrEnum):
     direct = "direct"
 
 
-def command(
+app = typer.Typer(no_args_is_help=True, help="The lab's own policies.")
+
+
+@app.command("build")
+def build(
     output: Annotated[Path, typer.Option("-o", "--output", help="folder of the policy")],
     kind: Annotated[
         Kinds, typer.Option(help="tool_call: what RL starts from; the others are baselines")
     ] = Kinds.tool_call,
-    rows: Annotated[int, typer.Option(min=8, help="demonstrations")] = 6000,
-    epochs: Annotated[int, typer.Option(min=1)] = 1,
-    seed: Annotated[int, typer.Option()] = 0,
+    rows: Annotated[int, typer.Option(min=8, help="demonstrations")] = LabSettings.rows,
+    epochs: Annotated[int, typer.Option(min=1)] = LabSettings.epochs,
+    seed: Annotated[int, typer.Option()] = LabSettings.seed,
 ) -> None:
     """Build a lab policy from a seed: tokenizer, small Llama, supervised training on played demonstrations."""
-    from reagent.lab.build import LabSettings, build_lab_policy
+    from reagent.lab.build import build_lab_policy
 
     output.mkdir(parents=True, exist_ok=True)
     card = build_lab_policy(LabSettings(kind=kind.value, seed=seed, rows=rows, epochs=epochs), output)

@@ -13,11 +13,12 @@ import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reagent.lab.demonstrations import Demonstration, Kind, demonstrations
+from reagent.lab.demonstrations import Demonstration, demonstrations
+from reagent.lab.settings import LabSettings
 from reagent.templates import LAB_TEMPLATE, TurnTemplate
 from rrm.lab.model import PAD, build_lab_model, build_lab_tokenizer
 from rrm.seeds import derive_seed
@@ -25,23 +26,8 @@ from rrm.seeds import derive_seed
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class LabSettings:
-    """How a lab policy is built. The defaults make the shipped one."""
-
-    kind: Kind = "tool_call"
-    seed: int = 0
-    rows: int = 6000
-    """Demonstrations; four in ten are calculator's, three in ten of each environment's hold a critique."""
-    epochs: int = 1
-    batch_size: int = 8
-    learning_rate: float = 2e-3
-    hidden: int = 128
-    layers: int = 4
-    heads: int = 4
-    vocab_size: int = 1024
-    hops: tuple[int, ...] = (1, 2)
-    """Of the demonstrations: more hops are left to RL, and to generalisation."""
+TOKENIZER_ROWS = 3000
+"""Demonstrations the tokenizer is made from."""
 
 
 def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
@@ -114,10 +100,17 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
 
     keep_freed_memory()
     found = lab_demonstrations(settings)
-    tokenizer = build_lab_tokenizer((m["content"] for d in found for m in d.messages), settings.vocab_size)
+    # as the template writes them: the roles' names then are tokens too
+    texts = (f"\n{m['role']}\n{m['content']}" for d in found[:TOKENIZER_ROWS] for m in d.messages)
+    tokenizer = build_lab_tokenizer(texts, settings.vocab_size)
     tokenizer.chat_template = LAB_TEMPLATE
     model = build_lab_model(
-        tokenizer, hidden=settings.hidden, layers=settings.layers, heads=settings.heads, seed=settings.seed
+        tokenizer,
+        hidden=settings.hidden,
+        layers=settings.layers,
+        heads=settings.heads,
+        intermediate=settings.intermediate,
+        seed=settings.seed,
     )
     rows = list(rows_of(found, TurnTemplate(tokenizer), tokenizer, everything=True))
     longest = max(len(row["input_ids"]) for row in rows)
@@ -137,7 +130,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
         weight_decay=0.01,
         train_sampling_strategy="sequential",
         gradient_checkpointing=False,
-        bf16=False,
+        bf16=True,
         use_cpu=True,
         max_length=None,
         packing=False,

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from reagent.env import ToolEnv
 from reagent.environments import find_environment
 from reagent.lab.plans import Move, Plan, fault
+from reagent.lab.settings import Kind
 from reagent.parsers import MalformedCall, Parser
 from reagent.refine import second_attempt
 from reagent.task import Task
@@ -28,7 +29,6 @@ from rrm.annotation import Finding
 from rrm.feedback import format_findings
 from rrm.seeds import derive_seed
 
-Kind = Literal["tool_call", "naive_rag", "direct"]
 Mistake = Literal["wrong", "malformed", "stops_early", "gave_up"]
 TOOL_DOWN_RATE = 0.15
 """How often the tool fails in an imperfect demonstration, where the environment's tool can."""

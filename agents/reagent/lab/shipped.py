@@ -16,5 +16,5 @@ def lab_policy_folder() -> Path:
         RRMError: it is absent; says how to make it.
     """
     if not (FOLDER / "config.json").is_file():
-        raise RRMError(f"no lab policy at {FOLDER}: make it with `reagent lab --output {FOLDER}`")
+        raise RRMError(f"no lab policy at {FOLDER}: make it with `reagent lab build --output {FOLDER}`")
     return FOLDER

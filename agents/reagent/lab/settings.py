@@ -1,0 +1,30 @@
+"""What a lab policy is built from: light to import, for the command line's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["tool_call", "naive_rag", "direct"]
+
+
+@dataclass(frozen=True)
+class LabSettings:
+    """How a lab policy is built. The defaults make the shipped one."""
+
+    kind: Kind = "tool_call"
+    seed: int = 0
+    rows: int = 16000
+    """Demonstrations; four in ten are calculator's, three in ten of each environment's hold a critique."""
+    epochs: int = 2
+    batch_size: int = 8
+    learning_rate: float = 3e-3
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    intermediate: int = 256
+    """The task is to copy, which is attention's: narrow feed-forward layers cost nothing and save a third of the time."""
+    vocab_size: int = 512
+    """Small: names then are a few syllables each, and copying one is practised by copying any."""
+    hops: tuple[int, ...] = (1, 2)
+    """Of the demonstrations: more hops are left to RL, and to generalisation."""
