@@ -15,20 +15,20 @@ from reagent.graders import Grader, exact_match, f1
 from reagent.metrics import episode_metrics, mean, pass_at_k
 from reagent.rollout import rollout
 from reagent.task import Task
+from rrm.bootstrap import Interval, Ratio, bootstrap
 from rrm.engines.base import TokenEngine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def bootstrap_mean(values: Sequence[float], *, seed: int, resamples: int = 2000) -> dict[str, float]:
-    """Mean with a 95 % percentile bootstrap interval over the values (one a task)."""
-    x = np.asarray(values, dtype=np.float64)
-    if not len(x):
-        return {"value": float("nan"), "low": float("nan"), "high": float("nan")}
-    drawn = x[np.random.default_rng(seed).integers(0, len(x), (resamples, len(x)))].mean(1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return {"value": float(x.mean()), "low": float(low), "high": float(high)}
+def mean_interval(values: Sequence[float], *, seed: int) -> dict[str, float | None]:
+    """Mean of the values, one a task, with its 95 % interval over tasks (`rrm.bootstrap`); None of nothing."""
+    if not values:
+        return Interval(None, None, None).to_dict()
+    return bootstrap(
+        Ratio(np.asarray(values, dtype=np.float64), np.ones(len(values))), len(values), seed=seed
+    ).to_dict()
 
 
 def mean_grade(episodes: Sequence[Episode], grade: Grader) -> float:
@@ -51,8 +51,8 @@ def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[s
     return {
         "tasks": len(by_task),
         "samples": samples,
-        "success": bootstrap_mean(list(rates.values()), seed=seed),
-        "success_by_hops": {h: bootstrap_mean(v, seed=seed) | {"tasks": len(v)} for h, v in sorted(hops.items())},
+        "success": mean_interval(list(rates.values()), seed=seed),
+        "success_by_hops": {h: mean_interval(v, seed=seed) | {"tasks": len(v)} for h, v in sorted(hops.items())},
         "exact_match": mean_grade(episodes, exact_match),
         "f1": mean_grade(episodes, f1),
         "by_task": {t: rate for t, rate in rates.items()},

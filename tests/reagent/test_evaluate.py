@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reagent.config import AgentConfig
-from reagent.evaluate import evaluate_config
+from reagent.evaluate import evaluate_config, mean_interval, summarise
 from reagent.lab.search_env import SearchEnv
 from reagent.run import train
 
@@ -49,3 +49,14 @@ def test_evaluating_makes_no_training_tasks(base, tmp_path, monkeypatch: pytest.
     monkeypatch.setattr(SearchEnv, "make_tasks", staticmethod(watched))
     evaluate_config(config(base, tmp_path))
     assert made == ["heldout"]
+
+
+def test_intervals_are_over_tasks_and_nothing_has_none() -> None:
+    found = mean_interval([1.0] * 60 + [0.0] * 140, seed=0)
+    width = 1.96 * (0.3 * 0.7 / 200) ** 0.5
+    assert found["value"] == pytest.approx(0.3)
+    assert found["low"] == pytest.approx(0.3 - width, abs=0.01) and found["high"] == pytest.approx(
+        0.3 + width, abs=0.01
+    )
+    assert mean_interval([], seed=0) == summarise([], samples=1, seed=0)["success"]
+    assert mean_interval([], seed=0) == {"value": None, "low": None, "high": None}
