@@ -72,16 +72,17 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
     if args.model != "lab":
         model, tokenizer = load_model(ModelConfig(base=args.model, dtype=args.dtype))
     else:
-        from reagent.lab.build import LabSettings
         from reagent.lab.demonstrations import demonstrations
+        from reagent.lab.settings import LabSettings
         from rrm.lab.model import build_lab_model, build_lab_tokenizer
 
         shape = LabSettings()
         texts = [m["content"] for d in demonstrations("search", 100, args.seed, hops=1) for m in d.messages]
         tokenizer = build_lab_tokenizer(texts, shape.vocab_size)
         model = build_lab_model(
-            tokenizer, hidden=shape.hidden, layers=shape.layers, heads=shape.heads, seed=args.seed
-        ).to(getattr(torch, args.dtype))
+            tokenizer, hidden=shape.hidden, layers=shape.layers, heads=shape.heads,
+            intermediate=shape.intermediate, seed=args.seed,
+        ).to(getattr(torch, args.dtype))  # fmt: skip
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer

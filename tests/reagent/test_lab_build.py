@@ -8,8 +8,9 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from reagent.environments import make_factory
-from reagent.lab.build import LabSettings, build_lab_policy, homogeneous, lab_demonstrations, rows_of
+from reagent.lab.build import build_lab_policy, homogeneous, lab_demonstrations, rows_of
 from reagent.lab.demonstrations import demonstrations
+from reagent.lab.settings import LabSettings
 from reagent.rollout import rollout
 from reagent.templates import LAB_TEMPLATE, TurnTemplate
 from rrm.engines.base import SamplingParams
