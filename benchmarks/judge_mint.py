@@ -138,11 +138,13 @@ def main() -> None:
     parser.add_argument("--critiques", type=int, default=300)
     parser.add_argument("--per-source", type=int, default=0, help="rows of each unseen source; 0: all")
     parser.add_argument("--parts", default="score,sources,critiques")
+    parser.add_argument("--transcript-tokens", type=int, help="what a transcript is cut to; default: the judge's own")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    judge = AgentRRM.from_pretrained(args.model, dtype=args.dtype)
-    work = args.work / (judge.model_hash or "no_hash")[:12]
+    judge = AgentRRM.from_pretrained(args.model, dtype=args.dtype, max_transcript_tokens=args.transcript_tokens)
+    budget = f"-{args.transcript_tokens}" if args.transcript_tokens else ""
+    work = args.work / f"{(judge.model_hash or 'no_hash')[:12]}{budget}"
     work.mkdir(parents=True, exist_ok=True)
     whole = json.loads(args.output.read_text()) if args.output.is_file() else {"parts": {}}
     for part in args.parts.split(","):
