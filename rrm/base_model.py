@@ -1,11 +1,11 @@
-"""Loading a base model and its tokenizer: a directory, a hub id, or the default base (fetched once)."""
+"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), and its LoRA adapter."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from rrm.config import ModelConfig
+from rrm.config import BaseSettings, LoraSettings
 from rrm.errors import RRMError
 
 
@@ -20,8 +20,12 @@ def base_path(base: str) -> str:
     return str(Path(base).expanduser()) if Path(base).expanduser().is_dir() else base
 
 
-def load_model(config: ModelConfig) -> tuple[Any, Any]:
-    """(model, tokenizer) from safetensors; pickle checkpoints are refused."""
+def load_model(config: BaseSettings) -> tuple[Any, Any]:
+    """(model, tokenizer) from safetensors; pickle checkpoints are refused.
+
+    Raises:
+        RRMError: there is no such model, or it cannot be loaded.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -38,3 +42,18 @@ def load_model(config: ModelConfig) -> tuple[Any, Any]:
     except (OSError, ValueError) as error:
         raise RRMError(f"cannot load model {config.base!r}: {error}") from error
     return model, tokenizer
+
+
+def lora_config(settings: LoraSettings, model: Any) -> Any:
+    """peft's `LoraConfig` of the settings, for a causal language model."""
+    from peft import LoraConfig
+
+    skip = settings.skip_layers
+    return LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=settings.target_modules,
+        layers_to_transform=list(range(skip, model.config.num_hidden_layers)) if skip else None,
+        task_type="CAUSAL_LM",
+    )

@@ -24,14 +24,19 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ModelConfig(Section):
-    """The judge's base model."""
+class BaseSettings(Section):
+    """A base model and how it is loaded."""
 
     base: str = "smollm2"
-    """`smollm2` (fetched once), `lab` (built from scratch), a directory, or a hub id."""
+    """`smollm2` (fetched once), a directory, or a hub id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     attn_implementation: str = "sdpa"
     trust_remote_code: bool = False
+
+
+class ModelConfig(BaseSettings):
+    """The judge's base model; `base` may also be `lab` (built from scratch)."""
+
     hidden_size: int = 192
     """`lab` only: width, depth, heads and vocabulary of the Llama built from scratch."""
     layers: int = 4

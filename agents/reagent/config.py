@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from rrm.config import LoraSettings, Section, find_config, read_config
+from rrm.config import BaseSettings, LoraSettings, Section, find_config, read_config
 from rrm.engines.base import SamplingParams
 
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
@@ -32,19 +32,23 @@ class EnvironmentConfig(Section):
     eval_tasks: int = 200
 
 
-class PolicyConfig(Section):
+class PolicyConfig(BaseSettings):
     """The policy to start from."""
 
     base: str = "lab"
     """`lab` (the shipped lab policy), `smollm2`, a directory, or a hub id."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    attn_implementation: str = "sdpa"
-    trust_remote_code: bool = False
     chat_template: str | None = None
     """A template's name in reagent.templates; null keeps the tokenizer's own."""
     lora: LoraSettings | None = None
     """null trains every weight."""
     gradient_checkpointing: bool = False
+
+    @field_validator("lora")
+    @classmethod
+    def _no_dropout(cls, lora: LoraSettings | None) -> LoraSettings | None:
+        if lora is not None and lora.dropout:
+            raise ValueError("policy.lora.dropout must be 0: the update must compute what the rollout sampled from")
+        return lora
 
 
 class RolloutConfig(Section):

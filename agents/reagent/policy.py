@@ -89,21 +89,13 @@ def load_policy(config: PolicyConfig, *, with_values: bool, entropy_gradient: bo
     Raises:
         RRMError: the model cannot be loaded.
     """
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
     from reagent.lab.shipped import lab_policy_folder
-    from rrm.base_model import load_model
-    from rrm.config import ModelConfig
+    from rrm.base_model import load_model, lora_config
 
     base = str(lab_policy_folder()) if config.base == "lab" else config.base
-    model, tokenizer = load_model(
-        ModelConfig(
-            base=base,
-            dtype=config.dtype,
-            attn_implementation=config.attn_implementation,
-            trust_remote_code=config.trust_remote_code,
-        )
-    )
+    model, tokenizer = load_model(config.model_copy(update={"base": base}))
     if config.chat_template is not None:
         from reagent.templates import template
 
@@ -111,18 +103,7 @@ def load_policy(config: PolicyConfig, *, with_values: bool, entropy_gradient: bo
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     if config.lora is not None:
-        skip = config.lora.skip_layers
-        model = get_peft_model(
-            model,
-            LoraConfig(
-                r=config.lora.r,
-                lora_alpha=config.lora.alpha,
-                lora_dropout=0.0,
-                target_modules=config.lora.target_modules,
-                layers_to_transform=list(range(skip, model.config.num_hidden_layers)) if skip else None,
-                task_type="CAUSAL_LM",
-            ),
-        )
+        model = get_peft_model(model, lora_config(config.lora, model))
     policy = Policy(model, with_values=with_values, entropy_gradient=entropy_gradient)
     switch_off_dropout(policy)
     policy.train()  # from_pretrained leaves it in evaluation mode, in which gradient checkpointing is silently skipped

@@ -15,12 +15,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -31,36 +29,13 @@ from reagent.episode import Episode
 from reagent.evaluate import evaluate
 from reagent.policy import load_policy
 from reagent.trainer import AgentTrainer
-from rrm.errors import RRMError
+from rrm.run_folder import check_folder, claim_folder
 
 logger = logging.getLogger(__name__)
 
 FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "loss")
-"""Sections that must not change between a run and its continuation."""
+"""Options that must not change between a run and its continuation."""
 SHOWN = ("episode/reward", "episode/success", "kl", "entropy", "episode/turns", "time/rollout_tokens_per_s")
-
-
-def claim_folder(config: AgentConfig) -> Path:
-    """Create the run folder, or check that it belongs to the same run.
-
-    Raises:
-        RRMError: the folder holds a run of another config, naming what differs.
-    """
-    folder = Path(config.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    saved, tree = folder / "config.yaml", config.model_dump(mode="json")
-    if saved.is_file() and checkpoints(folder / "checkpoints"):
-        before = yaml.safe_load(saved.read_text())
-        changed = [k for k in FIXED if before.get(k) != tree[k]]
-        if changed:
-            raise RRMError(
-                f"{folder} holds a run with another {', '.join(changed)}: "
-                "choose another output_dir=…, or delete it to start again"
-            )
-    partial = folder / f"config.{os.getpid()}.partial"  # put in place whole: other processes may be reading it
-    partial.write_text(yaml.safe_dump(tree, sort_keys=False))
-    os.replace(partial, saved)
-    return folder
 
 
 def keep_lines(path: Path, updates: int) -> None:
@@ -129,7 +104,7 @@ def train(config: AgentConfig) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
 
     Raises:
-        RRMError: another run's folder; TrainingError: a loss that is not finite.
+        RRMError: another run's folder, or a policy that cannot be loaded; TrainingError: a loss that is not finite.
     """
     import torch
     from transformers import set_seed
@@ -137,14 +112,17 @@ def train(config: AgentConfig) -> dict[str, Any]:
     if config.threads:
         torch.set_num_threads(config.threads)
     set_seed(config.seed)
-    folder = claim_folder(config)
+    folder = Path(config.output_dir)
+    done = checkpoints(folder / "checkpoints")
+    if done:
+        check_folder(config, folder, FIXED)
     env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
     policy, tokenizer = load_policy(
         config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
     )
+    claim_folder(config, folder)
     trainer = AgentTrainer(config, policy, tokenizer, env_factory, train_tasks, folder)
     main = trainer.accelerator.is_main_process
-    done = checkpoints(folder / "checkpoints")
     if done:
         logger.warning("continuing from %s", done[-1])
         trainer.resume(done[-1])

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rrm.annotation import Annotation
 from rrm.config import TrainConfig
 from rrm.engines.host_memory import keep_freed_memory
@@ -24,6 +22,7 @@ from rrm.judge_files import save_settings
 from rrm.prompting import Prompter
 from rrm.provenance import environment
 from rrm.readers import read
+from rrm.run_folder import check_folder, claim_folder
 from rrm.train import finish
 from rrm.train.data import score_target
 from rrm.train.sft import schedule, train_sft
@@ -31,6 +30,9 @@ from rrm.train.splits import apply_split, load_split, make_split
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
+
+FIXED = ("seed", "transcript_tokens", "model", "data", "sft")
+"""Options that must not change between a run and its continuation."""
 
 
 def merged(annotations: Sequence[Annotation]) -> Annotation:
@@ -111,37 +113,21 @@ def mark_done(folder: Path, facts: dict[str, Any]) -> None:
     (folder / "done.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
-def claim_folder(config: TrainConfig) -> Path:
-    """Create the run folder, or check that it belongs to the same stages' settings.
+def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dict[str, Annotation], Any, Prompter]:
+    """Folder, split transcripts, annotations, base model and prompter of a run.
 
     Raises:
-        RRMError: the folder holds a run of another config, naming the sections that differ.
+        RRMError: the folder holds a run of another config.
     """
     folder = Path(config.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    saved = folder / "config.yaml"
-    tree = config.model_dump()
-    if saved.is_file():
-        before = yaml.safe_load(saved.read_text())
-        fixed = ("seed", "transcript_tokens", "model", "data", "sft")
-        changed = [k for k in fixed if before.get(k) != tree[k]]
-        if changed and (folder / "sft").exists():
-            raise RRMError(
-                f"{folder} holds a run with another {', '.join(changed)}: "
-                "choose another output_dir=…, or delete it to start again"
-            )
-    saved.write_text(yaml.safe_dump(tree, sort_keys=False))
-    return folder
-
-
-def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dict[str, Annotation], Any, Prompter]:
-    """Folder, split transcripts, annotations, base model and prompter of a run."""
+    if (folder / "sft").exists():
+        check_folder(config, folder, FIXED)
     trajectories, annotations = load_data(config)
     split = load_split(config.data.split) if config.data.split else make_split(trajectories, config.data, config.seed)
     parts = apply_split(trajectories, split)
-    folder = claim_folder(config)
-    (folder / "split.json").write_text(json.dumps(split, indent=1) + "\n")
     model, prompter = base_and_prompter(config, parts["train"])
+    claim_folder(config, folder)
+    (folder / "split.json").write_text(json.dumps(split, indent=1) + "\n")
     return folder, parts, annotations, model, prompter
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.annotation import Annotation
+from rrm.base_model import lora_config
 from rrm.config import SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
@@ -140,7 +141,6 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
 
     With LoRA the result is a PeftModel over `model`. A bf16 base trains under bf16 autocast with fp32 adapters.
     """
-    from peft import LoraConfig
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
@@ -173,20 +173,12 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
         dataloader_num_workers=0,
     )
     lora = settings.lora
-    peft_config = lora and LoraConfig(
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=lora.target_modules,
-        layers_to_transform=list(range(lora.skip_layers, model.config.num_hidden_layers)) if lora.skip_layers else None,
-        task_type="CAUSAL_LM",
-    )
     trainer = SFTTrainer(
         model=model,
         args=arguments,
         train_dataset=as_dataset(rows),
         processing_class=prompter.tokenizer,
-        peft_config=peft_config,
+        peft_config=lora and lora_config(lora, model),
         data_collator=functools.partial(collate, pad_token_id=prompter.eos_token_id),
     )
     if settings.compile:

@@ -34,11 +34,15 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     [
         (
             ["train", "--config", "labb"],
-            "no config 'labb': not a file, and the shipped ones are lab; did you mean 'lab'?",
+            "no config 'labb': not a file, and the shipped ones are lab, smollm2; did you mean 'lab'?",
         ),
         (["train", "rollout.max_turn=3"], "unknown key 'rollout.max_turn'; nearest valid key: rollout.max_turns"),
         (["eval", "policy.bas=x"], "unknown key 'policy.bas'; nearest valid key: policy.base"),
         (["train", "algorithm=dpo"], "algorithm: Input should be 'ppo', 'grpo', 'rloo', 'reinforce++'"),
+        (
+            ["train", "policy.lora={dropout: 0.1}"],
+            "policy.lora: Value error, policy.lora.dropout must be 0: the update must compute what the rollout sampled",
+        ),
         (["train", "algorithm"], "override 'algorithm' is not of the form key=value"),
         (["eval", "environment.name=serch"], "no environment 'serch'; there are search, calculator"),
         (["eval", "--policy", "./nowhere", *SMALL], "model directory './nowhere' does not exist"),
@@ -52,6 +56,13 @@ def test_user_errors_name_what_is_wrong_and_end_with_2(
     code, out, error = reagent(*arguments)
     assert code == 2 and not out and error.startswith("error: ") and said in error
     assert "Traceback" not in error
+
+
+def test_a_mistaken_policy_leaves_no_run_folder(reagent, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code, _, error = reagent("train", *SMALL, "policy.base=./nowhere", f"output_dir={run}")
+    assert code == 2 and "model directory './nowhere' does not exist" in error
+    assert not run.exists()
 
 
 def test_without_the_lab_policy_the_error_says_how_to_make_it(

@@ -1,0 +1,65 @@
+"""A run's folder: its `config.yaml`, and the refusal to continue a run under another config.
+
+`check_folder` writes nothing, so that it can stand before the model is loaded; `claim_folder` comes after, so that a
+mistake (a base model that does not exist) leaves no empty folder behind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rrm.errors import RRMError
+
+
+def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
+    """A saved config as this version would dump it, or as it stands where it is no config of this version.
+
+    Options newer than it stand at their defaults; options since removed are left out where they were null (off).
+    """
+    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        model.model_validate(tree)
+    except ValidationError as error:
+        for problem in error.errors():
+            if problem["type"] != "extra_forbidden" or problem["input"] is not None:
+                return tree
+            section = tree
+            for part in problem["loc"][:-1]:
+                section = section[part]
+            del section[problem["loc"][-1]]
+    return model.model_validate(tree).model_dump(mode="json")
+
+
+def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str]) -> None:
+    """Check that `folder` belongs to a run of the same config.
+
+    Args:
+        fixed: sections and options that must not change between a run and its continuation.
+
+    Raises:
+        RRMError: the folder holds a run of another config, naming what differs.
+    """
+    saved = folder / "config.yaml"
+    if not saved.is_file():
+        return
+    before, now = saved_config(saved, type(config)), config.model_dump(mode="json")
+    changed = [k for k in fixed if before.get(k) != now[k]]
+    if changed:
+        raise RRMError(
+            f"{folder} holds a run with another {', '.join(changed)}: "
+            "choose another output_dir=…, or delete it to start again"
+        )
+
+
+def claim_folder(config: BaseModel, folder: Path) -> None:
+    """Create the folder and write `config.yaml` into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"config.{os.getpid()}.partial"  # put in place whole: other processes may be reading it
+    partial.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+    os.replace(partial, folder / "config.yaml")
