@@ -30,7 +30,7 @@ from rrm.rendering import OPENINGS
 from rrm.seeds import derive_seed
 from rrm.train.data import score_target
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
-from rrm.train.sft import last_checkpoint
+from rrm.train.sft import labelled_positions_only, last_checkpoint
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -365,7 +365,8 @@ def train_rl(
         checkpoint = last_checkpoint(folder)
         if checkpoint:
             logger.info("continuing from %s", checkpoint)
-        trainer.train(resume_from_checkpoint=checkpoint)
+        with labelled_positions_only():
+            trainer.train(resume_from_checkpoint=checkpoint)
         trainer.save_state()
     if adapter is not None and REFERENCE_ADAPTER in model.peft_config:
         model.delete_adapter(REFERENCE_ADAPTER)

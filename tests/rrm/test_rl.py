@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
@@ -135,6 +136,39 @@ def test_the_gate_refuses_with_the_figure_and_what_to_do(prompter: Prompter, unt
     assert gate(untrained, prompter, TRAJECTORIES, config(gate_rows=6, gate_format=0.0).rl) == 0.0
     with pytest.raises(RRMError, match="no held-out transcript"):
         gate(untrained, prompter, [], config().rl)
+
+
+def test_projecting_the_replies_alone_changes_no_gradient(
+    prompter: Prompter, policy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl.trainer import utils
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    gradients: list[dict[str, torch.Tensor]] = []
+    projected: list[int] = []
+    step, project = GRPOTrainer.training_step, utils._ChunkedLogProbFunction.apply
+
+    def watched(self: Any, model: Any, *rest: Any) -> Any:
+        loss = step(self, model, *rest)
+        gradients.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        return loss
+
+    monkeypatch.setattr(GRPOTrainer, "training_step", watched)
+    monkeypatch.setattr(
+        utils._ChunkedLogProbFunction, "apply", lambda h, *a: projected.append(len(h)) or project(h, *a)
+    )
+    train_rl(copy.deepcopy(policy), TRAJECTORIES, ANNOTATIONS, prompter, config(max_steps=1), tmp_path / "fast")
+    (row,) = history(tmp_path / "fast")
+    fast = sum(projected)
+    assert fast == round(2 * 8 * row["completions/mean_length"])  # eight replies, by the reference and by the policy
+    monkeypatch.setattr("rrm.train.rl.labelled_positions_only", contextlib.nullcontext)
+    train_rl(copy.deepcopy(policy), TRAJECTORIES, ANNOTATIONS, prompter, config(max_steps=1), tmp_path / "plain")
+    assert sum(projected) - fast > 2 * fast  # prompts and padding, too
+    assert len(gradients) == 4 and any(g.any() for g in gradients[1].values())
+    for quick, plain in zip(gradients[:2], gradients[2:], strict=True):
+        assert quick.keys() == plain.keys()
+        for name, expected in plain.items():
+            torch.testing.assert_close(quick[name], expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_full_weights_train_from_the_policy_and_resume_exactly(prompter: Prompter, policy: Any, tmp_path: Path) -> None:
