@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from benchmarks import record
 from benchmarks.judge_mint import report
@@ -25,6 +24,7 @@ from rrm.judge_files import JudgeSettings, load_settings
 from rrm.lab.transcripts import make_transcripts
 from rrm.prompting import Prompter
 from rrm.provenance import environment
+from rrm.run_folder import saved_config
 from rrm.train.finish import step_verdicts
 from rrm.train.lab_base import build_lab_base
 from rrm.train.run import load_data, load_trained
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=240)
     parser.add_argument("--output", type=Path, default=record.RESULTS / "lab_stages.json")
     args = parser.parse_args()
-    config = TrainConfig.model_validate(yaml.safe_load((args.run / "config.yaml").read_text()))
+    config = TrainConfig.model_validate(saved_config(args.run / "config.yaml", TrainConfig))
     sets = {split: make_transcripts(args.rows, seed=FRESH_SEED, split=split) for split in ("train", "heldout")}
     stages: dict[str, Any] = {}
     for stage in ("untrained", "sft", "rl", "calibration"):

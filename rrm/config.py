@@ -38,7 +38,9 @@ class ModelConfig(BaseSettings):
     """The judge's base model; `base` may also be `lab` (built from scratch)."""
 
     hidden_size: int = 192
-    """`lab` only: width, depth, heads and vocabulary of the Llama built from scratch."""
+    """`lab` only: width, feed-forward width (null: four times the width), depth, heads and vocabulary of the Llama built
+    from scratch."""
+    intermediate_size: int | None = None
     layers: int = 4
     heads: int = 6
     vocab_size: int = 2048
@@ -96,11 +98,11 @@ class SFTSettings(Section):
     balance: float | None = None
     """Rows of a (question, steps) group's larger class kept per row of the smaller one, drawn anew each epoch; null
     keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""
+    completion_only_loss: bool = True
+    """False: prompts are learned too. A model from scratch learns to copy names from them, which replies alone hardly
+    teach."""
     injection: float = 0.0
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
-    auxiliary: str | None = None
-    """A field of `meta` (`agent`) that `score` rows also have to name, after the score: training signal from what is only
-    known at training time. A judge never writes it: its score is read before."""
     save_steps: int = 100
     gradient_checkpointing: bool = False
     compile: bool = False

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from rrm.annotation import Annotation
 from rrm.feedback import Mode
-from rrm.neutralise import neutralise
 from rrm.prompting import Prompter
 from rrm.trajectory import Message, Trajectory
 
@@ -98,26 +97,17 @@ def with_claim(trajectory: Trajectory, rng: random.Random) -> Trajectory:
     return trajectory.model_copy(update={"messages": messages})
 
 
-def auxiliary_text(trajectory: Trajectory, field: str | None) -> str:
-    """`<agent>name</agent>` for the field of `meta` to be guessed after the score; empty where there is none."""
-    value = None if field is None else trajectory.meta.get(field)
-    return "" if value is None else f"<{field}>{neutralise(str(value))}</{field}>"
-
-
 def make_row(
     prompter: Prompter,
     trajectory: Trajectory,
     mode: Mode,
     annotation: Annotation | None = None,
-    auxiliary: str | None = None,
 ) -> Row | None:
-    """One row, or None where the label the mode needs is absent. `auxiliary`: see `SFTSettings`; `score` rows only."""
+    """One row, or None where the label the mode needs is absent."""
     score = score_target(trajectory, annotation)
     text = None if score is None else target_text(mode, score, annotation)
     if text is None:
         return None
-    if mode == "score":
-        text += auxiliary_text(trajectory, auxiliary)
     prompt = prompter.prompt(trajectory, mode)
     return Row(prompt.ids, [*prompter.encode(text), prompter.eos_token_id], mode)
 
@@ -131,7 +121,6 @@ def epoch_rows(
     balance: float | None,
     injection: float,
     rng: random.Random,
-    auxiliary: str | None = None,
 ) -> list[Row]:
     """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode."""
     rows: list[Row] = []
@@ -145,7 +134,7 @@ def epoch_rows(
         for t in drawn:
             annotation = annotations.get(t.id)
             source = with_claim(t, rng) if mode == "score" and rng.random() < injection else t
-            row = make_row(prompter, source, mode, annotation, auxiliary)
+            row = make_row(prompter, source, mode, annotation)
             if row is not None:
                 rows.append(row)
     return rows

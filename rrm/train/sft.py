@@ -52,7 +52,6 @@ def schedule(
             balance=settings.balance,
             injection=settings.injection,
             rng=rng,
-            auxiliary=settings.auxiliary,
         )
         rows += batched(drawn, settings.batch_size, rng)
     if not rows:
@@ -63,16 +62,14 @@ def schedule(
     return rows
 
 
-def as_dataset(rows: Sequence[Row]) -> Any:
-    """Rows as a datasets.Dataset with `input_ids` and `labels`."""
+def as_dataset(rows: Sequence[Row], *, completion_only: bool = True) -> Any:
+    """Rows as a datasets.Dataset with `input_ids` and `labels` (-100 on the prompt where only completions are learned)."""
     from datasets import Dataset
 
-    return Dataset.from_list(
-        [
-            {"input_ids": row.prompt + row.completion, "labels": [-100] * len(row.prompt) + row.completion}
-            for row in rows
-        ]
-    )
+    def labels(row: Row) -> list[int]:
+        return ([-100] * len(row.prompt) if completion_only else row.prompt) + row.completion
+
+    return Dataset.from_list([{"input_ids": row.prompt + row.completion, "labels": labels(row)} for row in rows])
 
 
 def last_checkpoint(folder: Path) -> str | None:
@@ -176,7 +173,7 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
     trainer = SFTTrainer(
         model=model,
         args=arguments,
-        train_dataset=as_dataset(rows),
+        train_dataset=as_dataset(rows, completion_only=settings.completion_only_loss),
         processing_class=prompter.tokenizer,
         peft_config=lora and lora_config(lora, model),
         data_collator=functools.partial(collate, pad_token_id=prompter.eos_token_id),
