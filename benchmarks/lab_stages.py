@@ -35,9 +35,9 @@ FRESH_SEED = 7_000
 
 def stage_judge(run: Path, stage: str, config: TrainConfig) -> AgentRRM:
     """The judge as it stood after a stage."""
-    trajectories, _ = load_data(config)
+    trajectories, annotations = load_data(config)
     train = apply_split(trajectories, load_split(run / "split.json"))["train"]
-    model, tokenizer = build_lab_base(config, train)
+    model, tokenizer = build_lab_base(config, train, annotations)
     if stage in ("sft", "rl"):
         model = load_trained(model, run / stage / "model")
     settings = JudgeSettings(transcript_tokens=config.transcript_tokens, max_new_tokens=config.max_new_tokens)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rrm.annotation import Annotation
 from rrm.config import TrainConfig
 from rrm.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.rendering import OPENINGS, agent_text, observation_text, rubric, task_text
+from rrm.train.data import target_text
 from rrm.trajectory import Trajectory
 
 
-def lab_texts(trajectories: Sequence[Trajectory]) -> Iterator[str]:
-    """What the tokenizer learns from: rubrics, tags, and every transcript's words."""
+def lab_texts(trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]) -> Iterator[str]:
+    """What the tokenizer learns from: what the judge will read and write, as often as it will (the rubric every time)."""
     yield from (rubric(mode) + OPENINGS[mode] for mode in OPENINGS)
-    yield "</think><critique></critique><score>0.0 1.0 0.5</score>"
     for trajectory in trajectories:
+        yield rubric("full") + OPENINGS["full"]
         yield f"Task: {task_text(trajectory)}"
         for step in trajectory.steps:
             yield f"[step {step.index}]\nagent: {agent_text(step.message)}\n{observation_text(step.observations)}"
+        annotation = annotations.get(trajectory.id)
+        reply = annotation and target_text("full", 0.5 if annotation.score is None else annotation.score, annotation)
+        yield reply or "</think><critique></critique><score>0.5</score>"
 
 
-def build_lab_base(config: TrainConfig, trajectories: Sequence[Trajectory]) -> tuple[Any, Any]:
+def build_lab_base(
+    config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
+) -> tuple[Any, Any]:
     """(model, tokenizer), deterministic for the config's seed."""
-    tokenizer = build_lab_tokenizer(lab_texts(trajectories), config.model.vocab_size)
+    tokenizer = build_lab_tokenizer(lab_texts(trajectories, annotations), config.model.vocab_size)
     model = build_lab_model(
         tokenizer,
         hidden=config.model.hidden_size,
         layers=config.model.layers,
         heads=config.model.heads,
+        intermediate=config.model.intermediate_size,
         seed=config.seed,
     )
     return model, tokenizer

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +90,14 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
     return trajectories, annotations
 
 
-def base_and_prompter(config: TrainConfig, trajectories: Sequence[Trajectory]) -> tuple[Any, Prompter]:
-    """The base model and its prompter; `lab` builds both from the seed and the transcripts' text."""
+def base_and_prompter(
+    config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
+) -> tuple[Any, Prompter]:
+    """The base model and its prompter; `lab` builds both from the seed and the text of transcripts and annotations."""
     if config.model.base == "lab":
         from rrm.train.lab_base import build_lab_base
 
-        model, tokenizer = build_lab_base(config, trajectories)
+        model, tokenizer = build_lab_base(config, trajectories, annotations)
     else:
         from rrm.base_model import load_model
 
@@ -125,7 +127,7 @@ def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dic
     trajectories, annotations = load_data(config)
     split = load_split(config.data.split) if config.data.split else make_split(trajectories, config.data, config.seed)
     parts = apply_split(trajectories, split)
-    model, prompter = base_and_prompter(config, parts["train"])
+    model, prompter = base_and_prompter(config, parts["train"], annotations)
     claim_folder(config, folder)
     (folder / "split.json").write_text(json.dumps(split, indent=1) + "\n")
     return folder, parts, annotations, model, prompter

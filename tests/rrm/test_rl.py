@@ -31,7 +31,7 @@ ANNOTATIONS = {a.trajectory_id: a for _, a in ROWS}
 
 @pytest.fixture(scope="module")
 def prompter() -> Prompter:
-    return Prompter(build_lab_tokenizer(lab_texts(TRAJECTORIES), vocab_size=700), transcript_tokens=40)
+    return Prompter(build_lab_tokenizer(lab_texts(TRAJECTORIES, {}), vocab_size=700), transcript_tokens=40)
 
 
 @pytest.fixture(scope="module")
