@@ -103,6 +103,11 @@ class LossConfig(Section):
 
     clip_low: float = 0.2
     clip_high: float = 0.2
+    dual_clip: float | None = Field(default=None, gt=1)
+    """Bounds the loss of a token with a negative advantage A by −dual_clip · A (3 is usual); null: off."""
+    importance_cap: float | None = Field(default=None, gt=0)
+    """Weighs tokens with π_train/π_rollout, at most this much (2 is usual), for a rollout engine whose numbers differ from
+    the training forward's; null: off."""
     aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
     vf_coef: float = 0.5
     vf_clip: float | None = 0.2
@@ -111,6 +116,8 @@ class LossConfig(Section):
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     gamma: float = 1.0
     gae_lambda: float = 0.95
+    bootstrap: bool = False
+    """PPO: where a limit cut an episode off, V of the state it ended in stands for what was still to come, not 0."""
     whiten: bool = True
     """PPO and REINFORCE++: whiten advantages over all action tokens of all processes."""
     advantage_scale: Literal["group", "batch", "none"] = "group"
@@ -162,6 +169,10 @@ class AgentConfig(Section):
             raise ValueError(
                 "loss.action_mask=false with loss.advantage_mask=true leaves observation tokens without an advantage: "
                 "set loss.advantage_mask=false too"
+            )
+        if self.loss.bootstrap and self.algorithm != "ppo":
+            raise ValueError(
+                f"loss.bootstrap takes values, which algorithm={self.algorithm} has none of: use it with ppo"
             )
         return self
 

@@ -248,7 +248,7 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: 
 
 @torch.no_grad()
 def importance_weights(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor, cap: float = 2.0) -> Tensor:
-    """min(π_train/π_rollout, cap) per token, (B, T), 1 off the mask: truncated importance sampling (Ionides 2008).
+    """min(π_train/π_rollout, cap) per token, (B, T), 1 off the mask (Ionides 2008, "Truncated Importance Sampling").
 
     Corrects for a rollout engine whose probabilities differ from the training forward's (kernels, precision) under the
     same weights. The per-token policy loss is multiplied by it.

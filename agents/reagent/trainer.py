@@ -33,7 +33,14 @@ from reagent.checkpoint import load_checkpoint, save_checkpoint
 from reagent.config import AgentConfig
 from reagent.env import Environment
 from reagent.episode import Episode
-from reagent.losses import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
+from reagent.losses import (
+    LossMetrics,
+    agent_loss,
+    explained_variance,
+    importance_weights,
+    loss_denominator,
+    merge_metrics,
+)
 from reagent.metrics import episode_metrics
 from reagent.policy import Policy
 from reagent.rollout import rollout
@@ -274,7 +281,7 @@ class AgentTrainer:
             batch.group,
             known=batch.known,
             values=values,
-            bootstrap=None,
+            bootstrap=self.end_values(batch) if loss.bootstrap else None,
             logprobs=old,
             ref_logprobs=ref,
             gamma=loss.gamma,
@@ -308,6 +315,23 @@ class AgentTrainer:
                 values[rows, :width] = output.values.float().cpu()
         return logprobs, values
 
+    @torch.no_grad()
+    def end_values(self, batch: Batch) -> torch.Tensor:
+        """(B,) V of the state that each cut-off episode ended in, without gradients; 0 where it ended by itself."""
+        values = torch.zeros(len(batch))
+        chosen = batch.truncated.nonzero()[:, 0].tolist()
+        for rows in microbatches(batch.lengths + 1, chosen, self.config.optim.microbatch_tokens):
+            part = batch.rows(rows)
+            ids = torch.nn.functional.pad(part.input_ids, (0, 1))  # room for a token after each row's last
+            after = torch.arange(ids.shape[1]) == part.lengths[:, None]  # V belongs to the token it stands before
+            output = self.wrapped(
+                ids.to(self.accelerator.device),
+                after.to(self.accelerator.device),
+                self.config.rollout.temperature,
+            )
+            values[rows] = output.values.float().cpu()[after]
+        return values
+
     def step(
         self,
         batch: Batch,
@@ -334,15 +358,22 @@ class AgentTrainer:
 
             with self.accelerator.no_sync(self.wrapped) if number + 1 < len(groups) else contextlib.nullcontext():
                 output = self.wrapped(cut(batch.input_ids), cut(advantages.loss_mask), self.config.rollout.temperature)
+                before = output.logprobs.detach() if old is None else cut(old)
+                importance = None
+                if settings.importance_cap is not None:
+                    importance = importance_weights(
+                        before, cut(batch.rollout_logprobs), cut(batch.action_mask), settings.importance_cap
+                    )
                 loss, metrics = agent_loss(
                     output.logprobs,
-                    output.logprobs.detach() if old is None else cut(old),
+                    before,
                     cut(advantages.advantages),
                     cut(advantages.loss_mask),
                     denominator,
                     aggregation=settings.aggregation,
                     clip_low=settings.clip_low,
                     clip_high=settings.clip_high,
+                    dual_clip=settings.dual_clip,
                     entropy=output.entropy,
                     entropy_coef=settings.entropy_coef,
                     ref_logprobs=cut(ref),
@@ -353,6 +384,7 @@ class AgentTrainer:
                     returns=cut(advantages.returns),
                     vf_coef=settings.vf_coef,
                     vf_clip=settings.vf_clip,
+                    importance=importance,
                 )
                 if not math.isfinite(metrics.losses["loss"]):
                     raise TrainingError(self._not_finite(where, number, rows, metrics))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,10 +17,12 @@ import torch
 import yaml
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from reagent.batch import make_batch, microbatches, minibatches
+from reagent.advantages import Advantages
+from reagent.batch import Batch, make_batch, microbatches, minibatches
 from reagent.config import AgentConfig, load_agent_config
 from reagent.environments import make_environment
 from reagent.episode import Episode
+from reagent.losses import LossMetrics
 from reagent.policy import Policy, load_policy
 from reagent.run import train
 from reagent.trainer import AgentTrainer, TrainingError, learning_rate_factor
@@ -145,6 +148,68 @@ def test_minibatches_hold_every_row_once() -> None:
 def test_learning_rate_warms_up_and_decays() -> None:
     config = AgentConfig(max_updates=6, optim={"warmup_updates": 2, "lr_schedule": "linear"})  # pyright: ignore[reportArgumentType]
     assert [learning_rate_factor(u, config) for u in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+
+
+# ---- options of the loss ----
+
+
+def one_step(trainer: AgentTrainer, batch: Batch, advantage: float, old: torch.Tensor | None = None) -> LossMetrics:
+    """Metrics of one step in which every action token has the same advantage."""
+    advantages = Advantages(advantage * batch.action_mask.float(), None, batch.action_mask, 0)
+    (metrics,), _ = trainer.step(batch, range(len(batch)), advantages, old, None, None, "here")
+    return metrics
+
+
+def test_dual_clip_bounds_the_loss_of_a_bad_token(base, tmp_path) -> None:
+    found = {}
+    for clip in (None, 2.5):
+        loss = {} if clip is None else {"dual_clip": clip}
+        trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss))
+        batch = make_batch(graded(trainer.collect(0)))
+        old, _ = trainer.statistics(batch, trainer.wrapped, batch.action_mask)
+        found[clip] = one_step(trainer, batch, -1.0, old - math.log(8))  # the ratio is 8
+    assert found[None].losses["policy_loss"] == pytest.approx(8.0, rel=1e-4)
+    assert found[2.5].losses["policy_loss"] == pytest.approx(2.5, rel=1e-6)
+
+
+def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) -> None:
+    for cap, expected in ((None, 1.0), (100.0, 3.0), (2.0, 2.0)):
+        loss = {} if cap is None else {"importance_cap": cap}
+        trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss))
+        batch = make_batch(graded(trainer.collect(0)))
+        batch.rollout_logprobs -= math.log(3)  # as if the engine had thought each token three times less likely
+        metrics = one_step(trainer, batch, -1.0)
+        assert metrics.losses["policy_loss"] == pytest.approx(expected, rel=1e-4)
+        assert ("importance_mean" in metrics.sums) == (cap is not None)
+
+
+def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_path) -> None:
+    found = {}
+    for bootstrap in (False, True):
+        loss = {"bootstrap": bootstrap, "whiten": False, "gamma": 0.9, "gae_lambda": 0.8}
+        trainer = make_trainer(settings(base, tmp_path, loss=loss))
+        head = trainer.policy.value_head
+        assert head is not None
+        torch.manual_seed(1)
+        torch.nn.init.normal_(head.weight)
+        episodes = graded(trainer.collect(0))
+        for e, status in zip(episodes, ("finished", "turn_limit", "token_limit", "turn_limit"), strict=False):
+            e.status = status
+        batch = make_batch(episodes)
+        found[bootstrap] = trainer.prepare(batch)[0].advantages
+    ends = trainer.end_values(batch)
+    for i, e in enumerate(episodes):
+        ids = torch.tensor([e.flatten().input_ids.tolist()])
+        hidden = trainer.policy.model(ids, output_hidden_states=True).hidden_states[-1]
+        expected = 0.0 if e.status == "finished" else head(hidden[0, -1]).item()
+        assert float(ends[i]) == pytest.approx(expected, abs=1e-4)
+        # the n-th last action token sees γ V through n − 1 decays of γλ
+        gained = (found[True] - found[False])[i][batch.action_mask[i]]
+        decay = 0.72 ** torch.arange(len(gained) - 1, -1, -1)
+        torch.testing.assert_close(gained, 0.9 * expected * decay, rtol=1e-4, atol=1e-5)
+    assert {e.status for e in episodes} >= {"finished", "turn_limit", "token_limit"}
+    with pytest.raises(ConfigError, match=r"loss\.bootstrap takes values"):
+        load_agent_config("lab", ["algorithm=grpo", "loss.bootstrap=true"])
 
 
 # ---- faults ----
