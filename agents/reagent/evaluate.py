@@ -11,15 +11,18 @@ import numpy as np
 from reagent.config import AgentConfig
 from reagent.env import EnvFactory
 from reagent.episode import Episode
+from reagent.feedback.base import Adapter, figures
 from reagent.graders import Grader, exact_match, f1
 from reagent.metrics import episode_metrics, mean, pass_at_k
-from reagent.rollout import rollout
+from reagent.rollout import Attempt, PromptHook, plan, rollout
 from reagent.task import Task
 from rrm.bootstrap import Interval, Ratio, bootstrap
 from rrm.engines.base import TokenEngine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rrm.judge import AgentRRM
 
 
 def mean_interval(values: Sequence[float], *, seed: int) -> dict[str, float | None]:
@@ -67,34 +70,57 @@ def evaluate(
     env_factory: EnvFactory,
     tasks: Sequence[Task],
     config: AgentConfig,
+    feedback: Adapter | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
     """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
 
     Args:
         engine: the policy as it stands.
         env_factory: makes a fresh environment for one episode.
+        feedback: what the policy is given between a first attempt and a second; the policy stays as it is.
+
+    Returns:
+        figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
+        episodes of both.
     """
-    episodes = rollout(
-        engine,
-        tokenizer,
-        env_factory,
-        tasks,
-        params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
-        group_size=config.eval.samples,
-        **config.rollout.limits,
-    )
-    return summarise(episodes, samples=config.eval.samples, seed=config.seed), episodes
+
+    def play(attempts: Sequence[Attempt], prompt_messages: PromptHook | None = None) -> list[Episode]:
+        return rollout(
+            engine,
+            tokenizer,
+            env_factory,
+            attempts,
+            params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
+            prompt_messages=prompt_messages,
+            **config.rollout.limits,
+        )
+
+    attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
+    if feedback is None:
+        episodes = play(attempts)
+        return summarise(episodes, samples=samples, seed=config.seed), episodes
+    round_ = feedback.round(0, attempts, play)
+    first = [e for e in round_.played if e.stage == "initial"]
+    refined = [e for e in round_.played if e.stage == "refined"]
+    found = summarise(first, samples=samples, seed=config.seed) | figures(round_.report)
+    if refined:
+        found["refined"] = summarise(refined, samples=samples, seed=config.seed)
+    return found, round_.played
 
 
-def evaluate_config(config: AgentConfig) -> tuple[dict[str, Any], list[Episode]]:
-    """`evaluate` with a config's own policy, environment and held-out tasks.
+def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
+    """`evaluate` with a config's own policy, environment, held-out tasks and feedback.
+
+    Args:
+        judge: in place of the config's `feedback.judge`.
 
     Raises:
-        RRMError: the policy cannot be loaded; ConfigError: the environment or its tasks cannot be made.
+        RRMError: the policy or the judge cannot be loaded; ConfigError: the environment or its tasks cannot be made.
     """
     import torch
 
     from reagent.environments import held_out_tasks, make_factory
+    from reagent.feedback.build import make_feedback
     from reagent.policy import load_policy
     from rrm.engines.hf import HFEngine
 
@@ -104,4 +130,5 @@ def evaluate_config(config: AgentConfig) -> tuple[dict[str, Any], list[Episode]]
     tasks = held_out_tasks(config.environment)
     policy, tokenizer = load_policy(config.policy, with_values=False)
     device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
-    return evaluate(HFEngine(policy.model, tokenizer, device=device), tokenizer, env_factory, tasks, config)
+    feedback = make_feedback(config, tokenizer, device=device, judge=judge)
+    return evaluate(HFEngine(policy.model, tokenizer, device=device), tokenizer, env_factory, tasks, config, feedback)

@@ -13,8 +13,8 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
-def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Means over episodes; rewards and success over those where they are known. Keys are `episode/…`.
+def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dict[str, float]:
+    """Means over episodes; rewards and success over those where they are known. Keys are `<prefix>/…`.
 
     `zero_variance_groups` is the share of groups whose known rewards are all equal: they teach a group method nothing.
     """
@@ -42,7 +42,7 @@ def episode_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
     for e in episodes:
         if "hops" in e.task.meta and e.success is not None:
             by_hops[f"success_hops_{e.task.meta['hops']}"].append(float(e.success))
-    return {f"episode/{k}": v for k, v in {**found, **{k: mean(v) for k, v in sorted(by_hops.items())}}.items()}
+    return {f"{prefix}/{k}": v for k, v in {**found, **{k: mean(v) for k, v in sorted(by_hops.items())}}.items()}
 
 
 def pass_at_k(successes: Sequence[int], samples: int, k: int) -> float:

@@ -5,6 +5,7 @@ runs/agent/
   metrics.jsonl    one line an update; keys under `time/` are wall-clock, all others repeat to the bit
   episodes.jsonl   sample transcripts of each update, canonical trajectories with their rewards
   eval.jsonl       held-out evaluations
+  judgements.jsonl what a judge said, where feedback asks one
   curves.png       reward, success, KL, entropy over updates
   checkpoints/     resumable states
   policy/          the trained policy: safetensors (adapter or whole), tokenizer
@@ -17,7 +18,7 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -31,9 +32,12 @@ from reagent.policy import load_policy
 from reagent.trainer import AgentTrainer
 from rrm.run_folder import check_folder, claim_folder
 
+if TYPE_CHECKING:
+    from rrm.judge import AgentRRM
+
 logger = logging.getLogger(__name__)
 
-FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "loss")
+FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "loss", "feedback")
 """Options that must not change between a run and its continuation."""
 SHOWN = ("episode/reward", "episode/success", "kl", "entropy", "episode/turns", "time/rollout_tokens_per_s")
 
@@ -61,8 +65,10 @@ def append_line(path: Path, row: dict[str, Any]) -> None:
 
 
 def write_samples(path: Path, update: int, episodes: Sequence[Episode], count: int) -> None:
-    """The first `count` episodes of an update, for reading."""
-    for e in episodes[:count]:
+    """The first `count` episodes of each stage of an update, for reading: a second attempt shows what it was told."""
+    first = [e for e in episodes if e.stage == "initial"]
+    refined = [e for e in episodes if e.stage == "refined"]
+    for e in [*first[:count], *refined[:count]]:
         row = json.loads(e.trajectory.to_json())
         append_line(path, {"update": update, "stage": e.stage, "status": e.status, "reward": e.reward, **row})
 
@@ -100,11 +106,14 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
     plt.close(figure)
 
 
-def train(config: AgentConfig) -> dict[str, Any]:
+def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
 
+    Args:
+        judge: in place of the config's `feedback.judge`.
+
     Raises:
-        RRMError: another run's folder, or a policy that cannot be loaded; TrainingError: a loss that is not finite.
+        RRMError: another run's folder, or a policy or judge that cannot be loaded; TrainingError: a loss that is not finite.
     """
     import torch
     from transformers import set_seed
@@ -120,12 +129,14 @@ def train(config: AgentConfig) -> dict[str, Any]:
     policy, tokenizer = load_policy(
         config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
     )
+    trainer = AgentTrainer(config, policy, tokenizer, env_factory, train_tasks, folder, judge)
     claim_folder(config, folder)
-    trainer = AgentTrainer(config, policy, tokenizer, env_factory, train_tasks, folder)
     main = trainer.accelerator.is_main_process
     if done:
         logger.warning("continuing from %s", done[-1])
         trainer.resume(done[-1])
+    else:
+        trainer.feedback.restore(0, {})
     logs = {name: folder / f"{name}.jsonl" for name in ("metrics", "episodes", "eval")}
     if main:
         for path in logs.values():

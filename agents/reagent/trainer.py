@@ -2,8 +2,8 @@
 
 One update reads top to bottom in `AgentTrainer.update`:
 
-    episodes  = rollout(policy, tasks)                        token-exact, through the in-process engine
-    batch     = make_batch(episodes)                          right-padded, action mask by construction
+    round     = feedback.round(attempts, play)                token-exact rollouts, and what feedback adds to them
+    batch     = make_batch(round.rows)                        right-padded, action mask by construction
     old, ref, values = forwards without gradients             recomputed by the training forward (DESIGN §5)
     advantages = compute_advantages(algorithm, …)
     for each pass, minibatch, micro-batch: loss over global denominators, backward; clip; step
@@ -20,8 +20,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -33,6 +34,9 @@ from reagent.checkpoint import load_checkpoint, save_checkpoint
 from reagent.config import AgentConfig
 from reagent.env import Environment
 from reagent.episode import Episode
+from reagent.feedback.base import Round
+from reagent.feedback.build import make_feedback
+from reagent.feedback.texts import KINDS, TextRow, deal, text_batches, token_counts
 from reagent.losses import (
     LossMetrics,
     agent_loss,
@@ -43,11 +47,14 @@ from reagent.losses import (
 )
 from reagent.metrics import episode_metrics
 from reagent.policy import Policy
-from reagent.rollout import rollout
+from reagent.rollout import Attempt, PromptHook, rollout
 from reagent.task import Task
 from rrm.engines.hf import HFEngine
 from rrm.errors import RRMError
 from rrm.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from rrm.judge import AgentRRM
 
 logger = logging.getLogger(__name__)
 
@@ -93,9 +100,10 @@ class AgentTrainer:
         env_factory: makes a fresh environment for one episode.
         tasks: training tasks, used in order and again from the start.
         folder: the run folder; checkpoints go to `checkpoints/` in it.
+        judge: in place of the config's `feedback.judge`.
 
     Raises:
-        TrainingError: a loss that is not finite.
+        TrainingError: a loss that is not finite. JudgeFailure: too many judgements failed.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class AgentTrainer:
         env_factory: Callable[[], Environment],
         tasks: Sequence[Task],
         folder: Path,
+        judge: AgentRRM | None = None,
     ) -> None:
         if (
             os.environ.get("ACCELERATE_USE_CPU") == "True"
@@ -136,6 +145,15 @@ class AgentTrainer:
         if self.frozen is not None:
             self.frozen.to(self.accelerator.device)
         self.engine = HFEngine(policy.model, tokenizer)
+        self.feedback = make_feedback(
+            config,
+            tokenizer,
+            device=str(self.accelerator.device),
+            judge=judge,
+            folder=folder,
+            rank=self.accelerator.process_index,
+            positions=self.engine.max_positions,
+        )
         self.update_index = 0
         """Updates done."""
         self.episodes_seen = 0
@@ -171,7 +189,12 @@ class AgentTrainer:
         self.accelerator.wait_for_everyone()
         if not self.accelerator.is_main_process:
             return None
-        state = {"episodes": self.episodes_seen, "algorithm": self.config.algorithm, "seed": self.config.seed}
+        state = {
+            "episodes": self.episodes_seen,
+            "algorithm": self.config.algorithm,
+            "seed": self.config.seed,
+            "feedback": self.feedback.state(),
+        }
         return save_checkpoint(self.folder / "checkpoints", self.update_index, self.policy, self.optimizer, state)
 
     def resume(self, path: Path) -> None:
@@ -182,51 +205,68 @@ class AgentTrainer:
                 f"{path} was made with algorithm={state['algorithm']} seed={state['seed']}; choose another output_dir"
             )
         self.update_index, self.episodes_seen = state["update"], state["episodes"]
+        self.feedback.restore(self.update_index, state.get("feedback", {}))
 
     # ---- one update ----
 
-    def my_tasks(self, update: int) -> list[Task]:
-        """This process's share of an update's tasks: whole groups, so that group statistics stay local."""
+    def attempts(self, update: int) -> list[Attempt]:
+        """This process's share of an update's first attempts: whole groups, so that group statistics stay local."""
         per_update, rank = self.config.rollout.tasks_per_update, self.accelerator.process_index
         share = per_update // self.accelerator.num_processes
         start = update * per_update + rank * share
-        return [self.tasks[i % len(self.tasks)] for i in range(start, start + share)]
+        return self.feedback.attempts(self.tasks, start, share, self.config.rollout.group_size)
 
-    def collect(self, update: int) -> list[Episode]:
-        """Roll out an update's episodes on the current weights."""
+    def play(
+        self, attempts: Sequence[Attempt], prompt_messages: PromptHook | None = None, *, update: int
+    ) -> list[Episode]:
+        """Roll out an update's attempts on the current weights."""
         settings = self.config.rollout
         return rollout(
             self.engine,
             self.tokenizer,
             self.env_factory,
-            self.my_tasks(update),
+            attempts,
             params=settings.sampling(seed=derive_seed(self.config.seed, "rollout", update)),
-            group_size=settings.group_size,
+            prompt_messages=prompt_messages,
             **settings.limits,
         )
+
+    def round(self, update: int) -> Round:
+        """An update's episodes on the current weights, and what is to be learned from them."""
+        return self.feedback.round(update, self.attempts(update), partial(self.play, update=update))
+
+    def collect(self, update: int) -> list[Episode]:
+        """The rows of `round`."""
+        return self.round(update).rows
 
     def update(self) -> tuple[dict[str, float], list[Episode]]:
         """One round: episodes, advantages, optimiser steps. Returns metrics and the episodes."""
         started = time.perf_counter()
-        episodes = self.collect(self.update_index)
+        found = self.round(self.update_index)
         rolled = time.perf_counter()
-        metrics = self.learn(episodes)
+        figures = self.feedback.report(self.update_index, gather_object([found.report]))
+        everyones: list[Episode] = gather_object(found.played)
+        judging = found.report.seconds
+        learning = time.perf_counter()
+        metrics = self.learn(found.rows, found.texts)
         done = time.perf_counter()
         self.update_index += 1
-        everyones: list[Episode] = gather_object(episodes)
         self.episodes_seen += len(everyones)
         tokens = sum(len(turn.output_ids) for e in everyones for turn in e.turns)
-        metrics |= episode_metrics(everyones)
-        metrics |= {
-            "time/rollout_s": rolled - started,
-            "time/update_s": done - rolled,
-            "time/rollout_tokens_per_s": tokens / max(rolled - started, 1e-9),
-            "time/update_tokens_per_s": tokens / max(done - rolled, 1e-9),
+        metrics |= episode_metrics([e for e in everyones if e.stage == "initial"])
+        refined = [e for e in everyones if e.stage == "refined"]
+        if refined:
+            metrics |= episode_metrics(refined, "refined")
+        metrics |= figures | {
+            "time/rollout_s": rolled - started - judging,
+            "time/update_s": done - learning,
+            "time/rollout_tokens_per_s": tokens / max(rolled - started - judging, 1e-9),
+            "time/update_tokens_per_s": tokens / max(done - learning, 1e-9),
         }
-        return metrics, episodes
+        return metrics, found.played
 
-    def learn(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Advantages and optimiser steps on given episodes (of this process); returns the update's metrics."""
+    def learn(self, episodes: Sequence[Episode], texts: Sequence[TextRow] = ()) -> dict[str, float]:
+        """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics."""
         batch = make_batch(episodes)
         advantages, old, ref, values = self.prepare(batch)
         metrics = {"unknown_rows": float(sum(gather_object([advantages.unknown_rows])))}
@@ -242,14 +282,16 @@ class AgentTrainer:
         norms: list[float] = []
         for epoch in range(self.config.optim.epochs):
             seed = derive_seed(self.config.seed, "minibatches", self.update_index, epoch)
-            for number, index in enumerate(minibatches(batch, self.config.optim.minibatches, seed)):
+            dealt = minibatches(batch, self.config.optim.minibatches, seed)
+            for number, index in enumerate(dealt):
                 where = f"update {self.update_index}, pass {epoch}, minibatch {number}"
-                found, norm = self.step(batch, index, advantages, old, ref, values, where)
+                told = deal(texts, number, len(dealt))
+                found, norm = self.step(batch, index, advantages, old, ref, values, where, told)
                 parts += found
                 norms.append(norm)
         steps = max(len(norms), 1)
         merged = merge_metrics(gather_object(parts))  # each process holds its share
-        for name in ("loss", "policy_loss", "value_loss"):
+        for name in ("loss", "policy_loss", "value_loss", *(f"{kind}_nll" for kind in KINDS)):
             if name in merged:
                 merged[name] /= steps
         return (
@@ -341,14 +383,15 @@ class AgentTrainer:
         ref: torch.Tensor | None,
         values: torch.Tensor | None,
         where: str,
+        texts: Sequence[TextRow] = (),
     ) -> tuple[list[LossMetrics], float]:
-        """One optimiser step on rows `index`; (metrics of its micro-batches, gradient norm before clipping)."""
+        """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping)."""
         settings, device = self.config.loss, self.accelerator.device
         denominator = float(self._sum(loss_denominator(advantages.loss_mask[list(index)], settings.aggregation)))
         if denominator == 0:
             logger.warning("%s: no row with a known reward; skipped", where)
             return [], 0.0
-        found: list[LossMetrics] = []
+        found = self.imitate(texts)
         groups = microbatches(batch.lengths, index, self.config.optim.microbatch_tokens)
         for number, rows in enumerate(groups):
             width = int(batch.lengths[rows].max())
@@ -401,6 +444,21 @@ class AgentTrainer:
         self.prepared.step()
         self.prepared.zero_grad(set_to_none=True)
         return found, norm
+
+    def imitate(self, texts: Sequence[TextRow]) -> list[LossMetrics]:
+        """Gradients of the texts' loss, added to what is there; processes are synchronised by what follows."""
+        counts = self._sum(token_counts(texts)).tolist()
+        device, found = self.accelerator.device, []
+        for part in text_batches(texts, dict(zip(KINDS, counts, strict=True)), self.config.optim.microbatch_tokens):
+            with self.accelerator.no_sync(self.wrapped):
+                nll = -self.wrapped(part.input_ids.to(device), part.mask.to(device)).logprobs
+                self.accelerator.backward((nll * part.weights.to(device)).sum() * self.accelerator.num_processes)
+            said = nll.detach().cpu()
+            found.append(LossMetrics(losses={
+                f"{kind}_nll": float(said[mask].sum()) / count
+                for (kind, mask), count in zip(part.masks.items(), counts, strict=True) if count
+            }))  # fmt: skip
+        return found
 
     def _not_finite(self, where: str, number: int, rows: Sequence[int], metrics: LossMetrics) -> str:
         bad = {k: v for k, v in metrics.losses.items() if not math.isfinite(v)}

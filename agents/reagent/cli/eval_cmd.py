@@ -22,7 +22,10 @@ def command(
         Path | None, typer.Option(help="write every episode as a canonical trajectory (JSONL), for `rrm score`")
     ] = None,
 ) -> None:
-    """Run a policy on held-out tasks: success, EM, F1, pass@k (eval.samples), turns, tool errors."""
+    """Run a policy on held-out tasks: success, EM, F1, pass@k (eval.samples), turns, tool errors.
+
+    feedback.mode=c gives the frozen policy a second attempt after the judge's critique, reported as `refined`.
+    """
     from reagent.config import load_agent_config
     from reagent.evaluate import evaluate_config
     from rrm.trajectory import write_jsonl
@@ -36,4 +39,6 @@ def command(
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")
     shown = {k: v for k, v in found.items() if k != "by_task"}
+    if "refined" in shown:
+        shown["refined"] = {k: v for k, v in shown["refined"].items() if k != "by_task"}
     finish({"policy": settings.policy.base, "environment": settings.environment.name, **shown})

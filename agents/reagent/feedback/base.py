@@ -1,0 +1,215 @@
+"""The one interface between a trainer and feedback: `Adapter.round` plays an update's attempts and says what to learn.
+
+    round = feedback.round(update, feedback.attempts(tasks, start, count, group_size), play)
+    metrics = feedback.report(update, every process's round.report)
+    learn(round.rows, round.texts)
+
+An adapter is a mode (reagent.feedback.modes). The trainer knows none of them: it plays what it is asked to play, learns
+the rows with the rewards they carry, and the texts with their weights.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from reagent.episode import Episode
+from reagent.feedback.curriculum import Curriculum
+from reagent.feedback.judging import JudgeFailure, Judging, Report
+from reagent.feedback.rewards import weight_at
+from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.texts import TextRow, TextWriter
+from reagent.rollout import Attempt, PromptHook, plan
+from reagent.task import Task
+from rrm.feedback import Feedback, Mode
+from rrm.trajectory import Trajectory
+
+
+class Play(Protocol):
+    """Plays attempts with the policy as it stands; episodes in their order."""
+
+    def __call__(self, attempts: Sequence[Attempt], prompt_messages: PromptHook | None = None) -> list[Episode]: ...
+
+
+@dataclass
+class Round:
+    """An update's episodes, and what is learned from them."""
+
+    played: list[Episode]
+    """Every episode, as it was played: first attempts, then second ones."""
+    rows: list[Episode]
+    """Those to learn from, with the feedback in their rewards."""
+    texts: list[TextRow] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A first attempt and what the judge said of it."""
+
+    episode: Episode
+    feedback: Feedback | None
+    """None where nothing was asked: the episode has no turn, or no known outcome."""
+
+    @property
+    def score(self) -> float | None:
+        """s in [0, 1], None where there is none."""
+        return None if self.feedback is None else self.feedback.score
+
+
+def judgeable(episode: Episode) -> bool:
+    """Whether there is an attempt to judge: it has a turn, and the environment did not fail."""
+    return bool(episode.turns) and episode.reward is not None
+
+
+def as_judged(episode: Episode, first: Episode | None = None) -> Trajectory:
+    """The attempt by itself, as the judge is shown it.
+
+    A second attempt is shown after the question as the first one had it: without the first attempt and its critique,
+    which would make scores of the two stages mean different things, and let a critique speak for itself.
+    """
+    if first is None:
+        return episode.trajectory
+    own = episode.trajectory.messages[len(episode.trajectory.prelude) :]
+    return episode.trajectory.model_copy(update={"messages": [*first.trajectory.prelude, *own]})
+
+
+class Adapter(ABC):
+    """Base of the modes.
+
+    Args:
+        settings: the config section.
+        judging: None in modes that ask no judge.
+        writer: makes auxiliary rows; None in modes without.
+        updates: of the whole training, for λ's schedule.
+    """
+
+    def __init__(
+        self,
+        settings: FeedbackConfig,
+        *,
+        judging: Judging | None = None,
+        writer: TextWriter | None = None,
+        updates: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.settings, self.updates, self.seed = settings, updates, seed
+        self._judging, self._writer = judging, writer
+        self.curriculum = Curriculum(settings.curriculum) if settings.curriculum else None
+
+    @classmethod
+    def asks_judge(cls, settings: FeedbackConfig) -> bool:
+        """Whether the mode, with these settings, needs a judge."""
+        return True
+
+    @classmethod
+    def writes_texts(cls, settings: FeedbackConfig) -> bool:
+        """Whether the mode, with these settings, makes auxiliary rows."""
+        return False
+
+    @abstractmethod
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
+        """Play first attempts, and what the mode adds to them."""
+
+    # ---- what is asked of it besides ----
+
+    def attempts(self, tasks: Sequence[Task], start: int, count: int, group_size: int) -> list[Attempt]:
+        """First attempts at the `count` tasks from number `start` on, of those there are (or the curriculum allows)."""
+        if self.curriculum is not None:
+            return plan(self.curriculum.choose(tasks, start, count), group_size)
+        return plan([tasks[i % len(tasks)] for i in range(start, start + count)], group_size)
+
+    def report(self, update: int, reports: Sequence[Report]) -> dict[str, float]:
+        """The round's figures, from the reports of all processes in order; moves the curriculum on.
+
+        Raises:
+            JudgeFailure: more judgements failed than `max_failure_rate` allows.
+        """
+        whole = Report()
+        for one in reports:
+            whole = whole.merge(one)
+        self._check(update, whole)
+        if self.curriculum is None:
+            return figures(whole)
+        level = float(self.curriculum.level)
+        self.curriculum.observe(whole.scores)
+        return figures(whole) | {"feedback/level": level}
+
+    def weight(self, update: int) -> float:
+        """λ at an update."""
+        return weight_at(update, self.updates, self.settings.score_weight, self.settings.score_schedule)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {} if self.curriculum is None else {"curriculum": self.curriculum.state()}
+
+    def restore(self, update: int, state: dict[str, Any]) -> None:
+        """Continue after `update` updates from a checkpoint's `state`."""
+        if self._judging is not None:
+            self._judging.resume(update)
+        if self.curriculum is not None and "curriculum" in state:
+            self.curriculum.restore(state["curriculum"])
+
+    # ---- for the modes ----
+
+    def judge(
+        self, episodes: Sequence[Episode], mode: Mode, update: int, report: Report, firsts: Sequence[Episode] = ()
+    ) -> list[Judged]:
+        """What the judge says of each episode; `firsts` are the first attempts of second ones, in the same order."""
+        if self._judging is None:
+            raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
+        asked = [i for i, e in enumerate(episodes) if judgeable(e)]
+        shown = [as_judged(episodes[i], firsts[i] if firsts else None) for i in asked]
+        said = dict(zip(asked, self._judging.ask(shown, mode, update, report), strict=True))
+        return [Judged(e, said.get(i)) for i, e in enumerate(episodes)]
+
+    def note_scores(self, judged: Sequence[Judged], report: Report, stage: str = "score") -> None:
+        """Count scores, apart by success (does the judge rise while success falls?), and first attempts' levels."""
+        for one in judged:
+            if one.score is None:
+                continue
+            success = "failure" if not one.episode.success else "success"
+            for name in (stage, f"{stage}_{success}"):
+                report.counts[f"{name}_sum"] += one.score  # pyright: ignore[reportArgumentType]
+                report.counts[f"{name}_n"] += 1
+            if self.curriculum is not None and one.episode.stage == "initial":
+                report.scores.append((self.curriculum.level_of(one.episode.task), one.score))
+
+    def _check(self, update: int, whole: Report) -> None:
+        judged, failed = whole.counts["judged"], whole.counts["failed"]
+        allowed = self.settings.max_failure_rate
+        if judged and failed / judged > allowed:
+            how = ", ".join(f"{k.removeprefix('failed_')} {n}" for k, n in sorted(whole.counts.items()) if k.startswith("failed_"))  # fmt: skip
+            raise JudgeFailure(
+                f"update {update}: {failed} of {judged} judgements failed ({how}), more than "
+                f"feedback.max_failure_rate={allowed} allows; for example: {whole.problem}. See judgements.jsonl in the run "
+                "folder; use another feedback.judge, or allow more failures: their rows are left out of the loss"
+            )
+
+
+SUMS = (
+    "judged",
+    "failed",
+    "cached",
+    "judge_tokens",
+    "leaked_critiques",
+    "leaked_traces",
+    "without_critique",
+    "long_texts",
+)
+MEANS = ("score", "score_success", "score_failure", "refined_score", "refined_score_success", "refined_score_failure")
+
+
+def figures(report: Report) -> dict[str, float]:
+    """A report as metrics, `feedback/…`; nothing where nothing was asked and nothing refined."""
+    counts = report.counts
+    if not counts:
+        return {}
+    found = {name: float(counts[name]) for name in SUMS}
+    found["failure_rate"] = counts["failed"] / max(counts["judged"], 1)
+    for name in MEANS:
+        if counts[f"{name}_n"]:
+            found[name] = counts[f"{name}_sum"] / counts[f"{name}_n"]
+    return {f"feedback/{k}": v for k, v in found.items()} | {"time/judge_s": report.seconds}

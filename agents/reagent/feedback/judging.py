@@ -1,0 +1,144 @@
+"""Asking the judge: in batches, each content once, with every judgement on record and failures counted.
+
+A judgement depends on what the judge reads alone: the judged transcript is named by its content, so that the seeds of
+sampled replies do not depend on who asked, or when. `judgements.jsonl` keeps every one: a run that is continued reads
+back those of the updates it keeps, and has the numbers it would have had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, Mode
+from rrm.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from rrm.judge import AgentRRM
+
+
+class JudgeFailure(RRMError):
+    """Too many judgements failed; the message says how, and what to do."""
+
+
+def content_key(trajectory: Trajectory) -> str:
+    """Names what a judge reads of a trajectory: task, tools, and messages without ids, times and outcome."""
+    messages = [
+        [m.role, m.text(), m.reasoning_content or "", [[c.name, c.arguments_text()] for c in m.tool_calls or ()]]
+        for m in trajectory.messages
+    ]
+    content = json.dumps([trajectory.task, trajectory.tools or [], messages], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+@dataclass
+class Report:
+    """What a round says of its judgements; adds up over rounds and processes (`merge`)."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """Sums: judgements by what came of them, tokens, scores."""
+    scores: list[tuple[int | None, float]] = field(default_factory=list)
+    """(level, score) of first attempts, for a curriculum."""
+    problem: str | None = None
+    """One failure's reason."""
+    seconds: float = 0.0
+    """Wall time spent judging."""
+
+    def merge(self, other: Report) -> Report:
+        """The two together."""
+        counts = Counter(self.counts)
+        counts.update(other.counts)
+        return Report(
+            counts,
+            self.scores + other.scores,
+            self.problem or other.problem,
+            self.seconds + other.seconds,
+        )
+
+
+class Judging:
+    """A judge with a memory.
+
+    Args:
+        judge: any Agent-RRM, in process or over a server.
+        seed: of sampled replies.
+        record: file that keeps the judgements; None keeps them in memory only.
+    """
+
+    def __init__(self, judge: AgentRRM, *, seed: int, record: Path | None = None) -> None:
+        self.judge, self.seed, self.record = judge, seed, record
+        self.known: dict[tuple[str, Mode], Feedback] = {}
+
+    def resume(self, update: int) -> None:
+        """Read back the judgements made before `update`, and drop the later ones from the record."""
+        self.known.clear()
+        if self.record is None or not self.record.is_file():
+            return
+        kept = []
+        for line in self.record.read_text(encoding="ascii").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:  # cut short by a kill
+                continue
+            if row["update"] < update:
+                kept.append(line + "\n")
+                feedback = Feedback.model_validate(row["feedback"])
+                if feedback.status != "judge_error":
+                    self.known[row["key"], row["mode"]] = feedback
+        self.record.write_text("".join(kept), encoding="ascii")
+
+    def ask(self, trajectories: Sequence[Trajectory], mode: Mode, update: int, report: Report) -> list[Feedback]:
+        """One Feedback a trajectory, in order; counts go to `report`.
+
+        A failure counts each time it is met, and is not asked for again unless the judge could not be reached.
+        """
+        keys = [content_key(t) for t in trajectories]
+        fresh = {
+            key: t.model_copy(update={"id": key})
+            for key, t in zip(keys, trajectories, strict=True)
+            if (key, mode) not in self.known
+        }
+        report.counts["judged"] += len(keys)
+        report.counts["cached"] += len(keys) - len(fresh)
+        if fresh:
+            self._ask(fresh, mode, update, report)
+        found = [
+            self.known[key, mode].model_copy(update={"id": t.id}) for key, t in zip(keys, trajectories, strict=True)
+        ]
+        for key in fresh:
+            if self.known[key, mode].status == "judge_error":
+                del self.known[key, mode]
+        for feedback in found:
+            if feedback.score is None:
+                report.counts["failed"] += 1
+                report.counts[f"failed_{feedback.status}"] += 1
+                report.problem = report.problem or feedback.reason or feedback.status
+        return found
+
+    def _ask(self, fresh: Mapping[str, Trajectory], mode: Mode, update: int, report: Report) -> None:
+        started = time.perf_counter()
+        counters = getattr(self.judge.engine, "counters", None)
+        before = counters.prefilled + counters.decoded if counters else 0
+        said = self.judge.judge(list(fresh.values()), mode=mode, seed=self.seed)
+        if counters:
+            tokens = counters.prefilled + counters.decoded - before
+        else:
+            written = sum(len(f.trace or "") + len(f.critique or "") for f in said)
+            tokens = sum(self.judge.count_tokens(list(fresh.values()), mode)) + written // 4
+        report.counts["judge_tokens"] += tokens
+        report.seconds += time.perf_counter() - started
+        for key, feedback in zip(fresh, said, strict=True):
+            self.known[key, mode] = feedback
+        if self.record is not None:
+            self.record.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.record, "a", encoding="ascii") as out:
+                for key, feedback in zip(fresh, said, strict=True):
+                    row = {"update": update, "key": key, "mode": mode, "feedback": feedback.model_dump()}
+                    out.write(json.dumps(row) + "\n")

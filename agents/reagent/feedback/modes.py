@@ -1,0 +1,237 @@
+"""The modes of DESIGN §6, one small class each, after Reagent-C, -R and -U of arXiv 2601.22154, §4.
+
+| mode | episodes | reward | what else is learned |
+|---|---|---|---|
+| none | o1 | R_env | |
+| r | o1 | R_env + λ·s | |
+| process | o1 | R_env + the findings on each turn | |
+| c | o1, o2 after the critique | R_env | |
+| retry, placebo | o1, o2 after no critique, or after another task's | R_env | |
+| u | o1, o2 after the critique | R_env + λ·s, each its own | the judge's trace and critique, given (q, o1) |
+
+o1 and o2 of a task are one group: group methods compare all 2G rows with each other, PPO whitens over the tokens of both.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from reagent.episode import Episode
+from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
+from reagent.feedback.judging import Report
+from reagent.feedback.leaks import leaks
+from reagent.feedback.rewards import with_findings, with_score
+from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.texts import KINDS, Kind, TextRow
+from reagent.refine import second_attempt
+from reagent.rollout import Attempt
+from rrm.seeds import derive_seed
+
+
+class NoFeedback(Adapter):
+    """`none`: first attempts with the environment's rewards."""
+
+    @classmethod
+    def asks_judge(cls, settings: FeedbackConfig) -> bool:
+        return False
+
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
+        """First attempts as they are."""
+        episodes = play(attempts)
+        return Round(episodes, episodes)
+
+
+class ScoreFeedback(Adapter):
+    """`r`: R_env + λ·s."""
+
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
+        """First attempts, paid for their scores."""
+        episodes, report = play(attempts), Report()
+        judged = self.judge(episodes, self.settings.score_mode, update, report)
+        self.note_scores(judged, report)
+        weight = self.weight(update)
+        return Round(episodes, [with_score(j.episode, j.score, weight) for j in judged], report=report)
+
+
+class ProcessFeedback(Adapter):
+    """`process`: the findings of the critique as rewards of the turns they speak of."""
+
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
+        """First attempts, paid turn by turn."""
+        episodes, report, paid = play(attempts), Report(), self.settings.process
+        judged = self.judge(episodes, "critique", update, report)
+        self.note_scores(judged, report)
+        rows = [
+            with_findings(j.episode, j.feedback.findings if j.feedback and j.score is not None else None,
+                          good=paid.good, bad=paid.bad) for j in judged
+        ]  # fmt: skip
+        return Round(episodes, rows, report=report)
+
+
+class SecondAttempts(Adapter):
+    """Base of the modes with a second attempt: a new episode of the same task in an environment set up anew."""
+
+    def texts_of(self, judged: Sequence[Judged], kind: Kind, report: Report) -> list[str | None]:
+        """The judge's critiques, or traces, that may be shown to the policy: written, and without the answer."""
+        found: list[str | None] = []
+        for one in judged:
+            text = getattr(one.feedback, kind) if one.feedback is not None and one.score is not None else None
+            if text and leaks(text, one.episode.task, one.episode.trajectory):
+                report.counts[f"leaked_{kind}s"] += 1
+                text = None
+            found.append(text or None)
+        return found
+
+    def placebos(self, judged: Sequence[Judged], critiques: Sequence[str | None], update: int) -> list[str | None]:
+        """For each attempt the critique of another task's attempt, drawn by seed; None where there is no other task."""
+        found: list[str | None] = []
+        for number, one in enumerate(judged):
+            others = [
+                text
+                for other, text in zip(judged, critiques, strict=True)
+                if text is not None
+                and other.episode.task.id != one.episode.task.id
+                and not leaks(text, one.episode.task, one.episode.trajectory)
+            ]
+            rng = random.Random(derive_seed(self.seed, "placebo", update, number))
+            found.append(rng.choice(others) if others else None)
+        return found
+
+    def shown(
+        self, judged: Sequence[Judged], critiques: Sequence[str | None], update: int, report: Report
+    ) -> list[str | None]:
+        """What second attempts are shown as the critique, as `refinement` says."""
+        if self.settings.refinement == "retry":
+            return [None] * len(judged)
+        chosen = list(critiques)
+        if self.settings.refinement == "placebo":
+            chosen = self.placebos(judged, critiques, update)
+        report.counts["without_critique"] += sum(
+            text is None and judgeable(one.episode) for one, text in zip(judged, chosen, strict=True)
+        )
+        return chosen
+
+    def refine(
+        self, firsts: Sequence[Episode], critiques: Sequence[str | None], play: Play
+    ) -> tuple[list[Episode], list[Episode]]:
+        """(second attempts, the first attempts they follow); none follows an attempt that the environment broke."""
+        chosen = [(e, text) for e, text in zip(firsts, critiques, strict=True) if judgeable(e)]
+        attempts = [Attempt(e.task, e.group_id, e.attempt, "refined") for e, _ in chosen]
+        before = {attempt.key: pair for attempt, pair in zip(attempts, chosen, strict=True)}
+
+        def prompt(attempt: Attempt, messages: list[dict]) -> list[dict]:
+            first, critique = before[attempt.key]
+            own = first.trajectory.messages[len(first.trajectory.prelude) :]
+            attempt_messages = [m.model_dump(exclude_none=True) for m in own]
+            return second_attempt(messages, attempt_messages, critique, self.settings.attempt_chars)
+
+        return (play(attempts, prompt) if attempts else []), [e for e, _ in chosen]
+
+
+class CritiqueFeedback(SecondAttempts):
+    """`c`: a second attempt after the critique; R_env alone."""
+
+    def first_judged(self, firsts: Sequence[Episode], update: int, report: Report) -> list[Judged]:
+        """First attempts with their critiques."""
+        judged = self.judge(firsts, "critique", update, report)
+        self.note_scores(judged, report)
+        return judged
+
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
+        """First attempts and second ones."""
+        firsts, report = play(attempts), Report()
+        judged = self.first_judged(firsts, update, report)
+        critiques = self.texts_of(judged, "critique", report)
+        seconds, _ = self.refine(firsts, self.shown(judged, critiques, update, report), play)
+        rows = [*firsts, *seconds] if self.settings.train_initial else seconds
+        return Round([*firsts, *seconds], rows, report=report)
+
+
+class PlaceboFeedback(CritiqueFeedback):
+    """`placebo`: as `c`, with the critique of another task."""
+
+    def __init__(self, settings: FeedbackConfig, **options) -> None:
+        super().__init__(settings.model_copy(update={"refinement": "placebo"}), **options)
+
+
+class RetryFeedback(CritiqueFeedback):
+    """`retry`: as `c`, without any critique; no judge is asked."""
+
+    def __init__(self, settings: FeedbackConfig, **options) -> None:
+        super().__init__(settings.model_copy(update={"refinement": "retry"}), **options)
+
+    @classmethod
+    def asks_judge(cls, settings: FeedbackConfig) -> bool:
+        return False
+
+    def first_judged(self, firsts: Sequence[Episode], update: int, report: Report) -> list[Judged]:
+        """First attempts, unjudged."""
+        return [Judged(e, None) for e in firsts]
+
+
+class UnifiedFeedback(SecondAttempts):
+    """`u`: both stages pooled, each paid for its own score, and the judge's texts as an auxiliary loss.
+
+    Scores of both stages are read in one mode of the judge, so that they can be compared with each other.
+    """
+
+    @classmethod
+    def asks_judge(cls, settings: FeedbackConfig) -> bool:
+        return settings.score_weight != 0 or cls.asks_texts(settings)
+
+    @classmethod
+    def asks_texts(cls, settings: FeedbackConfig) -> bool:
+        """Whether the judge is to write."""
+        return settings.refinement in ("critique", "placebo") or cls.writes_texts(settings)
+
+    @classmethod
+    def writes_texts(cls, settings: FeedbackConfig) -> bool:
+        return bool(settings.aux.trace or settings.aux.critique)
+
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
+        """First attempts, their judgement, second attempts, theirs."""
+        firsts, report, settings = play(attempts), Report(), self.settings
+        written = [Judged(e, None) for e in firsts]
+        if self.asks_texts(settings):
+            written = self.judge(firsts, "full" if settings.aux.trace else "critique", update, report)
+        if not settings.score_weight:
+            self.note_scores(written, report)
+        critiques = self.texts_of(written, "critique", report)
+        traces = self.texts_of(written, "trace", report)
+        seconds: list[Episode] = []
+        before: list[Episode] = []
+        if settings.refinement != "none":
+            seconds, before = self.refine(firsts, self.shown(written, critiques, update, report), play)
+        texts = self.texts(firsts, {"trace": traces, "critique": critiques}, report)
+        rows = [*self.paid(firsts, (), update, report), *self.paid(seconds, before, update, report)]
+        return Round([*firsts, *seconds], rows, texts, report)
+
+    def paid(
+        self, episodes: Sequence[Episode], firsts: Sequence[Episode], update: int, report: Report
+    ) -> list[Episode]:
+        """R_env + λ·s; as they are where λ's setting is 0, so that no failed judgement can cost a row."""
+        if not self.settings.score_weight or not episodes:
+            return list(episodes)
+        judged = self.judge(episodes, self.settings.score_mode, update, report, firsts)
+        self.note_scores(judged, report, "refined_score" if firsts else "score")
+        weight = self.weight(update)
+        return [with_score(j.episode, j.score, weight) for j in judged]
+
+    def texts(self, firsts: Sequence[Episode], said: dict[Kind, list[str | None]], report: Report) -> list[TextRow]:
+        """The auxiliary rows, first attempt by first attempt."""
+        weights: dict[Kind, float] = {"trace": self.settings.aux.trace, "critique": self.settings.aux.critique}
+        rows: list[TextRow] = []
+        for number, episode in enumerate(firsts):
+            for kind in KINDS:
+                text = said[kind][number]
+                if text is None or not weights[kind]:
+                    continue
+                if self._writer is None:
+                    raise ValueError(f"feedback.mode={self.settings.mode} was made without a writer of texts")
+                row = self._writer.row(episode, text, kind, weights[kind])
+                if row is None:
+                    report.counts["long_texts"] += 1
+                else:
+                    rows.append(row)
+        return rows

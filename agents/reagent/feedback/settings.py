@@ -1,0 +1,88 @@
+"""The config section `feedback`: what an Agent-RRM's feedback does in training, and with which judge."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from rrm.config import Section
+from rrm.feedback import Mode as JudgeMode
+
+ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo"]
+Refinement = Literal["critique", "retry", "placebo", "none"]
+SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
+"""Modes in which first attempts are judged."""
+
+
+class AuxConfig(Section):
+    """Mode `u`: weights of the mean negative log-likelihood, in nats a token, of the judge's texts given (q, o1)."""
+
+    trace: float = Field(default=0.05, ge=0.0)
+    """0 turns it off, as below."""
+    critique: float = Field(default=0.05, ge=0.0)
+
+
+class ProcessConfig(Section):
+    """Mode `process`: what a finding of the judge adds to its turn's reward."""
+
+    good: float = 0.05
+    bad: float = -0.05
+
+
+class CurriculumConfig(Section):
+    """Tasks grow harder as the judge's mean score on the current level passes a threshold."""
+
+    key: str = "hops"
+    """The field of `Task.meta` that says how hard a task is."""
+    levels: list[int] = Field(default_factory=lambda: [1, 2, 3], min_length=1)
+    """Its values in rising order; tasks of the levels reached so far are drawn alike."""
+    threshold: float = Field(default=0.7, ge=0.0, le=1.0)
+    window: int = Field(default=64, ge=1)
+    """First attempts on the current level whose mean score is compared with the threshold."""
+
+    @model_validator(mode="after")
+    def _levels_rise(self) -> CurriculumConfig:
+        if self.levels != sorted(set(self.levels)):
+            raise ValueError(f"feedback.curriculum.levels must rise, got {self.levels}")
+        return self
+
+
+class FeedbackConfig(Section):
+    """Feedback in training and evaluation; `mode` alone switches it. λ and o1, o2 as in arXiv 2601.22154, §4."""
+
+    mode: ModeName = "none"
+    """`none`; `c` critique, `r` score, `u` both and the judge's texts; `process` findings as turn rewards; `retry` and
+    `placebo`, the controls of `c`: a second attempt without a critique, or with another task's."""
+    judge: str = "lab"
+    """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`."""
+    score_mode: JudgeMode = "score"
+    """The judge's mode in which scores for rewards are read: `score` is one prefill; `full` reasons before it scores."""
+    score_weight: float = 0.3
+    """λ of R_env + λ·s, s in [0, 1]."""
+    score_schedule: Literal["constant", "linear"] = "constant"
+    """`linear`: λ falls to 0 at max_updates."""
+    refinement: Refinement = "critique"
+    """Modes `c` and `u`: what a second attempt is shown beside the first; `none` (mode `u`): there is no second attempt."""
+    train_initial: bool = True
+    """Modes `c`, `retry`, `placebo`: also learn from first attempts."""
+    attempt_chars: int = Field(default=700, ge=50)
+    """Of the first attempt as a second one is shown it."""
+    aux: AuxConfig = Field(default_factory=AuxConfig)
+    process: ProcessConfig = Field(default_factory=ProcessConfig)
+    curriculum: CurriculumConfig | None = None
+    max_failure_rate: float = Field(default=0.2, ge=0.0, le=1.0)
+    """Training stops where more of an update's judgements fail."""
+
+    @model_validator(mode="after")
+    def _fits_the_mode(self) -> FeedbackConfig:
+        if self.curriculum is not None and self.mode not in SCORED:
+            raise ValueError(
+                f"feedback.curriculum needs the judge's scores, which feedback.mode={self.mode} never asks for: "
+                f"choose one of {', '.join(SCORED)}, or set feedback.curriculum=null"
+            )
+        if self.mode == "c" and self.refinement == "none":
+            raise ValueError(
+                "feedback.mode=c is a second attempt: set feedback.refinement=critique, or feedback.mode=none"
+            )
+        return self

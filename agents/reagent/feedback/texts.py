@@ -1,0 +1,116 @@
+"""The auxiliary loss of Reagent-U: the policy learns to write the judge's trace and critique of its own first attempt.
+
+A row is the attempt token by token as it was played, a request, and the judge's text, of which only the text and its end
+are learned (arXiv 2601.22154, §4.3). Per kind of text the loss is its weight times the mean negative log-likelihood,
+in nats a token, over the tokens of the optimiser step on all processes; the temperature is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from reagent.batch import microbatches
+from reagent.episode import Episode
+from reagent.templates import TurnTemplate
+from rrm.neutralise import neutralise_control
+
+Kind = Literal["trace", "critique"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+REQUESTS: dict[Kind, str] = {
+    "trace": "What happened in this attempt, step by step?",
+    "critique": "What was good and bad about this attempt, step by step?",
+}
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """One text to learn."""
+
+    ids: list[int]
+    start: int
+    """Where the text begins (≥ 1): what stands before is context, what follows is learned."""
+    kind: Kind
+    weight: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens to learn."""
+        return len(self.ids) - self.start
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """A micro-batch: (B, T) each, padded on the right."""
+
+    input_ids: Tensor
+    masks: dict[Kind, Tensor]
+    """Per kind, bool: the tokens to learn."""
+    weights: Tensor
+    """float32: what a token's negative log-likelihood counts in the loss, 0 off the masks."""
+
+    @property
+    def mask(self) -> Tensor:
+        """The tokens to learn, of any kind."""
+        return torch.stack(list(self.masks.values())).any(0)
+
+
+class TextWriter:
+    """Makes rows in the policy's chat template.
+
+    Args:
+        tokenizer: the policy's.
+        longest: most tokens of a row; longer ones are not made.
+    """
+
+    def __init__(self, tokenizer: Any, longest: int) -> None:
+        self.tokenizer, self.longest = tokenizer, longest
+        self.template = TurnTemplate(tokenizer)
+
+    def row(self, episode: Episode, text: str, kind: Kind, weight: float) -> TextRow | None:
+        """The row that teaches `text` after `episode`; None where it would be too long.
+
+        The text is the judge's, who read what anybody wrote: nothing in it may be a control token.
+        """
+        context = episode.prompt_ids + [i for t in episode.turns for i in (*t.output_ids, *t.observation_ids)]
+        ended = self.template.ended(episode.turns[-1].output_ids)
+        context += self.template.suffix([{"role": "user", "content": REQUESTS[kind]}], ended)
+        said = self.template.disarm(neutralise_control(text.strip()))
+        ids = [*context, *self.tokenizer.encode(said, add_special_tokens=False), self.template.end_id]
+        return TextRow(ids, len(context), kind, weight) if len(ids) <= self.longest else None
+
+
+def token_counts(rows: Sequence[TextRow]) -> Tensor:
+    """(2,) float: tokens to learn of each of `KINDS`; summed over processes they are the denominators."""
+    return torch.tensor([float(sum(r.tokens for r in rows if r.kind == kind)) for kind in KINDS])
+
+
+def deal(rows: Sequence[TextRow], part: int, parts: int) -> list[TextRow]:
+    """The rows of one of `parts` minibatches, each kind dealt evenly."""
+    return [row for kind in KINDS for row in [r for r in rows if r.kind == kind][part::parts]]
+
+
+def text_batches(rows: Sequence[TextRow], denominators: Mapping[str, float], budget: int) -> list[TextBatch]:
+    """Micro-batches within `budget` tokens, padding included (a longer row stands alone).
+
+    Args:
+        denominators: per kind, tokens to learn in the whole optimiser step.
+    """
+    if not rows:
+        return []
+    lengths = torch.tensor([len(row.ids) for row in rows])
+    found = []
+    for index in microbatches(lengths, range(len(rows)), budget):
+        shape = len(index), int(lengths[index].max())
+        input_ids, weights = torch.zeros(shape, dtype=torch.long), torch.zeros(shape)
+        masks: dict[Kind, Tensor] = {kind: torch.zeros(shape, dtype=torch.bool) for kind in KINDS}
+        for at, row in enumerate(rows[i] for i in index):
+            input_ids[at, : len(row.ids)] = torch.tensor(row.ids)
+            masks[row.kind][at, row.start : len(row.ids)] = True
+            weights[at, row.start : len(row.ids)] = row.weight / denominators[row.kind]
+        found.append(TextBatch(input_ids, masks, weights))
+    return found

@@ -1,0 +1,80 @@
+"""What the feedback tests share: an environment that pays an untrained policy, a scripted judge, a trainer with both."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from test_trainer import settings
+
+from reagent.config import AgentConfig
+from reagent.environments import make_environment
+from reagent.episode import Episode, Turn
+from reagent.lab.search_env import SearchEnv
+from reagent.policy import load_policy
+from reagent.task import Task
+from reagent.trainer import AgentTrainer
+from rrm.engines.scripted import ScriptedChatEngine
+from rrm.judge import AgentRRM
+from rrm.trajectory import Message, Trajectory
+
+MODES = ("none", "c", "r", "u", "process", "retry", "placebo")
+TURNS = {"options": {"parser": "search_tags"}}
+"""An untrained policy writes no tags, so that every turn but the last is answered by an observation."""
+
+
+class PaidEnv(SearchEnv):
+    """Pays by the length of the answer, so that episodes of an untrained policy earn rewards that differ."""
+
+    def grade(self, task: Task, answer: str) -> float:
+        return len(answer) % 3 / 2
+
+
+def score_of(transcript: str) -> float:
+    """The scripted judge's score: a number on its grid that depends on what it reads alone."""
+    return zlib.crc32(transcript.encode()) % 11 / 10
+
+
+def reply(transcript: str) -> str:
+    """A well-formed judgement."""
+    mark = zlib.crc32(transcript.encode()) % 1000
+    verdict = "good" if mark % 2 else "bad"
+    return (
+        f"<think>[step 1] looked for fact number {mark}x</think>"
+        f"<critique>[step 1] {verdict}: look for fact number {mark}x</critique><score>{score_of(transcript):.1f}</score>"
+    )
+
+
+def scripted(say: Callable[[str], str | Exception] = reply) -> AgentRRM:
+    """A judge that answers each transcript as `say` tells; its engine keeps every call."""
+    return AgentRRM(ScriptedChatEngine(lambda messages, params, key: say(messages[-1]["content"])), model="scripted")
+
+
+def configured(base: Path, output: Path, mode: str, **changes: Any) -> AgentConfig:
+    """A small config in a feedback mode; `feedback` in `changes` adds to the section."""
+    feedback = {"mode": mode, "attempt_chars": 200, **changes.pop("feedback", {})}
+    environment = {"name": "feedback_lab:PaidEnv", **changes.pop("environment", {})}
+    changes = {"rollout": {"max_episode_tokens": 700}, **changes}
+    return settings(base, output, feedback=feedback, environment=environment, **changes)
+
+
+def trainer_of(config: AgentConfig, judge: AgentRRM | None = None) -> AgentTrainer:
+    """A trainer as `reagent train` makes it, with this judge."""
+    torch.manual_seed(config.seed)
+    factory, tasks, _ = make_environment(config.environment, seed=config.seed)
+    policy, tokenizer = load_policy(config.policy, with_values=config.algorithm == "ppo")
+    return AgentTrainer(config, policy, tokenizer, factory, tasks, Path(config.output_dir), judge=judge)
+
+
+def make_episode(rewards: list[float], outcome: float | None = 0.0) -> Episode:
+    """An episode of one turn a reward."""
+    turns = [Turn([10 + k], [-1.0], [], reward) for k, reward in enumerate(rewards)]
+    messages = [
+        Message(role="user", content="?"),
+        *(Message(role="assistant", content=f"turn {k}") for k in range(len(rewards))),
+    ]
+    trajectory = Trajectory(id="t/0", task="?", messages=messages)
+    return Episode(Task("t", "?", "a"), [1, 2], turns, outcome, "finished", None, False, "t", "initial", trajectory)
