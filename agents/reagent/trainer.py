@@ -46,6 +46,7 @@ from reagent.losses import (
     merge_metrics,
 )
 from reagent.metrics import episode_metrics
+from reagent.optimizer import learning_rate_factor, make_optimizer
 from reagent.policy import Policy
 from reagent.rollout import Attempt, PromptHook, rollout
 from reagent.task import Task
@@ -61,29 +62,6 @@ logger = logging.getLogger(__name__)
 
 class TrainingError(RRMError):
     """Training cannot go on; the message says which batch was at fault and which checkpoint is the last good one."""
-
-
-def learning_rate_factor(update: int, config: AgentConfig) -> float:
-    """What the learning rate is multiplied by at an update (from 0): linear warm-up, then constant or linear to 0."""
-    warmup = config.optim.warmup_updates
-    if update < warmup:
-        return (update + 1) / warmup
-    if config.optim.lr_schedule == "constant":
-        return 1.0
-    return max(0.0, 1.0 - (update - warmup) / max(1, config.max_updates - warmup))
-
-
-def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:
-    """AdamW over what is trained; the value head may have its own learning rate."""
-    settings = config.optim
-    head = [] if policy.value_head is None else list(policy.value_head.parameters())
-    own = {id(p) for p in head}
-    body = [p for p in policy.parameters() if p.requires_grad and id(p) not in own]
-    groups: list[dict[str, Any]] = [{"params": body, "lr": settings.learning_rate, "base_lr": settings.learning_rate}]
-    if head:
-        rate = settings.value_learning_rate or settings.learning_rate
-        groups.append({"params": head, "lr": rate, "base_lr": rate})
-    return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay, foreach=False)
 
 
 def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:

@@ -23,9 +23,10 @@ from reagent.config import AgentConfig, load_agent_config
 from reagent.environments import make_environment
 from reagent.episode import Episode
 from reagent.losses import LossMetrics
+from reagent.optimizer import learning_rate_factor
 from reagent.policy import Policy, load_policy
 from reagent.run import train
-from reagent.trainer import AgentTrainer, TrainingError, learning_rate_factor
+from reagent.trainer import AgentTrainer, TrainingError
 from rrm.errors import ConfigError, RRMError
 
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
