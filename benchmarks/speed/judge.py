@@ -21,11 +21,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import multiprocessing
 import random
 import statistics
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,6 +31,7 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.mint import DATA, rows
+from benchmarks.speed.arms import Arms
 from rrm.feedback import Mode
 from rrm.judge import AgentRRM
 from rrm.prompting import GRID, Prompter
@@ -154,45 +153,20 @@ def plain_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     }
 
 
-def serve(
-    make: Callable[[argparse.Namespace], dict[str, Callable[[], Any]]], args: argparse.Namespace, pipe: Any
-) -> None:
-    """A worker process: runs the arm it is asked for and answers (wall seconds, CPU seconds, result)."""
-    arms = make(args)
-    while (name := pipe.recv()) is not None:
-        start, cpu_start = time.perf_counter(), time.process_time()
-        result = arms[name]()
-        pipe.send((time.perf_counter() - start, time.process_time() - cpu_start, result))
-
-
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Run the arms in turn, each in its process, and compare them."""
-    context = multiprocessing.get_context("spawn")
-    ends: dict[str, Any] = {}
-    workers = []
-    for make, names in ((judge_arms, ("full", "score")), (plain_arms, ("plain_full", "plain_score", "prompt_lengths"))):
-        here, there = context.Pipe()
-        workers.append(context.Process(target=serve, args=(make, args, there), daemon=True))
-        workers[-1].start()
-        ends |= dict.fromkeys(names, here)
-
-    def ask(name: str) -> tuple[float, float, Any]:
-        ends[name].send(name)
-        return ends[name].recv()
-
-    lengths = ask("prompt_lengths")[2]
     seconds: dict[str, list[float]] = {name: [] for name in ("full", "score", "plain_full", "plain_score")}
     cpu_seconds: dict[str, list[float]] = {name: [] for name in seconds}
     results: dict[str, Any] = {}
-    for repeat, name in itertools.product(range(args.repeats), seconds):
-        wall, cpu, results[name] = ask(name)
-        seconds[name].append(wall)
-        cpu_seconds[name].append(cpu)
-        print(f"{repeat} {name:12} {args.rows / wall:8.3f} transcripts/s", file=sys.stderr)
-    for end in set(ends.values()):
-        end.send(None)
-    for worker in workers:
-        worker.join()
+    makers = {judge_arms: ("full", "score"), plain_arms: ("plain_full", "plain_score", "prompt_lengths")}
+    with Arms(args, makers) as arms:
+        lengths = arms.ask("prompt_lengths").result
+        for repeat, name in itertools.product(range(args.repeats), seconds):
+            taken = arms.ask(name)
+            seconds[name].append(taken.wall)
+            cpu_seconds[name].append(taken.cpu)
+            results[name] = taken.result
+            print(f"{repeat} {name:12} {args.rows / taken.wall:8.3f} transcripts/s", file=sys.stderr)
     raw = [raw for _, raw, _ in results["score"]]
     differences = [abs((a or 0.0) - b) for a, b in zip(raw, results["plain_score"], strict=True)]
     ratios = compare(seconds)

@@ -27,14 +27,15 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers.utils.chat_template_utils import get_json_schema
 
 from benchmarks import record
+from benchmarks.speed import arms
+from benchmarks.speed.decode import compare_decode
 from reagent.env import ToolEnv
 from reagent.rollout import rollout
 from reagent.task import Task
@@ -46,17 +47,8 @@ BARS = {"ours_over_trl_at_8_turns": 2.0, "decode_step_over_plain": 1.15}
 RESULT = "The archive says that the bridge was built by the elder of the two sisters, in the third year of the drought."
 SYSTEM = "You look things up with the tool you are given, one thing at a time, and answer at the end."
 QUESTION = "Question {number:04d}: who built the bridge over the river by the old mill, and in which year was that?"
-GRPO = {
-    "temperature": 1.0,
-    "max_steps": 1,
-    "report_to": [],
-    "use_cpu": True,
-    "bf16": False,
-    "save_strategy": "no",
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-}
-"""TRL's configuration beside the lengths and batch sizes, which the command line gives; all else is TRL's default."""
+GRPO: dict[str, Any] = {**arms.GRPO, "gradient_checkpointing": False}
+"""TRL's configuration beside the lengths and batch sizes, which the command line gives."""
 
 
 def lookup(query: str) -> str:
@@ -200,7 +192,6 @@ def trl_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, lo
         for task in tasks(args)
         for _ in range(args.group)
     ]
-    options: dict[str, Any] = GRPO
     config = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
         per_device_train_batch_size=args.batch,
@@ -208,7 +199,7 @@ def trl_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, lo
         max_completion_length=longest,
         max_tool_calling_iterations=turns - 1,
         seed=args.seed,
-        **options,
+        **GRPO,
     )
     trainer: Any = GRPOTrainer(
         model=model,
@@ -284,16 +275,16 @@ def compare(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int) ->
     """Both arms in turn, at one number of turns."""
     prompt, suffix = layout(tokenizer, args)
     longest = prompt + turns * (args.tokens + suffix) + 1
-    arms = {
+    both = {
         "ours": our_arm(model, tokenizer, args, turns, longest),
         "trl": trl_arm(model, tokenizer, args, turns, longest),
     }
     script = Script(model, scripted_turn(tokenizer, args.tokens), prompt, suffix)
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    cpu_seconds: dict[str, list[float]] = {name: [] for name in arms}
+    seconds: dict[str, list[float]] = {name: [] for name in both}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in both}
     last: dict[str, Timed] = {}
     try:
-        for repeat, (name, arm) in itertools.product(range(args.repeats + 1), arms.items()):
+        for repeat, (name, arm) in itertools.product(range(args.repeats + 1), both.items()):
             last[name] = arm()
             if repeat:  # the first round warms up
                 seconds[name].append(last[name].seconds)
@@ -331,90 +322,6 @@ def _difference(ours: list[Any], theirs: list[Any]) -> str:
             if at is not None or len(a[part]) != len(b[part]):
                 return f"{name} of lengths {len(a[part])} and {len(b[part])} differ at {at}"
     return "none"
-
-
-# ---- one decoding step ----
-
-
-def plain_steps(model: Any, rows: list[list[int]], steps: int) -> Iterator[float]:
-    """Seconds of each step of a plain decode: DynamicCache, left padding, sampling by torch.multinomial."""
-    import torch
-    from transformers import DynamicCache
-
-    width = max(map(len, rows))
-    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
-    cache = DynamicCache(config=model.config)
-    with torch.inference_mode():
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        output = model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
-        )
-        positions = positions[:, -1:]
-        ragged = len({len(row) for row in rows}) > 1
-        for _ in range(steps):
-            start = time.perf_counter()
-            token = torch.multinomial(output.logits[:, -1].float().softmax(-1), 1)
-            mask, positions = torch.cat([mask, torch.ones_like(token)], dim=1), positions + 1
-            output = model(
-                input_ids=token,
-                attention_mask=mask if ragged else None,
-                position_ids=positions,
-                past_key_values=cache,
-                logits_to_keep=1,
-            )
-            yield time.perf_counter() - start
-
-
-def session_steps(engine: HFEngine, rows: list[list[int]], steps: int) -> Iterator[float]:
-    """Seconds of each decoding step of a session."""
-    with engine.session(SamplingParams(max_new_tokens=steps + 1, temperature=1.0)) as session:
-        for i, row in enumerate(rows):
-            session.submit(f"row-{i}", row)
-        while len(session.active) < len(rows):
-            session.step()
-        for _ in range(steps):
-            start = time.perf_counter()
-            session.step()
-            yield time.perf_counter() - start
-
-
-@contextmanager
-def no_eos(engine: HFEngine) -> Iterator[None]:
-    """Rows that run to their limit: a step then always decodes all of them."""
-    kept, engine.eos_ids = engine.eos_ids, frozenset()
-    try:
-        yield
-    finally:
-        engine.eos_ids = kept
-
-
-def compare_decode(model: Any, tokenizer: Any, args: argparse.Namespace, context: int, ragged: bool) -> dict[str, Any]:
-    """Median step times at one context, arms in turn."""
-    import torch
-
-    generator = torch.Generator().manual_seed(args.seed)
-    lengths = [context - (i * context // (2 * args.batch) if ragged else 0) for i in range(args.batch)]
-    rows = [torch.randint(3, len(tokenizer), (n,), generator=generator).tolist() for n in lengths]
-    engine = HFEngine(model, tokenizer, max_batch_tokens=args.batch * (context + args.steps + 1))
-    arms = {
-        "ours": lambda: session_steps(engine, rows, args.steps),
-        "plain": lambda: plain_steps(model, rows, args.steps),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    with no_eos(engine):
-        for repeat, (name, arm) in itertools.product(range(args.repeats + 1), arms.items()):
-            taken = list(arm())
-            seconds[name] += taken if repeat else []
-    middle = {name: statistics.median(values) for name, values in seconds.items()}
-    found = {
-        "context": context,
-        "rows": "unlike lengths" if ragged else "equal lengths",
-        "step_ms": {name: round(1e3 * value, 3) for name, value in middle.items()},
-        "ours_over_plain": round(middle["ours"] / middle["plain"], 3),
-    }
-    print(found, file=sys.stderr)
-    return found
 
 
 def main() -> None:

@@ -28,8 +28,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import multiprocessing
-import re
 import statistics
 import sys
 import tempfile
@@ -41,21 +39,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
+from benchmarks.speed import arms
+from benchmarks.speed.arms import Arms, Taken
 from reagent.episode import Episode, Turn
 from reagent.task import Task
 from rrm.trajectory import Message, Trajectory
 
 LEARNING_RATE = 1e-6
-GRPO: dict[str, Any] = {
-    "learning_rate": LEARNING_RATE,
-    "temperature": 1.0,
-    "max_steps": 1,
-    "report_to": [],
-    "use_cpu": True,
-    "bf16": False,
-    "save_strategy": "no",
-    "disable_tqdm": True,
-}
+GRPO: dict[str, Any] = {"learning_rate": LEARNING_RATE, **arms.GRPO}
 """TRL's configuration beside batch sizes, lengths and checkpointing, which the command line gives."""
 SAME_NORM = {"float32": 0.01, "bfloat16": 0.05}
 """How far the arms' first gradient norms may differ, relatively."""
@@ -276,59 +267,21 @@ def trl_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 # ---- measuring ----
 
 
-def memory_mb(name: str) -> float:
-    """`VmHWM` (peak) or `VmRSS` of this process, in megabytes."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.M)
-    if found is None:
-        raise SystemExit(f"/proc/self/status has no {name}: memory is measured on Linux only")
-    return int(found[1]) / 1024
-
-
-def serve(
-    make: Callable[[argparse.Namespace], dict[str, Callable[[], Any]]], args: argparse.Namespace, pipe: Any
-) -> None:
-    """A worker process: runs the arm it is asked for and answers with seconds, memory and the result."""
-    arms = make(args)
-    while (name := pipe.recv()) is not None:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is the present size from here on
-        resting = memory_mb("VmRSS")
-        start, cpu_start = time.perf_counter(), time.process_time()
-        result = arms[name]()
-        wall, cpu = time.perf_counter() - start, time.process_time() - cpu_start
-        pipe.send({"wall": wall, "cpu": cpu, "peak": memory_mb("VmHWM"), "resting": resting, "result": result})
-
-
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Both arms on one model, in turn; the first update of each warms up and is compared."""
-    context = multiprocessing.get_context("spawn")
-    ends: dict[str, Any] = {}
-    workers = []
-    for make, names in ((our_arm, ("ours", "matmul", "facts")), (trl_arm, ("trl", "optimizer"))):
-        here, there = context.Pipe()
-        workers.append(context.Process(target=serve, args=(make, args, there), daemon=True))
-        workers[-1].start()
-        there.close()  # so that a worker that dies is noticed
-        ends |= dict.fromkeys(names, here)
-
-    def ask(name: str) -> dict[str, Any]:
-        ends[name].send(name)
-        return ends[name].recv()
-
-    loaded = {"ours": ask("facts"), "trl": ask("optimizer")}
-    facts, trl_optimizer = loaded["ours"]["result"], loaded["trl"]["result"]
-    first = {name: ask(name)["result"] for name in ("ours", "trl")}
-    norms = {name: norm for name, (_, norm) in first.items()}
-    if abs(norms["trl"] / norms["ours"] - 1) > SAME_NORM[args.dtype]:
-        raise SystemExit(f"the arms do not compute the same update: first gradient norms {norms}")
-    taken: dict[str, list[dict[str, Any]]] = {name: [] for name in ("ours", "trl", "matmul")}
-    for repeat, name in itertools.product(range(args.repeats), taken):
-        taken[name].append(ask(name))
-        print(f"{args.model} {repeat} {name:7} {taken[name][-1]['wall']:8.3f} s", file=sys.stderr)
-    for end in set(ends.values()):
-        end.send(None)
-    for worker in workers:
-        worker.join()
-    return summarise(taken, facts, {name: one["resting"] for name, one in loaded.items()}) | {
+    makers = {our_arm: ("ours", "matmul", "facts"), trl_arm: ("trl", "optimizer")}
+    taken: dict[str, list[Taken]] = {name: [] for name in ("ours", "trl", "matmul")}
+    with Arms(args, makers, memory=True) as both:
+        loaded = {"ours": both.ask("facts"), "trl": both.ask("optimizer")}
+        facts, trl_optimizer = loaded["ours"].result, loaded["trl"].result
+        first = {name: both.ask(name).result for name in ("ours", "trl")}
+        norms = {name: norm for name, (_, norm) in first.items()}
+        if abs(norms["trl"] / norms["ours"] - 1) > SAME_NORM[args.dtype]:
+            raise SystemExit(f"the arms do not compute the same update: first gradient norms {norms}")
+        for repeat, name in itertools.product(range(args.repeats), taken):
+            taken[name].append(both.ask(name))
+            print(f"{args.model} {repeat} {name:7} {taken[name][-1].wall:8.3f} s", file=sys.stderr)
+    return summarise(taken, facts, {name: one.resting_mb or 0.0 for name, one in loaded.items()}) | {
         "model": Path(args.model).name,
         "shape": facts | {k: getattr(args, k) for k in ("rows", "turns", "turn_tokens", "ragged", "dtype")},
         "first_grad_norm": norms,
@@ -337,30 +290,28 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def summarise(
-    taken: dict[str, list[dict[str, Any]]], facts: dict[str, Any], loaded: dict[str, float]
-) -> dict[str, Any]:
+def summarise(taken: dict[str, list[Taken]], facts: dict[str, Any], loaded: dict[str, float]) -> dict[str, Any]:
     """Medians of what was measured, and what follows from them."""
-    arms = ("ours", "trl")
+    names = ("ours", "trl")
 
     def middle(what: str) -> dict[str, float]:
-        return {name: statistics.median(one[what] for one in taken[name]) for name in arms}
+        return {name: statistics.median(getattr(one, what) for one in taken[name]) for name in names}
 
-    wall, cpu, peak = middle("wall"), middle("cpu"), middle("peak")
-    fastest = max(one["result"] for one in taken["matmul"])
+    wall, cpu, peak = middle("wall"), middle("cpu"), middle("peak_mb")
+    fastest = max(one.result for one in taken["matmul"])
     return {
-        "action_tokens_per_s": {name: round(facts["action_tokens"] / wall[name], 2) for name in arms},
-        "tokens_per_s": {name: round(facts["tokens"] / wall[name], 2) for name in arms},
+        "action_tokens_per_s": {name: round(facts["action_tokens"] / wall[name], 2) for name in names},
+        "tokens_per_s": {name: round(facts["tokens"] / wall[name], 2) for name in names},
         "ours_over_trl": round(wall["trl"] / wall["ours"], 3),
         "cpu_ours_over_trl": round(cpu["trl"] / cpu["ours"], 3),
         "peak_mb": {name: round(value, 1) for name, value in peak.items()},
-        "update_mb": {name: round(peak[name] - loaded[name], 1) for name in arms},
+        "update_mb": {name: round(peak[name] - loaded[name], 1) for name in names},
         "trl_peak_over_ours": round(peak["trl"] / peak["ours"], 3),
         "matmul_gflops": round(fastest / 1e9, 2),
-        "share_of_matmul_peak": {name: round(facts["update_flops"] / wall[name] / fastest, 4) for name in arms},
-        "cpu_share_of_matmul_peak": {name: round(facts["update_flops"] / cpu[name] / fastest, 4) for name in arms},
-        "seconds": {name: [round(one["wall"], 4) for one in found] for name, found in taken.items()},
-        "cpu_seconds": {name: [round(one["cpu"], 4) for one in found] for name, found in taken.items()},
+        "share_of_matmul_peak": {name: round(facts["update_flops"] / wall[name] / fastest, 4) for name in names},
+        "cpu_share_of_matmul_peak": {name: round(facts["update_flops"] / cpu[name] / fastest, 4) for name in names},
+        "seconds": {name: [round(one.wall, 4) for one in found] for name, found in taken.items()},
+        "cpu_seconds": {name: [round(one.cpu, 4) for one in found] for name, found in taken.items()},
     }
 
 
