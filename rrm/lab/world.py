@@ -1,8 +1,9 @@
 """Seeded worlds of people, towns and companies, the facts about them, a search tool, and questions of several hops.
 
 A fact is (subject, relation, object). Every subject has exactly one object for each relation of its type, so a question
-"the trade of the boss of the mother of Kavomi" has one answer. Names are made of syllables, single words, fresh for each
-world; some people get a look-alike (same beginning), which the search likes to return beside the right one.
+"the trade of the boss of the mother of Kamon" has one answer. A world draws its names from 400 people, 60 towns and 60
+companies, few enough for each to be one token of a small vocabulary: a model then copies a name in one step. Some get a
+look-alike (same beginning), which the search likes to return beside the right one.
 """
 
 from __future__ import annotations
@@ -43,9 +44,17 @@ SEARCH_TOOL = {
         "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
     },
 }
-_ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z")
-_VOWELS = ("a", "e", "i", "o", "u")
-_ENDINGS = {"person": ("n", "l", "s", "", ""), "town": ("ford", "ton", "by"), "company": ("corp", "tec", "lux")}
+_BEGINNINGS = (
+    "Ba", "Be", "Do", "Fa", "Fi", "Ga", "Ka", "Ke", "La", "Lo", "Ma", "Mi", "Na", "Ni", "Pe", "Ra", "Ro", "Sa", "Ta", "Vi",
+)  # fmt: skip
+_ENDINGS = {
+    "person": (
+        "ban", "bel", "dor", "fin", "gan", "kel", "kim", "las", "len", "lin",
+        "mar", "mon", "nel", "nis", "ra", "rik", "ron", "ta", "vin", "zo",
+    ),
+    "town": ("ford", "ton", "by"),
+    "company": ("corp", "tec", "lux"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class Question:
 
     @property
     def phrase(self) -> str:
-        """`trade of the boss of Kavomi`."""
+        """`trade of the boss of Kamon`."""
         return " of the ".join(reversed(self.path)) + f" of {self.start}"
 
 
@@ -120,7 +129,7 @@ class World:
         if score(best) == 0:
             return []
         same_relation = [f for f in self.facts if f.relation == best.relation and f.subject != best.subject]
-        same_relation.sort(key=lambda f: (f.subject[:3] != best.subject[:3], rng.random()))
+        same_relation.sort(key=lambda f: (f.subject[:2] != best.subject[:2], rng.random()))
         same_subject = [f for f in self.facts if f.subject == best.subject and f.relation != best.relation]
         chosen = [best, same_relation[0]]
         if rng.random() < 0.5:
@@ -133,11 +142,8 @@ class World:
         return " ".join(f.text for f in self.find(query)) or NOTHING_FOUND
 
 
-def _name(rng: random.Random, kind: str, stem: str | None = None) -> str:
-    stem = stem or "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(2))
-    if kind == "person":
-        stem += rng.choice(_ONSETS) + rng.choice(_VOWELS)
-    return (stem + rng.choice(_ENDINGS[kind])).capitalize()
+def _name(rng: random.Random, kind: str, beginning: str | None = None) -> str:
+    return (beginning or rng.choice(_BEGINNINGS)) + rng.choice(_ENDINGS[kind])
 
 
 def _names(rng: random.Random, kind: str, count: int, taken: set[str]) -> list[str]:
@@ -146,8 +152,8 @@ def _names(rng: random.Random, kind: str, count: int, taken: set[str]) -> list[s
     tries = 0
     while len(names) < count:
         # a beginning has three towns at most: where they are taken, give up the look-alike
-        stem = names[-1][:4].lower() if len(names) % 2 == 1 and tries < 50 else None
-        name = _name(rng, kind, stem)
+        beginning = names[-1][:2] if len(names) % 2 == 1 and tries < 50 else None
+        name = _name(rng, kind, beginning)
         tries += 1
         if name not in taken:
             taken.add(name)

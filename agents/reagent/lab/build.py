@@ -31,8 +31,14 @@ TOKENIZER_ROWS = 3000
 
 
 def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
-    """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator."""
+    """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator.
+
+    `naive_rag` sees one-hop questions: with more hops its one retrieval does not hold the answer, and it would learn to
+    guess.
+    """
     rows, seed, hops = settings.rows, settings.seed, settings.hops
+    if settings.kind == "naive_rag":
+        hops = (1,)
     if settings.kind != "tool_call":
         return list(demonstrations("search", rows, seed, kind=settings.kind, hops=hops))
     found: list[Demonstration] = []

@@ -24,7 +24,7 @@ class LabSettings:
     heads: int = 4
     intermediate: int = 256
     """The task is to copy, which is attention's: narrow feed-forward layers cost nothing and save a third of the time."""
-    vocab_size: int = 512
-    """Small: names then are a few syllables each, and copying one is practised by copying any."""
+    vocab_size: int = 1280
+    """Enough for each of the lab's 520 names to be one token."""
     hops: tuple[int, ...] = (1, 2)
     """Of the demonstrations: more hops are left to RL, and to generalisation."""
