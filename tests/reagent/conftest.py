@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +22,19 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    """The lab's chat template on bytes (`rollout_models`)."""
+    from rollout_models import make_tokenizer
+
+    return make_tokenizer("lab")
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A tiny random policy over it."""
+    from rollout_models import make_model
+
+    return make_model(tokenizer)

@@ -1,4 +1,4 @@
-"""Advantages: numbers worked out by hand, and properties that hold for every batch."""
+"""Advantages: numbers worked out by hand, and what is refused (properties: test_advantages_properties)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from advantage_batches import F, random_batch
 from torch import Tensor
 
 from reagent.advantages import (
-    Advantages,
     compact_index,
     compute_advantages,
     credit_masks,
@@ -33,7 +31,6 @@ from reagent.advantages import (
 )
 from rrm.errors import ConfigError
 
-F = torch.float64
 ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
 
 
@@ -320,6 +317,12 @@ def test_every_row_unknown_gives_no_token_to_learn_from():
         assert not got.loss_mask.any() and got.advantages.abs().sum() == 0 and got.unknown_rows == 3
 
 
+def test_spread_gives_each_token_its_turns_number():
+    masks = credit_masks(MASK, TURN, action=False, advantage=False)
+    assert spread(f([3, 4]), TURN, masks.loss).tolist() == [[0, 3, 3, 3, 3, 4, 0]]
+    assert spread(f([3]), TURN, MASK).tolist() == [[0, 3, 3, 0, 0, 3, 0]]
+
+
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
 
@@ -345,149 +348,3 @@ def test_misread_batches_are_refused_by_row_and_token():
         compute_advantages("dpo", REWARDS, MASK, TURN, group)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="advantage_scale='std'"):
         compute_advantages("grpo", REWARDS, MASK, TURN, group, scale="std")  # pyright: ignore[reportArgumentType]
-
-
-# ---- properties -----------------------------------------------------------------------------------------------------
-
-
-def random_batch(seed: int, rows: int, n_groups: int) -> dict[str, Any]:
-    """Ragged episodes: prompt, then turns of 1–3 actions and 0–2 observation tokens, rewards on the last action."""
-    rng = torch.Generator().manual_seed(seed)
-
-    def draw(low: int, high: int) -> int:
-        return int(torch.randint(low, high + 1, (), generator=rng))
-
-    episodes = []
-    for _ in range(rows):
-        mask, turn, reward = [0] * draw(1, 3), [], []
-        turn, reward = [-1] * len(mask), [0.0] * len(mask)
-        for k in range(draw(1, 3)):
-            actions, observed = draw(1, 3), draw(0, 2)
-            mask += [1] * actions + [0] * observed
-            turn += [k] * (actions + observed)
-            earned = float(torch.randn((), generator=rng, dtype=F))
-            reward += [0.0] * (actions - 1) + [earned] + [0.0] * observed
-        episodes.append((mask, turn, reward))
-    width = max(len(mask) for mask, _, _ in episodes)
-
-    def pad(values: list, fill: float) -> list:
-        return values + [fill] * (width - len(values))
-
-    return {
-        "token_rewards": torch.tensor([pad(r, 0.0) for _, _, r in episodes], dtype=F),
-        "action_mask": torch.tensor([pad(m, 0) for m, _, _ in episodes], dtype=torch.bool),
-        "turn_index": torch.tensor([pad(t, -1) for _, t, _ in episodes]),
-        "group": torch.arange(rows) % n_groups,
-        "values": torch.randn(rows, width, generator=rng, dtype=F),
-        "known": torch.ones(rows, dtype=torch.bool),
-    }
-
-
-def with_padding(batch: dict[str, Any], extra: int, rubbish: float) -> dict[str, Any]:
-    fills = {"token_rewards": 0.0, "action_mask": False, "turn_index": -1, "values": rubbish}
-    out = dict(batch)
-    for name, fill in fills.items():
-        tail = torch.full((len(batch[name]), extra), fill, dtype=batch[name].dtype)
-        out[name] = torch.cat([batch[name], tail], dim=1)
-    return out
-
-
-batches = st.builds(random_batch, seed=st.integers(0, 10_000), rows=st.integers(1, 6), n_groups=st.integers(1, 3))
-quick = settings(max_examples=25, deadline=None)
-
-
-@quick
-@given(batch=batches, algorithm=st.sampled_from(ALGORITHMS), per_turn=st.booleans(), extra=st.integers(1, 4))
-def test_padding_changes_nothing(batch, algorithm, per_turn, extra):
-    before = compute_advantages(algorithm, **batch, gamma=0.9, per_turn=per_turn)
-    after = compute_advantages(algorithm, **with_padding(batch, extra, float("nan")), gamma=0.9, per_turn=per_turn)
-    torch.testing.assert_close(after.advantages[:, :-extra], before.advantages)
-    assert after.advantages[:, -extra:].abs().sum() == 0 and not after.loss_mask[:, -extra:].any()
-
-
-@quick
-@given(batch=batches, algorithm=st.sampled_from(ALGORITHMS), per_turn=st.booleans(), seed=st.integers(0, 99))
-def test_rows_may_come_in_any_order(batch, algorithm, per_turn, seed):
-    order = torch.randperm(len(batch["group"]), generator=torch.Generator().manual_seed(seed))
-    before = compute_advantages(algorithm, **batch, per_turn=per_turn)
-    after = compute_advantages(algorithm, **{k: v[order] for k, v in batch.items()}, per_turn=per_turn)
-    torch.testing.assert_close(after.advantages, before.advantages[order])
-
-
-@quick
-@given(batch=batches, algorithm=st.sampled_from(["grpo", "rloo"]), constant=st.floats(-5, 5), per_turn=st.booleans())
-def test_a_constant_on_a_groups_rewards_changes_no_group_advantage(batch, algorithm, constant, per_turn):
-    before = compute_advantages(algorithm, **batch, per_turn=per_turn)
-    shifted = batch["token_rewards"].clone()
-    for row in (batch["group"] == 0).nonzero()[:, 0].tolist():  # the outcome sits on the last action token
-        shifted[row, batch["action_mask"][row].nonzero()[-1, 0]] += constant
-    after = compute_advantages(algorithm, **(batch | {"token_rewards": shifted}), per_turn=per_turn)
-    torch.testing.assert_close(after.advantages, before.advantages, rtol=1e-7, atol=1e-7)
-
-
-@quick
-@given(batch=batches, algorithm=st.sampled_from(ALGORITHMS), per_turn=st.booleans(), seed=st.integers(0, 99))
-def test_observations_neither_carry_nor_receive_credit(batch, algorithm, per_turn, seed):
-    """Removing every observation token, or filling its value with rubbish, leaves all action tokens' credit as it was."""
-    before = compute_advantages(algorithm, **batch, gamma=0.9, per_turn=per_turn)
-    action = batch["action_mask"]
-    assert before.advantages[~action].abs().sum() == 0
-    rubbish = batch | {"values": torch.where(action, batch["values"], 1e6 + seed)}
-    assert compute_advantages(algorithm, **rubbish, gamma=0.9, per_turn=per_turn).advantages.equal(before.advantages)
-
-    index, valid = compact_index(action)
-    lead = torch.zeros(len(action), 1, dtype=F)
-    bare: dict[str, Any] = {
-        name: torch.cat([lead, gather(batch[name], index, valid)], 1) for name in ("token_rewards", "values")
-    }
-    bare["action_mask"] = torch.cat([lead.bool(), valid], 1)
-    bare["turn_index"] = torch.cat([lead.long() - 1, torch.where(valid, batch["turn_index"].gather(1, index), -1)], 1)
-    after = compute_advantages(algorithm, **(batch | bare), gamma=0.9, per_turn=per_turn)
-    torch.testing.assert_close(after.advantages[:, 1:], gather(before.advantages, index, valid))
-
-
-def textbook_gae(rewards: list[float], values: list[float], gamma: float, lam: float) -> list[float]:
-    """A_t = Σ_l (γλ)^l δ_{t+l}, the definition (GAE eq. 16), with V = 0 after the end."""
-    after = [*values[1:], 0.0]
-    deltas = [r + gamma * nxt - v for r, v, nxt in zip(rewards, values, after, strict=True)]
-    return [sum((gamma * lam) ** (j - i) * deltas[j] for j in range(i, len(deltas))) for i in range(len(deltas))]
-
-
-@quick
-@given(
-    rows=st.lists(
-        st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3)), min_size=1, max_size=7), min_size=1, max_size=4
-    ),
-    gamma=st.floats(0, 1),
-    lam=st.floats(0, 1),
-)
-def test_compacted_gae_without_observations_is_textbook_gae(rows, gamma, lam):
-    width = max(map(len, rows))
-    rewards, values = torch.zeros(2, len(rows), width, dtype=F)
-    mask = torch.zeros(len(rows), width, dtype=torch.bool)
-    for i, row in enumerate(rows):
-        mask[i, : len(row)] = True
-        rewards[i, : len(row)], values[i, : len(row)] = torch.tensor(row, dtype=F).T
-    advantages, returns = gae(rewards, values, mask, gamma=gamma, gae_lambda=lam)
-    for i, row in enumerate(rows):
-        expected = textbook_gae([r for r, _ in row], [v for _, v in row], gamma, lam)
-        assert advantages[i, : len(row)].tolist() == pytest.approx(expected, abs=1e-9)
-        targets = [a + v for a, (_, v) in zip(expected, row, strict=True)]
-        assert returns[i, : len(row)].tolist() == pytest.approx(targets, abs=1e-9)
-
-
-@quick
-@given(batch=batches)
-def test_ppo_targets_come_from_unwhitened_advantages(batch):
-    white: Advantages = compute_advantages("ppo", **batch, use_whitening=True)
-    plain: Advantages = compute_advantages("ppo", **batch, use_whitening=False)
-    assert white.returns is not None and plain.returns is not None
-    assert white.returns.equal(plain.returns)
-    on = plain.loss_mask
-    torch.testing.assert_close(plain.returns[on], (plain.advantages + batch["values"])[on])
-
-
-def test_spread_gives_each_token_its_turns_number():
-    masks = credit_masks(MASK, TURN, action=False, advantage=False)
-    assert spread(f([3, 4]), TURN, masks.loss).tolist() == [[0, 3, 3, 3, 3, 4, 0]]
-    assert spread(f([3]), TURN, MASK).tolist() == [[0, 3, 3, 0, 0, 3, 0]]

@@ -27,16 +27,6 @@ PARAMS = SamplingParams(max_new_tokens=12, temperature=1.2, seed=5)
 PARAMS64 = SamplingParams(max_new_tokens=64)
 
 
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
-    return make_tokenizer("lab")
-
-
-@pytest.fixture(scope="module")
-def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    return make_model(tokenizer)
-
-
 def same(a: list[Episode], b: list[Episode]) -> None:
     assert [e.group_id for e in a] == [e.group_id for e in b]
     for x, y in zip(a, b, strict=True):

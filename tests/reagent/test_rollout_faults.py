@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rollout_models import Echo, make_model, make_tokenizer, says, tasks
+from rollout_models import Echo, says, tasks
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import reagent.envloop
@@ -23,16 +23,6 @@ from rrm.engines.hf import HFEngine
 
 PARAMS = SamplingParams(max_new_tokens=10, temperature=1.2, seed=5)
 HANG = threading.Event()
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
-    return make_tokenizer("lab")
-
-
-@pytest.fixture(scope="module")
-def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    return make_model(tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from agent_runs import REPLY, call, run
 
-from rrm.annotation import Annotation, Finding
+from rrm.annotation import Finding
 from rrm.annotators import given, llm, rules, self_
 from rrm.annotators.actions import actions_of, error_of, final_answer, observation_text
-from rrm.annotators.output import append, read_done
 from rrm.annotators.text import contains_phrase, normalise, shorten
-from rrm.cli.annotate_cmd import command
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.feedback import Feedback, JudgeInfo, parse_findings
-from rrm.trajectory import Trajectory, write_jsonl
-
-
-def run(*turns: str | dict[str, Any], task: str = "Who wrote Gryphon?", **fields: Any) -> Trajectory:
-    """A trajectory of a task and alternating agent and tool messages."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
-    for i, turn in enumerate(turns):
-        role = "assistant" if i % 2 == 0 else "tool"
-        messages.append({"role": role, "content": turn} if isinstance(turn, str) else {"role": role, **turn})
-    return Trajectory.model_validate({"id": "t", "task": task, "messages": messages, **fields})
-
-
-def call(arguments: Any, name: str = "search") -> dict[str, Any]:
-    return {"content": None, "tool_calls": [{"name": name, "arguments": arguments}]}
+from rrm.trajectory import Trajectory
 
 
 def faults(trajectory: Trajectory) -> dict[str, int]:
@@ -294,11 +275,6 @@ def test_given_and_rules_on_real_transcripts(shared_data: Path) -> None:
 
 # ---- llm and self ----------------------------------------------------------------------------------------------------
 
-REPLY = (
-    "<think>[step 1] searched; found</think>"
-    "<critique>[step 1] good: right search\n[step 2] bad: it should be Baker Street</critique><score>0.3</score>"
-)
-
 
 def test_llm_labels_without_leaks_and_without_failures() -> None:
     rows = [
@@ -355,111 +331,3 @@ def test_self_annotates_with_a_real_judge() -> None:
     labels = list(self_.annotate(rows, judge, model=judge.model, k=3, keep=2, counts=counts))
     assert [(a.trajectory_id, a.score, a.kind, a.annotator) for a in labels] == [("t", 0.3, "self", "tiny")] * 2
     assert counts == {"without_label": 1, "judgements": 6, "agreeing": 3, "annotated": 1, "without_agreement": 1}
-
-
-# ---- the file and the command ----------------------------------------------------------------------------------------
-
-
-def test_a_torn_last_line_is_cut_and_foreign_lines_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ann.jsonl"
-    assert read_done(path, "rules") == set()
-    rows = [Annotation(trajectory_id=i, annotator="rules", kind="rules", trace="\ud800") for i in "ab"]
-    assert append(path, rows) == 2
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:20])
-    assert read_done(path, "rules") == {"a", "b"} and path.read_bytes() == whole
-    with pytest.raises(RRMError, match="written by 'rules', this run's annotator is 'm'"):
-        read_done(path, "m")
-    path.write_text("{}\n")
-    with pytest.raises(RRMError, match="1: not an annotation"):
-        read_done(path, None)
-
-
-@pytest.fixture
-def server():
-    """A chat server on a free port that refuses a transcript with `poison` in it and judges every other."""
-    asked: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            refused = "poison" in asked[-1]["messages"][1]["content"]
-            choice = {"message": {"role": "assistant", "content": REPLY}, "finish_reason": "stop", "index": 0}
-            body = json.dumps({"error": {"message": "refused"}} if refused else {"choices": [choice]}).encode()
-            self.send_response(400 if refused else 200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield f"openai:http://127.0.0.1:{httpd.server_port}/v1#tiny", asked
-    httpd.shutdown()
-    httpd.server_close()
-
-
-@pytest.fixture
-def invoke():
-    app = typer.Typer()
-    app.command()(command)
-
-    def run_command(*arguments: object) -> tuple[int, dict[str, Any]]:
-        result = CliRunner().invoke(app, [str(a) for a in arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result.exit_code, json.loads(result.stdout.splitlines()[-1])
-
-    return run_command
-
-
-def rows_named(names: str) -> list[Trajectory]:
-    return [run(call({"q": n}), "x", "Final Answer: x", outcome=0).model_copy(update={"id": n}) for n in names]
-
-
-def test_command_annotates_by_rules_and_resumes(tmp_path: Path, invoke) -> None:
-    data, out = tmp_path / "in.jsonl", tmp_path / "ann.jsonl"
-    write_jsonl(data, rows_named("ab"))
-    assert invoke(data, "-o", out, "--annotator", "rules")[0] == 0
-    first = out.read_bytes()
-    write_jsonl(data, rows_named("abc"))
-    with open(data, "a") as more:
-        more.write("not json\n")
-    code, summary = invoke(data, "-o", out, "--annotator", "rules")
-    assert code == 1 and summary["unreadable"] == 1
-    assert (summary["transcripts"], summary["resumed"], summary["annotations"]) == (3, 2, 1)
-    assert out.read_bytes().startswith(first)
-    assert [json.loads(line)["trajectory_id"] for line in out.open()] == ["a", "b", "c"]
-    with pytest.raises(ConfigError, match="--field 'grade=x'"):
-        invoke(data, "-o", out, "--annotator", "given", "--field", "grade=x", "--overwrite")
-    with pytest.raises(ConfigError, match="--annotator llm needs --model"):
-        invoke(data, "-o", out, "--annotator", "llm")
-
-
-def test_command_asks_a_server_and_asks_again_for_what_failed(tmp_path: Path, invoke, server) -> None:
-    spec, asked = server
-    data, out = tmp_path / "in.jsonl", tmp_path / "ann.jsonl"
-    write_jsonl(data, [*rows_named("ab"), run("poison", "x", "y").model_copy(update={"id": "p"})])
-    options = (data, "-o", out, "--annotator", "llm", "--model", spec)
-    code, summary = invoke(*options)
-    assert code == 1 and summary["annotations"] == 2 and summary["judge_error"] == 1
-    assert len(asked) == 3
-    code, summary = invoke(*options)
-    assert code == 1 and summary["resumed"] == 2 and len(asked) == 4
-    write_jsonl(data, rows_named("ab"))
-    assert invoke(*options)[0] == 0 and len(asked) == 4
-    assert {json.loads(line)["annotator"] for line in out.open()} == {spec}
-
-
-def test_command_keeps_what_the_judge_and_the_outcome_agree_on(tmp_path: Path, invoke, server) -> None:
-    spec, _ = server
-    data, out = tmp_path / "in.jsonl", tmp_path / "ann.jsonl"
-    right = rows_named("z")[0].model_copy(update={"outcome": 1.0})
-    write_jsonl(data, [*rows_named("a"), right])
-    code, summary = invoke(data, "-o", out, "--annotator", "self", "--model", spec, "--samples", 2)
-    assert code == 0
-    assert (summary["annotations"], summary["without_agreement"], summary["judgements"]) == (1, 1, 4)
-    assert json.loads(out.read_text())["trajectory_id"] == "a"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from engine_models import RUBRIC, VOCAB, assert_same, make_model, make_rows, naive_generate, naive_logprobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import Completion, SamplingParams, Span
 from rrm.engines.batching import common_prefix, micro_batches
@@ -21,87 +21,10 @@ from rrm.engines.trie import build_trie, off_grid_mass
 from rrm.errors import EngineError
 from rrm.seeds import derive_seed
 
-VOCAB, EOS = 300, 0
-RUBRIC = list(range(20, 60))
-
-
-def _tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes as tokens 1..256, two merges that swallow what follows a tag's `>`, and a pad that equals eos."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {"<eos>": EOS} | {letter: i + 1 for i, letter in enumerate(alphabet)} | {">0": 257, "e>": 258}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[(">", "0"), ("e", ">")]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>")
-
-
-def _model(seed: int = 0, **changes: object) -> LlamaForCausalLM:
-    torch.manual_seed(seed)
-    settings_ = dict(
-        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.4, eos_token_id=EOS, pad_token_id=EOS,
-        bos_token_id=None,
-    )  # fmt: skip
-    return LlamaForCausalLM(LlamaConfig(**(settings_ | changes))).eval()  # pyright: ignore[reportArgumentType]
-
-
-@pytest.fixture(scope="module")
-def model() -> LlamaForCausalLM:
-    return _model()
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
-    return _tokenizer()
-
 
 @pytest.fixture()
 def engine(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> HFEngine:
     return HFEngine(model, tokenizer)
-
-
-def _rows(count: int = 7, shared: Sequence[int] = (), seed: int = 1) -> list[list[int]]:
-    """Rows of unlike lengths, one of a single token where nothing is shared; eos (= pad) occurs inside them."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths = [1, 17, 5, 40, 23, 41, 9, 12, 33][:count]
-    rows = [torch.randint(0, VOCAB, (n,), generator=generator).tolist() for n in lengths]
-    rows[1][:3] = [EOS, 7, EOS]
-    return [[*shared, *row] for row in rows]
-
-
-def naive_logprobs(model: Any, ids: Sequence[int]) -> torch.Tensor:
-    """(T, V) log-probabilities after every position: one plain forward of one row."""
-    with torch.no_grad():
-        return model(torch.tensor([list(ids)]), use_cache=False).logits[0].log_softmax(-1)
-
-
-def naive_generate(model: LlamaForCausalLM, row: list[int], params: SamplingParams, key: str | None) -> Completion:
-    """One token at a time, the whole row forwarded anew each time."""
-    uniforms = row_uniforms(
-        derive_seed(params.seed, key if key is not None else derive_seed(*row), len(row)), params.max_new_tokens
-    )
-    new: list[int] = []
-    logprobs: list[float] = []
-    for t in range(params.max_new_tokens):
-        logits = naive_logprobs(model, row + new)[-1] / (params.temperature or 1.0)
-        logprob = logits.log_softmax(-1)
-        if params.temperature == 0.0:
-            token = int(logprob.argmax())
-        else:
-            token = int((logprob.double().exp().cumsum(0) <= uniforms[t]).sum())
-        new.append(token)
-        logprobs.append(float(logprob[token]))
-        if token == EOS:
-            return Completion(new, logprobs, "eos")
-    return Completion(new, logprobs, "length")
-
-
-def assert_same(found: Sequence[Completion], wanted: Sequence[Completion]) -> None:
-    assert len(found) == len(wanted)
-    for a, b in zip(found, wanted, strict=True):
-        assert a.ids == b.ids
-        assert a.stop_reason == b.stop_reason
-        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
 
 
 @pytest.mark.parametrize("shared", [[], RUBRIC], ids=["bare", "rubric"])
@@ -111,7 +34,7 @@ def test_generate_equals_one_row_at_a_time(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, shared: list[int], budget: int, temperature: float
 ) -> None:
     engine = HFEngine(model, tokenizer, max_batch_tokens=budget, prefill_tokens=50)
-    rows, params = _rows(shared=shared), SamplingParams(max_new_tokens=15, temperature=temperature, seed=3)
+    rows, params = make_rows(shared=shared), SamplingParams(max_new_tokens=15, temperature=temperature, seed=3)
     keys = [f"row-{i}" for i in range(len(rows))]
     wanted = [naive_generate(model, row, params, key) for row, key in zip(rows, keys, strict=True)]
     assert_same(engine.generate(rows, params, keys), wanted)
@@ -131,7 +54,7 @@ def test_rows_that_end_early_leave_and_others_take_their_slots(
 
 
 def test_a_sample_depends_on_its_seed_and_key_alone(engine: HFEngine) -> None:
-    rows, params = _rows(), SamplingParams(max_new_tokens=8, temperature=1.5, seed=11)
+    rows, params = make_rows(), SamplingParams(max_new_tokens=8, temperature=1.5, seed=11)
     keys = [f"k{i}" for i in range(len(rows))]
     together = engine.generate(rows, params, keys)
     engine.release(keys)
@@ -155,7 +78,7 @@ def test_the_same_row_in_a_later_turn_draws_new_numbers(engine: HFEngine) -> Non
 @pytest.mark.parametrize("shared", [[], RUBRIC], ids=["bare", "rubric"])
 def test_logprobs_of_spans(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, shared: list[int]) -> None:
     engine = HFEngine(model, tokenizer, max_batch_tokens=150, prefill_tokens=64)
-    rows = [[*row, 5] for row in _rows(shared=shared)]
+    rows = [[*row, 5] for row in make_rows(shared=shared)]
     spans = [Span(len(r) - 1, len(r)) for r in rows]
     spans[3], spans[4], spans[5] = Span(1, len(rows[3])), Span(6, 6), Span(4, 9)
     for row, span, found in zip(rows, spans, engine.logprobs(rows, spans), strict=True):
@@ -175,7 +98,7 @@ def test_trie_logprobs_equal_brute_force(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, shared: list[int]
 ) -> None:
     engine = HFEngine(model, tokenizer, max_batch_tokens=120, prefill_tokens=64)
-    rows = _rows(shared=shared)
+    rows = make_rows(shared=shared)
     found = engine.continuation_logprobs(rows, _grid())
     for row, values in zip(rows, found, strict=True):
         for continuation, value in zip(_grid(), values, strict=True):
@@ -198,7 +121,7 @@ def test_keys_reuse_the_cache_and_change_nothing(
 ) -> None:
     """Full-mode judging: generate, then score (row + generated + forced tokens) under the same keys."""
     engine, fresh = HFEngine(model, tokenizer), HFEngine(model, tokenizer)
-    rows, keys = _rows(shared=RUBRIC), [f"k{i}" for i in range(7)]
+    rows, keys = make_rows(shared=RUBRIC), [f"k{i}" for i in range(7)]
     done = engine.generate(rows, SamplingParams(max_new_tokens=6), keys)
     longer = [row + c.ids + [8, 9] for row, c in zip(rows, done, strict=True)]
     wanted = fresh.continuation_logprobs(longer, _grid())
@@ -279,8 +202,8 @@ def test_a_stop_text_in_the_prompt_does_not_count(engine: HFEngine, tokenizer: P
 
 
 def test_bfloat16_and_eager_attention_agree(tokenizer: PreTrainedTokenizerFast) -> None:
-    rows = _rows(shared=RUBRIC)
-    sdpa, eager = _model(), _model()
+    rows = make_rows(shared=RUBRIC)
+    sdpa, eager = make_model(), make_model()
     eager.set_attn_implementation("eager")
     reference = HFEngine(sdpa, tokenizer).continuation_logprobs(rows, _grid())
     assert torch.allclose(
@@ -288,7 +211,7 @@ def test_bfloat16_and_eager_attention_agree(tokenizer: PreTrainedTokenizerFast) 
         torch.tensor(reference),
         atol=1e-4,
     )
-    soft = _model(initializer_range=0.05)
+    soft = make_model(initializer_range=0.05)
     wanted = torch.tensor(HFEngine(soft, tokenizer).continuation_logprobs(rows, _grid()))
     half = HFEngine(soft.bfloat16(), tokenizer).continuation_logprobs(rows, _grid())
     assert torch.allclose(torch.tensor(half), wanted, atol=0.05)
@@ -296,7 +219,7 @@ def test_bfloat16_and_eager_attention_agree(tokenizer: PreTrainedTokenizerFast) 
 
 def test_training_mode_and_gradients_are_untouched(tokenizer: PreTrainedTokenizerFast) -> None:
     """Dropout is off inside the engine; afterwards every module is as it was, a frozen one in eval mode too."""
-    model = _model(attention_dropout=0.5).train()
+    model = make_model(attention_dropout=0.5).train()
     model.model.layers[1].eval()
     engine = HFEngine(model, tokenizer)
     first = engine.continuation_logprobs([[1, 2, 3]], [[4]])
@@ -308,11 +231,13 @@ def test_training_mode_and_gradients_are_untouched(tokenizer: PreTrainedTokenize
 def test_a_peft_model_is_judged_with_its_adapter(tokenizer: PreTrainedTokenizerFast) -> None:
     from peft import LoraConfig, get_peft_model
 
-    wrapped = get_peft_model(_model(), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    wrapped = get_peft_model(
+        make_model(), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    )
     found = HFEngine(wrapped, tokenizer).continuation_logprobs([[1, 2, 3]], [[4], [5]])  # pyright: ignore[reportArgumentType]
     merged: Any = wrapped.merge_and_unload()  # pyright: ignore[reportCallIssue]
     assert found[0] == pytest.approx(naive_logprobs(merged, [1, 2, 3])[-1, [4, 5]].tolist(), abs=1e-4)
-    assert found[0] != pytest.approx(naive_logprobs(_model(), [1, 2, 3])[-1, [4, 5]].tolist(), abs=1e-3)
+    assert found[0] != pytest.approx(naive_logprobs(make_model(), [1, 2, 3])[-1, [4, 5]].tolist(), abs=1e-3)
 
 
 def test_what_cannot_be_run_is_said(engine: HFEngine, tokenizer: PreTrainedTokenizerFast) -> None:

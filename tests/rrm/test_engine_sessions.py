@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_engine_hf import EOS, RUBRIC, _model, _rows, _tokenizer, assert_same, naive_generate
+from engine_models import EOS, RUBRIC, assert_same, make_rows, naive_generate
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import Completion, SamplingParams
@@ -13,17 +13,6 @@ from rrm.engines.sampling import row_uniforms
 from rrm.engines.scripted import ScriptedEngine
 from rrm.engines.sessions import BatchSession, open_session
 from rrm.errors import EngineError
-
-
-@pytest.fixture(scope="module")
-def model() -> LlamaForCausalLM:
-    return _model()
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
-    return _tokenizer()
-
 
 PARAMS = SamplingParams(max_new_tokens=20, temperature=1.3, seed=3)
 
@@ -34,7 +23,7 @@ def test_conversations_equal_one_row_at_a_time(
 ) -> None:
     """Rows of unlike limits join at unlike times, three turns each, a few tokens appended between: the cache grows."""
     engine = HFEngine(model, tokenizer, max_batch_tokens=budget, prefill_tokens=50)
-    rows = {f"k{i}": row for i, row in enumerate(_rows(9, shared=RUBRIC))}
+    rows = {f"k{i}": row for i, row in enumerate(make_rows(9, shared=RUBRIC))}
     limits = {key: 3 + 2 * i for i, key in enumerate(rows)}
     found: dict[str, list[Completion]] = {key: [] for key in rows}
     wanted: dict[str, list[Completion]] = {key: [] for key in rows}
@@ -54,7 +43,7 @@ def test_conversations_equal_one_row_at_a_time(
                 late.pop(0)
     engine.release(list(rows))
     assert not engine._kept and engine._held == 0
-    for key, row in zip(rows, _rows(9, shared=RUBRIC), strict=True):
+    for key, row in zip(rows, make_rows(9, shared=RUBRIC), strict=True):
         for turn in range(3):
             whole = naive_generate(model, row, PARAMS, key)
             cut = whole.ids[: limits[key]]

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from benchmarks.speed.devtools import Chromium, find_chromium
 from rrm.cli import report_cmd
@@ -209,16 +207,7 @@ def test_the_question_is_the_first_user_message_where_the_task_is_a_label() -> N
 # The command
 
 
-def run_command(*arguments: str) -> tuple[int, dict[str, Any]]:
-    app = typer.Typer()
-    app.command()(report_cmd.command)
-    result = CliRunner().invoke(app, list(arguments))
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, json.loads(result.stdout.splitlines()[-1])
-
-
-def test_report_command_matches_by_id_and_tells_what_is_missing(tmp_path: Path) -> None:
+def test_report_command_matches_by_id_and_tells_what_is_missing(tmp_path: Path, invoke) -> None:
     pairs = [pair(n) for n in range(5)]
     half = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     write_jsonl(half[0], [t for t, _ in reversed(pairs[:2])])
@@ -226,7 +215,7 @@ def test_report_command_matches_by_id_and_tells_what_is_missing(tmp_path: Path) 
     scored = tmp_path / "scored.jsonl"
     scored.write_text("".join(json.dumps(row) + "\n" for _, row in pairs[1:]))
     out = tmp_path / "report.html"
-    code, summary = run_command(str(scored), "--transcripts", str(half[0]), str(half[1]), "-o", str(out))
+    code, summary = invoke(report_cmd.command, str(scored), "--transcripts", str(half[0]), str(half[1]), "-o", str(out))
     assert code == 1
     assert summary == {"report": str(out), "rows": 4, "without_transcript": 1, "transcripts_without_row": 1}
     page = Page(out)
@@ -234,18 +223,18 @@ def test_report_command_matches_by_id_and_tells_what_is_missing(tmp_path: Path) 
     assert page.index["steps"] == [2, 2, 2, 0]
 
 
-def test_report_command_reads_the_files_the_rows_name(tmp_path: Path) -> None:
+def test_report_command_reads_the_files_the_rows_name(tmp_path: Path, invoke) -> None:
     file, scored, out = tmp_path / "runs.jsonl", tmp_path / "scored.jsonl", tmp_path / "report.html"
     trajectory, row = pair(0)
     write_jsonl(file, [trajectory])
     scored.write_text(json.dumps({**row, "source": {"file": str(file), "line": 1}}))
-    assert run_command(str(scored), "-o", str(out))[0] == 0
+    assert invoke(report_cmd.command, str(scored), "-o", str(out))[0] == 0
     scored.write_text(json.dumps({**row, "source": {"file": str(tmp_path / "gone.jsonl")}}))
     with pytest.raises(RRMError, match=r"gone\.jsonl.*--transcripts"):
-        run_command(str(scored), "-o", str(out))
+        invoke(report_cmd.command, str(scored), "-o", str(out))
     scored.write_text("{broken")
     with pytest.raises(RRMError, match=r"scored\.jsonl:1: not JSON"):
-        run_command(str(scored), "-o", str(out))
+        invoke(report_cmd.command, str(scored), "-o", str(out))
 
 
 # In a browser

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from rrm.cli import score_cmd
 from rrm.engines.base import SamplingParams
@@ -300,21 +299,14 @@ def test_estimate_counts_and_probes() -> None:
 
 
 @pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
+def cli(monkeypatch: pytest.MonkeyPatch, invoke) -> Callable[..., tuple[int, dict[str, Any]]]:
     """`rrm score` with a scripted judge in the place of the weights."""
-    import typer
-
-    app = typer.Typer()
-    app.command()(score_cmd.command)
     judge = ChatJudge()
     monkeypatch.setattr(score_cmd, "load_judge", lambda *args: judge)
 
     def run(*args: str | Path, judge_down: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
         judge.down = judge_down
-        result = CliRunner().invoke(app, [str(a) for a in args], catch_exceptions=True)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result.exit_code, json.loads(result.stdout.splitlines()[-1])
+        return invoke(score_cmd.command, *args)
 
     return run
 

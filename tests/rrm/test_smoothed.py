@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from rrm.annotation import Annotation
 from rrm.annotators import smoothed
@@ -63,17 +61,14 @@ def test_nobody_to_smooth_with_is_an_error() -> None:
         list(smoothed.annotate([row(0, "q1", 0.0, "weak")], {"q1"}))
 
 
-def test_command_needs_the_split_and_keeps_test_questions_out(tmp_path) -> None:
+def test_command_needs_the_split_and_keeps_test_questions_out(tmp_path, invoke) -> None:
     data, split, out = tmp_path / "runs.jsonl", tmp_path / "split.json", tmp_path / "labels.jsonl"
     write_jsonl(data, ROWS)
     split.write_text(json.dumps({"train": ["q1"], "calibration": ["q2"], "test": ["test"]}))
-    app = typer.Typer()
-    app.command()(annotate_cmd.command)
-    arguments = [str(data), "-o", str(out), "--annotator", "smoothed"]
-    refused = CliRunner().invoke(app, arguments)
-    assert isinstance(refused.exception, ConfigError) and "--split" in str(refused.exception)
-    done = CliRunner().invoke(app, [*arguments, "--split", str(split)])
-    assert done.exit_code == 0, done.output
+    arguments = [annotate_cmd.command, data, "-o", out, "--annotator", "smoothed"]
+    with pytest.raises(ConfigError, match="--split"):
+        invoke(*arguments)
+    assert invoke(*arguments, "--split", split)[0] == 0
     assert [json.loads(line)["trajectory_id"] for line in out.read_text().splitlines()] == ["0", "2"]
 
 
