@@ -4,7 +4,9 @@
     python -m benchmarks.studies.rl_lab --collect          # only write the results from the runs that are done
 
 Every (arm, seed) is a `reagent train` of its own in runs/rl_lab/<arm>/seed<k>, one thread each, and is not repeated once it
-is done; a run that was stopped continues. Writes benchmarks/results/rl_lab.json and rl_lab.png.
+is done; a run that was stopped continues. Writes benchmarks/results/rl_lab.json and rl_lab.png. An arm without runs here keeps
+what the results file says of it, with the command and machine that measured it; all arms start from the shipped policy, whose
+hash is recorded.
 """
 
 from __future__ import annotations
@@ -15,17 +17,17 @@ import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import record
+from reagent.lab.shipped import lab_policy_folder
 from rrm.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
 CALCULATOR = [
     "environment.name=calculator",
     "environment.train={hops: [2, 3]}",
@@ -45,6 +47,7 @@ ARMS: dict[str, list[str]] = {
     "ppo-calculator": ["algorithm=ppo", *CALCULATOR],
     "grpo-calculator": ["algorithm=grpo", *CALCULATOR],
 }
+ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++")
 BASELINES = ("tool_call", "naive_rag", "direct")
 
 
@@ -62,7 +65,7 @@ def call(arguments: list[str], log: Path) -> None:
 
 
 def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
-    """One training, unless it is done; its wall seconds are added up over continuations."""
+    """One training, unless it is done. Its seconds are those of the last continuation."""
     folder = runs / arm / f"seed{seed}"
     if (folder / "done.json").is_file():
         return
@@ -89,6 +92,11 @@ def run_baseline(runs: Path, kind: str) -> None:
         call(["eval", "--config", "lab", *chosen, "-o", str(target), *overrides], folder / f"{name}.log")
 
 
+def policy_hash() -> str:
+    """SHA-256 of the shipped base policy's weights."""
+    return json.loads((lab_policy_folder() / "card.json").read_text())["sha256"]
+
+
 def two_way_interval(table: np.ndarray, seed: int = 0, resamples: int = 4000) -> dict[str, float]:
     """Mean of (seeds, tasks) successes with a 95 % bootstrap interval over seeds and tasks, both resampled."""
     rng = np.random.default_rng(seed)
@@ -112,6 +120,7 @@ def collect_arm(folders: list[Path]) -> dict[str, Any]:
         "seeds": len(folders),
         "episodes": evaluations[0]["episodes"],
         "updates": evaluations[0]["update"] + 1,
+        "curve": curve_of(folders),
         "seconds": [json.loads((f / "done.json").read_text())["seconds"] for f in folders],
     }
 
@@ -129,7 +138,16 @@ def pool(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def curves(runs: Path, arms: list[str], target: Path) -> None:
+def curve_of(folders: list[Path]) -> dict[str, Any]:
+    """Training success by update: `episodes` (U,) and `success` (seeds, U)."""
+    found = [[json.loads(line) for line in (f / "metrics.jsonl").read_text().splitlines()] for f in folders]
+    return {
+        "episodes": [row["episodes"] for row in found[0]],
+        "success": [[round(row["episode/success"], 4) for row in rows] for rows in found],
+    }
+
+
+def plot(arms: dict[str, Any], target: Path) -> None:
     """Training success over episodes, mean over seeds with the range between them."""
     import matplotlib
 
@@ -137,18 +155,11 @@ def curves(runs: Path, arms: list[str], target: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(7, 4))
-    for arm in arms:
-        found = []
-        for path in sorted((runs / arm).glob("seed*/metrics.jsonl")):
-            rows = [json.loads(line) for line in path.read_text().splitlines()]
-            found.append(([r["episodes"] for r in rows], [r["episode/success"] for r in rows]))
-        if not found:
-            continue
-        length = min(len(x) for x, _ in found)
-        y = np.array([values[:length] for _, values in found])
+    for name, arm in arms.items():
+        y = np.array(arm["curve"]["success"])
         smooth = np.array([np.convolve(row, np.ones(5) / 5, mode="valid") for row in y])
-        x = np.array(found[0][0][:length])[4:]
-        (line,) = axis.plot(x, smooth.mean(0), label=arm)
+        x = np.array(arm["curve"]["episodes"])[4:]
+        (line,) = axis.plot(x, smooth.mean(0), label=name)
         axis.fill_between(x, smooth.min(0), smooth.max(0), alpha=0.15, color=line.get_color())
     axis.set_xlabel("episodes")
     axis.set_ylabel("success on training tasks (5-update mean)")
@@ -166,7 +177,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--parallel", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "rl_lab")
-    parser.add_argument("--output", type=Path, default=RESULTS / "rl_lab.json")
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "rl_lab.json")
     parser.add_argument("--collect", action="store_true", help="run nothing")
     args = parser.parse_args()
     arms = args.arms.split(",")
@@ -181,22 +192,22 @@ def main() -> None:
                 jobs += [pool_.submit(run_arm, args.runs, arm, seed, args.overrides) for arm in arms]
             for job in jobs:
                 job.result()
-    found: dict[str, Any] = defaultdict(dict)
+    made = {"command": record.command("studies.rl_lab"), "environment": environment(), "policy": policy_hash()}
+    found: dict[str, Any] = {"baselines": {}, "arms": {}}
+    if args.output.is_file():
+        found |= {k: v for k, v in json.loads(args.output.read_text()).items() if k in found}
     for kind in BASELINES:
         for path in sorted((args.runs / "baselines" / kind).glob("*.json")):
             if path.stem in ("search", "calculator"):
-                found["baselines"].setdefault(path.stem, {})[kind] = pool([json.loads(path.read_text())])
+                of = found["baselines"].setdefault(path.stem, {})
+                of[kind] = pool([json.loads(path.read_text())]) | {"made": made}
     for arm in ARMS:
         done = [p.parent for p in sorted((args.runs / arm).glob("seed*/done.json"))]
         if done:
-            found["arms"][arm] = collect_arm(done)
-    record = {"command": f"python -m benchmarks.studies.rl_lab {' '.join(sys.argv[1:])}", "environment": environment()}
-    args.output.write_text(json.dumps(record | found, indent=1) + "\n")
-    curves(
-        args.runs,
-        [a for a in ("ppo", "grpo", "rloo", "reinforce++") if a in found["arms"]],
-        args.output.with_suffix(".png"),
-    )
+            found["arms"][arm] = collect_arm(done) | {"made": made}
+    found["arms"] = {arm: found["arms"][arm] for arm in ARMS if arm in found["arms"]}
+    record.write(args.output, made | found)
+    plot({a: found["arms"][a] for a in ALGORITHMS if a in found["arms"]}, args.output.with_suffix(".png"))
     for name, row in [*found["baselines"].get("search", {}).items(), *found["arms"].items()]:
         s = row["success"]
         print(f"{name:24s} {s['value']:.3f} [{s['low']:.3f}, {s['high']:.3f}]  " + "  ".join(
