@@ -14,7 +14,7 @@ from reagent.episode import Episode
 from reagent.feedback.base import Adapter, figures
 from reagent.graders import Grader, exact_match, f1
 from reagent.metrics import episode_metrics, mean, pass_at_k
-from reagent.rollout import Attempt, PromptHook, plan, rollout
+from reagent.rollout import Attempt, plan, rollout
 from reagent.task import Task
 from rrm.bootstrap import Interval, Ratio, bootstrap
 from rrm.engines.base import TokenEngine
@@ -84,14 +84,14 @@ def evaluate(
         episodes of both.
     """
 
-    def play(attempts: Sequence[Attempt], prompt_messages: PromptHook | None = None) -> list[Episode]:
+    def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
         return rollout(
             engine,
             tokenizer,
             env_factory,
             attempts,
             params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
-            prompt_messages=prompt_messages,
+            **hooks,
             **config.rollout.limits,
         )
 

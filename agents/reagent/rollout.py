@@ -103,6 +103,7 @@ def rollout(
     seed: int | None = None,
     stage: Stage = "initial",
     prompt_messages: PromptHook | None = None,
+    on_end: Callable[[Episode], None] | None = None,
     template_options: dict[str, Any] | None = None,
 ) -> list[Episode]:
     """Play `group_size` episodes of each task, and return them in order.
@@ -115,6 +116,7 @@ def rollout(
         max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s: see `Limits`.
         seed: instead of `params.seed`.
         prompt_messages: see `PromptHook`.
+        on_end: called with an episode when its last turn is done, while others are still played.
         template_options: further arguments of the chat template.
 
     Returns:
@@ -131,7 +133,7 @@ def rollout(
     limits = Limits(max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s)
     params = replace(params, seed=params.seed if seed is None else seed)
     player = _Player(engine, tokenizer, env_factory, params, limits, template_options or {})
-    return player.play(attempts, prompt_messages or (lambda _, messages: messages))
+    return player.play(attempts, prompt_messages or (lambda _, messages: messages), on_end)
 
 
 @dataclass
@@ -202,7 +204,9 @@ class _Player:
         self.budget = min(limits.max_episode_tokens, positions or limits.max_episode_tokens)
         self._templates: dict[str, TurnTemplate] = {}
 
-    def play(self, attempts: Sequence[Attempt], prompt_messages: PromptHook) -> list[Episode]:
+    def play(
+        self, attempts: Sequence[Attempt], prompt_messages: PromptHook, on_end: Callable[[Episode], None] | None
+    ) -> list[Episode]:
         rows = {attempt.key: _Row(attempt) for attempt in attempts}
         with EnvLoop(self.limits.env_timeout_s) as loop:
             try:
@@ -215,6 +219,8 @@ class _Player:
                             self._sampled(rows[key], completion, loop)
                         for key, job in loop.ready(wait=session.idle):
                             self._stepped(rows[key], job, session)
+                            if on_end is not None and rows[key].status is not None:
+                                on_end(self._episode(rows[key]))
             finally:
                 self.engine.release(list(rows))
                 for row in rows.values():

@@ -48,7 +48,7 @@ from reagent.losses import (
 from reagent.metrics import episode_metrics
 from reagent.optimizer import learning_rate_factor, make_optimizer
 from reagent.policy import Policy
-from reagent.rollout import Attempt, PromptHook, rollout
+from reagent.rollout import Attempt, rollout
 from reagent.task import Task
 from rrm.engines.hf import HFEngine
 from rrm.errors import RRMError
@@ -194,10 +194,8 @@ class AgentTrainer:
         start = update * per_update + rank * share
         return self.feedback.attempts(self.tasks, start, share, self.config.rollout.group_size)
 
-    def play(
-        self, attempts: Sequence[Attempt], prompt_messages: PromptHook | None = None, *, update: int
-    ) -> list[Episode]:
-        """Roll out an update's attempts on the current weights."""
+    def play(self, attempts: Sequence[Attempt], *, update: int, **hooks: Any) -> list[Episode]:
+        """Roll out an update's attempts on the current weights; `hooks` as `rollout` takes them."""
         settings = self.config.rollout
         return rollout(
             self.engine,
@@ -205,7 +203,7 @@ class AgentTrainer:
             self.env_factory,
             attempts,
             params=settings.sampling(seed=derive_seed(self.config.seed, "rollout", update)),
-            prompt_messages=prompt_messages,
+            **hooks,
             **settings.limits,
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from rrm.judge import AgentRRM, CharacterTokenizer
 from rrm.rendering import render_transcript
 
 LAMBDA = 0.3
+sys.path.append(str(Path(__file__).parents[1] / "rrm"))  # openai_server
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -349,7 +352,8 @@ def test_what_was_judged_once_is_not_judged_again(base, tmp_path) -> None:
     again = trainer.round(0)
     assert len(calls) == asked
     assert [e.outcome_reward for e in again.rows] == [e.outcome_reward for e in first.rows]
-    assert trainer.feedback.report(0, [again.report])["feedback/cached"] == 8
+    metrics = trainer.feedback.report(0, [again.report])
+    assert metrics["feedback/judged"] == 8 and metrics["feedback/asked"] == 0
 
 
 def test_content_is_what_the_judge_reads() -> None:
@@ -373,9 +377,43 @@ def test_a_stopped_run_goes_on_with_the_numbers_of_an_unbroken_one(base, tmp_pat
         for updates in stops:
             train(configured(base, tmp_path / name, "u", max_updates=updates), judge=scripted())
     assert read(tmp_path / "whole" / "metrics.jsonl") == read(tmp_path / "stopped" / "metrics.jsonl")
-    assert (tmp_path / "whole" / "judgements.jsonl").read_text() == (
-        tmp_path / "stopped" / "judgements.jsonl"
-    ).read_text()
+    records = [(tmp_path / name / "judgements.jsonl").read_text().splitlines() for name in ("whole", "stopped")]
+    assert sorted(records[0]) == sorted(records[1])  # written in the order in which episodes ended
+
+
+def test_a_judge_over_http_judges_while_others_still_play(base, tmp_path) -> None:
+    """The first judgement is asked for before the last episode has ended, and the result is that of judging afterwards."""
+    from openai_server import completion, serve
+
+    config = configured(base, tmp_path / "http", "u", environment=TURNS, rollout={"max_turns": 4, "group_size": 4})
+    afterwards = trainer_of(configured(base, tmp_path / "plain", "u", **{
+        "environment": TURNS, "rollout": {"max_turns": 4, "group_size": 4}}), scripted()).round(0)  # fmt: skip
+    ended: list[int] = []
+    asked: list[int] = []
+    with serve(lambda n, body: completion(reply(body["messages"][-1]["content"]))) as server:
+        config.feedback.judge = f"openai:{server.url}#m"
+        trainer = trainer_of(config)
+        play = trainer.play
+
+        def watched(attempts: Any, *, update: int, **hooks: Any) -> list[Episode]:
+            told = hooks.pop("on_end")
+
+            def end(episode: Episode) -> None:
+                told(episode)
+                while not server.requests:  # the judge answers while the policy waits here
+                    time.sleep(0.01)
+                ended.append(len(server.requests))
+
+            return play(attempts, update=update, on_end=end, **hooks)
+
+        trainer.play = watched
+        round_ = trainer.round(0)
+        asked.append(len(server.requests))
+    assert ended[0] >= 1 and len(ended) == 32
+    assert [e.outcome_reward for e in round_.rows] == [e.outcome_reward for e in afterwards.rows]
+    assert [t.ids for t in round_.texts] == [t.ids for t in afterwards.texts]
+    assert round_.report.counts == afterwards.report.counts
+    assert asked == [round_.report.counts["asked"]]
 
 
 # ---- every mode, from one config ----

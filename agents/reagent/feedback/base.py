@@ -11,7 +11,7 @@ the rows with the rewards they carry, and the texts with their weights.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,7 +30,15 @@ from rrm.trajectory import Trajectory
 class Play(Protocol):
     """Plays attempts with the policy as it stands; episodes in their order."""
 
-    def __call__(self, attempts: Sequence[Attempt], prompt_messages: PromptHook | None = None) -> list[Episode]: ...
+    def __call__(
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        prompt_messages: PromptHook | None = None,
+        on_end: Callable[[Episode], None] | None = None,
+    ) -> list[Episode]:
+        """`prompt_messages` and `on_end` as in `reagent.rollout.rollout`."""
+        ...
 
 
 @dataclass
@@ -154,6 +162,32 @@ class Adapter(ABC):
 
     # ---- for the modes ----
 
+    def play(
+        self,
+        play: Play,
+        attempts: Sequence[Attempt],
+        mode: Mode,
+        update: int,
+        report: Report,
+        firsts: Mapping[str, Episode] | None = None,
+        **hooks: Any,
+    ) -> list[Episode]:
+        """Play attempts; a judge over a server reads each in `mode` as soon as it ends.
+
+        Args:
+            firsts: of second attempts, the first ones by the second ones' `Attempt.key`.
+        """
+        if self._judging is None:
+            return play(attempts, **hooks)
+        with self._judging.ahead(mode, update, report) as take:
+
+            def ended(episode: Episode) -> None:
+                if judgeable(episode):
+                    key = Attempt(episode.task, episode.group_id, episode.attempt, episode.stage).key
+                    take(as_judged(episode, firsts[key] if firsts is not None else None))
+
+            return play(attempts, on_end=ended, **hooks)
+
     def judge(
         self, episodes: Sequence[Episode], mode: Mode, update: int, report: Report, firsts: Sequence[Episode] = ()
     ) -> list[Judged]:
@@ -191,8 +225,8 @@ class Adapter(ABC):
 
 SUMS = (
     "judged",
+    "asked",
     "failed",
-    "cached",
     "judge_tokens",
     "leaked_critiques",
     "leaked_traces",

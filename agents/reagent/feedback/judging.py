@@ -11,13 +11,17 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
+from rrm.judge import CHARACTERS_PER_TOKEN
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class Report:
     problem: str | None = None
     """One failure's reason."""
     seconds: float = 0.0
-    """Wall time spent judging."""
+    """Wall time spent judging, also while episodes were played."""
 
     def merge(self, other: Report) -> Report:
         """The two together."""
@@ -106,13 +110,12 @@ class Judging:
             if (key, mode) not in self.known
         }
         report.counts["judged"] += len(keys)
-        report.counts["cached"] += len(keys) - len(fresh)
         if fresh:
             self._ask(fresh, mode, update, report)
         found = [
             self.known[key, mode].model_copy(update={"id": t.id}) for key, t in zip(keys, trajectories, strict=True)
         ]
-        for key in fresh:
+        for key in set(keys):
             if self.known[key, mode].status == "judge_error":
                 del self.known[key, mode]
         for feedback in found:
@@ -122,6 +125,39 @@ class Judging:
                 report.problem = report.problem or feedback.reason or feedback.status
         return found
 
+    @contextmanager
+    def ahead(self, mode: Mode, update: int, report: Report) -> Iterator[Callable[[Trajectory], None]]:
+        """Judge while others still play: what is given to the function yielded is judged by a thread, as many at once as
+        have come together; on leaving all of it is, and `ask` finds it.
+
+        Only over a server. A judge in this process shares its processor with the policy, and judges in whole batches.
+        """
+        if self.judge.prompter is not None:
+            yield lambda trajectory: None
+            return
+        waiting: SimpleQueue[Trajectory] = SimpleQueue()
+
+        def drain() -> None:
+            fresh: dict[str, Trajectory] = {}
+            while not waiting.empty():
+                trajectory = waiting.get()
+                key = content_key(trajectory)
+                if (key, mode) not in self.known:
+                    fresh[key] = trajectory.model_copy(update={"id": key})
+            if fresh:
+                self._ask(fresh, mode, update, report)
+
+        with ThreadPoolExecutor(1, thread_name_prefix="judge") as thread:
+            jobs: list[Future[None]] = []
+
+            def take(trajectory: Trajectory) -> None:
+                waiting.put(trajectory)
+                jobs.append(thread.submit(drain))
+
+            yield take
+        for job in jobs:
+            job.result()
+
     def _ask(self, fresh: Mapping[str, Trajectory], mode: Mode, update: int, report: Report) -> None:
         started = time.perf_counter()
         counters = getattr(self.judge.engine, "counters", None)
@@ -130,8 +166,9 @@ class Judging:
         if counters:
             tokens = counters.prefilled + counters.decoded - before
         else:
-            written = sum(len(f.trace or "") + len(f.critique or "") for f in said)
-            tokens = sum(self.judge.count_tokens(list(fresh.values()), mode)) + written // 4
+            written = sum((len(f.trace or "") + len(f.critique or "")) // CHARACTERS_PER_TOKEN for f in said)
+            tokens = sum(self.judge.count_tokens(list(fresh.values()), mode)) + written
+        report.counts["asked"] += len(said)
         report.counts["judge_tokens"] += tokens
         report.seconds += time.perf_counter() - started
         for key, feedback in zip(fresh, said, strict=True):

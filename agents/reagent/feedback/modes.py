@@ -15,7 +15,9 @@ o1 and o2 of a task are one group: group methods compare all 2G rows with each o
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from reagent.episode import Episode
 from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
@@ -26,6 +28,7 @@ from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.texts import KINDS, Kind, TextRow
 from reagent.refine import second_attempt
 from reagent.rollout import Attempt
+from rrm.feedback import Mode
 from rrm.seeds import derive_seed
 
 
@@ -47,8 +50,9 @@ class ScoreFeedback(Adapter):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid for their scores."""
-        episodes, report = play(attempts), Report()
-        judged = self.judge(episodes, self.settings.score_mode, update, report)
+        report, mode = Report(), self.settings.score_mode
+        episodes = self.play(play, attempts, mode, update, report)
+        judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
         weight = self.weight(update)
         return Round(episodes, [with_score(j.episode, j.score, weight) for j in judged], report=report)
@@ -59,7 +63,8 @@ class ProcessFeedback(Adapter):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid turn by turn."""
-        episodes, report, paid = play(attempts), Report(), self.settings.process
+        report, paid = Report(), self.settings.process
+        episodes = self.play(play, attempts, "critique", update, report)
         judged = self.judge(episodes, "critique", update, report)
         self.note_scores(judged, report)
         rows = [
@@ -113,20 +118,30 @@ class SecondAttempts(Adapter):
         return chosen
 
     def refine(
-        self, firsts: Sequence[Episode], critiques: Sequence[str | None], play: Play
+        self,
+        firsts: Sequence[Episode],
+        critiques: Sequence[str | None],
+        play: Callable[..., list[Episode]],
     ) -> tuple[list[Episode], list[Episode]]:
-        """(second attempts, the first attempts they follow); none follows an attempt that the environment broke."""
+        """(second attempts, the first attempts they follow); none follows an attempt that the environment broke.
+
+        Args:
+            play: (attempts, firsts by key, prompt_messages=…) → episodes.
+        """
         chosen = [(e, text) for e, text in zip(firsts, critiques, strict=True) if judgeable(e)]
         attempts = [Attempt(e.task, e.group_id, e.attempt, "refined") for e, _ in chosen]
         before = {attempt.key: pair for attempt, pair in zip(attempts, chosen, strict=True)}
 
-        def prompt(attempt: Attempt, messages: list[dict]) -> list[dict]:
+        def prompt(attempt: Attempt, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             first, critique = before[attempt.key]
             own = first.trajectory.messages[len(first.trajectory.prelude) :]
-            attempt_messages = [m.model_dump(exclude_none=True) for m in own]
-            return second_attempt(messages, attempt_messages, critique, self.settings.attempt_chars)
+            said = [m.model_dump(exclude_none=True) for m in own]
+            return second_attempt(messages, said, critique, self.settings.attempt_chars)
 
-        return (play(attempts, prompt) if attempts else []), [e for e, _ in chosen]
+        if not attempts:
+            return [], []
+        seconds = play(attempts, {key: first for key, (first, _) in before.items()}, prompt_messages=prompt)
+        return seconds, [e for e, _ in chosen]
 
 
 class CritiqueFeedback(SecondAttempts):
@@ -140,10 +155,12 @@ class CritiqueFeedback(SecondAttempts):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts and second ones."""
-        firsts, report = play(attempts), Report()
+        report = Report()
+        firsts = self.play(play, attempts, "critique", update, report)
         judged = self.first_judged(firsts, update, report)
         critiques = self.texts_of(judged, "critique", report)
-        seconds, _ = self.refine(firsts, self.shown(judged, critiques, update, report), play)
+        shown = self.shown(judged, critiques, update, report)
+        seconds, _ = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks))
         rows = [*firsts, *seconds] if self.settings.train_initial else seconds
         return Round([*firsts, *seconds], rows, report=report)
 
@@ -191,10 +208,13 @@ class UnifiedFeedback(SecondAttempts):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, their judgement, second attempts, theirs."""
-        firsts, report, settings = play(attempts), Report(), self.settings
+        report, settings = Report(), self.settings
+        writes: Mode = "full" if settings.aux.trace else "critique"
+        first_mode = writes if self.asks_texts(settings) else settings.score_mode
+        firsts = self.play(play, attempts, first_mode, update, report)
         written = [Judged(e, None) for e in firsts]
         if self.asks_texts(settings):
-            written = self.judge(firsts, "full" if settings.aux.trace else "critique", update, report)
+            written = self.judge(firsts, writes, update, report)
         if not settings.score_weight:
             self.note_scores(written, report)
         critiques = self.texts_of(written, "critique", report)
@@ -202,10 +222,25 @@ class UnifiedFeedback(SecondAttempts):
         seconds: list[Episode] = []
         before: list[Episode] = []
         if settings.refinement != "none":
-            seconds, before = self.refine(firsts, self.shown(written, critiques, update, report), play)
+            shown = self.shown(written, critiques, update, report)
+            seconds, before = self.refine(firsts, shown, partial(self.again, play, update, report))
         texts = self.texts(firsts, {"trace": traces, "critique": critiques}, report)
         rows = [*self.paid(firsts, (), update, report), *self.paid(seconds, before, update, report)]
         return Round([*firsts, *seconds], rows, texts, report)
+
+    def again(
+        self,
+        play: Play,
+        update: int,
+        report: Report,
+        attempts: Sequence[Attempt],
+        firsts: Mapping[str, Episode],
+        **hooks: Any,
+    ) -> list[Episode]:
+        """Second attempts, judged as they end where they are to be paid for their scores."""
+        if not self.settings.score_weight:
+            return play(attempts, **hooks)
+        return self.play(play, attempts, self.settings.score_mode, update, report, firsts, **hooks)
 
     def paid(
         self, episodes: Sequence[Episode], firsts: Sequence[Episode], update: int, report: Report
