@@ -36,11 +36,12 @@ def saved_config(path: Path, model: type[BaseModel]) -> dict[str, Any]:
     return model.model_validate(tree).model_dump(mode="json")
 
 
-def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str]) -> None:
+def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Sequence[str] = ()) -> None:
     """Check that `folder` belongs to a run of the same config.
 
     Args:
         fixed: sections and options that must not change between a run and its continuation.
+        free: options of those sections that may, `section.option`.
 
     Raises:
         RRMError: the folder holds a run of another config, naming what differs.
@@ -49,6 +50,10 @@ def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str]) -> None:
     if not saved.is_file():
         return
     before, now = saved_config(saved, type(config)), config.model_dump(mode="json")
+    for section, _, option in (name.partition(".") for name in free):
+        for tree in (before, now):
+            if isinstance(tree.get(section), dict):
+                tree[section].pop(option, None)
     changed = [k for k in fixed if before.get(k) != now[k]]
     if changed:
         raise RRMError(

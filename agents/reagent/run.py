@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "loss", "feedback")
 """Options that must not change between a run and its continuation."""
+FREE = ("feedback.max_failure_rate",)
+"""Those of them that may: what a run stopped at may be allowed it."""
 SHOWN = ("episode/reward", "episode/success", "kl", "entropy", "episode/turns", "time/rollout_tokens_per_s")
 
 
@@ -124,7 +126,7 @@ def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     folder = Path(config.output_dir)
     done = checkpoints(folder / "checkpoints")
     if done:
-        check_folder(config, folder, FIXED)
+        check_folder(config, folder, FIXED, FREE)
     env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
     policy, tokenizer = load_policy(
         config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0

@@ -21,6 +21,14 @@ def test_another_config_is_refused_and_named(tmp_path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["config.yaml"]
 
 
+def test_an_option_of_a_fixed_section_may_be_free(tmp_path) -> None:
+    claim_folder(TrainConfig(), tmp_path)
+    changed = TrainConfig.model_validate({"sft": {"epochs": 7.0}})
+    with pytest.raises(RRMError, match="another sft"):
+        check_folder(changed, tmp_path, FIXED)
+    check_folder(changed, tmp_path, FIXED, free=["sft.epochs"])
+
+
 def test_options_newer_than_the_run_stand_at_their_defaults(tmp_path) -> None:
     claim_folder(TrainConfig(), tmp_path)
     path = tmp_path / "config.yaml"
