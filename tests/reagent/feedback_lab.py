@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,12 @@ def configured(base: Path, output: Path, mode: str, **changes: Any) -> AgentConf
     environment = {"name": "feedback_lab:PaidEnv", **changes.pop("environment", {})}
     changes = {"rollout": {"max_episode_tokens": 700}, **changes}
     return settings(base, output, feedback=feedback, environment=environment, **changes)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Lines of metrics, without wall times."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
 def trainer_of(config: AgentConfig, judge: AgentRRM | None = None) -> AgentTrainer:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feedback_lab import configured, scripted
-from test_feedback import read
+from feedback_lab import configured, read, scripted
 
 from reagent.feedback.curriculum import Curriculum
 from reagent.feedback.settings import CurriculumConfig

@@ -228,6 +228,8 @@ SUMS = (
     "asked",
     "failed",
     "judge_tokens",
+    "critiques",
+    "traces",
     "leaked_critiques",
     "leaked_traces",
     "without_critique",
@@ -239,7 +241,7 @@ MEANS = ("score", "score_success", "score_failure", "refined_score", "refined_sc
 def figures(report: Report) -> dict[str, float]:
     """A report as metrics, `feedback/…`; nothing where nothing was asked and nothing refined."""
     counts = report.counts
-    if not counts:
+    if not any(counts.values()):
         return {}
     found = {name: float(counts[name]) for name in SUMS}
     found["failure_rate"] = counts["failed"] / max(counts["judged"], 1)

@@ -63,9 +63,9 @@ class ProcessFeedback(Adapter):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid turn by turn."""
-        report, paid = Report(), self.settings.process
-        episodes = self.play(play, attempts, "critique", update, report)
-        judged = self.judge(episodes, "critique", update, report)
+        report, paid, mode = Report(), self.settings.process, self.settings.critique_mode
+        episodes = self.play(play, attempts, mode, update, report)
+        judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
         rows = [
             with_findings(j.episode, j.feedback.findings if j.feedback and j.score is not None else None,
@@ -82,6 +82,7 @@ class SecondAttempts(Adapter):
         found: list[str | None] = []
         for one in judged:
             text = getattr(one.feedback, kind) if one.feedback is not None and one.score is not None else None
+            report.counts[f"{kind}s"] += bool(text)
             if text and leaks(text, one.episode.task, one.episode.trajectory):
                 report.counts[f"leaked_{kind}s"] += 1
                 text = None
@@ -149,14 +150,14 @@ class CritiqueFeedback(SecondAttempts):
 
     def first_judged(self, firsts: Sequence[Episode], update: int, report: Report) -> list[Judged]:
         """First attempts with their critiques."""
-        judged = self.judge(firsts, "critique", update, report)
+        judged = self.judge(firsts, self.settings.critique_mode, update, report)
         self.note_scores(judged, report)
         return judged
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts and second ones."""
         report = Report()
-        firsts = self.play(play, attempts, "critique", update, report)
+        firsts = self.play(play, attempts, self.settings.critique_mode, update, report)
         judged = self.first_judged(firsts, update, report)
         critiques = self.texts_of(judged, "critique", report)
         shown = self.shown(judged, critiques, update, report)
@@ -209,7 +210,7 @@ class UnifiedFeedback(SecondAttempts):
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, their judgement, second attempts, theirs."""
         report, settings = Report(), self.settings
-        writes: Mode = "full" if settings.aux.trace else "critique"
+        writes: Mode = "full" if settings.aux.trace else settings.critique_mode
         first_mode = writes if self.asks_texts(settings) else settings.score_mode
         firsts = self.play(play, attempts, first_mode, update, report)
         written = [Judged(e, None) for e in firsts]

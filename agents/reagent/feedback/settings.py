@@ -58,6 +58,8 @@ class FeedbackConfig(Section):
     """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`."""
     score_mode: JudgeMode = "score"
     """The judge's mode in which scores for rewards are read: `score` is one prefill; `full` reasons before it scores."""
+    critique_mode: Literal["critique", "full"] = "critique"
+    """The judge's mode in which critiques are written; mode `u` with `aux.trace` always takes `full`, which has a trace."""
     score_weight: float = 0.3
     """λ of R_env + λ·s, s in [0, 1]."""
     score_schedule: Literal["constant", "linear"] = "constant"
