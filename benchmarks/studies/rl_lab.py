@@ -51,8 +51,8 @@ ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++")
 BASELINES = ("tool_call", "naive_rag", "direct")
 
 
-def call(arguments: list[str], log: Path) -> None:
-    """`python -m reagent …` on one thread, output to a log.
+def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
+    """`python -m reagent …` (or `rrm`) on one thread, output to a log.
 
     Raises:
         subprocess.CalledProcessError: it failed; the log says why.
@@ -61,7 +61,7 @@ def call(arguments: list[str], log: Path) -> None:
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w") as out:
-        subprocess.run([sys.executable, "-m", "reagent", *arguments], env=env, stdout=out, stderr=out, check=True)
+        subprocess.run([sys.executable, "-m", module, *arguments], env=env, stdout=out, stderr=out, check=True)
 
 
 def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:

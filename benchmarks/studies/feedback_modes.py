@@ -1,0 +1,319 @@
+"""What an Agent-RRM's feedback does to an agent's training in the lab: modes, controls and ablations, over paired seeds.
+
+    python -m benchmarks.studies.feedback_modes --parallel 2           # every arm with its own number of seeds
+    python -m benchmarks.studies.feedback_modes --arms none,u,retry --seeds 2
+    python -m benchmarks.studies.feedback_modes --collect              # only write the results of what is done
+
+Every (arm, seed) is a `reagent train` of its own in runs/feedback_modes/<arm>/seed<k>, on one thread, from the same lab
+policy, and not repeated once it is done; a run that was stopped continues. Every arm plays the same number of episodes, in
+as many updates: arms with second attempts have half the tasks an update. Each trained policy is evaluated on held-out tasks
+by a first attempt, and by a second one after the judge's critique (`reagent eval feedback.mode=c`); so is the policy they
+start from, with every kind of second attempt. Writes benchmarks/results/feedback_modes.json and .png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import record
+from benchmarks.studies.rl_lab import ROOT, call, hops_of, two_way_interval
+from rrm.provenance import environment
+
+HALF = ["rollout.tasks_per_update=8"]
+"""Of the lab config's 16 tasks: with a second attempt each, as many episodes an update."""
+U = ["feedback.mode=u", *HALF]
+ARMS: dict[str, list[str]] = {
+    "none": ["feedback.mode=none"],
+    "c": ["feedback.mode=c", *HALF],
+    "r": ["feedback.mode=r"],
+    "u": U,
+    "process": ["feedback.mode=process"],
+    "retry": ["feedback.mode=retry", *HALF],
+    "placebo": ["feedback.mode=placebo", *HALF],
+    "u-no-trace": [*U, "feedback.aux.trace=0"],
+    "u-no-critique": [*U, "feedback.refinement=retry", "feedback.aux.critique=0"],
+    "u-no-score": [*U, "feedback.score_weight=0"],
+    "u-lambda-0.1": [*U, "feedback.score_weight=0.1"],
+    "u-lambda-1": [*U, "feedback.score_weight=1"],
+    "u-weak-judge": U,
+    "u-curriculum": [*U, "feedback.curriculum={levels: [1, 2, 3], threshold: 0.7, window: 64}"],
+}
+CORE = ("none", "c", "r", "u", "process", "retry", "placebo")
+SEEDS = {"none": 10, "u": 10, "u-lambda-0.1": 3, "u-lambda-1": 3, "u-weak-judge": 3, "u-curriculum": 3}
+"""Five for all others."""
+DIFFERENCES = (
+    ("u", "none"), ("u", "r"), ("u", "retry"), ("u", "c"), ("r", "none"), ("r", "c"), ("c", "none"), ("c", "retry"),
+    ("placebo", "retry"), ("retry", "none"), ("process", "none"), ("u-no-trace", "u"), ("u-no-critique", "u"),
+    ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"),
+)  # fmt: skip
+WEAK_ROWS = 300
+"""Transcripts the weak judge is trained on, of the lab judge's 5,200."""
+COUNTED = ("judged", "asked", "failed", "judge_tokens", "critiques", "traces", "leaked_critiques", "leaked_traces")
+WINDOWS = 10
+"""Parts of a run that the reward-hacking probe compares."""
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# ---- running ----
+
+
+def weak_judge(runs: Path) -> str:
+    """The folder of a judge trained on few rows; trained where it is missing."""
+    folder = runs / "weak_judge"
+    if not (folder / "judge" / "judge.json").is_file():
+        few = [f"data.lab_transcripts={WEAK_ROWS}", "rl.enabled=false", "cpu=true", "threads=1"]
+        call(["train", "--config", "lab", *few, f"output_dir={folder}"], runs / "weak_judge.log", "rrm")
+    return str(folder / "judge")
+
+
+def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> None:
+    """One training and its evaluation, unless they are done; wall seconds are added up over continuations."""
+    folder = runs / arm / f"seed{seed}"
+    spent = folder / "seconds.json"
+    if not (folder / "done.json").is_file():
+        chosen = weak_judge(runs) if arm == "u-weak-judge" else judge
+        start = time.monotonic()
+        before = json.loads(spent.read_text()) if spent.is_file() else 0.0
+        options = [*ARMS[arm], f"feedback.judge={chosen}", f"seed={seed}", f"output_dir={folder}", "eval.every=6"]
+        try:
+            call(["train", "--config", "lab", *options, *extra], folder.with_suffix(".log"))
+        finally:
+            if folder.is_dir():
+                spent.write_text(json.dumps(before + time.monotonic() - start))
+        (folder / "done.json").write_text(spent.read_text())
+    evaluate(folder / "evaluation.json", "c", judge, ["--policy", str(folder / "policy")], extra)
+
+
+def evaluate(target: Path, mode: str, judge: str, policy: list[str], extra: list[str]) -> None:
+    """`reagent eval` with a second attempt, unless it is done."""
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        options = [f"feedback.mode={mode}", f"feedback.judge={judge}", *extra]
+        call(["eval", "--config", "lab", *policy, "-o", str(target), *options], target.with_suffix(".log"))
+
+
+# ---- collecting ----
+
+
+def table_of(evaluations: list[dict[str, Any]]) -> tuple[np.ndarray, list[str]]:
+    """(seeds, tasks) success, and the tasks."""
+    tasks = sorted(evaluations[0]["by_task"])
+    return np.array([[e["by_task"][t] for t in tasks] for e in evaluations], dtype=float), tasks
+
+
+def successes(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Success with an interval over seeds × tasks, overall and by hops; of first attempts or of second ones."""
+    table, tasks = table_of(evaluations)
+    hops = sorted(int(h) for h in evaluations[0]["success_by_hops"])
+    of = np.array([hops_of(t, hops) for t in tasks]) if hops else np.zeros(len(tasks))
+    by_hops = {str(h): two_way_interval(table[:, of == h]) for h in hops}
+    return {"success": two_way_interval(table), "by_hops": by_hops}
+
+
+def hacking(folder: Path) -> dict[str, float] | None:
+    """Does success fall while the judge's score rises? From the window of best training success to the last one.
+
+    Returns:
+        success and score of both windows, and `score_failure_change`: of failed attempts, from the first window to the
+        last. None where the arm reads no scores.
+    """
+    rows = [r for r in lines(folder / "metrics.jsonl") if r.get("feedback/score") is not None]
+    if len(rows) < WINDOWS:
+        return None
+    parts = [list(part) for part in np.array_split(np.array(rows, dtype=object), WINDOWS)]
+
+    def mean(part: list[dict[str, Any]], key: str) -> float:
+        found = [r[key] for r in part if r.get(key) is not None]
+        return statistics.fmean(found) if found else float("nan")
+
+    success = [mean(part, "episode/success") for part in parts]
+    score = [mean(part, "feedback/score") for part in parts]
+    best = int(np.argmax(success))
+    failed = [mean(part, "feedback/score_failure") for part in parts]
+    return {
+        "best_success": success[best],
+        "last_success": success[-1],
+        "score_at_best": score[best],
+        "last_score": score[-1],
+        "score_failure_change": failed[-1] - failed[0],
+    }
+
+
+def collect_arm(folders: list[Path]) -> dict[str, Any]:
+    """An arm's held-out figures, its costs, its judge's record and the probe, over seeds."""
+    evaluations = [json.loads((f / "evaluation.json").read_text()) for f in folders]
+    metrics = [lines(f / "metrics.jsonl") for f in folders]
+    counts = {k: sum(int(r.get(f"feedback/{k}", 0)) for rows in metrics for r in rows) for k in COUNTED}
+    probes = [probe for probe in map(hacking, folders) if probe is not None]
+    hacked = [p["last_success"] < p["best_success"] - 0.05 and p["last_score"] > p["score_at_best"] for p in probes]
+    return {
+        "seeds": len(folders),
+        "episodes": [rows[-1]["episodes"] for rows in metrics],
+        "updates": [len(rows) for rows in metrics],
+        "seconds": [json.loads((f / "done.json").read_text()) for f in folders],
+        "judge_seconds": [sum(r.get("time/judge_s", 0.0) for r in rows) for rows in metrics],
+        "first": successes(evaluations),
+        "refined": successes([e["refined"] for e in evaluations]),
+        "held_out_score": statistics.fmean(e["feedback/score"] for e in evaluations),
+        "curve": curve(folders),
+        "judge": counts,
+        "probe": {"seeds_hacked": sum(hacked), "seeds": len(probes), "each": probes},
+    }
+
+
+def curve(folders: list[Path]) -> dict[str, list[float]]:
+    """Held-out success of first attempts during training, mean over seeds, over the episodes played."""
+    found = [lines(f / "eval.jsonl") for f in folders]
+    length = min(map(len, found))
+    return {
+        "episodes": [row["episodes"] for row in found[0][:length]],
+        "success": [statistics.fmean(rows[i]["success"]["value"] for rows in found) for i in range(length)],
+    }
+
+
+def episodes_until(found: dict[str, list[float]], target: float) -> float | None:
+    """Episodes at which a curve first reaches the target, between its points linearly; None where it never does."""
+    x, y = found["episodes"], found["success"]
+    for i, value in enumerate(y):
+        if value >= target:
+            if i == 0 or value == y[i - 1]:
+                return float(x[i])
+            return x[i - 1] + (target - y[i - 1]) / (value - y[i - 1]) * (x[i] - x[i - 1])
+    return None
+
+
+def difference(runs: Path, one: str, other: str, stage: str) -> dict[str, Any] | None:
+    """Success of one arm less that of another on the same seeds and tasks, with its interval; None without a seed both have."""
+    names = [{p.parent.name for p in (runs / arm).glob("seed*/evaluation.json")} for arm in (one, other)]
+    both = sorted(names[0] & names[1])
+    if not both:
+        return None
+    tables = []
+    for arm in (one, other):
+        evaluations = [json.loads((runs / arm / seed / "evaluation.json").read_text()) for seed in both]
+        tables.append(table_of([e["refined"] if stage == "refined" else e for e in evaluations])[0])
+    return two_way_interval(tables[0] - tables[1]) | {"seeds": len(both)}
+
+
+def collect(runs: Path) -> dict[str, Any]:
+    """Everything that is done."""
+    found: dict[str, Any] = {"arms": {}, "differences": {}, "frozen": {}}
+    for arm in ARMS:
+        done = sorted((p.parent for p in (runs / arm).glob("seed*/evaluation.json")), key=lambda p: int(p.name[4:]))
+        if done:
+            found["arms"][arm] = collect_arm(done)
+    for one, other in DIFFERENCES:
+        pair = {stage: difference(runs, one, other, stage) for stage in ("first", "refined")}
+        if pair["first"] is not None:
+            found["differences"][f"{one} - {other}"] = pair
+    for mode in ("c", "retry", "placebo"):
+        path = runs / "frozen" / f"{mode}.json"
+        if path.is_file():
+            one = json.loads(path.read_text())
+            found["frozen"][mode] = {"first": successes([one]), "refined": successes([one["refined"]])}
+    none, u = found["arms"].get("none"), found["arms"].get("u")
+    if none and u:
+        reached = episodes_until(u["curve"], none["curve"]["success"][-1])
+        found["steps_to_none"] = None if reached is None else reached / none["curve"]["episodes"][-1]
+    return found
+
+
+def plot(found: dict[str, Any], target: Path) -> None:
+    """Held-out success over episodes, and both evaluations with their intervals."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5))
+    for arm in (a for a in CORE if a in found["arms"]):
+        one = found["arms"][arm]["curve"]
+        left.plot(one["episodes"], one["success"], marker=".", label=arm)
+    left.set_xlabel("episodes (first and second attempts)")
+    left.set_ylabel("held-out success, first attempt")
+    left.legend(fontsize=8)
+    names = list(found["arms"])
+    for stage, shift, color in (("first", -0.15, "tab:blue"), ("refined", 0.15, "tab:orange")):
+        values = [found["arms"][a][stage]["success"] for a in names]
+        middle = [v["value"] for v in values]
+        errors = [[m - v["low"] for m, v in zip(middle, values, strict=True)],
+                  [v["high"] - m for m, v in zip(middle, values, strict=True)]]  # fmt: skip
+        label = "first attempt" if stage == "first" else "second, after a critique"
+        right.errorbar(middle, np.arange(len(names)) + shift, xerr=errors, fmt="o", color=color, label=label)
+    right.set_yticks(range(len(names)), names)
+    right.invert_yaxis()
+    right.set_xlabel("held-out success after training")
+    right.legend(fontsize=8)
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(target, dpi=120)
+    plt.close(figure)
+
+
+def show(found: dict[str, Any]) -> None:
+    """The tables, for the terminal."""
+
+    def said(v: dict[str, float]) -> str:
+        return f"{v['value']:.3f} [{v['low']:.3f}, {v['high']:.3f}]"
+
+    for arm, row in found["arms"].items():
+        minutes = statistics.median(row["seconds"]) / 60
+        print(f"{arm:16s} {row['seeds']:2d} seeds  first {said(row['first']['success'])}  refined "
+              f"{said(row['refined']['success'])}  {minutes:.1f} min  {row['judge']['judge_tokens']:,} judge tokens")  # fmt: skip
+    for name, pair in found["differences"].items():
+        print(f"{name:24s} first {said(pair['first'])}  refined {said(pair['refined'])}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="a.b=c for every training and evaluation (for trying out)")
+    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--seeds", type=int, help="of every arm, in place of its own number")
+    parser.add_argument("--parallel", type=int, default=2)
+    parser.add_argument("--judge", default="lab")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "feedback_modes")
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "feedback_modes.json")
+    parser.add_argument("--collect", action="store_true", help="run nothing")
+    args = parser.parse_args()
+    arms = args.arms.split(",")
+    unknown = set(arms) - set(ARMS)
+    if unknown:
+        parser.error(f"no arm {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")
+    if not args.collect:
+        if "u-weak-judge" in arms:
+            weak_judge(args.runs)  # before two runs want it at once
+        with ThreadPoolExecutor(args.parallel) as pool:
+            jobs = [pool.submit(evaluate, args.runs / "frozen" / f"{mode}.json", mode, args.judge, [], args.overrides)
+                    for mode in ("c", "retry", "placebo")]  # fmt: skip
+            wanted = {arm: args.seeds or SEEDS.get(arm, 5) for arm in arms}
+            # seeds outermost: an interrupted study has every arm
+            for seed in range(max(wanted.values())):
+                jobs += [pool.submit(run_arm, args.runs, arm, seed, args.judge, args.overrides)
+                         for arm in arms if seed < wanted[arm]]  # fmt: skip
+            for job in jobs:
+                job.result()
+    found = collect(args.runs)
+    record.write(
+        args.output, {"command": record.command("studies.feedback_modes"), "environment": environment(), **found}
+    )
+    if found["arms"]:
+        plot(found, args.output.with_suffix(".png"))
+        show(found)
+    print(json.dumps({"arms": len(found["arms"]), "output": str(args.output)}))
+
+
+if __name__ == "__main__":
+    main()
