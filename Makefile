@@ -4,7 +4,7 @@ BIN := .venv/bin
 RRM := $(BIN)/rrm
 Q := quickstart
 
-.PHONY: quickstart test lint accept-1 accept-2 clean
+.PHONY: quickstart test lint accept-1 accept-2 accept-3 clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -42,6 +42,9 @@ accept-1: .venv/ready  ## every bar of the judge: what, measured, wanted, pass o
 
 accept-2: .venv/ready  ## every bar of the agent side
 	$(BIN)/python -m benchmarks.accept_2
+
+accept-3: .venv/ready  ## every bar of the feedback modes
+	$(BIN)/python -m benchmarks.accept_3
 
 clean:
 	rm -rf $(Q) runs .pytest_cache .ruff_cache

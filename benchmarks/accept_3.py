@@ -1,0 +1,162 @@
+"""Every bar of the feedback modes: what, measured, wanted, pass or fail. Studies are read from benchmarks/results/*.json.
+
+    python -m benchmarks.accept_3            (exit code 1 if a bar is missed)
+
+    feedback_modes.json  python -m benchmarks.studies.feedback_modes
+    lab_stages.json      python -m benchmarks.lab_stages
+
+The bars that are tests are run here, unless `--no-run` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.acceptance import RESULTS, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.studies.feedback_modes import ARMS, CORE, SEEDS
+
+Found = dict[str, Any]
+
+STUDY = "feedback_modes"
+STEPS_RATIO = 0.6
+NAMED_STEP, FALSE_ALARMS = 0.95, 0.05
+CRITIQUES = 1000
+PAPER_DROP = "5–7 % of the score in the paper"
+
+TESTS = "tests/reagent/test_feedback.py"
+JUDGE_TESTS = "tests/reagent/test_feedback_judge.py"
+SUITES = {
+    "every mode trains from one config file by one key, with PPO and with GRPO": (
+        f"{TESTS}::test_every_mode_trains_from_the_same_config_by_one_key"
+    ),
+    "U's advantages = a hand computation: 2G rows pooled (GRPO), per row and whitened over both stages (PPO)": (
+        f"{TESTS}::test_u_normalises_2g_rows_of_a_group_jointly_for_grpo "
+        f"{TESTS}::test_u_runs_gae_per_row_and_whitens_over_both_stages_for_ppo"
+    ),
+    "critique tokens carry no gradient as context": (
+        f"{TESTS}::test_critique_tokens_are_context_and_carry_no_gradient"
+    ),
+    "U with everything off = none, to the last bit": f"{TESTS}::test_u_with_everything_off_is_none_to_the_last_bit",
+    "R's rewards = R_env + λ·s exactly": (
+        f"{TESTS}::test_r_pays_the_environments_reward_and_lambda_times_the_score_exactly"
+    ),
+    "a failed judgement changes no other row; too many stop the training": (
+        f"{TESTS}::test_a_failed_judgement_changes_no_other_row "
+        f"{TESTS}::test_too_many_failures_stop_training_and_say_why"
+    ),
+    "leaks are dropped and counted, hostile critiques open no turn": (
+        f"{TESTS}::test_a_critique_that_names_the_answer_is_dropped_and_counted "
+        f"{TESTS}::test_hostile_critiques_open_no_turn_and_are_learned_disarmed"
+    ),
+    "the auxiliary loss and its gradient = a plain computation": JUDGE_TESTS,
+    "the curriculum's level rises": "tests/reagent/test_feedback_curriculum.py",
+}
+
+
+def table_bars(found: Found) -> Iterator[Bar]:
+    """Every arm, on both evaluations, with its seeds and costs."""
+    for arm in ARMS:
+        wanted = f"{SEEDS.get(arm, 5)} seeds"
+        row = found.get("arms", {}).get(arm)
+        if row is None:
+            yield missing(f"{arm}: held-out success", wanted, STUDY)
+            continue
+        shown = f"first {interval(row['first']['success'])}, refined {interval(row['refined']['success'])}"
+        whole = row["seeds"] >= SEEDS.get(arm, 5)
+        yield Bar(f"{arm}: held-out success, {row['seeds']} seeds", shown, wanted, whole)
+    for mode, row in found.get("frozen", {}).items():
+        shown = f"first {interval(row['first']['success'])}, refined {interval(row['refined']['success'])}"
+        yield Bar(f"untrained policy, second attempt by {mode}", shown, "reported", None)
+    arms = found.get("arms", {})
+    if arms:
+        episodes = {n for row in arms.values() for n in row["episodes"]}
+        yield Bar("episodes of each run", ", ".join(map(str, sorted(episodes))), "the same", len(episodes) == 1)
+
+
+def claim_bars(found: Found) -> Iterator[Bar]:
+    """The papers' claims, and what was aimed at, on first attempts."""
+    pairs = found.get("differences", {})
+    for other in ("none", "r", "retry"):
+        what, wanted = f"u − {other}, same seeds and tasks", "above 0 with its interval"
+        pair = pairs.get(f"u - {other}")
+        if pair is None:
+            yield missing(what, wanted, STUDY)
+        else:
+            yield Bar(what, interval(pair["first"]), wanted, pair["first"]["low"] > 0)
+    what, wanted = "u reaches none's final success in", f"≤ {STEPS_RATIO}× of its steps"
+    if "steps_to_none" not in found:
+        yield missing(what, wanted, STUDY)
+    else:
+        ratio = found["steps_to_none"]
+        shown = "never within the run" if ratio is None else f"{ratio:.2f}×"
+        yield Bar(what, shown, wanted, ratio is not None and ratio <= STEPS_RATIO)
+    arms = found.get("arms", {})
+    if all(a in arms for a in ("none", "c", "r", "u")):
+        order = sorted(("u", "r", "c", "none"), key=lambda a: -arms[a]["first"]["success"]["value"])
+        yield Bar("order of the modes", " > ".join(order), "paper: u > r > c > none; reported", None)
+    for arm in ("u-no-trace", "u-no-critique", "u-no-score"):
+        pair = pairs.get(f"{arm} - u")
+        wanted = f"{PAPER_DROP}; reported" if arm != "u-no-score" else "reported"
+        yield (
+            Bar(f"{arm} − u", interval(pair["first"]), wanted, None) if pair else missing(f"{arm} − u", wanted, STUDY)
+        )
+    for stage, said in (("first", "first attempts"), ("refined", "second attempts after a critique")):
+        what, wanted = f"placebo − retry, {said}", "not above 0 with its interval"
+        pair = pairs.get("placebo - retry")
+        yield (
+            Bar(what, interval(pair[stage]), wanted, pair[stage]["low"] <= 0) if pair else missing(what, wanted, STUDY)
+        )
+
+
+def judge_bars(found: Found) -> Iterator[Bar]:
+    """The judge in the study: leaks, failures, reward hacking; and how well the lab judge points."""
+    arms = found.get("arms", {})
+    if arms:
+        total = {k: sum(row["judge"][k] for row in arms.values()) for k in next(iter(arms.values()))["judge"]}
+        critiques, leaked = total["critiques"], total["leaked_critiques"]
+        shown = f"{leaked} of {critiques} critiques, {total['leaked_traces']} of {total['traces']} traces"
+        yield Bar(
+            "leaks, dropped before the policy saw them", shown, f"≥ {CRITIQUES} critiques", critiques >= CRITIQUES
+        )
+        shown = f"{total['failed']} of {total['judged']}; {total['asked']} asked, {total['judge_tokens']:,} tokens"
+        yield Bar("failed judgements", shown, "reported", None)
+        for arm in CORE:
+            probe = arms.get(arm, {}).get("probe")
+            if probe and probe["seeds"]:
+                shown = f"{probe['seeds_hacked']} of {probe['seeds']} seeds"
+                yield Bar(f"{arm}: success falls while the score rises", shown, "reported", None)
+    else:
+        yield missing("leaks, dropped before the policy saw them", f"≥ {CRITIQUES} critiques", STUDY)
+    stages = (load("lab_stages") or {}).get("stages", {}).get("calibration", {})
+    for part, said in (("fresh", "worlds never seen"), ("heldout_kinds", "faults and wordings never trained on")):
+        planted = stages.get(part, {}).get("full", {}).get("planted")
+        names = (f"lab judge names the planted step, {said}", f"lab judge's false alarms, {said}")
+        if planted is None:
+            yield missing(names[0], f"≥ {NAMED_STEP:.0%}", "lab_stages")
+            yield missing(names[1], f"≤ {FALSE_ALARMS:.0%}", "lab_stages")
+            continue
+        named, alarms = planted["named_step"], planted["false_alarms"]
+        yield Bar(names[0], f"{named:.1%} of {planted['faulty']}", f"≥ {NAMED_STEP:.0%}", named >= NAMED_STEP)
+        yield Bar(names[1], f"{alarms:.1%} of {planted['clean']}", f"≤ {FALSE_ALARMS:.0%}", alarms <= FALSE_ALARMS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
+    args = parser.parse_args()
+    study = load(STUDY) or {}
+    plot = RESULTS / f"{STUDY}.png"
+    bars = [
+        *table_bars(study),
+        *claim_bars(study),
+        *judge_bars(study),
+        Bar("the study's plot", plot.name if plot.is_file() else "none", plot.name, plot.is_file()),
+        *suite_bars(SUITES, not args.no_run),
+    ]
+    finish(bars)
+
+
+if __name__ == "__main__":
+    main()
