@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
+
+from rrm.jsonl import read_lines
 
 Verdict = Literal["good", "bad"]
 
@@ -30,3 +35,15 @@ class Annotation(BaseModel):
     """Name of the person, model or rule set that wrote it."""
     kind: Literal["human", "llm", "rules", "self"]
     weight: float = Field(default=1.0, ge=0.0)
+
+
+def read_annotations(path: str | Path) -> dict[str, list[Annotation]]:
+    """A file's annotations by trajectory id, in file order.
+
+    Raises:
+        ReadError: as `rrm.jsonl.read_lines`.
+    """
+    found: dict[str, list[Annotation]] = defaultdict(list)
+    for annotation in read_lines(path, lambda line: Annotation.model_validate(json.loads(line)), "an annotation"):
+        found[annotation.trajectory_id].append(annotation)
+    return dict(found)

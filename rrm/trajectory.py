@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rrm.errors import ReadError
+from rrm.jsonl import read_lines, write_lines
 
 SCHEMA_VERSION = 1
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -178,24 +178,13 @@ class Trajectory(BaseModel):
 
 def write_jsonl(path: str | Path, trajectories: Iterable[Trajectory]) -> int:
     """Write one canonical line a trajectory; returns how many were written."""
-    count = 0
-    with open(path, "w", encoding="ascii") as out:
-        for trajectory in trajectories:
-            out.write(trajectory.to_json() + "\n")
-            count += 1
-    return count
+    return write_lines(path, (t.to_json() for t in trajectories))
 
 
 def read_canonical(path: str | Path) -> Iterator[Trajectory]:
     """Read what `write_jsonl` wrote. For any other format use `rrm.readers.read`.
 
     Raises:
-        ReadError: with path and line on the first line that is not a canonical Trajectory.
+        ReadError: as `rrm.jsonl.read_lines`.
     """
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield Trajectory.from_json(line)
-                except ValueError as error:
-                    raise ReadError(str(path), number, f"not a canonical trajectory: {error}") from error
+    return read_lines(path, Trajectory.from_json, "a canonical trajectory")

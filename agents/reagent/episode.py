@@ -13,7 +13,7 @@ import numpy as np
 
 from reagent.task import Task
 from rrm.engines.base import StopReason
-from rrm.errors import ReadError
+from rrm.jsonl import read_lines, write_lines
 from rrm.trajectory import Trajectory
 
 Status = Literal["finished", "turn_limit", "token_limit", "env_error"]
@@ -160,24 +160,13 @@ def jsonable(value: Any) -> Any:
 
 def write_episodes(path: str | Path, episodes: Iterable[Episode], append: bool = False) -> int:
     """Write one line an episode; returns how many were written."""
-    count = 0
-    with open(path, "a" if append else "w", encoding="ascii") as out:
-        for episode in episodes:
-            out.write(episode.to_json() + "\n")
-            count += 1
-    return count
+    return write_lines(path, (e.to_json() for e in episodes), append)
 
 
 def read_episodes(path: str | Path) -> Iterator[Episode]:
     """Read what `write_episodes` wrote.
 
     Raises:
-        ReadError: with path and line on the first line that is not an episode.
+        ReadError: as `rrm.jsonl.read_lines`.
     """
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield Episode.from_json(line)
-                except (ValueError, TypeError) as error:
-                    raise ReadError(str(path), number, f"not an episode: {error}") from error
+    return read_lines(path, Episode.from_json, "an episode")

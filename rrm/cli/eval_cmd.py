@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rrm.annotation import Annotation
+from rrm.annotation import Annotation, read_annotations
 from rrm.cli import finish
 from rrm.cli.score_cmd import ErrorLog, Modes, load_judge, parse_mapping, read_inputs
-from rrm.errors import ConfigError, ReadError
+from rrm.errors import ConfigError
 from rrm.feedback import Feedback
+from rrm.jsonl import read_lines
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -110,35 +110,10 @@ def command(
         raise typer.Exit(1)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, str]]:
-    if not path.is_file():
-        raise ReadError(str(path), None, "no such file")
-    with open(path, encoding="utf-8") as lines:
-        yield from ((number, line) for number, line in enumerate(lines, 1) if line.strip())
-
-
 def read_feedback(path: Path) -> list[Feedback]:
     """The rows of `rrm score`; of a row judged again (an id twice) the last counts."""
-    found: dict[str, Feedback] = {}
-    for number, line in _rows(path):
-        try:
-            row = Feedback.model_validate_json(line)
-        except ValueError as error:
-            raise ReadError(str(path), number, f"not a row of `rrm score`: {error}") from error
-        found[row.id] = row
-    return list(found.values())
-
-
-def read_annotations(path: Path) -> dict[str, list[Annotation]]:
-    """Annotations by trajectory id."""
-    found: dict[str, list[Annotation]] = defaultdict(list)
-    for number, line in _rows(path):
-        try:
-            row = Annotation.model_validate_json(line)
-        except ValueError as error:
-            raise ReadError(str(path), number, f"not an annotation: {error}") from error
-        found[row.trajectory_id].append(row)
-    return dict(found)
+    rows = read_lines(path, Feedback.model_validate_json, "a row of `rrm score`")
+    return list({row.id: row for row in rows}.values())
 
 
 def split_rows(

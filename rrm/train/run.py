@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation
+from rrm.annotation import Annotation, read_annotations
 from rrm.config import TrainConfig
 from rrm.engines.host_memory import keep_freed_memory
 from rrm.errors import RRMError
@@ -51,19 +51,12 @@ def load_annotations(paths: Sequence[str]) -> dict[str, Annotation]:
     """Annotations by trajectory id, several of one trajectory `merged`.
 
     Raises:
-        RRMError: naming file and line of what is no annotation.
+        ReadError: naming file and line of what is no annotation.
     """
     found: dict[str, list[Annotation]] = {}
     for path in paths:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    annotation = Annotation.model_validate(json.loads(line))
-                except ValueError as error:
-                    raise RRMError(f"{path}:{number}: not an annotation: {error}") from error
-                found.setdefault(annotation.trajectory_id, []).append(annotation)
+        for trajectory, several in read_annotations(path).items():
+            found.setdefault(trajectory, []).extend(several)
     return {trajectory: merged(several) for trajectory, several in found.items()}
 
 
