@@ -156,6 +156,7 @@ def collect_arm(folders: list[Path]) -> dict[str, Any]:
     evaluations = [json.loads((f / "evaluation.json").read_text()) for f in folders]
     metrics = [lines(f / "metrics.jsonl") for f in folders]
     counts = {k: sum(int(r.get(f"feedback/{k}", 0)) for rows in metrics for r in rows) for k in COUNTED}
+    scores = [e["feedback/score"] for e in evaluations if "feedback/score" in e]
     probes = [probe for probe in map(hacking, folders) if probe is not None]
     hacked = [p["last_success"] < p["best_success"] - 0.05 and p["last_score"] > p["score_at_best"] for p in probes]
     return {
@@ -166,7 +167,7 @@ def collect_arm(folders: list[Path]) -> dict[str, Any]:
         "judge_seconds": [sum(r.get("time/judge_s", 0.0) for r in rows) for rows in metrics],
         "first": successes(evaluations),
         "refined": successes([e["refined"] for e in evaluations]),
-        "held_out_score": statistics.fmean(e["feedback/score"] for e in evaluations),
+        "held_out_score": statistics.fmean(scores) if scores else None,
         "curve": curve(folders),
         "judge": counts,
         "probe": {"seeds_hacked": sum(hacked), "seeds": len(probes), "each": probes},
