@@ -2,7 +2,7 @@
 
     accelerate launch --multi_gpu --num_processes 2 tests/reagent/distributed_worker.py POLICY OUTPUT
 
-Each process writes OUTPUT/<algorithm>-<rank>.json (metrics and episodes of each update) and its weights beside it.
+Each process writes OUTPUT/<case>-<rank>.json (metrics and episodes of each update) and its weights beside it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from feedback_lab import scripted, trainer_of
 from safetensors.torch import save_file
-from test_trainer import make_trainer, settings
+from test_trainer import settings
 
 from reagent.episode import Episode
 
-ALGORITHMS = ("ppo", "grpo")
+CASES = {"ppo": ("ppo", "none"), "grpo": ("grpo", "none"), "unified": ("ppo", "u")}
+"""Name → algorithm and feedback mode."""
 UPDATES = 2
 
 
@@ -33,26 +35,29 @@ def grade(episodes: Sequence[Episode]) -> Sequence[Episode]:
 
 def run(policy: Path, output: Path) -> None:
     """One optimiser step an update: with several, their rows are dealt out within each process, so they are other rows."""
-    for algorithm in ALGORITHMS:
+    for case, (algorithm, mode) in CASES.items():
         config = settings(
             policy,
-            output / algorithm,
+            output / case,
             algorithm=algorithm,
             # an untrained policy writes no tags, so that every turn but the last is answered by an observation
             environment={"options": {"parser": "search_tags"}},
             optim={"learning_rate": 1e-4, "microbatch_tokens": 600},
             loss={"kl_coef": 0.1},
+            rollout={"max_episode_tokens": 700},
+            feedback={"mode": mode},
         )
-        trainer = make_trainer(config)
+        trainer = trainer_of(config, scripted())
         updates = []
         for update in range(UPDATES):
-            episodes = grade(trainer.collect(update))
-            metrics = trainer.learn(episodes)
+            round_ = trainer.round(update)
+            episodes = grade(round_.rows)
+            metrics = trainer.learn(episodes, round_.texts)
             trainer.update_index += 1
-            rows = {f"{e.group_id}/{e.attempt}": e.flatten().input_ids.tolist() for e in episodes}
+            rows = {f"{e.group_id}/{e.stage} {e.attempt}": e.flatten().input_ids.tolist() for e in episodes}
             turns = sum(len(e.turns) for e in episodes)
             updates.append({"metrics": metrics, "episodes": rows, "turns": turns})
-        name = f"{algorithm}-{trainer.accelerator.process_index}"
+        name = f"{case}-{trainer.accelerator.process_index}"
         found = {"processes": trainer.accelerator.num_processes, "updates": updates}
         (output / f"{name}.json").write_text(json.dumps(found))
         weights = {k: p.detach().clone() for k, p in trainer.policy.named_parameters()}

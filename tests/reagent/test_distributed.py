@@ -16,7 +16,7 @@ from typing import Any
 import distributed_worker
 import pytest
 import torch
-from distributed_worker import ALGORITHMS
+from distributed_worker import CASES
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,14 +64,14 @@ def two(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def read(folder: Path, algorithm: str) -> list[dict[str, Any]]:
+def read(folder: Path, case: str) -> list[dict[str, Any]]:
     """What each process wrote, by rank."""
-    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{algorithm}-*.json"))]
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{case}-*.json"))]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_two_processes_share_the_tasks_and_play_the_same_episodes(one: Path, two: Path, algorithm: str) -> None:
-    (whole,), shares = read(one, algorithm), read(two, algorithm)
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_share_the_tasks_and_play_the_same_episodes(one: Path, two: Path, case: str) -> None:
+    (whole,), shares = read(one, case), read(two, case)
     assert [s["processes"] for s in shares] == [2, 2] and whole["processes"] == 1
     assert all(update["turns"] > len(update["episodes"]) for update in whole["updates"])
     for update, expected in enumerate(whole["updates"]):
@@ -81,19 +81,20 @@ def test_two_processes_share_the_tasks_and_play_the_same_episodes(one: Path, two
         assert not groups[0] & groups[1], "a group is compared within one process"
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_two_processes_log_what_one_does(one: Path, two: Path, algorithm: str) -> None:
-    (whole,), shares = read(one, algorithm), read(two, algorithm)
-    assert whole["updates"][0]["metrics"]["unknown_rows"] == 1
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_log_what_one_does(one: Path, two: Path, case: str) -> None:
+    (whole,), shares = read(one, case), read(two, case)
+    assert whole["updates"][0]["metrics"]["unknown_rows"] == (2 if case == "unified" else 1)  # in both stages
+    assert ("trace_nll" in whole["updates"][0]["metrics"]) == (case == "unified")
     for share in shares:
         for update, expected in zip(share["updates"], whole["updates"], strict=True):
             assert update["metrics"] == pytest.approx(expected["metrics"], rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_two_processes_make_the_steps_of_one(base: Path, one: Path, two: Path, algorithm: str) -> None:
-    expected = load_file(one / f"{algorithm}-0.safetensors")
-    mine, others = (load_file(two / f"{algorithm}-{rank}.safetensors") for rank in range(2))
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_make_the_steps_of_one(base: Path, one: Path, two: Path, case: str) -> None:
+    expected = load_file(one / f"{case}-0.safetensors")
+    mine, others = (load_file(two / f"{case}-{rank}.safetensors") for rank in range(2))
     start = load_file(base / "model.safetensors")
     moved = max(float((expected[f"model.{name}"] - weight).abs().max()) for name, weight in start.items())
     assert moved > 1e-4  # two steps of the learning rate
