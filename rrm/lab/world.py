@@ -111,8 +111,10 @@ class World:
         fact = self._table.get((subject, relation))
         return fact.object if fact else None
 
-    def find(self, query: str) -> list[Fact]:
+    def find(self, query: str, *, distractors: bool = True) -> list[Fact]:
         """At most three facts for a query: the best match, one of the same relation, one of the same subject.
+
+        Without `distractors` the best match alone.
 
         A fact matches by its subject (or object) named in the query, better with its relation. Empty without a match.
         The order of the three depends on the query, so that the right one is not always first.
@@ -128,6 +130,8 @@ class World:
         best = ranked[0]
         if score(best) == 0:
             return []
+        if not distractors:
+            return [best]
         same_relation = [f for f in self.facts if f.relation == best.relation and f.subject != best.subject]
         same_relation.sort(key=lambda f: (f.subject[:2] != best.subject[:2], rng.random()))
         same_subject = [f for f in self.facts if f.subject == best.subject and f.relation != best.relation]
@@ -137,9 +141,9 @@ class World:
         rng.shuffle(chosen)
         return chosen
 
-    def search(self, query: str) -> str:
+    def search(self, query: str, *, distractors: bool = True) -> str:
         """What the tool answers: the facts found as sentences, or `NOTHING_FOUND`."""
-        return " ".join(f.text for f in self.find(query)) or NOTHING_FOUND
+        return " ".join(f.text for f in self.find(query, distractors=distractors)) or NOTHING_FOUND
 
 
 def _name(rng: random.Random, kind: str, beginning: str | None = None) -> str:

@@ -1,9 +1,9 @@
 """The lab's base policy: a byte-level BPE and a Llama of about a million parameters, trained on demonstrations.
 
 Rows are made as a rollout makes them: the prompt, each turn's text and its end, then the template's suffix with the
-observations. So what the policy sees in a rollout is what it saw here, token by token. The loss falls on everything but
-mistakes: a model from scratch learns to copy from prompts and observations. `tool_call` is what RL starts from;
-`naive_rag` and `direct` are baselines with equal training.
+observations. So what the policy sees in a rollout is what it saw here, token by token. The loss falls on the agent's own turns
+but for its mistakes. The first rows come from a search without distractors: to copy a result is learned before to choose
+one. `tool_call` is what RL starts from; `naive_rag` and `direct` are baselines with equal training.
 """
 
 from __future__ import annotations
@@ -30,15 +30,22 @@ TOKENIZER_ROWS = 3000
 """Demonstrations the tokenizer is made from."""
 
 
-def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
+def lab_demonstrations(settings: LabSettings, *, easy: bool = False) -> list[Demonstration]:
     """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator.
 
     `naive_rag` sees one-hop questions: with more hops its one retrieval does not hold the answer, and it would learn to
     guess.
+
+    Args:
+        easy: those of a search without distractors, which come first.
     """
     rows, seed, hops = settings.rows, settings.seed, settings.hops
     if settings.kind == "naive_rag":
         hops = (1,)
+    if easy:
+        plain = {"distractors": False}
+        seed = derive_seed(seed, "easy")
+        return list(demonstrations("search", settings.easy_rows, seed, kind=settings.kind, hops=hops, options=plain))
     if settings.kind != "tool_call":
         return list(demonstrations("search", rows, seed, kind=settings.kind, hops=hops))
     found: list[Demonstration] = []
@@ -51,23 +58,12 @@ def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
     return found
 
 
-def rows_of(
-    found: Sequence[Demonstration], template: TurnTemplate, tokenizer: Any, *, everything: bool = False
-) -> Iterator[dict[str, list[int]]]:
-    """`input_ids` and `labels` (−100 on everything but the turns to learn and their ends).
-
-    Args:
-        everything: also learn prompts and observations, but never a mistake: a model from scratch learns to copy names
-            from them, of which its own turns hold few.
-    """
-
-    def shown(ids: list[int]) -> list[int]:
-        return list(ids) if everything else [-100] * len(ids)
-
+def rows_of(found: Sequence[Demonstration], template: TurnTemplate, tokenizer: Any) -> Iterator[dict[str, list[int]]]:
+    """`input_ids` and `labels` (−100 on everything but the turns to learn and their ends)."""
     for demo in found:
         first = next(i for i, m in enumerate(demo.messages) if m["role"] == "assistant")
         ids = list(template.prompt(demo.messages[:first]))
-        labels = shown(ids)
+        labels = [-100] * len(ids)
         at = first
         while at < len(demo.messages):
             turn = [*tokenizer.encode(demo.messages[at]["content"], add_special_tokens=False), template.end_id]
@@ -79,7 +75,7 @@ def rows_of(
             if stop < len(demo.messages):
                 suffix = template.suffix(demo.messages[at + 1 : stop], ended=True)
                 ids += suffix
-                labels += shown(suffix)
+                labels += [-100] * len(suffix)
             at = stop
         yield {"input_ids": ids, "labels": labels}
 
@@ -118,9 +114,11 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
         intermediate=settings.intermediate,
         seed=settings.seed,
     )
-    rows = list(rows_of(found, TurnTemplate(tokenizer), tokenizer, everything=True))
+    template = TurnTemplate(tokenizer)
+    rows = list(rows_of(found, template, tokenizer))
+    easy = list(rows_of(lab_demonstrations(settings, easy=True), template, tokenizer))
     longest = max(len(row["input_ids"]) for row in rows)
-    ordered = [
+    ordered = homogeneous(easy, settings.batch_size, derive_seed(settings.seed, "easy")) + [
         row
         for epoch in range(settings.epochs)
         for row in homogeneous(rows, settings.batch_size, derive_seed(settings.seed, "batches", epoch))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,6 +68,7 @@ def demonstrations(
     thoughts: bool = False,
     with_critique: bool = False,
     train_on_mistakes: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Demonstration]:
     """`n` demonstrations on worlds that no rollout of any seed sees (a split of their own). Deterministic.
 
@@ -82,6 +83,7 @@ def demonstrations(
         thoughts: the agent says what it read before each further call.
         with_critique: put a failed first attempt and its critique into the prompt.
         train_on_mistakes: also train on the wrong and malformed calls.
+        options: of the environment, beside those demonstrations need.
 
     Raises:
         ValueError: the environment has no plans, so nothing can be played.
@@ -93,12 +95,12 @@ def demonstrations(
         raise ValueError(
             f"environment {env_name!r} has no plans to demonstrate; lab environments do: search, calculator"
         )
-    options = {} if hops is None else {"hops": [hops] if isinstance(hops, int) else list(hops)}
+    lengths = {} if hops is None else {"hops": [hops] if isinstance(hops, int) else list(hops)}
     with asyncio.Runner() as runner:
-        for task in make_tasks(n, seed, split="demonstrations", **options):
+        for task in make_tasks(n, seed, split="demonstrations", **lengths):
             rng = random.Random(derive_seed("demonstration", task.id, kind, with_critique))
             repaired = kind == "tool_call" and rng.random() < imperfect
-            env, plan = _environment(build, parser, repaired, plans(task).length), plans(task)
+            env, plan = _environment(build, parser, repaired, plans(task).length, options or {}), plans(task)
             turns = _script(env, plan, kind, rng, repaired, thoughts)
             prompt = env.reset(task)
             if with_critique:
@@ -111,9 +113,9 @@ def demonstrations(
             yield Demonstration(task, kind, plain, [False] * len(prompt) + marks)
 
 
-def _environment(build: Any, parser: str, imperfect: bool, length: int) -> ToolEnv:
+def _environment(build: Any, parser: str, imperfect: bool, length: int, given: Mapping[str, Any]) -> ToolEnv:
     """Turns enough for every repair; with a failing tool where the environment has one."""
-    options: dict[str, Any] = {"parser": parser, "max_turns": _RETRIES * (length + 3)}
+    options: dict[str, Any] = {"parser": parser, "max_turns": _RETRIES * (length + 3), **given}
     if imperfect and "error_rate" in build.__init__.__kwdefaults__:
         options["error_rate"] = TOOL_DOWN_RATE
     return build(**options)

@@ -37,14 +37,17 @@ class SearchEnv(ToolEnv):
 
     Args:
         error_rate: how often the tool is down, decided by task, query and how often it was asked: the same in every run.
+        distractors: whether facts that look like the right one come with it.
         options: those of ToolEnv.
     """
 
     system: ClassVar[str] = ""
 
-    def __init__(self, *, error_rate: float = 0.0, tool_prompt: Any = "brief", **options: Any) -> None:
+    def __init__(
+        self, *, error_rate: float = 0.0, distractors: bool = True, tool_prompt: Any = "brief", **options: Any
+    ) -> None:
         super().__init__(tool_prompt=tool_prompt, **options)
-        self.error_rate = error_rate
+        self.error_rate, self.distractors = error_rate, distractors
         self.asked: dict[str, int] = {}
 
     def begin(self, task: Task) -> None:
@@ -62,7 +65,7 @@ class SearchEnv(ToolEnv):
         draw = random.Random(derive_seed(self.world.seed, "down", query, self.asked[query])).random()
         if draw < self.error_rate:
             raise ToolError("search is down, try again")
-        return self.world.search(query)
+        return self.world.search(query, distractors=self.distractors)
 
     def is_useful(self, call: ToolCall, result: ToolResult) -> bool:
         """Whether a fact was found."""

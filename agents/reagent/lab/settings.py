@@ -16,9 +16,11 @@ class LabSettings:
     seed: int = 0
     rows: int = 16000
     """Demonstrations; four in ten are calculator's, three in ten of each environment's hold a critique."""
-    epochs: int = 2
+    easy_rows: int = 2000
+    """Demonstrations of a search without distractors, shown first and once."""
+    epochs: int = 1
     batch_size: int = 8
-    learning_rate: float = 3e-3
+    learning_rate: float = 2e-3
     hidden: int = 128
     layers: int = 4
     heads: int = 4
