@@ -6,13 +6,16 @@ import itertools
 import json
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from rrm.annotators.rules import check_steps
 from rrm.annotators.text import contains_phrase, normalise
 from rrm.feedback import parse_findings
+from rrm.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.lab.transcripts import ATTEMPTS, HELDOUT_FAULTS, make_transcripts
 from rrm.lab.wordings import FINDING, QUESTION, SAY
 from rrm.lab.world import BAD_ARGUMENTS, NOTHING_FOUND, RELATIONS, TOOL_ERROR, _names, make_question, make_world
@@ -233,3 +236,14 @@ def test_a_look_alike_is_given_up_where_its_beginning_has_no_name_left() -> None
     taken = {f"{first[:4]}{ending}" for ending in ("ford", "ton", "by")} - {first}
     names = _names(random.Random(0), "town", 2, taken)
     assert names[0] == first and names[1][:4] != first[:4]
+
+
+def test_the_labs_model_starts_by_copying() -> None:
+    tokenizer = build_lab_tokenizer(["The mother of Kamon is Belta."] * 3, 300)
+    model = build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0)
+    for layer in model.model.layers:
+        attention: Any = layer.self_attn
+        value, output = attention.v_proj.weight, attention.o_proj.weight
+        assert torch.allclose(output @ value, torch.eye(32), atol=1e-5)  # what is attended to is passed on
+        query, key = attention.q_proj.weight, attention.k_proj.weight
+        assert torch.cosine_similarity(query.flatten(), key.flatten(), dim=0) > 0.8
