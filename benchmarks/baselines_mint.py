@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,17 @@ import numpy as np
 from benchmarks import record
 from benchmarks.mint import DATA, rows
 from rrm.baselines import LEARNED, length_scores, out_of_fold, question_key
-from rrm.bootstrap import Ratio, paired_bootstrap, percentile_interval, point, replicates
+from rrm.bootstrap import Ratio, Statistic, paired_bootstrap, percentile_interval, point, replicates
 from rrm.metrics.pairs import best_of_n_parts, codes, pair_parts
 from rrm.metrics.probability import Auroc
 
 RESULT = record.RESULTS / "baselines_mint.json"
+
+
+def intervals(statistics: Mapping[str, Statistic], n_questions: int, resamples: int, seed: int) -> dict[str, Any]:
+    """Each statistic's value with its 95 % interval over questions, all on the same resamples."""
+    drawn = replicates(statistics, n_questions, n=resamples, seed=seed)
+    return {k: percentile_interval(point(f, n_questions), drawn[k]).to_dict() for k, f in statistics.items()}
 
 
 def measure(data: Path, *, folds: int, seed: int, resamples: int) -> dict[str, Any]:
@@ -42,8 +49,7 @@ def measure(data: Path, *, folds: int, seed: int, resamples: int) -> dict[str, A
             "auroc": Auroc(s, labels, questions),
             "best_of_n_gain": best_of_n_parts(s, labels, questions, n_questions),
         }
-        drawn = replicates(statistics, n_questions, n=resamples, seed=seed)
-        table[name] = {k: percentile_interval(point(f, n_questions), drawn[k]).to_dict() for k, f in statistics.items()}
+        table[name] = intervals(statistics, n_questions, resamples, seed)
     difference = paired_bootstrap(
         pair_statistics["agent"], pair_statistics["tfidf"], n_questions, n=resamples, seed=seed
     )
@@ -59,10 +65,14 @@ def measure(data: Path, *, folds: int, seed: int, resamples: int) -> dict[str, A
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def measured(
+    name: str, measure: Callable[..., dict[str, Any]], description: str | None, packages: Sequence[str]
+) -> dict[str, Any]:
+    """What `measure(data, folds=, seed=, resamples=)` finds with the command line's options, written to
+    benchmarks/results/`name`.json (or `--out`) with what made it."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--out", type=Path, default=record.RESULTS / f"{name}.json")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resamples", type=int, default=10_000)
@@ -71,15 +81,20 @@ def main() -> None:
     found = measure(args.data, folds=args.folds, seed=args.seed, resamples=args.resamples)
     found |= {
         "seed": args.seed,
-        "command": record.command("baselines_mint"),
-        **record.made_with("numpy", "scikit-learn", "scipy"),
+        "command": record.command(name),
+        **record.made_with(*packages),
         "seconds": round(time.monotonic() - start, 1),
     }
     record.write(args.out, found)
+    return found
+
+
+def main() -> None:
+    found = measured("baselines_mint", measure, __doc__, ("numpy", "scikit-learn", "scipy"))
     for name, metrics in found["baselines"].items():
         for metric, i in metrics.items():
             print(f"{name:8s} {metric:28s} {i['value']:.3f} [{i['low']:.3f}, {i['high']:.3f}]")
-    print(json.dumps({"rows": found["rows"], "questions": found["questions"], "out": args.out.name}))
+    print(json.dumps({"rows": found["rows"], "questions": found["questions"]}))
 
 
 if __name__ == "__main__":

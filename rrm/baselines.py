@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -54,27 +55,39 @@ def length_scores(trajectories: Sequence[Trajectory]) -> np.ndarray:
     return -np.array([transcript_length(t) for t in trajectories], dtype=np.float64)
 
 
+def tfidf_features(trajectories: Sequence[Trajectory]) -> tuple[Any, Callable[[Sequence[Trajectory]], Any]]:
+    """TF-IDF of the transcripts' words (1-2 grams, sublinear, at least 3 documents), as (N, V) sparse rows, and the
+    function that makes such rows of other transcripts.
+
+    Raises:
+        BaselineError: no word in three transcripts.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=3)
+    try:
+        features = vectorizer.fit_transform(map(transcript_text, trajectories))
+    except ValueError as error:
+        raise BaselineError(f"TF-IDF baseline: {error} ({len(trajectories)} training rows)") from error
+    return features, lambda rows: vectorizer.transform(map(transcript_text, rows))
+
+
 def fit_tfidf(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:
-    """TF-IDF (words, 1-2 grams, sublinear, at least 3 documents) and logistic regression; scores are P(label ≥ 0.5).
+    """TF-IDF and logistic regression; scores are P(label ≥ 0.5).
 
     Raises:
         BaselineError: one class only, or no word in three training transcripts.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
     positive = labels >= 0.5
     if not len(labels) or positive.all() or not positive.any():
         raise BaselineError("TF-IDF baseline: the training rows hold one class only; give it rows of both outcomes")
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=3)
-    try:
-        features = vectorizer.fit_transform(map(transcript_text, trajectories))
-    except ValueError as error:
-        raise BaselineError(f"TF-IDF baseline: {error} ({len(labels)} training rows)") from error
+    features, transform = tfidf_features(trajectories)
     model = LogisticRegression(C=C, max_iter=500).fit(features, positive)
 
     def score(rows: Sequence[Trajectory]) -> np.ndarray:
-        return model.predict_proba(vectorizer.transform(map(transcript_text, rows)))[:, 1] if rows else np.empty(0)
+        return model.predict_proba(transform(rows))[:, 1] if rows else np.empty(0)
 
     return score
 
