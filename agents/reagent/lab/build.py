@@ -92,6 +92,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     """Train a lab policy and write it (safetensors, tokenizer with its template, card.json); returns the card."""
     import functools
 
+    from accelerate.state import AcceleratorState
     from datasets import Dataset
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
@@ -153,6 +154,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
         result = trainer.train()
     # the trainer leaves its own forward on the instance
     model.__dict__.pop("forward", None)
+    AcceleratorState._reset_state()  # accelerate keeps the trainer's precision for the process; an agent's may differ
     model.save_pretrained(str(output), safe_serialization=True)
     tokenizer.save_pretrained(str(output))
     card = {
