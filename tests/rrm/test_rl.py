@@ -44,8 +44,8 @@ def policy(prompter: Prompter, untrained: Any) -> Any:
     """A model that writes the form, with a verdict and a score of its own choice: its rewards differ."""
     model = copy.deepcopy(untrained)
     rng = random.Random(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-3)
-    for _ in range(60):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(80):
         prompts = [prompter.prompt(rng.choice(TRAJECTORIES), MODE).ids for _ in range(8)]
         replies = [
             f"[step 1] {rng.choice(('good', 'bad'))}: x</critique><score>0.{rng.randrange(10)}</score>" for _ in prompts
