@@ -117,7 +117,7 @@ class World:
         Without `distractors` the best match alone.
 
         A fact matches by its subject (or object) named in the query, better with its relation. Empty without a match.
-        The order of the three depends on the query, so that the right one is not always first.
+        The best match comes first, as a search engine ranks.
         """
         words = set(re.findall(r"\w+", query.lower()))
         rng = random.Random(derive_seed(self.seed, query))
@@ -135,11 +135,11 @@ class World:
         same_relation = [f for f in self.facts if f.relation == best.relation and f.subject != best.subject]
         same_relation.sort(key=lambda f: (f.subject[:2] != best.subject[:2], rng.random()))
         same_subject = [f for f in self.facts if f.subject == best.subject and f.relation != best.relation]
-        chosen = [best, same_relation[0]]
+        others = [same_relation[0]]
         if rng.random() < 0.5:
-            chosen.append(rng.choice(same_subject))
-        rng.shuffle(chosen)
-        return chosen
+            others.append(rng.choice(same_subject))
+        rng.shuffle(others)
+        return [best, *others]
 
     def search(self, query: str, *, distractors: bool = True) -> str:
         """What the tool answers: the facts found as sentences, or `NOTHING_FOUND`."""
