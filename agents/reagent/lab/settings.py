@@ -14,7 +14,7 @@ class LabSettings:
 
     kind: Kind = "tool_call"
     seed: int = 0
-    rows: int = 16000
+    rows: int = 10000
     """Demonstrations; four in ten are calculator's, three in ten of each environment's hold a critique."""
     easy_rows: int = 2000
     """Demonstrations of a search without distractors, shown first and once."""
@@ -28,5 +28,6 @@ class LabSettings:
     """The task is to copy, which is attention's: narrow feed-forward layers cost nothing and save a third of the time."""
     vocab_size: int = 1280
     """Enough for each of the lab's 520 names to be one token."""
-    hops: tuple[int, ...] = (1, 2)
-    """Of the demonstrations: more hops are left to RL, and to generalisation."""
+    hops: tuple[int, ...] = (1, 2, 1, 2, 1, 2, 1, 2, 3)
+    """Of the demonstrations, dealt out in turn: three hops are rare, but not unheard of, or RL would never see one
+    succeed; four are left to generalisation."""
