@@ -238,6 +238,17 @@ def test_a_look_alike_is_given_up_where_its_beginning_has_no_name_left() -> None
     assert names[0] == first and names[1][:4] != first[:4]
 
 
+def test_the_search_ranks_the_asked_fact_first_and_brings_distractors_unless_told_not_to() -> None:
+    for seed in range(5):
+        world = make_world(seed)
+        for fact in world.facts:
+            query = f"{fact.relation} of {fact.subject}"
+            found = world.find(query)
+            assert found[0] == fact and len(found) in (2, 3) and fact not in found[1:]
+            assert world.find(query, distractors=False) == [fact]
+    assert world.search("mother of nobody", distractors=False) == NOTHING_FOUND
+
+
 def test_the_labs_model_starts_by_copying() -> None:
     tokenizer = build_lab_tokenizer(["The mother of Kamon is Belta."] * 3, 300)
     model = build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0)

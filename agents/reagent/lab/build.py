@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -23,29 +22,21 @@ from reagent.templates import LAB_TEMPLATE, TurnTemplate
 from rrm.lab.model import PAD, build_lab_model, build_lab_tokenizer
 from rrm.seeds import derive_seed
 
-logger = logging.getLogger(__name__)
-
-
 TOKENIZER_ROWS = 3000
 """Demonstrations the tokenizer is made from."""
 
 
-def lab_demonstrations(settings: LabSettings, *, easy: bool = False) -> list[Demonstration]:
-    """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator.
+def easy_demonstrations(settings: LabSettings) -> list[Demonstration]:
+    """The first conversations: a search that returns the right fact alone."""
+    seed, plain = derive_seed(settings.seed, "easy"), {"distractors": False}
+    return list(
+        demonstrations("search", settings.easy_rows, seed, kind=settings.kind, hops=settings.hop_counts, options=plain)
+    )
 
-    `naive_rag` sees one-hop questions: with more hops its one retrieval does not hold the answer, and it would learn to
-    guess.
 
-    Args:
-        easy: those of a search without distractors, which come first.
-    """
-    rows, seed, hops = settings.rows, settings.seed, settings.hops
-    if settings.kind == "naive_rag":
-        hops = (1,)
-    if easy:
-        plain = {"distractors": False}
-        seed = derive_seed(seed, "easy")
-        return list(demonstrations("search", settings.easy_rows, seed, kind=settings.kind, hops=hops, options=plain))
+def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
+    """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator."""
+    rows, seed, hops = settings.rows, settings.seed, settings.hop_counts
     if settings.kind != "tool_call":
         return list(demonstrations("search", rows, seed, kind=settings.kind, hops=hops))
     found: list[Demonstration] = []
@@ -97,11 +88,9 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from rrm.engines.host_memory import keep_freed_memory
     from rrm.provenance import environment
     from rrm.train.sft import collate, labelled_positions_only
 
-    keep_freed_memory()
     found = lab_demonstrations(settings)
     # as the template writes them: the roles' names then are tokens too
     texts = (f"\n{m['role']}\n{m['content']}" for d in found[:TOKENIZER_ROWS] for m in d.messages)
@@ -117,7 +106,7 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     )
     template = TurnTemplate(tokenizer)
     rows = list(rows_of(found, template, tokenizer))
-    easy = list(rows_of(lab_demonstrations(settings, easy=True), template, tokenizer))
+    easy = list(rows_of(easy_demonstrations(settings), template, tokenizer))
     longest = max(len(row["input_ids"]) for row in rows)
     ordered = homogeneous(easy, settings.batch_size, derive_seed(settings.seed, "easy")) + [
         row
@@ -152,13 +141,11 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     )
     with labelled_positions_only():
         result = trainer.train()
-    # the trainer leaves its own forward on the instance
-    model.__dict__.pop("forward", None)
     AcceleratorState._reset_state()  # accelerate keeps the trainer's precision for the process; an agent's may differ
     model.save_pretrained(str(output), safe_serialization=True)
     tokenizer.save_pretrained(str(output))
     card = {
-        "settings": {**asdict(settings), "hops": list(settings.hops)},
+        "settings": {**asdict(settings), "hops": list(settings.hop_counts)},
         "parameters": sum(p.numel() for p in model.parameters()),
         "rows": len(rows),
         "longest_row": longest,

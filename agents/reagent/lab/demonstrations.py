@@ -126,9 +126,7 @@ def _script(env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect:
     if kind == "direct":
         return [_Turn(parser.render_turn(answer=plan.answer))]
     if kind == "naive_rag":
-        read = plan.move(0, plan.start).says if thoughts and plan.length == 1 else ""
-        answer = parser.render_turn(reasoning=read, answer=plan.answer)
-        return [_Turn(parser.render_turn(calls=[plan.retrieval()])), _Turn(answer)]
+        return [_Turn(parser.render_turn(calls=[plan.retrieval()])), _Turn(parser.render_turn(answer=plan.answer))]
     turns: list[_Turn] = []
     value, read = plan.start, ""
     slips = imperfect and (rng.random() < 0.7 or not getattr(env, "error_rate", 0.0))

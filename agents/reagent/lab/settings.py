@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["tool_call", "naive_rag", "direct"]
+_RARELY_THREE = (1, 2, 1, 2, 1, 2, 1, 2, 3)
+HOPS: dict[Kind, tuple[int, ...]] = {"tool_call": _RARELY_THREE, "naive_rag": (1,), "direct": _RARELY_THREE}
+"""Three hops are rare but not unheard of, or RL would never see one succeed; four are left to generalisation. `naive_rag` sees
+one: with more its one retrieval does not hold the answer, and it would learn to guess."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class LabSettings:
     """The task is to copy, which is attention's: narrow feed-forward layers cost nothing and save a third of the time."""
     vocab_size: int = 1280
     """Enough for each of the lab's 520 names to be one token."""
-    hops: tuple[int, ...] = (1, 2, 1, 2, 1, 2, 1, 2, 3)
-    """Of the demonstrations, dealt out in turn: three hops are rare, but not unheard of, or RL would never see one
-    succeed; four are left to generalisation."""
+    hops: tuple[int, ...] | None = None
+    """Of the demonstrations, dealt out in turn; null: `HOPS` of the kind."""
+
+    @property
+    def hop_counts(self) -> tuple[int, ...]:
+        """`hops`, or what the kind is shown by default."""
+        return self.hops or HOPS[self.kind]
