@@ -1,6 +1,6 @@
 """How fast multi-turn rollouts are: `reagent.rollout` against the tool loop of TRL's `GRPOTrainer`.
 
-    python -m benchmarks.speed.rollout [--model lab|DIR_OR_HUB_ID] [--turns 2 4 8 16] [--batch 16] [--group 8]
+    python -m benchmarks.speed.rollout [--model lab|smollm2|DIR_OR_HUB_ID] [--turns 2 4 8 16] [--batch 16] [--group 8]
     python -m benchmarks.speed.rollout --decode [--model …] [--contexts 256 1024]
 
 Both arms play the same episodes, in turn (A B A B …), on the same number of threads, with the same model, dtype, chat
@@ -37,6 +37,7 @@ from benchmarks import record
 from benchmarks.speed import arms
 from benchmarks.speed.decode import compare_decode
 from reagent.env import ToolEnv
+from reagent.lab.settings import LabSettings
 from reagent.rollout import rollout
 from reagent.task import Task
 from reagent.tool import Tool, tool
@@ -123,8 +124,11 @@ class Script:
 def load(args: argparse.Namespace) -> tuple[Any, Any]:
     """(model, tokenizer) in evaluation mode. `lab`: the lab's shape with random weights and room for 16 turns."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM
     from trl.chat_template_utils import qwen2_5_chat_template
+
+    from rrm.base_model import load_model
+    from rrm.config import ModelConfig
 
     if args.model == "lab":
         from rrm.lab.model import build_lab_tokenizer
@@ -133,15 +137,16 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
         tokenizer: Any = build_lab_tokenizer(words * 2, vocab_size=2048)
         tokenizer.model_max_length = 8192
         torch.manual_seed(args.seed)
+        shape = LabSettings()
         config = LlamaConfig(
-            vocab_size=2048, hidden_size=192, intermediate_size=768, num_hidden_layers=4, num_attention_heads=6,
-            num_key_value_heads=6, max_position_embeddings=8192, tie_word_embeddings=True, bos_token_id=None,
+            vocab_size=2048, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
+            num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.heads,
+            max_position_embeddings=8192, tie_word_embeddings=True, bos_token_id=None,
             pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
         )  # fmt: skip
         model = LlamaForCausalLM(config)
     else:
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-        model = AutoModelForCausalLM.from_pretrained(args.model)
+        model, tokenizer = load_model(ModelConfig(base=args.model, dtype=args.dtype))
     tokenizer.chat_template = qwen2_5_chat_template
     return model.to(getattr(torch, args.dtype)).eval(), tokenizer
 
@@ -326,7 +331,7 @@ def _difference(ours: list[Any], theirs: list[Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="lab", help="`lab`, a model directory or a hub id")
+    parser.add_argument("--model", default="lab", help="`lab`, `smollm2`, a model directory or a hub id")
     parser.add_argument("--dtype", default="float32", choices=["bfloat16", "float32"])
     parser.add_argument("--turns", type=int, nargs="+", default=[2, 4, 8, 16])
     parser.add_argument("--tokens", type=int, default=64, help="sampled tokens a turn")
@@ -338,7 +343,7 @@ def main() -> None:
     parser.add_argument("--decode", action="store_true", help="compare single decoding steps instead")
     parser.add_argument("--contexts", type=int, nargs="+", default=[256, 1024])
     parser.add_argument("--steps", type=int, default=32)
-    parser.add_argument("--out", type=Path, help="also write the JSON object here")
+    parser.add_argument("--out", type=Path, help="also write the JSON object here, beside those of other models")
     args = parser.parse_args()
     if args.batch % args.group:
         parser.error(f"--batch {args.batch} is no multiple of --group {args.group}")
@@ -362,7 +367,10 @@ def main() -> None:
     found |= {"trl_config": GRPO, **record.timed_with("speed.rollout", args, "torch", "transformers", "trl")}
     found["options"]["model"] = Path(args.model).name
     if args.out:
-        record.write(args.out, found)
+        kept = json.loads(args.out.read_text())["runs"] if args.out.is_file() else []
+        mine = (found["options"]["model"], args.decode)
+        kept = [run for run in kept if (run["options"]["model"], run["options"]["decode"]) != mine]
+        record.write(args.out, {"runs": [*kept, found]})
     print(json.dumps(found))
 
 
