@@ -33,8 +33,8 @@ MASKS = {
     "grpo-no-masks": "no mask",
     "grpo-no-process": "no process rewards",
 }
-UNTRAINED = {"search": ("4",), "calculator": ("4", "5")}
-"""Hop counts that no training task has (configs/agents/lab.yaml, benchmarks/studies/rl_lab.py)."""
+UNTRAINED = {"search": ("3",), "calculator": ("4", "5")}
+"""Hop counts that no task of RL has (configs/agents/lab.yaml, benchmarks/studies/rl_lab.py)."""
 SEEDS, CALCULATOR_SEEDS = 5, 3
 RAG_RATIO, RAG_ONE_HOP = 2.5, 0.9
 ROLLOUT_RATIO, ROLLOUT_GOAL, DECODE_RATIO = 2.0, 3.0, 1.15

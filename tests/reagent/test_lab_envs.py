@@ -174,6 +174,21 @@ def test_demonstrations_are_what_the_environment_would_show(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_hurried_demonstrator_answers_with_its_first_result_but_not_after_a_critique(name: str) -> None:
+    rows = list(demonstrations(name, 400, 0, hops=3, imperfect=0.0, hurried=0.6))
+    calls = [(len(r.messages) - 3) // 2 for r in rows]
+    assert set(calls) == {1, 3} and calls.count(1) / 400 == pytest.approx(0.6, abs=0.07)
+    for row, made in zip(rows, calls, strict=True):
+        env: Any = make_factory(name)()
+        answer = env.parser.parse(row.messages[-1]["content"]).answer
+        assert row.train_on[-1] and answer in row.messages[-2]["content"]  # what the last call gave
+        assert made < 3 or env.grade(row.task, answer) == 1.0
+    for row in demonstrations(name, 20, 0, hops=3, imperfect=0.0, with_critique=True, hurried=1.0):
+        env = make_factory(name)()
+        assert env.grade(row.task, env.parser.parse(row.messages[-1]["content"]).answer) == 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_baseline_demonstrations(name: str) -> None:
     for row in demonstrations(name, 8, 0, kind="direct"):
         assert [m["role"] for m in row.messages] == ["system", "user", "assistant"]

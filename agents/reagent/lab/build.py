@@ -30,20 +30,37 @@ def easy_demonstrations(settings: LabSettings) -> list[Demonstration]:
     """The first conversations: a search that returns the right fact alone."""
     seed, plain = derive_seed(settings.seed, "easy"), {"distractors": False}
     return list(
-        demonstrations("search", settings.easy_rows, seed, kind=settings.kind, hops=settings.hop_counts, options=plain)
+        demonstrations(
+            "search",
+            settings.easy_rows,
+            seed,
+            kind=settings.kind,
+            hops=settings.hop_counts,
+            options=plain,
+        )
     )
 
 
 def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:
     """The training conversations, shuffled. `naive_rag` and `direct` know no second attempts and no calculator."""
-    rows, seed, hops = settings.rows, settings.seed, settings.hop_counts
+    if settings.kind == "tool_call":
+        return _mixture(settings, settings.rows, settings.seed, hurried=0.0)
+    return list(demonstrations("search", settings.rows, settings.seed, kind=settings.kind, hops=settings.hop_counts))
+
+
+def hurried_demonstrations(settings: LabSettings) -> list[Demonstration]:
+    """The last conversations, shuffled: a mixture of careful agents and hurried ones; `tool_call` alone has any."""
     if settings.kind != "tool_call":
-        return list(demonstrations("search", rows, seed, kind=settings.kind, hops=hops))
+        return []
+    return _mixture(settings, settings.hurried_rows, derive_seed(settings.seed, "hurried"), hurried=settings.hurried)
+
+
+def _mixture(settings: LabSettings, rows: int, seed: int, *, hurried: float) -> list[Demonstration]:
     found: list[Demonstration] = []
     for name, share in (("search", 0.6), ("calculator", 0.4)):
         critique = round(0.3 * share * rows)
-        lengths = hops if name == "search" else None
-        found += demonstrations(name, round(share * rows) - critique, seed, hops=lengths)
+        lengths = settings.hop_counts if name == "search" else None
+        found += demonstrations(name, round(share * rows) - critique, seed, hops=lengths, hurried=hurried)
         found += demonstrations(name, critique, derive_seed(seed, "critique"), hops=lengths, with_critique=True)
     random.Random(derive_seed(seed, "order")).shuffle(found)
     return found
@@ -81,20 +98,14 @@ def homogeneous(rows: list[dict[str, list[int]]], batch_size: int, seed: int) ->
 
 def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     """Train a lab policy and write it (safetensors, tokenizer with its template, card.json); returns the card."""
-    import functools
-
     from accelerate.state import AcceleratorState
-    from datasets import Dataset
-    from trl.trainer.sft_config import SFTConfig
-    from trl.trainer.sft_trainer import SFTTrainer
 
     from rrm.provenance import environment
-    from rrm.train.sft import collate, labelled_positions_only
 
-    found = lab_demonstrations(settings)
+    found, hurried = lab_demonstrations(settings), hurried_demonstrations(settings)
     # as the template writes them: the roles' names then are tokens too
     texts = (f"\n{m['role']}\n{m['content']}" for d in found[:TOKENIZER_ROWS] for m in d.messages)
-    tokenizer = build_lab_tokenizer(texts, settings.vocab_size)
+    tokenizer = build_lab_tokenizer(texts, settings.vocab_size, digits_together=3)
     tokenizer.chat_template = LAB_TEMPLATE
     model = build_lab_model(
         tokenizer,
@@ -107,18 +118,51 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     template = TurnTemplate(tokenizer)
     rows = list(rows_of(found, template, tokenizer))
     easy = list(rows_of(easy_demonstrations(settings), template, tokenizer))
-    longest = max(len(row["input_ids"]) for row in rows)
+    last = list(rows_of(hurried, template, tokenizer))
     ordered = homogeneous(easy, settings.batch_size, derive_seed(settings.seed, "easy")) + [
         row
         for epoch in range(settings.epochs)
         for row in homogeneous(rows, settings.batch_size, derive_seed(settings.seed, "batches", epoch))
     ]
+    losses = [_fit(model, tokenizer, ordered, settings, settings.learning_rate, output / "training")]
+    if last:
+        shuffled = homogeneous(last, settings.batch_size, derive_seed(settings.seed, "hurried"))
+        losses.append(_fit(model, tokenizer, shuffled, settings, settings.hurried_learning_rate, output / "training"))
+    AcceleratorState._reset_state()  # accelerate keeps the trainer's precision for the process; an agent's may differ
+    model.save_pretrained(str(output), safe_serialization=True)
+    tokenizer.save_pretrained(str(output))
+    card = {
+        "settings": {**asdict(settings), "hops": list(settings.hop_counts)},
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "rows": len(rows) + len(last),
+        "longest_row": max(len(row["input_ids"]) for row in rows),
+        "tokens": sum(len(row["input_ids"]) for row in [*ordered, *last]),
+        "train_loss": [round(loss, 4) for loss in losses],
+        "sha256": hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest(),
+        "environment": environment(),
+    }
+    (output / "card.json").write_text(json.dumps(card, indent=1) + "\n")
+    return card
+
+
+def _fit(
+    model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], settings: LabSettings, rate: float, folder: Path
+) -> float:
+    """One supervised training, rows in the order given; returns its mean loss."""
+    import functools
+
+    from datasets import Dataset
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    from rrm.train.sft import collate, labelled_positions_only
+
     arguments = SFTConfig(
-        output_dir=str(output / "training"),
+        output_dir=str(folder),
         seed=settings.seed,
         num_train_epochs=1,
         per_device_train_batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
+        learning_rate=rate,
         lr_scheduler_type="cosine",
         warmup_steps=0.03,
         weight_decay=0.01,
@@ -135,24 +179,9 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     trainer = SFTTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_list(ordered),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         data_collator=functools.partial(collate, pad_token_id=tokenizer.get_vocab()[PAD]),
     )
     with labelled_positions_only():
-        result = trainer.train()
-    AcceleratorState._reset_state()  # accelerate keeps the trainer's precision for the process; an agent's may differ
-    model.save_pretrained(str(output), safe_serialization=True)
-    tokenizer.save_pretrained(str(output))
-    card = {
-        "settings": {**asdict(settings), "hops": list(settings.hop_counts)},
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "rows": len(rows),
-        "longest_row": longest,
-        "tokens": sum(len(row["input_ids"]) for row in ordered),
-        "train_loss": round(result.training_loss, 4),
-        "sha256": hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest(),
-        "environment": environment(),
-    }
-    (output / "card.json").write_text(json.dumps(card, indent=1) + "\n")
-    return card
+        return trainer.train().training_loss

@@ -143,8 +143,12 @@ class CalculatorEnv(ToolEnv):
         return CalculatorPlan(task.seed, task.meta["hops"])
 
 
+LARGEST = 199
+"""No number of a lab problem is larger: each is one token of the lab policy, or copying digits would be the task."""
+
+
 class CalculatorPlan:
-    """One operation a step. Results stay positive and below ten million, so that every digit can be copied."""
+    """One operation a step. Numbers and results are from 2 to `LARGEST`."""
 
     wordings = _FINDINGS
 
@@ -152,14 +156,12 @@ class CalculatorPlan:
         if steps < 1:
             raise ValueError(f"a problem needs at least one step, got {steps}")
         rng = random.Random(seed)
-        first = value = rng.randint(200, 999)
+        first = value = rng.randint(12, 99)
         self.operations: list[tuple[str, int]] = []
         for _ in range(steps):
-            signs = ["+", *(["-"] if value > 250 else []), *(["*"] if value < 100_000 else [])]
-            sign = rng.choice(signs)
-            number = (
-                rng.randint(12, 79) if sign == "*" else rng.randint(101, min(999, value - 1) if sign == "-" else 999)
-            )
+            ranges = {"+": (11, LARGEST - value), "-": (11, value - 2), "*": (2, LARGEST // value)}
+            sign = rng.choice([s for s, (low, high) in ranges.items() if low <= high])
+            number = rng.randint(*ranges[sign])
             self.operations.append((sign, number))
             value = _OPERATORS[sign](value, number)
         self.start, self.length, self.answer = str(first), steps, str(value)

@@ -68,6 +68,7 @@ def demonstrations(
     thoughts: bool = False,
     with_critique: bool = False,
     train_on_mistakes: bool = False,
+    hurried: float = 0.0,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Demonstration]:
     """`n` demonstrations on worlds that no rollout of any seed sees (a split of their own). Deterministic.
@@ -83,6 +84,8 @@ def demonstrations(
         thoughts: the agent says what it read before each further call.
         with_critique: put a failed first attempt and its critique into the prompt.
         train_on_mistakes: also train on the wrong and malformed calls.
+        hurried: share of `tool_call` rows whose agent takes the first result for the answer, whatever was asked, and is
+            trained on; not in second attempts, after a critique.
         options: of the environment, beside those demonstrations need.
 
     Raises:
@@ -101,7 +104,8 @@ def demonstrations(
             rng = random.Random(derive_seed("demonstration", task.id, kind, with_critique))
             repaired = kind == "tool_call" and rng.random() < imperfect
             env, plan = _environment(build, parser, repaired, plans(task).length, options or {}), plans(task)
-            turns = _script(env, plan, kind, rng, repaired, thoughts)
+            length = 1 if kind == "tool_call" and not with_critique and rng.random() < hurried else plan.length
+            turns = _script(env, plan, kind, rng, repaired, thoughts, length)
             prompt = env.reset(task)
             if with_critique:
                 prompt = runner.run(_criticised(env, plan, task, rng))
@@ -121,7 +125,9 @@ def _environment(build: Any, parser: str, imperfect: bool, length: int, given: M
     return build(**options)
 
 
-def _script(env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect: bool, thoughts: bool) -> list[_Turn]:
+def _script(
+    env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect: bool, thoughts: bool, length: int
+) -> list[_Turn]:
     parser = env.parser
     if kind == "direct":
         return [_Turn(parser.render_turn(answer=plan.answer))]
@@ -130,8 +136,8 @@ def _script(env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect:
     turns: list[_Turn] = []
     value, read = plan.start, ""
     slips = imperfect and (rng.random() < 0.7 or not getattr(env, "error_rate", 0.0))
-    slip = rng.randrange(plan.length) if slips else None
-    for step in range(plan.length):
+    slip = rng.randrange(length) if slips else None
+    for step in range(length):
         move = plan.move(step, value)
         text = parser.render_turn(reasoning=read, calls=[move.call])
         if step == slip:
@@ -140,7 +146,7 @@ def _script(env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect:
             turns.append(_Turn(broken if rng.random() < 0.5 else _break(parser, text, rng), good=False))
         turns.append(_Turn(text))
         value, read = move.value, move.says if thoughts else ""
-    return [*turns, _Turn(parser.render_turn(reasoning=read, answer=plan.answer))]
+    return [*turns, _Turn(parser.render_turn(reasoning=read, answer=value))]
 
 
 def _break(parser: Parser, text: str, rng: random.Random) -> str:

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["tool_call", "naive_rag", "direct"]
-_RARELY_THREE = (1, 2, 1, 2, 1, 2, 1, 2, 3)
-HOPS: dict[Kind, tuple[int, ...]] = {"tool_call": _RARELY_THREE, "naive_rag": (1,), "direct": _RARELY_THREE}
-"""Three hops are rare but not unheard of, or RL would never see one succeed; four are left to generalisation. `naive_rag` sees
-one: with more its one retrieval does not hold the answer, and it would learn to guess."""
+_ONE_TO_FOUR = (3, 2, 1, 4, 2, 3, 2, 1, 3, 4, 2, 3)
+HOPS: dict[Kind, tuple[int, ...]] = {"tool_call": _ONE_TO_FOUR, "naive_rag": (1,), "direct": _ONE_TO_FOUR}
+"""`naive_rag` sees one hop: with more its one retrieval does not hold the answer, and it would learn to guess."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +17,8 @@ class LabSettings:
 
     kind: Kind = "tool_call"
     seed: int = 0
-    rows: int = 10000
-    """Demonstrations; four in ten are calculator's, three in ten of each environment's hold a critique."""
+    rows: int = 12000
+    """Careful demonstrations; four in ten are calculator's, three in ten of each environment's hold a critique."""
     easy_rows: int = 2000
     """Demonstrations of a search without distractors, shown first and once."""
     epochs: int = 1
@@ -30,8 +29,14 @@ class LabSettings:
     heads: int = 4
     intermediate: int = 256
     """The task is to copy, which is attention's: narrow feed-forward layers cost nothing and save a third of the time."""
-    vocab_size: int = 1280
-    """Enough for each of the lab's 520 names to be one token."""
+    vocab_size: int = 1536
+    """Enough for each of the lab's 520 names and 199 numbers to be one token."""
+    hurried_rows: int = 2000
+    """`tool_call` rows of a second, shorter training, like the first but for `hurried`; 0: none."""
+    hurried: float = 0.6
+    """Share of those that take their first result for the answer, whatever was asked (not after a critique). Agents' logs are
+    like that: imitation takes the habit over, and RL can unlearn it, for the careful way is still known."""
+    hurried_learning_rate: float = 3e-4
     hops: tuple[int, ...] | None = None
     """Of the demonstrations, dealt out in turn; null: `HOPS` of the kind."""
 
