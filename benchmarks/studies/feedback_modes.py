@@ -44,7 +44,7 @@ ARMS: dict[str, list[str]] = {
     "u-lambda-0.1": [*U, "feedback.score_weight=0.1"],
     "u-lambda-1": [*U, "feedback.score_weight=1"],
     "u-weak-judge": U,
-    "u-curriculum": [*U, "feedback.curriculum={levels: [1, 2, 3], threshold: 0.7, window: 64}"],
+    "u-curriculum": [*U, "feedback.curriculum={levels: [1, 2, 4], threshold: 0.7, window: 64}"],
 }
 CORE = ("none", "c", "r", "u", "process", "retry", "placebo")
 SEEDS = {"none": 10, "u": 10, "u-lambda-0.1": 3, "u-lambda-1": 3, "u-weak-judge": 3, "u-curriculum": 3}
