@@ -1,0 +1,52 @@
+"""The README's tables of the agent side, from benchmarks/results/*.json: what stands there is what was measured.
+
+    python -m benchmarks.tables
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.acceptance import interval, load
+
+SAID = {
+    "ppo": "PPO",
+    "grpo": "GRPO",
+    "rloo": "RLOO",
+    "reinforce++": "REINFORCE++",
+    "ppo-no-advantage-mask": "PPO, no advantage mask",
+    "ppo-no-masks": "PPO, neither mask",
+    "grpo-no-masks": "GRPO, no action mask",
+    "ppo-no-process": "PPO, no process rewards",
+    "grpo-no-process": "GRPO, no process rewards",
+    "ppo-calculator": "PPO",
+    "grpo-calculator": "GRPO",
+    "direct": "answer at once (direct)",
+    "naive_rag": "naive RAG",
+    "tool_call": "base policy (tool calls, before RL)",
+}
+
+
+def markdown(title: str, rows: dict[str, Any]) -> str:
+    """A table: success with its interval, success by hops, malformed calls an episode, seeds."""
+    hops = list(next(iter(rows.values()))["success_by_hops"])
+    head = [title, "held-out success", *(f"{h} hops" for h in hops), "malformed", "seeds"]
+    lines = [" | ".join(head), "|".join("---" for _ in head)]
+    for name, row in rows.items():
+        by_hops = [f"{row['success_by_hops'][h]['value']:.2f}" for h in hops]
+        cells = [SAID.get(name, name), interval(row["success"]), *by_hops, f"{row['malformed']:.2f}"]
+        lines.append(" | ".join([*cells, str(row.get("seeds", "–"))]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def main() -> None:
+    found = load("rl_lab")
+    if found is None:
+        raise SystemExit("no benchmarks/results/rl_lab.json: run python -m benchmarks.studies.rl_lab first")
+    for environment, ending in (("search", ""), ("calculator", "-calculator")):
+        arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == bool(ending)}
+        print(markdown(f"{environment} lab", {**found["baselines"].get(environment, {}), **arms}), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()
