@@ -79,7 +79,7 @@ def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options:
         )
     try:
         return maker(n, seed, split=split, **options)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"tasks of environment {name!r}: {error}") from error
 
 

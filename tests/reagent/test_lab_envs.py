@@ -276,6 +276,8 @@ def test_wrong_names_and_options_are_refused(tmp_path) -> None:
         make_factory("search", max_turn=3)
     with pytest.raises(ConfigError, match="hop"):
         make_tasks("search", 3, 0, hop=1)
+    with pytest.raises(ConfigError, match="at least one hop, got 0"):
+        make_tasks("search", 3, 0, hops=[0])
     with pytest.raises(ConfigError, match="no make_tasks"):
         make_tasks("reagent.env:ToolEnv", 3, 0)
     with pytest.raises(ValueError, match="no plans"):
