@@ -1,6 +1,6 @@
 """The README's tables of the agent side, from benchmarks/results/*.json: what stands there is what was measured.
 
-    python -m benchmarks.tables
+python -m benchmarks.tables
 """
 
 from __future__ import annotations
