@@ -276,8 +276,8 @@ def layout(tokenizer: Any, args: argparse.Namespace) -> tuple[int, int]:
     return lengths.pop(), len(suffix)
 
 
-def compare(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int) -> dict[str, Any]:
-    """Both arms in turn, at one number of turns."""
+def compare(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, *, warm_up: bool) -> dict[str, Any]:
+    """Both arms in turn, at one number of turns; the first round of the first number warms the process up."""
     prompt, suffix = layout(tokenizer, args)
     longest = prompt + turns * (args.tokens + suffix) + 1
     both = {
@@ -289,9 +289,9 @@ def compare(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int) ->
     cpu_seconds: dict[str, list[float]] = {name: [] for name in both}
     last: dict[str, Timed] = {}
     try:
-        for repeat, (name, arm) in itertools.product(range(args.repeats + 1), both.items()):
+        for repeat, (name, arm) in itertools.product(range(args.repeats + warm_up), both.items()):
             last[name] = arm()
-            if repeat:  # the first round warms up
+            if repeat >= warm_up:
                 seconds[name].append(last[name].seconds)
                 cpu_seconds[name].append(last[name].cpu_seconds)
     finally:
@@ -358,7 +358,9 @@ def main() -> None:
         met = all(d["ours_over_plain"] <= BARS["decode_step_over_plain"] for d in found["decode"])
         found["met"] = {"decode_step_over_plain": met}
     else:
-        found["rollouts"] = [compare(model, tokenizer, args, turns) for turns in args.turns]
+        found["rollouts"] = [
+            compare(model, tokenizer, args, turns, warm_up=number == 0) for number, turns in enumerate(args.turns)
+        ]
         at_8 = [r["ours_over_trl"] for r in found["rollouts"] if r["turns"] == 8]
         found["met"] = {
             "ours_over_trl_at_8_turns": bool(at_8) and at_8[0] >= BARS["ours_over_trl_at_8_turns"],
