@@ -30,8 +30,8 @@ SAID = {
 def markdown(title: str, rows: dict[str, Any]) -> str:
     """A table: success with its interval, success by hops, malformed calls an episode, seeds."""
     hops = list(next(iter(rows.values()))["success_by_hops"])
-    head = [title, "held-out success", *(f"{h} hops" for h in hops), "malformed", "seeds"]
-    lines = [" | ".join(head), "|".join("---" for _ in head)]
+    head = [title, "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
     for name, row in rows.items():
         by_hops = [f"{row['success_by_hops'][h]['value']:.2f}" for h in hops]
         cells = [SAID.get(name, name), interval(row["success"]), *by_hops, f"{row['malformed']:.2f}"]
