@@ -97,11 +97,11 @@ def stage_bars() -> Iterator[Bar]:
     for stage, sets in found["stages"].items():
         full, score = sets["fresh"]["full"], sets["fresh"]["score"]
         rate = full["format_validity"] or 0.0
-        metrics = score["metrics"]["judge"]
+        metrics, mse = score["metrics"]["judge"], full["process"]["mse"]
         shown = (
             f"valid {rate:.0%}, planted step {full['planted']['named_step']:.0%}, false alarms "
             f"{full['planted']['false_alarms']:.0%}, AUROC {metrics['auroc']['value']:.3f}, "
-            f"Brier {metrics['brier']['value']:.3f}, process MSE {full['process']['mse']:.3f}"
+            f"Brier {metrics['brier']['value']:.3f}, process MSE {'none scored' if mse is None else f'{mse:.3f}'}"
         )
         yield Bar(f"lab judge, {stage}", shown, "reported", None)
 

@@ -47,10 +47,10 @@ def stage_judge(run: Path, stage: str, config: TrainConfig) -> AgentRRM:
     return AgentRRM(HFEngine(model.eval(), tokenizer), prompter, settings=settings, model=f"lab/{stage}")
 
 
-def process_error(rows: Any, feedback: Any) -> dict[str, float]:
-    """How far the score is from the process label: mean squared error over scored rows, and their share."""
+def process_error(rows: Any, feedback: Any) -> dict[str, float | None]:
+    """How far the score is from the process label: mean squared error over scored rows (None without any), and their share."""
     gaps = [(f.score - a.score) ** 2 for (_, a), f in zip(rows, feedback, strict=True) if f.score is not None]
-    return {"mse": float(np.mean(gaps)) if gaps else float("nan"), "scored": len(gaps) / len(feedback)}
+    return {"mse": float(np.mean(gaps)) if gaps else None, "scored": len(gaps) / len(feedback)}
 
 
 def planted(rows: Any, feedback: Any) -> dict[str, float]:

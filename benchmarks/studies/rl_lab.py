@@ -195,7 +195,11 @@ def main() -> None:
                 jobs += [pool_.submit(run_arm, args.runs, arm, seed, args.overrides) for arm in due]
             for job in jobs:
                 job.result()
-    made = {"command": record.command("studies.rl_lab"), "environment": environment(), "policy": policy_hash()}
+    made = {
+        "command": record.command("studies.rl_lab").replace(" --collect", ""),
+        "environment": environment(),
+        "policy": policy_hash(),
+    }
     found: dict[str, Any] = {"baselines": {}, "arms": {}}
     if args.output.is_file():
         found |= {k: v for k, v in json.loads(args.output.read_text()).items() if k in found}

@@ -28,17 +28,9 @@ TOKENIZER_ROWS = 3000
 
 def easy_demonstrations(settings: LabSettings) -> list[Demonstration]:
     """The first conversations: a search that returns the right fact alone."""
-    seed, plain = derive_seed(settings.seed, "easy"), {"distractors": False}
-    return list(
-        demonstrations(
-            "search",
-            settings.easy_rows,
-            seed,
-            kind=settings.kind,
-            hops=settings.hop_counts,
-            options=plain,
-        )
-    )
+    seed, hops = derive_seed(settings.seed, "easy"), settings.hop_counts
+    options = {"distractors": False}
+    return list(demonstrations("search", settings.easy_rows, seed, kind=settings.kind, hops=hops, options=options))
 
 
 def lab_demonstrations(settings: LabSettings) -> list[Demonstration]:

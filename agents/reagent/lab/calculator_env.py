@@ -25,6 +25,8 @@ from rrm.trajectory import ToolCall
 Number = int | float
 MAX_CHARS = 200
 MAX_DIGITS = 30
+LARGEST = 199
+"""No number of a lab problem is larger: each is one token of the lab policy, or copying digits would be the task."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -141,10 +143,6 @@ class CalculatorEnv(ToolEnv):
     def plan(task: Task) -> CalculatorPlan:
         """How the problem is solved."""
         return CalculatorPlan(task.seed, task.meta["hops"])
-
-
-LARGEST = 199
-"""No number of a lab problem is larger: each is one token of the lab policy, or copying digits would be the task."""
 
 
 class CalculatorPlan:
