@@ -190,7 +190,7 @@ def main() -> None:
         "curve": curve,
         "held_out": [{k: e[k] for k in ("update", "success", "turns", "malformed")} for e in evaluations],
         "minutes": round(sum(c["seconds"] for c in curve) / 60, 1),
-        "config": config.model_dump(mode="json"),
+        "config": json.loads(config.model_dump_json().replace(f"{ROOT}/", "")),
     }
     made = {"command": record.command("studies.smollm2_gsm8k"), "seed": args.seed, "environment": environment()}
     record.write(args.output, made | found)
