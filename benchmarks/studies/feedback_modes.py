@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.studies.rl_lab import ROOT, call, hops_of, two_way_interval
+from benchmarks.studies.study import call, hops_of, parse, training_command, two_way_interval
 from rrm.provenance import environment
 
 HALF = ["rollout.tasks_per_update=8"]
@@ -280,36 +280,22 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("overrides", nargs="*", help="a.b=c for every training and evaluation (for trying out)")
-    parser.add_argument("--arms", default=",".join(ARMS))
-    parser.add_argument("--seeds", type=int, help="of every arm, in place of its own number")
-    parser.add_argument("--parallel", type=int, default=2)
     parser.add_argument("--judge", default="lab")
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "feedback_modes")
-    parser.add_argument("--output", type=Path, default=record.RESULTS / "feedback_modes.json")
-    parser.add_argument("--collect", action="store_true", help="run nothing")
-    args = parser.parse_args()
-    arms = args.arms.split(",")
-    unknown = set(arms) - set(ARMS)
-    if unknown:
-        parser.error(f"no arm {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")
+    args, wanted = parse(parser, "feedback_modes", ARMS, SEEDS)
     if not args.collect:
-        if "u-weak-judge" in arms:
+        if "u-weak-judge" in wanted:
             weak_judge(args.runs)  # before two runs want it at once
         with ThreadPoolExecutor(args.parallel) as pool:
             jobs = [pool.submit(evaluate, args.runs / "frozen" / f"{mode}.json", mode, args.judge, [], args.overrides)
                     for mode in ("c", "retry", "placebo")]  # fmt: skip
-            wanted = {arm: args.seeds or SEEDS.get(arm, 5) for arm in arms}
             # seeds outermost: an interrupted study has every arm
             for seed in range(max(wanted.values())):
                 jobs += [pool.submit(run_arm, args.runs, arm, seed, args.judge, args.overrides)
-                         for arm in arms if seed < wanted[arm]]  # fmt: skip
+                         for arm in wanted if seed < wanted[arm]]  # fmt: skip
             for job in jobs:
                 job.result()
     found = collect(args.runs)
-    record.write(
-        args.output, {"command": record.command("studies.feedback_modes"), "environment": environment(), **found}
-    )
+    record.write(args.output, {"command": training_command("feedback_modes"), "environment": environment(), **found})
     if found["arms"]:
         plot(found, args.output.with_suffix(".png"))
         show(found)

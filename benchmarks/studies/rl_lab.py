@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
+from benchmarks.studies.study import call, hops_of, parse, training_command, two_way_interval
 from reagent.lab.shipped import lab_policy_folder
 from rrm.provenance import environment
 
-ROOT = Path(__file__).resolve().parents[2]
 CALCULATOR = [
     "environment.name=calculator",
     "environment.train={hops: [2, 3]}",
@@ -47,23 +44,10 @@ ARMS: dict[str, list[str]] = {
     "ppo-calculator": ["algorithm=ppo", *CALCULATOR],
     "grpo-calculator": ["algorithm=grpo", *CALCULATOR],
 }
-FEWER = {"ppo-calculator": 3, "grpo-calculator": 3}
-"""Seeds of arms that have less than the others."""
+SEEDS = {"ppo-calculator": 3, "grpo-calculator": 3}
+"""Five for all others."""
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++")
 BASELINES = ("tool_call", "naive_rag", "direct")
-
-
-def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
-    """`python -m reagent …` (or `rrm`) on one thread, output to a log.
-
-    Raises:
-        subprocess.CalledProcessError: it failed; the log says why.
-    """
-    paths = os.pathsep.join([str(ROOT / "agents"), str(ROOT)])
-    env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "w") as out:
-        subprocess.run([sys.executable, "-m", module, *arguments], env=env, stdout=out, stderr=out, check=True)
 
 
 def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
@@ -97,22 +81,6 @@ def run_baseline(runs: Path, kind: str) -> None:
 def policy_hash() -> str:
     """SHA-256 of the shipped base policy's weights."""
     return json.loads((lab_policy_folder() / "card.json").read_text())["sha256"]
-
-
-def two_way_interval(table: np.ndarray, seed: int = 0, resamples: int = 4000) -> dict[str, float]:
-    """Mean of (seeds, tasks) successes with a 95 % bootstrap interval over seeds and tasks, both resampled."""
-    rng = np.random.default_rng(seed)
-    n_seeds, n_tasks = table.shape
-    drawn = [
-        table[rng.integers(0, n_seeds, n_seeds)][:, rng.integers(0, n_tasks, n_tasks)].mean() for _ in range(resamples)
-    ]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return {"value": float(table.mean()), "low": float(low), "high": float(high)}
-
-
-def hops_of(task: str, hops: list[int]) -> int:
-    """Held-out tasks deal their hop counts in turn; the task's number stands at the end of its id."""
-    return hops[int(task.rsplit("-", 1)[1]) % len(hops)]
 
 
 def collect_arm(folders: list[Path]) -> dict[str, Any]:
@@ -174,29 +142,18 @@ def plot(arms: dict[str, Any], target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("overrides", nargs="*", help="a.b=c for every training (for trying out)")
-    parser.add_argument("--arms", default=",".join(ARMS))
-    parser.add_argument("--seeds", type=int, default=5, help="of every arm but the calculator's, which have at most 3")
-    parser.add_argument("--parallel", type=int, default=2)
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "rl_lab")
-    parser.add_argument("--output", type=Path, default=record.RESULTS / "rl_lab.json")
-    parser.add_argument("--collect", action="store_true", help="run nothing")
-    args = parser.parse_args()
-    arms = args.arms.split(",")
-    unknown = set(arms) - set(ARMS)
-    if unknown:
-        parser.error(f"no arm {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")
+    args, seeds = parse(parser, "rl_lab", ARMS, SEEDS)
     if not args.collect:
         with ThreadPoolExecutor(args.parallel) as pool_:
             jobs = [pool_.submit(run_baseline, args.runs, kind) for kind in BASELINES]
             # seeds outermost: an interrupted study has every arm
-            for seed in range(args.seeds):
-                due = [arm for arm in arms if seed < FEWER.get(arm, args.seeds)]
+            for seed in range(max(seeds.values())):
+                due = [arm for arm in seeds if seed < seeds[arm]]
                 jobs += [pool_.submit(run_arm, args.runs, arm, seed, args.overrides) for arm in due]
             for job in jobs:
                 job.result()
     made = {
-        "command": record.command("studies.rl_lab").replace(" --collect", ""),
+        "command": training_command("rl_lab"),
         "environment": environment(),
         "policy": policy_hash(),
     }
