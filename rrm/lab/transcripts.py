@@ -2,7 +2,7 @@
 
 Every question lives in a world of its own (seed and question number name it), and has several attempts, so a split by
 `question_id` shares no name. `meta` holds what the judge never sees: `reference, fault, fault_step, fault_kind_heldout,
-recovered, hops`.
+recovered, hops, terse`.
 
 The process score, on the grid 0.1:
 
@@ -14,23 +14,30 @@ The process score, on the grid 0.1:
 
 A step's verdict is `bad` where the fault happens and where later steps build on it, `good` elsewhere: outcome and step
 quality differ in recovered runs and in failing runs with good beginnings.
+
+A trace says of each step what was needed, given what had been found, what the agent did, and what it got: a judge that
+writes it has both sides of its verdict before it. Half of the agents are terse, as the lab's policies are: a system
+message that describes the tool, calls without a word, `Answer: …` at the end.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import format_findings
-from rrm.lab.wordings import FINDING, QUESTION, SAY
+from rrm.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
 from rrm.lab.world import (
     BAD_ARGUMENTS,
     RELATIONS,
     SEARCH_TOOL,
+    TERSE_BAD_ARGUMENTS,
+    TERSE_TOOL_ERROR,
     TOOL_ERROR,
     Question,
     World,
@@ -41,12 +48,16 @@ from rrm.seeds import derive_seed
 from rrm.trajectory import Message, ToolCall, Trajectory
 
 Split = Literal["train", "heldout"]
+HOPS = (1, 2, 3, 4)
 ATTEMPTS = 4
 """Attempts at each question."""
 TOOL_ERROR_RATE = 0.1
 CHECK_RATE = 0.15
 CLEAN_RATE = 0.35
 RECOVER_RATE = 0.45
+TERSE_RATE = 0.5
+SILENT_END_RATE = 0.5
+"""How often a terse agent that repeats itself runs out of turns without an answer."""
 
 
 @dataclass
@@ -58,18 +69,21 @@ class Run:
     rng: random.Random
     split: Split
     recover: bool
+    terse: bool
     messages: list[Message] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
-    hops_done: int = 0
-    """Hops established correctly before anything went wrong."""
+    found: list[str] = field(default_factory=list)
+    """What was found of the question's path, hop by hop."""
     fault_step: int | None = None
     wrong_since: int | None = None
     """Step whose mistake the run still builds on."""
     read: str = ""
     """What the next message says it read in the last result."""
-    next_bad: tuple[str, str] | None = None
-    """Finding and trace of a fault that shows only in the next message (a misreading)."""
+    next_bad: str | None = None
+    """Finding of a fault that shows only in the next message (a misreading)."""
+    next_good: tuple[str, str] | None = None
+    """What the next search says, and its finding: a correction."""
     answer: str | None = None
 
     @property
@@ -77,20 +91,33 @@ class Run:
         """Number of the latest step."""
         return len(self.findings)
 
+    @property
+    def needed(self) -> str:
+        """The next search of the question's path, or the answer, given what was found so far."""
+        hop = len(self.found)
+        if hop == len(self.question.path):
+            return f"answer {self.found[-1]}"
+        return f"{self.question.path[hop]} of {self.found[-1] if self.found else self.question.start}"
+
+    @property
+    def tool_error(self) -> str:
+        """What a failing tool answers; terse agents' tools are those of `reagent`'s search environment."""
+        return TERSE_TOOL_ERROR if self.terse else TOOL_ERROR
+
     def say(self, key: str, **parts: object) -> str:
-        return self.rng.choice(SAY[key][self.split]).format(**parts)
+        return "" if self.terse else self.rng.choice(SAY[key][self.split]).format(**parts)
 
     def finding(self, key: str, **parts: object) -> str:
         return self.rng.choice(FINDING[key]).format(**parts)
 
-    def mark(self, good: bool, text: str, trace: str) -> None:
+    def mark(self, good: bool, text: str, did: str) -> None:
         """Label the step that comes next."""
         if self.next_bad:
-            (text, trace), good, self.next_bad = self.next_bad, False, None
+            text, good, self.next_bad = self.next_bad, False, None
         if not good and self.fault_step is None:
             self.fault_step = self.step + 1
         self.findings.append(Finding(step=self.step + 1, verdict="good" if good else "bad", text=text))
-        self.trace.append(f"[step {self.step}] {trace}")
+        self.trace.append(f"[step {self.step}] needs {self.needed}; {did}")
 
     def call(self, said: str, query: str, *, arguments: str | None = None, result: str | None = None) -> None:
         """One search call with its result. `arguments` overrides the JSON, `result` what the tool answers."""
@@ -103,13 +130,21 @@ class Run:
                 role="assistant", content=content, tool_calls=[ToolCall(name="search", arguments=parsed, id=call_id)]
             )
         )
+        relation, _, subject = query.partition(" of ")
+        value = self.world.value(subject, relation)
+        if result is not None:
+            self.trace[-1] += "; gets an error"
+        elif value is not None:
+            self.trace[-1] += f"; gets {value}"
+            if query == self.needed:
+                self.found.append(value)
         content = self.world.search(query) if result is None else result
         self.messages.append(Message(role="tool", content=content, tool_call_id=call_id, name="search"))
 
     def finish(self, said: str, answer: str) -> None:
         """The last message."""
-        text = " ".join(part for part in (self.read, said, f"Final Answer: {answer}") if part)
-        self.messages.append(Message(role="assistant", content=text))
+        ending = f"Answer: {answer}" if self.terse else f"Final Answer: {answer}"
+        self.messages.append(Message(role="assistant", content=" ".join(p for p in (self.read, said, ending) if p)))
         self.answer = answer
 
     def read_value(self, subject: str, relation: str, value: str) -> str:
@@ -121,26 +156,24 @@ class Run:
         """A correct search for hop `hop` from `subject`, retried when the tool fails; returns the value it gives."""
         relation = self.question.path[hop]
         query = f"{relation} of {subject}"
-        said = said or self.say("need", rel=relation, a=subject)
-        trace = f"needs {relation}; searches {query}"
+        if self.next_good:
+            (said, finding), self.next_good = self.next_good, None
+        said = self.say("need", rel=relation, a=subject) if said is None else said
         if self.rng.random() < TOOL_ERROR_RATE:
-            self._mark_hop(self.finding("tool_error"), f"{trace}; error")
-            self.call(said, query, result=TOOL_ERROR)
+            self._mark_hop(self.finding("tool_error"), f"asks {query}")
+            self.call(said, query, result=self.tool_error)
             said, finding = self.say("retry"), finding or self.finding("retry")
-            trace = "retries after the error"
-        self._mark_hop(finding or self.finding("search"), f"{trace}; found")
+        self._mark_hop(finding or self.finding("search"), f"asks {query}")
         self.call(said, query)
         value = self.world.value(subject, relation)
         assert value is not None, f"{subject} has no {relation}"
-        if self.wrong_since is None:
-            self.hops_done += 1
         return self.read_value(subject, relation, value)
 
-    def _mark_hop(self, good_text: str, trace: str) -> None:
+    def _mark_hop(self, good_text: str, did: str) -> None:
         if self.wrong_since is None or self.next_bad:
-            self.mark(True, good_text, trace)
+            self.mark(True, good_text, did)
         else:
-            self.mark(False, self.finding("follows", k=self.wrong_since), f"builds on step {self.wrong_since}")
+            self.mark(False, self.finding("follows", k=self.wrong_since), did)
 
 
 # ---- faults: each plays hop `hop` from `subject` with one mistake, and returns the value it goes on with ---------------
@@ -167,11 +200,7 @@ def wrong_entity(run: Run, hop: int, subject: str) -> str:
     """Searches the right relation of a wrong entity."""
     relation = run.question.path[hop]
     wrong = _other(run, RELATIONS[relation][0], subject, run.question.answer)
-    run.mark(
-        False,
-        run.finding("wrong_entity", a=subject, c=wrong, rel=relation),
-        f"needs {relation} of {subject}; searches {relation} of {wrong}",
-    )
+    run.mark(False, run.finding("wrong_entity", a=subject, c=wrong, rel=relation), f"asks {relation} of {wrong}")
     run.call(run.say("need", rel=relation, a=subject), f"{relation} of {wrong}")
     return _after_wrong_search(run, hop, subject, relation, wrong)
 
@@ -180,11 +209,7 @@ def wrong_relation(run: Run, hop: int, subject: str) -> str:
     """Searches another relation of the right entity."""
     relation = run.question.path[hop]
     other = run.rng.choice([r for r, kinds in RELATIONS.items() if kinds == RELATIONS[relation] and r != relation])
-    run.mark(
-        False,
-        run.finding("wrong_relation", a=subject, other=other, rel=relation),
-        f"needs {relation} of {subject}; searches {other} of {subject}",
-    )
+    run.mark(False, run.finding("wrong_relation", a=subject, other=other, rel=relation), f"asks {other} of {subject}")
     run.call(run.say("need", rel=other, a=subject), f"{other} of {subject}")
     return _after_wrong_search(run, hop, subject, other, subject)
 
@@ -193,9 +218,7 @@ def _repeat(run: Run, hop: int, subject: str, value: str, first: int) -> None:
     relation = run.question.path[hop]
     last = hop == len(run.question.path) - 1
     advice = "answer now" if last else f"search for {value}'s {run.question.path[hop + 1]}"
-    run.mark(
-        False, run.finding("repeated_call", k=first, next=advice), f"repeats the call of step {first}; nothing new"
-    )
+    run.mark(False, run.finding("repeated_call", k=first, next=advice), f"asks {relation} of {subject} again")
     run.call(run.say("again", rel=relation, a=subject), f"{relation} of {subject}")
 
 
@@ -208,7 +231,9 @@ def repeated_call(run: Run, hop: int, subject: str) -> str | None:
         return run.read_value(subject, run.question.path[hop], value)
     for _ in range(run.rng.randint(1, 2)):
         _repeat(run, hop, subject, value, first)
-    run.mark(False, "stops without an answer after repeating itself", "gives no answer")
+    if run.terse and run.rng.random() < SILENT_END_RATE:
+        return None
+    run.mark(False, "stops without an answer after repeating itself", "answers unknown")
     run.finish(run.say("give_up"), "unknown")
     return None
 
@@ -220,77 +245,79 @@ def malformed(run: Run, hop: int, subject: str) -> str | None:
     whole = json.dumps({"query": query})
     broken = run.rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query"), query])
     text = run.finding("malformed", a=subject, rel=relation)
-    run.mark(False, text, f"needs {relation}; malformed arguments; error")
-    run.call(run.say("need", rel=relation, a=subject), query, arguments=broken, result=BAD_ARGUMENTS)
+    run.mark(False, text, "writes a broken call")
+    if run.terse:
+        broken = f'{{"name": "search", "arguments": {broken}'
+    refusal = TERSE_BAD_ARGUMENTS if run.terse else BAD_ARGUMENTS
+    run.call(run.say("need", rel=relation, a=subject), query, arguments=broken, result=refusal)
     wrong_step = run.step
     if run.recover:
         said = run.say("sorry_arguments")
         return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step))
-    run.mark(False, run.finding("gave_up", a=subject, rel=relation), "gives up after the error")
+    run.mark(False, run.finding("gave_up", a=subject, rel=relation), "answers unknown")
     run.finish(run.say("give_up"), "unknown")
     return None
 
 
-def _assume(run: Run, hop: int, subject: str, wrong: str, wrong_step: int) -> str:
-    """Go on with a wrong value; a recovering run notices after one more search, if the question has one."""
-    relation = run.question.path[hop]
-    run.read_value(subject, relation, wrong)
-    run.wrong_since = wrong_step + 1
+def _assume(run: Run, hop: int, subject: str, wrong: str, finding: str) -> None:
+    """Go on with a wrong value; `finding` is of the step that first does. A recovering run searches once with it."""
+    run.next_bad = finding
+    run.read_value(subject, run.question.path[hop], wrong)
+    run.wrong_since = run.step + 1
     if run.recover:
         run.look_up(hop + 1, wrong)
         run.read, run.wrong_since = "", None
-        said = run.say("sorry_read", rel=relation, a=subject)
-        return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step + 1))
-    return wrong
 
 
 def misread(run: Run, hop: int, subject: str) -> str:
-    """Takes the object of another fact from the result."""
+    """Takes the object of another fact from the result; a recovering run reads it again."""
     relation = run.question.path[hop]
     value = run.look_up(hop, subject)
-    run.hops_done -= 1
     facts = run.world.find(f"{relation} of {subject}")
     wrong = next(f.object for f in facts if f.relation == relation and f.subject != subject)
-    run.next_bad = (
-        run.finding("misread", k=run.step, rel=relation, a=subject),
-        f"says another {relation} of {subject} than step {run.step} found",
-    )
     if wrong == value:
         wrong = _other(run, RELATIONS[relation][1], value, subject)
-    return _assume(run, hop, subject, wrong, run.step)
+    first = run.step
+    _assume(run, hop, subject, wrong, run.finding("misread", k=first, rel=relation, a=subject))
+    if not run.recover:
+        return wrong
+    run.next_good = run.say("sorry_read", rel=relation, a=subject), run.finding("recover", k=first + 1)
+    return value
 
 
 def ignored_error(run: Run, hop: int, subject: str) -> str:
-    """Goes on with a made-up value after the tool failed."""
+    """Goes on with a made-up value after the tool failed; a recovering run searches again."""
     relation = run.question.path[hop]
-    run.mark(True, run.finding("tool_error"), f"needs {relation}; searches {relation} of {subject}; error")
-    run.call(run.say("need", rel=relation, a=subject), f"{relation} of {subject}", result=TOOL_ERROR)
+    run.mark(True, run.finding("tool_error"), f"asks {relation} of {subject}")
+    run.call(run.say("need", rel=relation, a=subject), f"{relation} of {subject}", result=run.tool_error)
     wrong = _other(run, RELATIONS[relation][1], run.question.values[hop], subject)
-    run.next_bad = (run.finding("ignored_error", k=run.step), f"uses a {relation} that step {run.step} did not give")
-    return _assume(run, hop, subject, wrong, run.step)
+    first = run.step
+    _assume(run, hop, subject, wrong, run.finding("ignored_error", k=first))
+    if not run.recover:
+        return wrong
+    said = run.say("sorry_read", rel=relation, a=subject)
+    return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=first + 1))
 
 
 def unsupported(run: Run, hop: int, subject: str) -> None:
     """Answers with a guess instead of searching on."""
     relation = run.question.path[hop]
     guess = _other(run, RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
-    run.mark(
-        False, run.finding("unsupported", a=subject, rel=relation), f"needs {relation}; answers without searching it"
-    )
+    run.mark(False, run.finding("unsupported", a=subject, rel=relation), f"answers {guess}")
     run.finish(run.say("guess"), guess)
 
 
 def gave_up(run: Run, hop: int, subject: str) -> None:
     """Gives up although the next search was open."""
     relation = run.question.path[hop]
-    run.mark(False, run.finding("gave_up", a=subject, rel=relation), f"needs {relation}; gives up")
+    run.mark(False, run.finding("gave_up", a=subject, rel=relation), "answers unknown")
     run.finish(run.say("give_up"), "unknown")
 
 
 def stops_early(run: Run, hop: int, subject: str) -> None:
     """Answers with the value of the hop before the last."""
     relation = run.question.path[hop]
-    run.mark(False, run.finding("stops_early", a=subject, rel=relation), f"needs {relation}; answers one hop early")
+    run.mark(False, run.finding("stops_early", a=subject, rel=relation), f"answers {subject}")
     run.finish(run.say("done"), subject)
 
 
@@ -313,8 +340,15 @@ def process_score(run: Run, fault: str | None) -> float:
     """The score of the module's docstring."""
     if run.answer == run.question.answer:
         return 1.0 if fault is None else 0.8 if fault in _WASTE else 0.7
-    score = min(0.3, 0.4 * run.hops_done / len(run.question.path))
-    return round(max(0.0, score - (0.2 if fault == "unsupported" else 0.0)), 1)
+    return failing_score(len(run.found), len(run.question.path), run.answer, run.messages)
+
+
+def failing_score(found: int, hops: int, answer: str | None, messages: Sequence[Message]) -> float:
+    """The score of a run without the right answer: for the hops it found, less for a guess that no result holds."""
+    guessed = answer not in (None, "unknown") and not any(
+        re.search(rf"\b{re.escape(str(answer))}\b", m.text()) for m in messages if m.role == "tool"
+    )
+    return round(max(0.0, min(0.3, 0.4 * found / hops) - 0.2 * guessed), 1)
 
 
 def _fault_hop(fault: Fault, hops: int, recover: bool, rng: random.Random) -> int:
@@ -334,9 +368,9 @@ def _play(run: Run, fault: Fault | None, at: int) -> None:
             return
     if run.rng.random() < CHECK_RATE and not run.next_bad:
         said = run.say("check", b=value)
-        run._mark_hop(run.finding("check"), "checks what was found")
+        run._mark_hop(run.finding("check"), f"asks {value}")
         run.call(said, value)
-    run._mark_hop(run.finding("answer"), "answers from the results")
+    run._mark_hop(run.finding("answer"), f"answers {value}")
     run.finish("" if run.read else run.say("done"), value)
 
 
@@ -357,14 +391,21 @@ def _attempt(world: World, question: Question, split: Split, rng: random.Random)
     hops = len(question.path)
     while True:
         fault, recover = _draw_fault(split, hops, rng)
-        run = Run(world, question, rng, split, recover)
+        run = Run(world, question, rng, split, recover, rng.random() < TERSE_RATE)
         _play(run, fault, _fault_hop(fault, hops, recover, rng) if fault else 0)
         if (run.answer == question.answer) == (fault is None or recover):
             return run, fault
 
 
+def question_of(question_id: str, hops: Sequence[int] = HOPS) -> tuple[World, Question, random.Random]:
+    """World and question of an id, and the generator that plays the attempts at it. `hops` as in `make_transcripts`."""
+    rng = random.Random(derive_seed("lab", question_id, *hops))
+    world = make_world(rng.getrandbits(63))
+    return world, make_question(world, rng.choice(list(hops)), rng), rng
+
+
 def make_transcripts(
-    n: int, *, seed: int, split: Split = "train", hops: Sequence[int] = (1, 2, 3)
+    n: int, *, seed: int, split: Split = "train", hops: Sequence[int] = HOPS
 ) -> list[tuple[Trajectory, Annotation]]:
     """`n` labelled transcripts, `ATTEMPTS` to a question.
 
@@ -377,9 +418,7 @@ def make_transcripts(
     rows: list[tuple[Trajectory, Annotation]] = []
     for number in range(-(-n // ATTEMPTS)):
         question_id = f"lab-{split}-{seed}-{number}"
-        rng = random.Random(derive_seed("lab", question_id, *hops))
-        world = make_world(rng.getrandbits(63))
-        question = make_question(world, rng.choice(list(hops)), rng)
+        world, question, rng = question_of(question_id, hops)
         task = rng.choice(QUESTION[split]).format(phrase=question.phrase)
         for attempt in range(ATTEMPTS):
             run, fault = _attempt(world, question, split, rng)
@@ -390,16 +429,18 @@ def make_transcripts(
 def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: int) -> tuple[Trajectory, Annotation]:
     name = getattr(fault, "__name__", None)
     right = run.answer == run.question.answer
+    system = [Message(role="system", content=TERSE_SYSTEM)] if run.terse else []
     trajectory = Trajectory(
         id=f"{question_id}-{attempt}",
         task=task,
         question_id=question_id,
-        messages=[Message(role="user", content=task), *run.messages],
+        messages=[*system, Message(role="user", content=task), *run.messages],
         tools=[SEARCH_TOOL],
         outcome=float(right),
         meta={
             "reference": run.question.answer,
             "hops": len(run.question.path),
+            "terse": run.terse,
             "fault": name,
             "fault_step": run.fault_step,
             "fault_kind_heldout": fault in HELDOUT_FAULTS,

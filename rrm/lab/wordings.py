@@ -11,6 +11,12 @@ QUESTION = {
     "heldout": ("Tell me the {phrase}, please.", "I would like to know the {phrase}."),
 }
 
+TERSE_SYSTEM = (
+    "search(query): Search the facts.\n"
+    'Call: <tool_call>{"name": ..., "arguments": {...}}</tool_call> At the end: Answer: ...'
+)
+"""How the search environment describes its tool to an agent."""
+
 SAY: dict[str, dict[str, tuple[str, ...]]] = {
     "need": {
         "train": ("I need the {rel} of {a}.", "Let me find the {rel} of {a}.", "Now the {rel} of {a}."),

@@ -35,6 +35,8 @@ RELATIONS: dict[str, tuple[str, str]] = {
 CRAFTS = ("baking", "weaving", "fishing", "painting", "farming", "pottery", "sailing", "mining", "carving", "tailoring")
 TOOL_ERROR = "Error: search is temporarily unavailable."
 BAD_ARGUMENTS = "Error: arguments are not valid JSON."
+TERSE_TOOL_ERROR = "Error: search is down, try again"
+TERSE_BAD_ARGUMENTS = 'Error: not valid JSON: write <tool_call>{"name": ..., "arguments": {...}}</tool_call>'
 NOTHING_FOUND = "No facts found."
 SEARCH_TOOL = {
     "type": "function",

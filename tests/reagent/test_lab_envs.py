@@ -23,6 +23,8 @@ from reagent.refine import second_attempt
 from reagent.task import Task
 from rrm.errors import ConfigError
 from rrm.feedback import parse_findings
+from rrm.lab.wordings import TERSE_SYSTEM
+from rrm.lab.world import TERSE_BAD_ARGUMENTS, TERSE_TOOL_ERROR
 
 NAMES = ("search", "calculator")
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "mdp.md"
@@ -318,3 +320,14 @@ def test_the_guides_environment_works_as_it_stands(tmp_path, monkeypatch: pytest
     env.reset(train[0])
     step = asyncio.run(env.step('<tool_call>{"name": "larger_than", "arguments": {"number": 500}}</tool_call>'))
     assert step.observations[0]["content"] == "Error: ask for a number between 1 and 100"
+
+
+def test_the_judges_terse_transcripts_use_the_environments_words() -> None:
+    (task,) = SearchEnv.make_tasks(1, 0)
+    env = SearchEnv(error_rate=1.0)
+    system = env.reset(task)[0]
+    assert system == {"role": "system", "content": TERSE_SYSTEM}
+    down = asyncio.run(env.step(env.parser.render_turn(calls=[SearchEnv.plan(task).retrieval()])))
+    assert down.observations[0]["content"] == TERSE_TOOL_ERROR
+    broken = asyncio.run(env.step('<tool_call>{"name": "search", "arguments": {"query": "x"</tool_call>'))
+    assert broken.observations[0]["content"] == TERSE_BAD_ARGUMENTS

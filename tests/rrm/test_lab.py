@@ -12,14 +12,27 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from rrm.annotators.given import transcript_text
 from rrm.annotators.rules import check_steps
 from rrm.annotators.text import contains_phrase, normalise
 from rrm.feedback import parse_findings
+from rrm.lab.labels import label
 from rrm.lab.model import build_lab_model, build_lab_tokenizer
-from rrm.lab.transcripts import ATTEMPTS, HELDOUT_FAULTS, make_transcripts
-from rrm.lab.wordings import FINDING, QUESTION, SAY
-from rrm.lab.world import BAD_ARGUMENTS, NOTHING_FOUND, RELATIONS, TOOL_ERROR, _names, make_question, make_world
-from rrm.trajectory import read_canonical
+from rrm.lab.transcripts import ATTEMPTS, HELDOUT_FAULTS, make_transcripts, question_of
+from rrm.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
+from rrm.lab.world import (
+    BAD_ARGUMENTS,
+    NOTHING_FOUND,
+    RELATIONS,
+    TERSE_BAD_ARGUMENTS,
+    TERSE_TOOL_ERROR,
+    TOOL_ERROR,
+    _names,
+    make_question,
+    make_world,
+)
+from rrm.metrics.text import answer_leak
+from rrm.trajectory import Message, ToolCall, Trajectory, read_canonical
 
 HELDOUT = {fault.__name__ for fault in HELDOUT_FAULTS}
 
@@ -87,7 +100,7 @@ def test_transcripts_follow_from_the_seed_and_share_no_question_between_seeds() 
 
 def test_outcome_is_whether_the_final_answer_is_the_reference(rows, heldout_rows) -> None:
     for trajectory, _ in rows + heldout_rows:
-        answer = trajectory.messages[-1].text().rpartition("Final Answer: ")[2]
+        answer = trajectory.messages[-1].text().rpartition("Answer: ")[2]
         assert trajectory.outcome == float(answer == trajectory.meta["reference"])
     assert 0.4 < sum(t.outcome for t, _ in rows) / len(rows) < 0.7
 
@@ -105,7 +118,74 @@ def test_no_label_says_the_answer(rows, heldout_rows) -> None:
     for trajectory, annotation in rows + heldout_rows:
         reference = normalise(trajectory.meta["reference"])
         assert not contains_phrase(normalise(annotation.critique), reference)
-        assert not contains_phrase(normalise(annotation.trace), reference)
+        assert answer_leak(annotation.trace, reference, transcript_text(trajectory)) == "clean"
+
+
+def test_a_verdict_follows_from_what_the_trace_says_was_needed_and_done(rows, heldout_rows) -> None:
+    unlike = 0
+    for _, annotation in rows + heldout_rows:
+        for line, finding in zip(annotation.trace.splitlines(), annotation.findings, strict=True):
+            needed, did = line.partition("] needs ")[2].split("; ")[:2]
+            if did.startswith("asks ") and needed.startswith("answer "):
+                good = not did.endswith(" again")  # a check of what is to be answered
+            else:
+                good = did in (f"asks {needed}", f"answers {needed.removeprefix('answer ')}")
+            unlike += good != (finding.verdict == "good")
+    assert unlike <= 2  # who follows a mistake may ask for the right thing by accident
+
+
+def test_a_replay_labels_scripted_runs_as_their_construction_does(rows, heldout_rows) -> None:
+    """Two makers of labels: one played the run, the other only reads it, beside its world."""
+    unlike = 0
+    for trajectory, annotation in rows + heldout_rows:
+        world, question, _ = question_of(trajectory.question_id)
+        found = label(trajectory, world, question)
+        same = [f.verdict for f in found.findings] == [f.verdict for f in annotation.findings]
+        unlike += not (same and found.score == annotation.score)
+        assert found.trajectory_id == trajectory.id
+    assert unlike <= 3  # a made-up value may be one that was asked for before
+
+
+def test_a_replay_labels_what_no_script_plays() -> None:
+    world = make_world(11)
+    question = make_question(world, 2, random.Random(0))
+    first, second = (f"{r} of {v}" for r, v in zip(question.path, (question.start, question.values[0]), strict=True))
+
+    def run(*turns: str | dict[str, str] | None) -> Trajectory:
+        messages = [Message(role="user", content=question.phrase)]
+        for number, turn in enumerate(turns):
+            if isinstance(turn, str):
+                messages.append(Message(role="assistant", content=turn))
+                continue
+            call = ToolCall(name="search", arguments=turn or '{"query": ', id=f"c{number}")
+            messages.append(Message(role="assistant", tool_calls=[call]))
+            result = world.search(turn["query"]) if turn else BAD_ARGUMENTS
+            messages.append(Message(role="tool", content=result, tool_call_id=call.id))
+        return Trajectory(id="t", task=question.phrase, messages=messages)
+
+    def verdicts(*turns: str | dict[str, str] | None) -> tuple[str, float | None]:
+        found = label(run(*turns), world, question)
+        return "".join("+" if f.verdict == "good" else "-" for f in found.findings), found.score
+
+    right = f"Answer: {question.answer}"
+    assert verdicts({"query": first}, {"query": second}, right) == ("+++", 1.0)
+    assert verdicts({"query": first}, {"query": first}, {"query": second}, right) == ("+-++", 0.8)
+    assert verdicts({"query": second}, right) == ("--", 0.7)  # lucky: the search was not yet to be known
+    assert verdicts({"query": first}, f"Answer: {question.values[0]}") == ("+-", 0.2)
+    assert verdicts({"query": first}, "Answer: nobody") == ("+-", 0.0)
+    assert verdicts({"query": first}, {"query": "mother of nobody"}) == ("+-", 0.2)
+    assert verdicts(None, "Answer: unknown") == ("--", 0.0)
+    assert verdicts("I think it is late.") == ("-", 0.0)
+
+
+def test_terse_agents_say_nothing_but_calls_and_the_answer(rows) -> None:
+    terse = [t for t, _ in rows if t.meta["terse"]]
+    assert 0.4 < len(terse) / len(rows) < 0.6
+    assert any(t.steps[-1].message.tool_calls for t in terse)  # out of turns
+    for trajectory in terse:
+        assert trajectory.messages[0].role == "system" and trajectory.messages[0].text() == TERSE_SYSTEM
+        for step in trajectory.steps:
+            assert step.message.text() == "" if step.message.tool_calls else step.message.text().startswith("Answer: ")
 
 
 def test_a_fault_is_at_its_step_and_nowhere_before(rows, heldout_rows) -> None:
@@ -138,7 +218,7 @@ def test_tools_fail_sometimes_and_a_retry_is_no_fault(rows) -> None:
     for trajectory, annotation in rows:
         steps = trajectory.steps
         for step, following in itertools.pairwise(steps):
-            if step.observations and step.observations[0].text() == TOOL_ERROR:
+            if step.observations and step.observations[0].text() in (TOOL_ERROR, TERSE_TOOL_ERROR):
                 same = following.message.tool_calls == [
                     step.message.tool_calls[0].model_copy(update={"id": following.message.tool_calls[0].id})
                 ]
@@ -158,7 +238,7 @@ def test_malformed_arguments_stay_text_and_the_tool_says_so(rows) -> None:
         assert isinstance(arguments, str)
         with pytest.raises(ValueError):
             json.loads(arguments)
-        assert step.observations[0].text() == BAD_ARGUMENTS
+        assert step.observations[0].text() in (BAD_ARGUMENTS, TERSE_BAD_ARGUMENTS)
 
 
 def test_the_rules_find_the_planted_faults_they_can_see(rows) -> None:
