@@ -35,7 +35,7 @@ class BaseSettings(Section):
 
 
 class ModelConfig(BaseSettings):
-    """The judge's base model; `base` may also be `lab` (built from scratch)."""
+    """The judge's base model; `base` may also be `lab` (built from scratch) or `lab-judge` (the shipped lab judge)."""
 
     hidden_size: int = 192
     """`lab` only: width, feed-forward width (null: four times the width), depth, heads and vocabulary of the Llama built
@@ -56,6 +56,8 @@ class DataConfig(Section):
     """JSON with question ids under `train`, `calibration`, `test`, and optionally `held_out_agents`; where absent, a
     seeded split by question is made and saved in the run folder."""
     lab_transcripts: int = 0
+    lab_wanderers: int = 0
+    """Runs with many mistakes beside them (`rrm.lab.wanderers`)."""
     calibration_share: float = 0.1
     test_share: float = 0.2
 

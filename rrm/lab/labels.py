@@ -6,23 +6,26 @@ its world and question at hand they are labelled by the same rule, so that a jud
 
 from __future__ import annotations
 
+import random
 import re
 
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import format_findings
-from rrm.lab.transcripts import failing_score
+from rrm.lab.score import failing_score
 from rrm.lab.wordings import FINDING
 from rrm.lab.world import Question, World
+from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Trajectory
 
+WASTE = ("repeated_call", "malformed", "needless")
 _ANSWER = re.compile(r"Answer: *(\S.*)$")
 
 
 class _Replay:
     """What was found and asked so far."""
 
-    def __init__(self, world: World, question: Question) -> None:
-        self.world, self.question = world, question
+    def __init__(self, world: World, question: Question, rng: random.Random) -> None:
+        self.world, self.question, self.rng = world, question, rng
         self.found: list[str] = []
         self.asked: dict[str, int] = {}
         """Queries that brought a fact, and the step that first made each."""
@@ -56,11 +59,11 @@ class _Replay:
             key, more = "follows", {"k": self.wrong_step}
         elif self.wrong_step is None:
             self.wrong_step = number
-        self.wasted |= key in ("repeated_call", "malformed")
-        self.misled |= not good and key not in ("repeated_call", "malformed")
+        self.wasted |= key in WASTE
+        self.misled |= not good and key not in WASTE
         if key == "unsupported" and relation == "answer":
             return good, "answers something else than was found; read the last result again", trace
-        return good, FINDING[key][0].format(**parts | more), trace
+        return good, self.rng.choice(FINDING[key]).format(**parts | more), trace
 
     def _read(self, number: int, message: Message, result: str) -> tuple[bool, str, str, dict[str, object]]:
         """(good, key of the finding, what was done, further parts of the finding)."""
@@ -102,7 +105,7 @@ class _Replay:
             advice = "answer now" if self.relation is None else f"search for {self.subject}'s {self.relation}"
             return False, "repeated_call", did, {"k": before, "next": advice}
         if self.relation is None:
-            return False, "repeated_call", did, {"k": number - 1, "next": "answer now"}
+            return False, "needless", did, {}
         if asked == self.subject:
             return False, "wrong_relation", did, {"other": relation}
         return False, "wrong_entity", did, {"c": asked or query}
@@ -113,9 +116,9 @@ def label(trajectory: Trajectory, world: World, question: Question) -> Annotatio
 
     Args:
         trajectory: its steps call `search` with a `query`, or end in `Answer: …`.
-        world, question: those the run was played on.
+        world, question: those the run was played on. The wording of findings is drawn by the run's id.
     """
-    replay = _Replay(world, question)
+    replay = _Replay(world, question, random.Random(derive_seed("label", trajectory.id)))
     findings: list[Finding] = []
     trace: list[str] = []
     for step in trajectory.steps:

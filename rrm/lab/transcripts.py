@@ -24,13 +24,13 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import format_findings
+from rrm.lab.score import failing_score
 from rrm.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
 from rrm.lab.world import (
     BAD_ARGUMENTS,
@@ -180,7 +180,7 @@ class Run:
 # None: the run is over.
 
 
-def _other(run: Run, kind: str, *excluded: str) -> str:
+def other(run: Run, kind: str, *excluded: str) -> str:
     return run.rng.choice([e for e in run.world.entities[kind] if e not in excluded])
 
 
@@ -199,7 +199,7 @@ def _after_wrong_search(run: Run, hop: int, subject: str, relation: str, searche
 def wrong_entity(run: Run, hop: int, subject: str) -> str:
     """Searches the right relation of a wrong entity."""
     relation = run.question.path[hop]
-    wrong = _other(run, RELATIONS[relation][0], subject, run.question.answer)
+    wrong = other(run, RELATIONS[relation][0], subject, run.question.answer)
     run.mark(False, run.finding("wrong_entity", a=subject, c=wrong, rel=relation), f"asks {relation} of {wrong}")
     run.call(run.say("need", rel=relation, a=subject), f"{relation} of {wrong}")
     return _after_wrong_search(run, hop, subject, relation, wrong)
@@ -238,6 +238,13 @@ def repeated_call(run: Run, hop: int, subject: str) -> str | None:
     return None
 
 
+def refused(run: Run, said: str, query: str, broken: str) -> None:
+    """A call whose arguments are no JSON, as the tool sees it."""
+    if run.terse:
+        broken = f'{{"name": "search", "arguments": {broken}'
+    run.call(said, query, arguments=broken, result=TERSE_BAD_ARGUMENTS if run.terse else BAD_ARGUMENTS)
+
+
 def malformed(run: Run, hop: int, subject: str) -> str | None:
     """Writes arguments that are not JSON: corrected, or followed by giving up."""
     relation = run.question.path[hop]
@@ -246,10 +253,7 @@ def malformed(run: Run, hop: int, subject: str) -> str | None:
     broken = run.rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query"), query])
     text = run.finding("malformed", a=subject, rel=relation)
     run.mark(False, text, "writes a broken call")
-    if run.terse:
-        broken = f'{{"name": "search", "arguments": {broken}'
-    refusal = TERSE_BAD_ARGUMENTS if run.terse else BAD_ARGUMENTS
-    run.call(run.say("need", rel=relation, a=subject), query, arguments=broken, result=refusal)
+    refused(run, run.say("need", rel=relation, a=subject), query, broken)
     wrong_step = run.step
     if run.recover:
         said = run.say("sorry_arguments")
@@ -276,7 +280,7 @@ def misread(run: Run, hop: int, subject: str) -> str:
     facts = run.world.find(f"{relation} of {subject}")
     wrong = next(f.object for f in facts if f.relation == relation and f.subject != subject)
     if wrong == value:
-        wrong = _other(run, RELATIONS[relation][1], value, subject)
+        wrong = other(run, RELATIONS[relation][1], value, subject)
     first = run.step
     _assume(run, hop, subject, wrong, run.finding("misread", k=first, rel=relation, a=subject))
     if not run.recover:
@@ -290,7 +294,7 @@ def ignored_error(run: Run, hop: int, subject: str) -> str:
     relation = run.question.path[hop]
     run.mark(True, run.finding("tool_error"), f"asks {relation} of {subject}")
     run.call(run.say("need", rel=relation, a=subject), f"{relation} of {subject}", result=run.tool_error)
-    wrong = _other(run, RELATIONS[relation][1], run.question.values[hop], subject)
+    wrong = other(run, RELATIONS[relation][1], run.question.values[hop], subject)
     first = run.step
     _assume(run, hop, subject, wrong, run.finding("ignored_error", k=first))
     if not run.recover:
@@ -302,7 +306,7 @@ def ignored_error(run: Run, hop: int, subject: str) -> str:
 def unsupported(run: Run, hop: int, subject: str) -> None:
     """Answers with a guess instead of searching on."""
     relation = run.question.path[hop]
-    guess = _other(run, RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
+    guess = other(run, RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
     run.mark(False, run.finding("unsupported", a=subject, rel=relation), f"answers {guess}")
     run.finish(run.say("guess"), guess)
 
@@ -341,14 +345,6 @@ def process_score(run: Run, fault: str | None) -> float:
     if run.answer == run.question.answer:
         return 1.0 if fault is None else 0.8 if fault in _WASTE else 0.7
     return failing_score(len(run.found), len(run.question.path), run.answer, run.messages)
-
-
-def failing_score(found: int, hops: int, answer: str | None, messages: Sequence[Message]) -> float:
-    """The score of a run without the right answer: for the hops it found, less for a guess that no result holds."""
-    guessed = answer not in (None, "unknown") and not any(
-        re.search(rf"\b{re.escape(str(answer))}\b", m.text()) for m in messages if m.role == "tool"
-    )
-    return round(max(0.0, min(0.3, 0.4 * found / hops) - 0.2 * guessed), 1)
 
 
 def _fault_hop(fault: Fault, hops: int, recover: bool, rng: random.Random) -> int:
@@ -426,26 +422,28 @@ def make_transcripts(
     return rows[:n]
 
 
-def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: int) -> tuple[Trajectory, Annotation]:
-    name = getattr(fault, "__name__", None)
-    right = run.answer == run.question.answer
+def trajectory_of(run: Run, task: str, name: str, question_id: str) -> Trajectory:
+    """A played run as a transcript."""
     system = [Message(role="system", content=TERSE_SYSTEM)] if run.terse else []
-    trajectory = Trajectory(
-        id=f"{question_id}-{attempt}",
+    return Trajectory(
+        id=name,
         task=task,
         question_id=question_id,
         messages=[*system, Message(role="user", content=task), *run.messages],
         tools=[SEARCH_TOOL],
-        outcome=float(right),
-        meta={
-            "reference": run.question.answer,
-            "hops": len(run.question.path),
-            "terse": run.terse,
-            "fault": name,
-            "fault_step": run.fault_step,
-            "fault_kind_heldout": fault in HELDOUT_FAULTS,
-            "recovered": fault is not None and right,
-        },
+        outcome=float(run.answer == run.question.answer),
+        meta={"reference": run.question.answer, "hops": len(run.question.path), "terse": run.terse},
+    )
+
+
+def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: int) -> tuple[Trajectory, Annotation]:
+    name = getattr(fault, "__name__", None)
+    trajectory = trajectory_of(run, task, f"{question_id}-{attempt}", question_id)
+    trajectory.meta.update(
+        fault=name,
+        fault_step=run.fault_step,
+        fault_kind_heldout=fault in HELDOUT_FAULTS,
+        recovered=fault is not None and trajectory.outcome == 1.0,
     )
     annotation = Annotation(
         trajectory_id=trajectory.id,

@@ -80,6 +80,10 @@ FINDING: dict[str, tuple[str, ...]] = {
         "repeats the call of step {k}; {next} instead",
         "same call as step {k}, nothing new; {next}",
     ),
+    "needless": (
+        "searches on although the answer is found; answer now",
+        "nothing is missing any more; answer now",
+    ),
     "misread": (
         "misreads the result of step {k}; read the {rel} of {a} again",
         "takes the wrong fact from step {k}; look at the {rel} of {a}",

@@ -74,8 +74,10 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
     annotations = load_annotations(data.annotations)
     if data.lab_transcripts:
         from rrm.lab.transcripts import make_transcripts
+        from rrm.lab.wanderers import make_wanderers
 
-        for trajectory, annotation in make_transcripts(data.lab_transcripts, seed=config.seed):
+        scripted = make_transcripts(data.lab_transcripts, seed=config.seed)
+        for trajectory, annotation in [*scripted, *make_wanderers(data.lab_wanderers, seed=config.seed)]:
             trajectories.append(trajectory)
             annotations.setdefault(annotation.trajectory_id, annotation)
     if not trajectories:

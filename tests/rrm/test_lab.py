@@ -19,6 +19,7 @@ from rrm.feedback import parse_findings
 from rrm.lab.labels import label
 from rrm.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.lab.transcripts import ATTEMPTS, HELDOUT_FAULTS, make_transcripts, question_of
+from rrm.lab.wanderers import make_wanderers
 from rrm.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
 from rrm.lab.world import (
     BAD_ARGUMENTS,
@@ -176,6 +177,24 @@ def test_a_replay_labels_what_no_script_plays() -> None:
     assert verdicts({"query": first}, {"query": "mother of nobody"}) == ("+-", 0.2)
     assert verdicts(None, "Answer: unknown") == ("--", 0.0)
     assert verdicts("I think it is late.") == ("-", 0.0)
+
+
+def test_wanderers_err_at_every_other_step_in_no_held_out_way() -> None:
+    found = make_wanderers(400, seed=2)
+    assert [t.to_json() for t, _ in make_wanderers(10, seed=2)] == [t.to_json() for t, _ in found[:10]]
+    assert not {t.question_id for t, _ in make_wanderers(10, seed=3)} & {t.question_id for t, _ in found}
+    verdicts = Counter(f.verdict for _, a in found for f in a.findings)
+    assert 0.3 < verdicts["bad"] / verdicts.total() < 0.6
+    assert 0.3 < sum(t.outcome for t, _ in found) / len(found) < 0.7
+    held_out = [text.split("{")[0] for kind in ("stops_early", "ignored_error") for text in FINDING[kind]]
+    for trajectory, annotation in found:
+        bad = [f.step for f in annotation.findings if f.verdict == "bad"]
+        assert trajectory.meta["fault_step"] == min(bad, default=None)
+        assert parse_findings(annotation.critique, len(trajectory.steps)) == annotation.findings
+        assert not any(f.text.startswith(start) for f in annotation.findings for start in held_out if start)
+        said = f"{annotation.trace} {annotation.critique}"
+        assert answer_leak(said, trajectory.meta["reference"], transcript_text(trajectory)) == "clean"
+        assert (annotation.score >= 0.7) == (trajectory.outcome == 1.0)
 
 
 def test_terse_agents_say_nothing_but_calls_and_the_answer(rows) -> None:
