@@ -4,6 +4,7 @@
 
     feedback_modes.json  python -m benchmarks.studies.feedback_modes
     lab_stages.json      python -m benchmarks.lab_stages
+    self_labels.json     python -m benchmarks.studies.self_labels
 
 The bars that are tests are run here, unless `--no-run` is given.
 """
@@ -140,6 +141,22 @@ def judge_bars(found: Found) -> Iterator[Bar]:
         named, alarms = planted["named_step"], planted["false_alarms"]
         yield Bar(names[0], f"{named:.1%} of {planted['faulty']}", f"≥ {NAMED_STEP:.0%}", named >= NAMED_STEP)
         yield Bar(names[1], f"{alarms:.1%} of {planted['clean']}", f"≤ {FALSE_ALARMS:.0%}", alarms <= FALSE_ALARMS)
+    own = stages.get("agent", {}).get("full", {}).get("planted")
+    if own:
+        shown = f"{own['named_step']:.1%} of {own['faulty']}, false alarms {own['false_alarms']:.1%} of {own['clean']}"
+        yield Bar("lab judge names the first wrong step of the agent's own runs", shown, "reported", None)
+
+
+def self_bars(found: Found) -> Iterator[Bar]:
+    """Judges retrained on labels made by rules, by the judge itself, by both."""
+    what, wanted = "judges trained on rules, on self, on both", "one comparison"
+    arms = found.get("arms", {})
+    if not {"rules", "self", "both"} <= set(arms):
+        yield missing(what, wanted, "self_labels")
+        return
+    named = {arm: row["named_first"] for arm, row in arms.items()}
+    shown = ", ".join(f"{arm} {v['mean']:.2f}" if v else f"{arm} none" for arm, v in named.items())
+    yield Bar(f"{what}: first wrong step named", shown, wanted, True)
 
 
 def main() -> None:
@@ -152,6 +169,7 @@ def main() -> None:
         *table_bars(study),
         *claim_bars(study),
         *judge_bars(study),
+        *self_bars(load("self_labels") or {}),
         Bar("the study's plot", plot.name if plot.is_file() else "none", plot.name, plot.is_file()),
         *suite_bars(SUITES, not args.no_run),
     ]

@@ -3,7 +3,8 @@
     python -m benchmarks.lab_stages --run runs/lab        (after `rrm train --config lab`)
 
 Writes benchmarks/results/lab_stages.json: per stage, in `full` and `score` mode, on fresh transcripts with wordings and
-faults of the training kind and, apart, of held-out kinds.
+faults of the training kind; apart, with held-out wordings and in half of the faulty runs held-out kinds of fault; and on
+runs of the shipped lab policy.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.judge_mint import report
+from benchmarks.lab_agent import agent_runs
 from rrm.config import TrainConfig
 from rrm.engines.hf import HFEngine
 from rrm.judge import AgentRRM
@@ -29,6 +31,7 @@ from rrm.train.finish import step_verdicts
 from rrm.train.lab_base import build_lab_base
 from rrm.train.run import load_data, load_trained
 from rrm.train.splits import apply_split, load_split
+from rrm.trajectory import Trajectory
 
 FRESH_SEED = 7_000
 
@@ -53,18 +56,41 @@ def process_error(rows: Any, feedback: Any) -> dict[str, float | None]:
     return {"mse": float(np.mean(gaps)) if gaps else None, "scored": len(gaps) / len(feedback)}
 
 
-def planted(rows: Any, feedback: Any) -> dict[str, float]:
-    """Named the planted step as bad; and called a clean transcript's step bad."""
-    hit = [any(x.verdict == "bad" and x.step == t.meta["fault_step"] for x in f.findings)
-           for (t, _), f in zip(rows, feedback, strict=True) if t.meta.get("fault")]  # fmt: skip
-    alarm = [any(x.verdict == "bad" for x in f.findings)
-             for (t, _), f in zip(rows, feedback, strict=True) if not t.meta.get("fault")]  # fmt: skip
+def planted(rows: Any, feedback: Any) -> dict[str, Any]:
+    """How often the judge calls the first bad step bad, finds just that one first, and calls a clean run's step bad."""
+    hit, first, alarm = [], [], []
+    for (_, annotation), said in zip(rows, feedback, strict=True):
+        wrong = [x.step for x in annotation.findings if x.verdict == "bad"]
+        called = sorted(x.step for x in said.findings if x.verdict == "bad")
+        if wrong:
+            hit.append(wrong[0] in called)
+            first.append(called[:1] == wrong[:1])
+        else:
+            alarm.append(bool(called))
     return {
-        "named_step": float(np.mean(hit)),
-        "false_alarms": float(np.mean(alarm)),
+        "named_step": float(np.mean(hit)) if hit else None,
+        "named_first": float(np.mean(first)) if first else None,
+        "false_alarms": float(np.mean(alarm)) if alarm else None,
         "faulty": len(hit),
         "clean": len(alarm),
     }
+
+
+def groups(rows: Any, feedback: Any) -> dict[str, Any]:
+    """`planted`, by who talks and by kind of fault."""
+    found: dict[str, Any] = {}
+    for name in sorted({group for t, _ in rows for group in _groups(t)}):
+        chosen = [(row, f) for row, f in zip(rows, feedback, strict=True) if name in _groups(row[0])]
+        found[name] = planted([row for row, _ in chosen], [f for _, f in chosen])
+    return found
+
+
+def _groups(trajectory: Trajectory) -> list[str]:
+    meta = trajectory.meta
+    if "terse" not in meta:
+        return []
+    kind = "held-out fault" if meta["fault_kind_heldout"] else "trained fault" if meta["fault"] else "clean"
+    return ["terse" if meta["terse"] else "talking", kind, str(meta["fault"])]
 
 
 def measure(judge: AgentRRM, rows: Any, modes: tuple[str, ...]) -> dict[str, Any]:
@@ -80,29 +106,31 @@ def measure(judge: AgentRRM, rows: Any, modes: tuple[str, ...]) -> dict[str, Any
         }
         found[mode]["process"] = process_error(rows, feedback)
         if mode == "full":
-            found[mode]["planted"] = planted(rows, feedback)
+            found[mode]["planted"] = planted(rows, feedback) | {"groups": groups(rows, feedback)}
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=Path("runs/lab"))
-    parser.add_argument("--rows", type=int, default=240)
+    parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--stages", default="untrained,sft,rl,calibration")
     parser.add_argument("--output", type=Path, default=record.RESULTS / "lab_stages.json")
     args = parser.parse_args()
     config = TrainConfig.model_validate(saved_config(args.run / "config.yaml", TrainConfig))
-    sets = {split: make_transcripts(args.rows, seed=FRESH_SEED, split=split) for split in ("train", "heldout")}
+    sets = {
+        "fresh": make_transcripts(args.rows, seed=FRESH_SEED),
+        "heldout_kinds": make_transcripts(args.rows, seed=FRESH_SEED, split="heldout"),
+        "agent": agent_runs(args.rows // 2, FRESH_SEED, samples=2),
+    }
     stages: dict[str, Any] = {}
-    for stage in ("untrained", "sft", "rl", "calibration"):
+    for stage in args.stages.split(","):
         if stage in ("sft", "rl") and not (args.run / stage / "model").is_dir():
             continue
         # untrained replies never end: the score mode alone, and a few full ones, tell enough
         rows = {k: v[:24] if stage == "untrained" else v for k, v in sets.items()}
         judge = stage_judge(args.run, stage, config)
-        stages[stage] = {
-            "fresh": measure(judge, rows["train"], ("score", "full")),
-            "heldout_kinds": measure(judge, rows["heldout"], ("score", "full")),
-        }
+        stages[stage] = {name: measure(judge, rows[name], ("score", "full")) for name in rows}
     whole = {
         "command": record.command("lab_stages"),
         "environment": environment(),

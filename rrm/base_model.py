@@ -7,14 +7,17 @@ from typing import Any
 
 from rrm.config import BaseSettings, LoraSettings
 from rrm.errors import RRMError
+from rrm.judge_files import shipped
 
 
 def base_path(base: str) -> str:
-    """A directory or hub id for `from_pretrained`; `smollm2` is fetched to the cache once."""
+    """A directory or hub id for `from_pretrained`; `smollm2` is fetched to the cache once, `lab-judge` is shipped."""
     if base == "smollm2":
         from rrm.base_weights import fetch_base
 
         return str(fetch_base())
+    if base == "lab-judge":
+        return str(shipped("lab"))
     if base.startswith((".", "/", "~")) and not Path(base).expanduser().is_dir():
         raise RRMError(f"model directory {base!r} does not exist")
     return str(Path(base).expanduser()) if Path(base).expanduser().is_dir() else base

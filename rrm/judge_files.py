@@ -13,6 +13,19 @@ from rrm.errors import RRMError
 from rrm.rendering import PROMPT_VERSION
 
 FILE = "judge.json"
+ASSETS = Path(__file__).parent / "assets"
+
+
+def shipped(name: str) -> Path:
+    """Directory of a judge inside the package.
+
+    Raises:
+        RRMError: this build of the package carries none of that name.
+    """
+    folder = ASSETS / name
+    if not (folder / FILE).is_file():
+        raise RRMError(f"this installation has no {name} judge; name one with --model")
+    return folder
 
 
 class JudgeSettings(BaseModel):

@@ -7,25 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rrm.base_model import base_path
 from rrm.errors import RRMError
-from rrm.judge_files import JudgeSettings, content_hash, load_settings
+from rrm.judge_files import JudgeSettings, content_hash, load_settings, shipped
 from rrm.prompting import Prompter
 
 if TYPE_CHECKING:
     from rrm.judge import AgentRRM
-
-ASSETS = Path(__file__).parent / "assets"
-
-
-def shipped(name: str) -> Path:
-    """Directory of a judge inside the package.
-
-    Raises:
-        RRMError: this build of the package carries none of that name.
-    """
-    folder = ASSETS / name
-    if not (folder / "judge.json").is_file():
-        raise RRMError(f"this installation has no {name} judge; name one with --model")
-    return folder
 
 
 def find_folder(model: str | None) -> Path | None:

@@ -16,7 +16,7 @@ def command(
         bool, typer.Option("--heldout", help="Wordings and fault kinds that training never has.")
     ] = False,
     annotations: Annotated[Path | None, typer.Option(help="Where the labels go, one line a transcript.")] = None,
-    hops: Annotated[str, typer.Option(help="Hop counts to draw from, e.g. 1,2,3.")] = "1,2,3",
+    hops: Annotated[str, typer.Option(help="Hop counts to draw from, e.g. 1,2,3.")] = "1,2,3,4",
 ) -> None:
     """Make lab transcripts: search agents that answer questions of several hops, clean or with one planted fault.
 

@@ -1,0 +1,23 @@
+"""Runs of the shipped lab policy, labelled by replaying them in their worlds."""
+
+from __future__ import annotations
+
+from reagent.config import load_agent_config
+from reagent.evaluate import evaluate_config
+from reagent.lab.search_env import question_of, world_of
+from rrm.annotation import Annotation
+from rrm.lab.labels import label
+from rrm.trajectory import Trajectory
+
+
+def agent_runs(tasks: int, seed: int, samples: int = 1) -> list[tuple[Trajectory, Annotation]]:
+    """Episodes on questions that the seed names, of one to four hops, sampled as in training."""
+    own = [f"environment.eval={{hops: [1, 2, 3, 4], seed: {seed}}}", f"environment.eval_tasks={tasks}"]
+    sampled = [f"eval.samples={samples}", "eval.temperature=0.7", f"seed={seed}"]
+    _, episodes = evaluate_config(load_agent_config("lab", [*own, *sampled]))
+    found = []
+    for episode in episodes:
+        world = world_of(episode.task.seed)
+        question = question_of(world, episode.task.meta["hops"])
+        found.append((episode.trajectory, label(episode.trajectory, world, question)))
+    return found
