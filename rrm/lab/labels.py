@@ -12,6 +12,7 @@ import re
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import format_findings
 from rrm.lab.score import failing_score
+from rrm.lab.trace import TraceLine, trace_of
 from rrm.lab.wordings import FINDING
 from rrm.lab.world import Question, World
 from rrm.seeds import derive_seed
@@ -47,68 +48,65 @@ class _Replay:
     def needed(self) -> str:
         return f"{self.relation} of {self.subject}" if self.relation else f"answer {self.subject}"
 
-    def step(self, number: int, message: Message, result: str) -> tuple[bool, str, str]:
-        """(good, finding, trace) of one step, whose first call is taken for all."""
-        needed, relation, subject = self.needed, self.relation or "answer", self.subject
-        parts = {"a": subject, "rel": relation}
-        good, key, did, more = self._read(number, message, result)
-        trace = f"[step {number}] needs {needed}; {did}"
-        if good:
+    def step(self, number: int, message: Message, result: str) -> tuple[str, TraceLine]:
+        """(finding, trace) of one step, whose first call is taken for all."""
+        relation, subject = self.relation or "answer", self.subject
+        line = TraceLine(number, self.needed, good=False)
+        key, more = self._read(line, message, result)
+        if line.good:
             self.wrong_step = None
         elif key in ("wrong_entity", "wrong_relation", "unsupported") and self.wrong_step is not None:
             key, more = "follows", {"k": self.wrong_step}
         elif self.wrong_step is None:
             self.wrong_step = number
         self.wasted |= key in WASTE
-        self.misled |= not good and key not in WASTE
+        self.misled |= not line.good and key not in WASTE
         if key == "unsupported" and relation == "answer":
-            return good, "answers something else than was found; read the last result again", trace
-        return good, self.rng.choice(FINDING[key]).format(**parts | more), trace
+            return "answers something else than was found; read the last result again", line
+        return self.rng.choice(FINDING[key]).format(**{"a": subject, "rel": relation} | more), line
 
-    def _read(self, number: int, message: Message, result: str) -> tuple[bool, str, str, dict[str, object]]:
-        """(good, key of the finding, what was done, further parts of the finding)."""
-        needed = self.needed
+    def _read(self, line: TraceLine, message: Message, result: str) -> tuple[str, dict[str, object]]:
+        """(key of the finding, its further parts); fills in the line."""
         if not message.tool_calls:
             stated = _ANSWER.search(message.text())
             self.answer = stated.group(1).strip().rstrip(".") if stated else None
-            did = f"answers {self.answer or 'unknown'}"
-            if needed == f"answer {self.answer}":
-                return True, "answer", did, {}
-            if self.answer in (None, "unknown"):
-                return False, "gave_up", did, {}
+            line.answer = self.answer or "unknown"
+            line.good = line.needed == f"answer {self.answer}"
+            if line.good:
+                return "answer", {}
+            if line.answer == "unknown":
+                return "gave_up", {}
             early = self.relation is not None and self.answer == self.subject
-            return False, "stops_early" if early else "unsupported", did, {}
+            return "stops_early" if early else "unsupported", {}
         arguments = message.tool_calls[0].arguments
         query = arguments.get("query") if isinstance(arguments, dict) else None
         if not isinstance(query, str):
-            return False, "malformed", "writes a broken call; gets an error", {}
-        before = self.asked.get(query)
-        did = f"asks {query}" + (" again" if before else "")
-        if result.startswith("Error"):
-            return (
-                query == needed,
-                "tool_error" if query == needed else "wrong_relation",
-                f"{did}; gets an error",
-                {"other": query},
-            )
+            line.failed = True
+            return "malformed", {}
+        line.query, before = query, self.asked.get(query)
+        line.good, line.again = query == line.needed, before is not None
         relation, _, asked = query.partition(" of ")
-        value = self.world.value(asked, relation)
-        if value is not None:
-            self.asked.setdefault(query, number)
-            did += f"; gets {value}"
-        if query == needed and value is not None:
-            self.found.append(value)
-            return True, "search", did, {}
+        line.failed = result.startswith("Error")
+        if not line.failed:
+            line.value = self.world.value(asked, relation)
+        elif line.good:
+            return "tool_error", {}
+        if line.value is not None:
+            self.asked.setdefault(query, line.step)
+            if line.good:
+                self.found.append(line.value)
+                return "search", {}
         if self.relation is None and query == self.subject:
-            return True, "check", did, {}
+            line.good = True
+            return "check", {}
         if before:
             advice = "answer now" if self.relation is None else f"search for {self.subject}'s {self.relation}"
-            return False, "repeated_call", did, {"k": before, "next": advice}
+            return "repeated_call", {"k": before, "next": advice}
         if self.relation is None:
-            return False, "needless", did, {}
+            return "needless", {}
         if asked == self.subject:
-            return False, "wrong_relation", did, {"other": relation}
-        return False, "wrong_entity", did, {"c": asked or query}
+            return "wrong_relation", {"other": relation}
+        return "wrong_entity", {"c": asked or query}
 
 
 def label(trajectory: Trajectory, world: World, question: Question) -> Annotation:
@@ -120,11 +118,11 @@ def label(trajectory: Trajectory, world: World, question: Question) -> Annotatio
     """
     replay = _Replay(world, question, random.Random(derive_seed("label", trajectory.id)))
     findings: list[Finding] = []
-    trace: list[str] = []
+    trace: list[TraceLine] = []
     for step in trajectory.steps:
         result = step.observations[0].text() if step.observations else ""
-        good, text, line = replay.step(step.index, step.message, result)
-        findings.append(Finding(step=step.index, verdict="good" if good else "bad", text=text))
+        text, line = replay.step(step.index, step.message, result)
+        findings.append(Finding(step=step.index, verdict="good" if line.good else "bad", text=text))
         trace.append(line)
     if replay.answer == question.answer:
         score = 0.7 if replay.misled else 0.8 if replay.wasted else 1.0
@@ -133,7 +131,7 @@ def label(trajectory: Trajectory, world: World, question: Question) -> Annotatio
     return Annotation(
         trajectory_id=trajectory.id,
         score=score,
-        trace="\n".join(trace),
+        trace=trace_of(trace, question.path),
         critique=format_findings(findings),
         findings=findings,
         annotator="lab",

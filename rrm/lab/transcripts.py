@@ -15,8 +15,8 @@ The process score, on the grid 0.1:
 A step's verdict is `bad` where the fault happens and where later steps build on it, `good` elsewhere: outcome and step
 quality differ in recovered runs and in failing runs with good beginnings.
 
-A trace says of each step what was needed, given what had been found, what the agent did, and what it got: a judge that
-writes it has both sides of its verdict before it. Half of the agents are terse, as the lab's policies are: a system
+A trace (`rrm.lab.trace`) says of each step what was needed, given what had been found, and what the agent did: a judge
+that writes it has both sides of its verdict before it. Half of the agents are terse, as the lab's policies are: a system
 message that describes the tool, calls without a word, `Answer: …` at the end.
 """
 
@@ -31,6 +31,7 @@ from typing import Literal
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import format_findings
 from rrm.lab.score import failing_score
+from rrm.lab.trace import TraceLine, trace_of
 from rrm.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
 from rrm.lab.world import (
     BAD_ARGUMENTS,
@@ -72,7 +73,7 @@ class Run:
     terse: bool
     messages: list[Message] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    trace: list[str] = field(default_factory=list)
+    trace: list[TraceLine] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     """What was found of the question's path, hop by hop."""
     fault_step: int | None = None
@@ -110,14 +111,14 @@ class Run:
     def finding(self, key: str, **parts: object) -> str:
         return self.rng.choice(FINDING[key]).format(**parts)
 
-    def mark(self, good: bool, text: str, did: str) -> None:
+    def mark(self, good: bool, text: str) -> None:
         """Label the step that comes next."""
         if self.next_bad:
             text, good, self.next_bad = self.next_bad, False, None
         if not good and self.fault_step is None:
             self.fault_step = self.step + 1
         self.findings.append(Finding(step=self.step + 1, verdict="good" if good else "bad", text=text))
-        self.trace.append(f"[step {self.step}] needs {self.needed}; {did}")
+        self.trace.append(TraceLine(self.step, self.needed, good))
 
     def call(self, said: str, query: str, *, arguments: str | None = None, result: str | None = None) -> None:
         """One search call with its result. `arguments` overrides the JSON, `result` what the tool answers."""
@@ -130,14 +131,13 @@ class Run:
                 role="assistant", content=content, tool_calls=[ToolCall(name="search", arguments=parsed, id=call_id)]
             )
         )
-        relation, _, subject = query.partition(" of ")
-        value = self.world.value(subject, relation)
-        if result is not None:
-            self.trace[-1] += "; gets an error"
-        elif value is not None:
-            self.trace[-1] += f"; gets {value}"
-            if query == self.needed:
-                self.found.append(value)
+        line, (relation, _, subject) = self.trace[-1], query.partition(" of ")
+        line.query, line.failed = query if arguments is None else None, result is not None
+        line.again = any(earlier.query == query and earlier.value for earlier in self.trace[:-1])
+        if result is None:
+            line.value = self.world.value(subject, relation)
+            if line.value is not None and query == self.needed:
+                self.found.append(line.value)
         content = self.world.search(query) if result is None else result
         self.messages.append(Message(role="tool", content=content, tool_call_id=call_id, name="search"))
 
@@ -145,7 +145,7 @@ class Run:
         """The last message."""
         ending = f"Answer: {answer}" if self.terse else f"Final Answer: {answer}"
         self.messages.append(Message(role="assistant", content=" ".join(p for p in (self.read, said, ending) if p)))
-        self.answer = answer
+        self.answer = self.trace[-1].answer = answer
 
     def read_value(self, subject: str, relation: str, value: str) -> str:
         """Let the next message begin with what was read."""
@@ -160,20 +160,20 @@ class Run:
             (said, finding), self.next_good = self.next_good, None
         said = self.say("need", rel=relation, a=subject) if said is None else said
         if self.rng.random() < TOOL_ERROR_RATE:
-            self._mark_hop(self.finding("tool_error"), f"asks {query}")
+            self._mark_hop(self.finding("tool_error"))
             self.call(said, query, result=self.tool_error)
             said, finding = self.say("retry"), finding or self.finding("retry")
-        self._mark_hop(finding or self.finding("search"), f"asks {query}")
+        self._mark_hop(finding or self.finding("search"))
         self.call(said, query)
         value = self.world.value(subject, relation)
         assert value is not None, f"{subject} has no {relation}"
         return self.read_value(subject, relation, value)
 
-    def _mark_hop(self, good_text: str, did: str) -> None:
+    def _mark_hop(self, good_text: str) -> None:
         if self.wrong_since is None or self.next_bad:
-            self.mark(True, good_text, did)
+            self.mark(True, good_text)
         else:
-            self.mark(False, self.finding("follows", k=self.wrong_since), did)
+            self.mark(False, self.finding("follows", k=self.wrong_since))
 
 
 # ---- faults: each plays hop `hop` from `subject` with one mistake, and returns the value it goes on with ---------------
@@ -200,7 +200,7 @@ def wrong_entity(run: Run, hop: int, subject: str) -> str:
     """Searches the right relation of a wrong entity."""
     relation = run.question.path[hop]
     wrong = other(run, RELATIONS[relation][0], subject, run.question.answer)
-    run.mark(False, run.finding("wrong_entity", a=subject, c=wrong, rel=relation), f"asks {relation} of {wrong}")
+    run.mark(False, run.finding("wrong_entity", a=subject, c=wrong, rel=relation))
     run.call(run.say("need", rel=relation, a=subject), f"{relation} of {wrong}")
     return _after_wrong_search(run, hop, subject, relation, wrong)
 
@@ -209,7 +209,7 @@ def wrong_relation(run: Run, hop: int, subject: str) -> str:
     """Searches another relation of the right entity."""
     relation = run.question.path[hop]
     other = run.rng.choice([r for r, kinds in RELATIONS.items() if kinds == RELATIONS[relation] and r != relation])
-    run.mark(False, run.finding("wrong_relation", a=subject, other=other, rel=relation), f"asks {other} of {subject}")
+    run.mark(False, run.finding("wrong_relation", a=subject, other=other, rel=relation))
     run.call(run.say("need", rel=other, a=subject), f"{other} of {subject}")
     return _after_wrong_search(run, hop, subject, other, subject)
 
@@ -218,7 +218,7 @@ def _repeat(run: Run, hop: int, subject: str, value: str, first: int) -> None:
     relation = run.question.path[hop]
     last = hop == len(run.question.path) - 1
     advice = "answer now" if last else f"search for {value}'s {run.question.path[hop + 1]}"
-    run.mark(False, run.finding("repeated_call", k=first, next=advice), f"asks {relation} of {subject} again")
+    run.mark(False, run.finding("repeated_call", k=first, next=advice))
     run.call(run.say("again", rel=relation, a=subject), f"{relation} of {subject}")
 
 
@@ -233,7 +233,7 @@ def repeated_call(run: Run, hop: int, subject: str) -> str | None:
         _repeat(run, hop, subject, value, first)
     if run.terse and run.rng.random() < SILENT_END_RATE:
         return None
-    run.mark(False, "stops without an answer after repeating itself", "answers unknown")
+    run.mark(False, "stops without an answer after repeating itself")
     run.finish(run.say("give_up"), "unknown")
     return None
 
@@ -252,13 +252,13 @@ def malformed(run: Run, hop: int, subject: str) -> str | None:
     whole = json.dumps({"query": query})
     broken = run.rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query"), query])
     text = run.finding("malformed", a=subject, rel=relation)
-    run.mark(False, text, "writes a broken call")
+    run.mark(False, text)
     refused(run, run.say("need", rel=relation, a=subject), query, broken)
     wrong_step = run.step
     if run.recover:
         said = run.say("sorry_arguments")
         return run.look_up(hop, subject, said=said, finding=run.finding("recover", k=wrong_step))
-    run.mark(False, run.finding("gave_up", a=subject, rel=relation), "answers unknown")
+    run.mark(False, run.finding("gave_up", a=subject, rel=relation))
     run.finish(run.say("give_up"), "unknown")
     return None
 
@@ -292,7 +292,7 @@ def misread(run: Run, hop: int, subject: str) -> str:
 def ignored_error(run: Run, hop: int, subject: str) -> str:
     """Goes on with a made-up value after the tool failed; a recovering run searches again."""
     relation = run.question.path[hop]
-    run.mark(True, run.finding("tool_error"), f"asks {relation} of {subject}")
+    run.mark(True, run.finding("tool_error"))
     run.call(run.say("need", rel=relation, a=subject), f"{relation} of {subject}", result=run.tool_error)
     wrong = other(run, RELATIONS[relation][1], run.question.values[hop], subject)
     first = run.step
@@ -307,21 +307,21 @@ def unsupported(run: Run, hop: int, subject: str) -> None:
     """Answers with a guess instead of searching on."""
     relation = run.question.path[hop]
     guess = other(run, RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
-    run.mark(False, run.finding("unsupported", a=subject, rel=relation), f"answers {guess}")
+    run.mark(False, run.finding("unsupported", a=subject, rel=relation))
     run.finish(run.say("guess"), guess)
 
 
 def gave_up(run: Run, hop: int, subject: str) -> None:
     """Gives up although the next search was open."""
     relation = run.question.path[hop]
-    run.mark(False, run.finding("gave_up", a=subject, rel=relation), "answers unknown")
+    run.mark(False, run.finding("gave_up", a=subject, rel=relation))
     run.finish(run.say("give_up"), "unknown")
 
 
 def stops_early(run: Run, hop: int, subject: str) -> None:
     """Answers with the value of the hop before the last."""
     relation = run.question.path[hop]
-    run.mark(False, run.finding("stops_early", a=subject, rel=relation), f"answers {subject}")
+    run.mark(False, run.finding("stops_early", a=subject, rel=relation))
     run.finish(run.say("done"), subject)
 
 
@@ -364,9 +364,9 @@ def _play(run: Run, fault: Fault | None, at: int) -> None:
             return
     if run.rng.random() < CHECK_RATE and not run.next_bad:
         said = run.say("check", b=value)
-        run._mark_hop(run.finding("check"), f"asks {value}")
+        run._mark_hop(run.finding("check"))
         run.call(said, value)
-    run._mark_hop(run.finding("answer"), f"answers {value}")
+    run._mark_hop(run.finding("answer"))
     run.finish("" if run.read else run.say("done"), value)
 
 
@@ -448,7 +448,7 @@ def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: in
     annotation = Annotation(
         trajectory_id=trajectory.id,
         score=process_score(run, name),
-        trace="\n".join(run.trace),
+        trace=trace_of(run.trace, run.question.path),
         critique=format_findings(run.findings),
         findings=run.findings,
         annotator="lab",

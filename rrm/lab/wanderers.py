@@ -29,7 +29,7 @@ from rrm.trajectory import Trajectory
 
 WANDER_RIGHT = 0.5
 """How often a wanderer does what is needed."""
-WANDER_STEPS = 8
+WANDER_STEPS = 7
 
 
 def _wander(run: Run) -> None:
@@ -42,13 +42,13 @@ def _wander(run: Run) -> None:
         subject = run.found[-1] if run.found else run.question.start
         relation = run.question.path[len(run.found)] if len(run.found) < len(run.question.path) else None
         if (failed and draw >= WANDER_RIGHT) or draw > 0.97:
-            run.mark(False, "", "")
+            run.mark(False, "")
             return run.finish(run.say("give_up"), "unknown")
         if draw < WANDER_RIGHT and relation is None:
-            run.mark(True, "", "")
+            run.mark(True, "")
             return run.finish("" if run.read else run.say("done"), subject)
         if draw > 0.93 and relation is not None:
-            run.mark(False, "", "")
+            run.mark(False, "")
             kind = RELATIONS[run.question.path[-1]][1]
             return run.finish(run.say("guess"), other(run, kind, run.question.answer, subject))
         asked, of = relation, subject
@@ -68,7 +68,7 @@ def _wander(run: Run) -> None:
         if asked is None:
             continue
         query = f"{asked} of {of}"
-        run.mark(True, "", "")
+        run.mark(True, "")
         said = run.say("need", rel=asked, a=of)
         if draw >= 0.89:
             whole = json.dumps({"query": query})

@@ -72,7 +72,7 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
         raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
     trajectories = list(read(data.trajectories)) if data.trajectories else []
     annotations = load_annotations(data.annotations)
-    if data.lab_transcripts:
+    if data.lab_transcripts or data.lab_wanderers:
         from rrm.lab.transcripts import make_transcripts
         from rrm.lab.wanderers import make_wanderers
 

@@ -126,12 +126,14 @@ def test_a_verdict_follows_from_what_the_trace_says_was_needed_and_done(rows, he
     unlike = 0
     for _, annotation in rows + heldout_rows:
         for line, finding in zip(annotation.trace.splitlines(), annotation.findings, strict=True):
-            needed, did = line.partition("] needs ")[2].split("; ")[:2]
-            if did.startswith("asks ") and needed.startswith("answer "):
-                good = not did.endswith(" again")  # a check of what is to be answered
-            else:
-                good = did in (f"asks {needed}", f"answers {needed.removeprefix('answer ')}")
-            unlike += good != (finding.verdict == "good")
+            *_, needed, did, verdict = line.split("; ")
+            needed = needed.rpartition("needs ")[2]
+            verb, _, what = did.partition(" ")
+            if verb == "finds" or needed.startswith("answer "):
+                what = what.partition(" is ")[0]
+            good = what.removesuffix(": error") == needed.removeprefix("answer ")  # a check asks what is to be answered
+            assert verdict == finding.verdict
+            unlike += good != (verdict == "good")
     assert unlike <= 2  # who follows a mistake may ask for the right thing by accident
 
 
