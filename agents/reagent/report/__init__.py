@@ -1,0 +1,13 @@
+"""`reagent report`: one self-contained HTML page on trainings of an agent, the judge, and transcripts before and after.
+
+runs.py       run folders as tables and curves need them
+examples.py   policies' transcripts joined with the judge's rows, and which questions are shown
+curves.py     inline SVG over episodes
+page.py       the page: strings for every cell, then the template
+"""
+
+from reagent.report.examples import Policy, read_policy
+from reagent.report.page import write_page
+from reagent.report.runs import Run, read_runs
+
+__all__ = ["Policy", "Run", "read_policy", "read_runs", "write_page"]

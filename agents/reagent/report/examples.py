@@ -1,0 +1,188 @@
+"""Policies' transcripts beside what the judge said of them, and which questions the report shows.
+
+Rows are joined by id. Two policies' attempts at a task carry the same id, so a row also counts only where the digest it
+carries is that of the transcript: feedback on another policy's attempt is never shown under this one's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reagent.report.runs import read_rows
+from rrm.errors import ConfigError, RRMError
+from rrm.feedback import Feedback
+from rrm.jsonl import read_lines
+from rrm.report.rows import question, to_feedback
+from rrm.scoring import digest
+from rrm.trajectory import Trajectory
+
+FORM = "NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"
+SUCCESS = 0.5
+"""The outcome from which on an attempt counts as a success, as in `rrm eval`."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One transcript, with the judge's row where there is one."""
+
+    trajectory: Trajectory
+    feedback: Feedback | None
+    further: int = 0
+    """Later attempts of the policy at the same question, which are not shown."""
+
+    @property
+    def success(self) -> bool | None:
+        """None where the outcome is unknown."""
+        outcome = self.trajectory.outcome
+        return None if outcome is None else outcome >= SUCCESS
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy's attempts, and how its two files fit together."""
+
+    name: str
+    attempts: list[Attempt]
+    """Every transcript, in file order."""
+    unmatched: int
+    """The judge's rows that match no transcript by id."""
+    mistaken: int
+    """The judge's rows on a transcript that has another text under the same id; they are left out."""
+
+    @property
+    def by_question(self) -> dict[str, Attempt]:
+        """The first attempt at each question, in file order."""
+        count = Counter(_key(a.trajectory) for a in self.attempts)
+        found: dict[str, Attempt] = {}
+        for attempt in self.attempts:
+            key = _key(attempt.trajectory)
+            if key not in found:
+                found[key] = Attempt(attempt.trajectory, attempt.feedback, count[key] - 1)
+        return found
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question, and each policy's first attempt at it in the policies' order."""
+
+    question: str
+    attempts: list[Attempt]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is shown, and how many questions there are of each kind (first policy against last)."""
+
+    examples: list[Example]
+    shared: int
+    """Questions that every policy attempted."""
+    gained: int
+    """The last policy succeeds, the first one fails."""
+    lost: int
+    """The reverse."""
+    both: int
+    neither: int
+    unknown: int
+    """The first or the last policy's outcome is unknown."""
+
+
+def parse_policy(text: str) -> tuple[str, Path, Path]:
+    """`NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl` in parts.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    name, _, files = text.partition("=")
+    parts = [part.strip() for part in files.split(",")]
+    if not name.strip() or len(parts) != 2 or not all(parts):
+        raise ConfigError(f"--policy {text!r}: write {FORM}, e.g. trained=episodes.jsonl,scored.jsonl")
+    return name.strip(), Path(parts[0]), Path(parts[1])
+
+
+def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> Policy:
+    """A policy's transcripts (canonical, as `reagent eval --transcripts` writes) with the judge's rows (`rrm score -o`).
+
+    Raises:
+        RRMError: a file that cannot be read or is empty, an id that occurs twice among the transcripts, or no row that
+            matches any transcript.
+    """
+    try:
+        trajectories = list(read_lines(transcripts, Trajectory.from_json, "a canonical trajectory"))
+    except UnicodeDecodeError as error:
+        raise RRMError(f"{transcripts}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    if not trajectories:
+        raise RRMError(f"{transcripts} has no transcripts")
+    twice = [i for i, n in Counter(t.id for t in trajectories).items() if n > 1]
+    if twice:
+        raise RRMError(f"{transcripts}: {len(twice)} ids occur more than once, e.g. {twice[0]!r}")
+    rows: dict[str, dict[str, Any]] = {}
+    for row in read_rows(Path(feedback), "a row of `rrm score`"):
+        if not isinstance(row.get("id"), str):
+            raise RRMError(f"{feedback}: a line is not a row of `rrm score`: no text `id`")
+        rows[row["id"]] = row  # of a transcript judged again the last row counts
+    attempts = []
+    mistaken = 0
+    for trajectory in trajectories:
+        row = rows.pop(trajectory.id, None)
+        if row is not None and _is_of_another(row, trajectory):
+            row, mistaken = None, mistaken + 1
+        attempts.append(Attempt(trajectory, None if row is None else to_feedback(row)))
+    if all(a.feedback is None for a in attempts):
+        other = f", {mistaken} of them have its ids but were written on other texts" if mistaken else ""
+        raise RRMError(
+            f"none of the {len(rows) + mistaken} rows in {feedback} matches a transcript in {transcripts}{other}: "
+            "was another file judged?"
+        )
+    return Policy(name, attempts, len(rows), mistaken)
+
+
+def choose(policies: Sequence[Policy], count: int) -> Choice:
+    """Up to `count` questions that every policy attempted: those gained first, then those lost, then the rest.
+
+    Inside each kind the questions keep the first policy's file order.
+
+    Raises:
+        RRMError: no question was attempted by every policy.
+    """
+    attempts = [policy.by_question for policy in policies]
+    shared = [key for key in attempts[0] if all(key in found for found in attempts[1:])]
+    if not shared:
+        raise RRMError(
+            f"no question was attempted by all of {', '.join(repr(p.name) for p in policies)}: their transcripts share no "
+            "question_id, so there is nothing to show side by side"
+        )
+    kinds: dict[tuple[bool | None, bool | None], list[str]] = {}
+    for key in shared:
+        kinds.setdefault((attempts[0][key].success, attempts[-1][key].success), []).append(key)
+    gained, lost = kinds.get((False, True), []), kinds.get((True, False), [])
+    ahead = {*gained, *lost}
+    order = [*gained, *lost, *(key for key in shared if key not in ahead)]
+    both, neither = len(kinds.get((True, True), [])), len(kinds.get((False, False), []))
+    return Choice(
+        examples=[
+            Example(question(attempts[0][key].trajectory) or key, [found[key] for found in attempts])
+            for key in order[:count]
+        ],
+        shared=len(shared),
+        gained=len(gained),
+        lost=len(lost),
+        both=both,
+        neither=neither,
+        unknown=len(shared) - len(ahead) - both - neither,
+    )
+
+
+def _key(trajectory: Trajectory) -> str:
+    """What groups attempts, as `rrm.baselines.question_key` does (which would import more than a page needs)."""
+    return trajectory.question_id or trajectory.task or trajectory.id
+
+
+def _is_of_another(row: dict[str, Any], trajectory: Trajectory) -> bool:
+    """Whether a row says that it was written on another text than the transcript's."""
+    source = row.get("source")
+    known = source.get("digest") if isinstance(source, dict) else None
+    return known is not None and known != digest(trajectory)

@@ -1,0 +1,205 @@
+"""Run folders of `reagent train`, as the report's table and curves need them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rrm.errors import ConfigError, ReadError, RRMError
+
+Row = dict[str, Any]
+SPENT = ("time/rollout_s", "time/update_s", "time/judge_s")
+"""What an update's wall-clock time is made of."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: its config's main settings and its logs."""
+
+    folder: Path
+    name: str
+    """As much of the folder's path as tells it from the other runs."""
+    mode: str
+    algorithm: str
+    environment: str
+    seed: str
+    planned: int | None
+    """Updates the config asks for."""
+    rows: list[Row]
+    """An update each, in order; never empty."""
+    evaluations: list[Row]
+    """Held-out evaluations, in order."""
+    seconds: float | None
+    """Of the whole command, where the folder's done.json says so."""
+
+    @property
+    def label(self) -> str:
+        """Name, feedback mode and algorithm."""
+        return f"{self.name} ({self.mode}, {self.algorithm})"
+
+    @property
+    def episodes(self) -> int | None:
+        """Episodes played, second attempts included."""
+        return next((int(n) for row in reversed(self.rows) if (n := number(row.get("episodes"))) is not None), None)
+
+    def series(self, key: str) -> list[tuple[float, float]]:
+        """(episodes so far, value) of each update that has the figure."""
+        points = [(number(row.get("episodes")), number(row.get(key))) for row in self.rows]
+        return [(x, y) for x, y in points if x is not None and y is not None]
+
+    def total(self, key: str) -> float | None:
+        """Sum over updates, None where no update has the figure."""
+        found = [value for row in self.rows if (value := number(row.get(key))) is not None]
+        return sum(found) if found else None
+
+    @property
+    def minutes(self) -> tuple[float | None, bool]:
+        """Wall-clock minutes, and whether they are the whole command's (else the updates' alone)."""
+        if self.seconds is not None:
+            return self.seconds / 60, True
+        found = [part for key in SPENT if (part := self.total(key)) is not None]
+        return (sum(found) / 60 if found else None), False
+
+
+def number(value: Any) -> float | None:
+    """A finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def interval(value: Any) -> tuple[float, float | None, float | None] | None:
+    """`{value, low, high}` as value and bounds; None without a value."""
+    if not isinstance(value, dict) or (middle := number(value.get("value"))) is None:
+        return None
+    return middle, number(value.get("low")), number(value.get("high"))
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[Run]:
+    """The runs in the order given.
+
+    Raises:
+        ConfigError: no folder, one given twice, or one that is no run folder.
+        RRMError: a log that is empty or cannot be read.
+    """
+    if not folders:
+        raise ConfigError("give at least one run folder of `reagent train`")
+    paths = [Path(os.path.abspath(folder)) for folder in folders]
+    for given, path in zip(folders, paths, strict=True):
+        if paths.count(path) > 1:
+            raise ConfigError(f"the run {str(given)!r} is given twice")
+    return [_read_run(Path(given), name) for given, name in zip(folders, _names(paths), strict=True)]
+
+
+def read_rows(path: Path, what: str) -> list[Row]:
+    """JSON objects, one a line. A last line without its end is left out: the run may be writing it.
+
+    Raises:
+        ReadError: the file or a line of it cannot be read.
+    """
+    rows: list[Row] = []
+    lines = read_text(path).split("\n")
+    for n, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("no JSON object")
+        except (ValueError, RecursionError) as error:
+            if n == len(lines):
+                break
+            raise ReadError(str(path), n, f"not {what}: {error}") from error
+        rows.append(row)
+    return rows
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file's text.
+
+    Raises:
+        ReadError: it cannot be opened or is no UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ReadError(str(path), None, f"not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Of each path as few of its last parts as tell it from the others."""
+
+    def shortest(path: Path) -> str:
+        for n in range(1, len(path.parts)):
+            tail = path.parts[-n:]
+            if sum(other.parts[-n:] == tail for other in paths) == 1:
+                return "/".join(tail)
+        return str(path)
+
+    return [shortest(path) for path in paths]
+
+
+def _read_run(folder: Path, name: str) -> Run:
+    if not folder.is_dir():
+        hint = "; write --policy before each NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl" if "=" in str(folder) else ""
+        raise ConfigError(f"{folder} is not a folder: give a run folder of `reagent train`{hint}")
+    lacking = [wanted for wanted in ("config.yaml", "metrics.jsonl") if not (folder / wanted).is_file()]
+    if lacking:
+        raise ConfigError(
+            f"{folder} is no run folder of `reagent train`: looked for config.yaml and metrics.jsonl, "
+            f"found no {' and no '.join(lacking)}"
+        )
+    config = _config(folder / "config.yaml")
+    rows = read_rows(folder / "metrics.jsonl", "a row of metrics")
+    if not rows:
+        raise RRMError(f"{folder / 'metrics.jsonl'} is empty: the run has not finished its first update")
+    evaluations = folder / "eval.jsonl"
+    planned = config.get("max_updates")
+    return Run(
+        folder=folder,
+        name=name,
+        mode=str(_section(config, "feedback").get("mode", "none")),
+        algorithm=str(config["algorithm"]),
+        environment=str(_section(config, "environment").get("name", "search")),
+        seed=str(config.get("seed", 0)),
+        planned=planned if isinstance(planned, int) else None,
+        rows=rows,
+        evaluations=read_rows(evaluations, "a held-out evaluation") if evaluations.is_file() else [],
+        seconds=_seconds(folder / "done.json"),
+    )
+
+
+def _config(path: Path) -> Row:
+    """A run's config.yaml as it stands: of runs of older versions only what the report shows matters."""
+    try:
+        tree = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(tree, dict) or "algorithm" not in tree:
+        raise ConfigError(f"{path} is no config of `reagent train`: it has no `algorithm`")
+    return tree
+
+
+def _section(config: Row, name: str) -> Row:
+    found = config.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _seconds(path: Path) -> float | None:
+    """What a study noted beside its run: `{"seconds": …}` or the bare number."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(read_text(path))
+    except ValueError as error:
+        raise ReadError(str(path), None, f"not JSON: {error}") from error
+    return number(found.get("seconds") if isinstance(found, dict) else found)

@@ -1,0 +1,548 @@
+"""The training report: what its tables hold, which transcripts it shows, that hostile text stays text, and its errors."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.speed.devtools import Chromium, find_chromium
+from reagent.cli import main
+from reagent.report import read_policy, read_runs, write_page
+from reagent.report.curves import COLOURS, draw, look, running_mean
+from reagent.report.examples import choose, parse_policy
+from rrm.errors import ConfigError, RRMError
+from rrm.scoring import digest
+from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
+
+EVIL = "</style><script>document.title='pwned'</script><img src=x onerror=alert(1)>{{ 7*7 }}$x_{$ &lt; \ud800\x00"
+JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
+VOID = {"meta", "br", "img", "path", "use"}
+Command = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+class Page(HTMLParser):
+    """A page's tags, its visible text, and its tables as rows of cells by the region's label; checks that tags nest."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_text("utf-8")
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self._region = ""
+        self.feed(self.source)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        assert len(found) == len(attrs), f"an attribute twice in {tag}"
+        self.tags.append((tag, found))
+        if tag not in VOID:
+            self._open.append(tag)
+        if found.get("role") == "region":
+            self._region = str(found["aria-label"])
+        if tag == "tr":
+            self.tables.setdefault(self._region, []).append([])
+        if tag in ("td", "th"):
+            self.tables[self._region][-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self._open:
+            return
+        self.words.append(data)
+        if "td" in self._open or "tr" in self._open:
+            cells = self.tables[self._region][-1]
+            if cells:
+                cells[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def row(self, region: str, n: int) -> dict[str, str]:
+        """Row n (from 1) of a table by its column's head."""
+        clean = [[" ".join(cell.split()) for cell in row] for row in self.tables[region]]
+        return dict(zip(clean[0], clean[n], strict=True))
+
+
+def make_run(folder: Path, *, mode: str = "none", algorithm: str = "grpo", updates: int = 3, **config: Any) -> Path:
+    """A small run folder, evaluated once at its end."""
+    folder.mkdir(parents=True)
+    tree = {"algorithm": algorithm, "seed": 0, "max_updates": 3, "environment": {"name": "search"}} | config
+    (folder / "config.yaml").write_text(yaml.safe_dump(tree | {"feedback": {"mode": mode}}))
+    rows = []
+    for n in range(updates):
+        row = {"update": n, "episodes": 64 * (n + 1), "episode/success": 0.25 * n, "episode/reward": 0.5 + 0.1 * n}
+        times = {"time/rollout_s": 10.0, "time/update_s": 20.0, "time/judge_s": 6.0 if mode != "none" else 0.0}
+        if mode != "none":
+            judged = {"score": 0.5, "judge_tokens": 1000.0, "critiques": 16.0, "leaked_critiques": 1.0}
+            row |= {f"feedback/{k}": v for k, v in judged.items()}
+        rows.append(row | times)
+    write_rows(folder / "metrics.jsonl", rows)
+    hops = {str(h): {"value": v, "low": 0.0, "high": 1.0} for h, v in ((1, 1.0), (2, 0.5), (10, 0.125))}
+    success = {"value": 0.745, "low": 0.68, "high": 0.805}
+    found = {"update": updates - 1, "episodes": 64 * updates, "tasks": 200}
+    write_rows(folder / "eval.jsonl", [found | {"success": success, "success_by_hops": hops}])
+    return folder
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def transcript(question: str, outcome: float | None, *, id: str | None = None, said: str = "It was Ada.") -> Trajectory:
+    """Two steps: a search, an answer."""
+    call = ToolCall(name="search", arguments={"query": f"query {said}"})
+    messages = [
+        Message(role="user", content=f"Who was {question}?"),
+        Message(role="assistant", content="I look it up.", reasoning_content=f"thought {said}", tool_calls=[call]),
+        Message(role="tool", name="search", content=f"result {said}"),
+        Message(role="assistant", content=said),
+    ]
+    task = f"Who was {question}?"
+    return Trajectory(id=id or f"{question}/0", task=task, question_id=question, messages=messages, outcome=outcome)
+
+
+def judged(t: Trajectory, score: float | None = 0.25, **row: Any) -> dict[str, Any]:
+    """A row as `rrm score` writes it."""
+    findings = [{"step": 1, "verdict": "bad", "text": f"asks too little of {t.question_id}"}]
+    found = {"id": t.id, "status": "scored", "score": score, "raw_score": score, "findings": findings, "judge": JUDGE}
+    return found | {"source": {"digest": digest(t)}} | row
+
+
+def files(folder: Path, name: str, outcomes: dict[str, float | None], **options: Any) -> tuple[str, Path, Path]:
+    """A policy's transcripts and feedback, one attempt a question."""
+    found = [transcript(question, outcome, said=f"{name} says", **options) for question, outcome in outcomes.items()]
+    write_jsonl(folder / f"{name}.jsonl", found)
+    return name, folder / f"{name}.jsonl", write_rows(folder / f"{name}.scored.jsonl", [judged(t) for t in found])
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `reagent report`; (exit code, the JSON line, standard error on one line)."""
+
+    def run(*arguments: str | Path) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setattr(sys, "argv", ["reagent", "report", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capsys.readouterr()
+        return int(stopped.value.code or 0), json.loads(said.out or "{}"), " ".join(said.err.split())
+
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path / "one")
+
+
+# ---- runs ----
+
+
+def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "none" / "seed0"),
+        make_run(tmp_path / "u" / "seed0", mode="u", algorithm="ppo", updates=2, seed=4),
+    ]
+    (runs[0] / "done.json").write_text('{"seconds": 306.0}')
+    write_page(tmp_path / "report.html", read_runs(runs))
+    page = Page(tmp_path / "report.html")
+    assert page.row("Runs", 1) == {
+        "run": "none/seed0",
+        "feedback mode": "none",
+        "algorithm": "grpo",
+        "held-out success": "0.745 [0.680, 0.805]200 questions",
+        "1 hop": "1.00",
+        "2 hops": "0.50",
+        "10 hops": "0.12",
+        "episodes": "192",
+        "updates": "3",
+        "judge tokens": "–",
+        "critiques (dropped)": "–",
+        "minutes": "5.1",
+        "environment": "search, seed 0",
+    }
+    second = page.row("Runs", 2)
+    assert (second["run"], second["feedback mode"], second["algorithm"]) == ("u/seed0", "u", "ppo")
+    assert (second["episodes"], second["updates"], second["judge tokens"]) == ("128", "2 of 3", "2,000")
+    assert second["critiques (dropped)"] == "32 (2)" and second["environment"] == "search, seed 4"
+    assert second["minutes"] == "1.2*" and "Minutes of the updates alone" in page.text
+
+
+def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:
+    folders = [make_run(tmp_path / name) for name in ("a/x/seed0", "b/x/seed0", "b/x/seed1")]
+    assert [r.name for r in read_runs(folders)] == ["a/x/seed0", "b/x/seed0", "seed1"]
+
+
+def test_what_a_run_lacks_is_left_out_and_said(tmp_path: Path, run: Path) -> None:
+    (run / "eval.jsonl").unlink()
+    (run / "done.json").write_text("90.0")
+    with open(run / "metrics.jsonl", "a") as out:
+        out.write('{"update": 3, "epis')  # being written
+    (found,) = read_runs([run])
+    assert len(found.rows) == 3 and found.minutes == (1.5, True)
+    write_page(tmp_path / "report.html", [found])
+    page = Page(tmp_path / "report.html")
+    assert page.row("Runs", 1)["held-out success"] == "–"
+    assert "1 of the runs has no held-out evaluation" in page.text
+    assert "The judge" not in page.text.split("Curves")[0] and "Transcripts" not in page.text
+
+
+def test_an_evaluation_before_the_end_says_when(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    write_rows(run / "eval.jsonl", [{"episodes": 64, "success": {"value": 0.5, "low": None, "high": None}}])
+    write_page(tmp_path / "report.html", read_runs([run]))
+    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == "0.500after 64 episodes"
+
+
+def test_different_environments_are_pointed_out(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, environment={"name": name}) for name in ("search", "calculator")]
+    write_page(tmp_path / "report.html", read_runs(runs))
+    assert "different environments ( calculator, search )" in Page(tmp_path / "report.html").text
+
+
+def test_numbers_that_are_none_are_no_figures(tmp_path: Path, run: Path) -> None:
+    rows = [{"update": 0, "episodes": 64, "episode/success": None, "episode/reward": True, "time/update_s": "long"}]
+    (run / "metrics.jsonl").write_text(
+        json.dumps(rows[0]) + '\n{"update": 1, "episodes": 128, "episode/reward": NaN}\n'
+    )
+    write_rows(run / "eval.jsonl", [{"success": {"value": "high"}, "success_by_hops": [1]}])
+    (found,) = read_runs([run])
+    assert found.series("episode/reward") == [] and found.minutes == (None, False)
+    assert draw([found]) == []
+    write_page(tmp_path / "report.html", [found])
+    assert 'id="curves"' not in Page(tmp_path / "report.html").source
+
+
+# ---- curves ----
+
+
+def test_curves_carry_every_run_and_repeat_to_the_byte(tmp_path: Path) -> None:
+    runs = read_runs([make_run(tmp_path / "a"), make_run(tmp_path / "b", mode="u")])
+    panels = draw(runs)
+    assert [p.title for p in panels] == ["Success", "Environment reward", "The judge's score"]
+    for panel in panels[:2]:
+        assert COLOURS[0] in panel.svg and COLOURS[1] in panel.svg
+    assert COLOURS[0] not in panels[2].svg and COLOURS[1] in panels[2].svg  # only run b asked a judge
+    assert draw(runs) == panels
+    everything = "".join(p.svg for p in panels)
+    assert "style" not in everything and "metadata" not in everything and "currentColor" in everything
+    ids = re.findall(r' id="([^"]+)"', everything)
+    assert len(ids) == len(set(ids)) and set(re.findall(r'href="#([^"]+)"', everything)) <= set(ids)
+
+
+def test_runs_beyond_the_colours_are_dashed() -> None:
+    assert len({look(n) for n in range(24)}) == 24
+
+
+def test_running_mean_is_of_the_last_values() -> None:
+    assert running_mean([1.0, 2.0, 3.0, 4.0], window=2) == [1.0, 1.5, 2.5, 3.5]
+
+
+# ---- the judge ----
+
+
+def test_the_judges_figures_and_plot_are_shown(tmp_path: Path, run: Path, report: Command) -> None:
+    figure = {"value": 0.7329, "low": 0.6941, "high": 0.7697}
+    metrics = {
+        "rows": 60,
+        "scored_labelled": 58,
+        "questions": 15,
+        "status": {"scored": 58, "unparsable": 2},
+        "metrics": {"judge": {"auroc": figure, "ece": figure, "ece_raw": figure, "new": figure}, "length": {"auroc": figure}},
+        "steps": {"steps": 193, "metrics": {"judge": {"mcc": figure}, "all_bad": {"mcc": {"value": 0, "low": 0, "high": 0}}}},
+        "format_validity": 0.975,
+        "answer_leak": {"rate": 0.1, "leaks": 4, "rows": 40, "short_rate": None, "short_leaks": 0, "short_rows": 0},
+        "judge": {"model": "/somewhere/deep/runs/lab/judge", "model_hash": "abc", "mode": "full"},
+    }  # fmt: skip
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    png = b"\x89PNG\r\n\x1a\n" + b"picture"
+    (tmp_path / "plot.png").write_bytes(png)
+    page = tmp_path / "report.html"
+    code, _, _ = report(run, "-o", page, "--judge", tmp_path / "metrics.json", "--reliability", tmp_path / "plot.png")
+    found = Page(page)
+    assert code == 0
+    scores = found.tables["The judge's scores"]
+    assert scores[0] == ["figure", "judge", "length alone"]
+    assert [row[1:] for row in scores[1:]] == [
+        ["0.733 [0.694, 0.770]", "0.733 [0.694, 0.770]"],
+        ["0.733 [0.694, 0.770]", "–"],
+        ["0.733 [0.694, 0.770]", "–"],
+    ]
+    assert found.tables["The judge's step verdicts"][1][1:] == ["0.733 [0.694, 0.770]", "0.000 [0.000, 0.000]"]
+    assert "97.5 % of the replies" in found.text and "in 4 of 40 rows (10.0 %)" in found.text
+    assert "58 scored, 2 unparsable" in found.text
+    assert "Judge: lab/judge, abc, mode full ." in found.text and "/somewhere" not in found.source
+    images = [attributes["src"] for tag, attributes in found.tags if tag == "img"]
+    assert images == ["data:image/png;base64," + base64.b64encode(png).decode()]
+
+
+# ---- transcripts ----
+
+
+def test_examples_are_gained_then_lost_then_the_rest_in_file_order(tmp_path: Path) -> None:
+    before = {"q0": 1.0, "q1": 1.0, "q2": 0.0, "q3": 0.0, "q4": 0.0, "q5": None, "only": 0.0}
+    after = {"q5": 1.0, "q4": 1.0, "q3": 0.0, "q2": 1.0, "q1": 0.0, "q0": 1.0}
+    policies = [read_policy(*files(tmp_path, "before", before)), read_policy(*files(tmp_path, "after", after))]
+    choice = choose(policies, 6)
+    assert [e.question for e in choice.examples] == [f"Who was q{n}?" for n in (2, 4, 1, 0, 3, 5)]
+    counts = (choice.shared, choice.gained, choice.lost, choice.both, choice.neither, choice.unknown)
+    assert counts == (6, 2, 1, 1, 1, 1)
+    assert [e.question for e in choose(policies, 2).examples] == ["Who was q2?", "Who was q4?"]
+    assert choose(policies[:1], 9).gained == 0 and choose(policies[:1], 9).shared == 7
+
+
+def test_policies_stand_side_by_side_with_findings_under_their_steps(
+    tmp_path: Path, run: Path, report: Command
+) -> None:
+    page = tmp_path / "report.html"
+    policies = [files(tmp_path, "before", {"q": 0.0, "r": 1.0}), files(tmp_path, "after", {"q": 1.0, "r": 1.0})]
+    options = [part for name, *paths in policies for part in ("--policy", f"{name}={paths[0]},{paths[1]}")]
+    code, said, _ = report(run, "-o", page, *options, "--examples", "1", "--title", "Mine")
+    assert code == 0
+    assert said == {"report": str(page), "runs": ["one (none, grpo)"], "policies": ["before", "after"], "questions": 2, "examples": 1}  # fmt: skip
+    found = Page(page)
+    assert "<h1><bdi>Mine</bdi></h1>" in found.source
+    assert found.row("Policies", 2) == {
+        "policy": "after",
+        "transcripts": "2",
+        "success": "1.000",
+        "mean score of successes": "0.250",
+        "mean score of failures": "–",
+        "without a score": "0",
+    }
+    left, right = found.source.split("<article>")[1:]
+    assert ">failed<" in left and ">succeeded<" in right
+    for side, name in ((left, "before"), (right, "after")):
+        steps = side.split('<li class="step">')[1:]
+        assert len(steps) == 2 and f"result {name} says" in steps[0] and "asks too little of q" in steps[0]
+        assert f"{name} says" in steps[1] and "asks too little" not in steps[1]
+        assert "judge&#39;s score 0.25" in side
+    assert "after succeeds where before fails in 1 , the reverse in 0 , both succeed in 1" in found.text
+
+
+def test_the_first_attempt_at_a_question_stands_for_it(tmp_path: Path, run: Path) -> None:
+    attempts = [transcript("q", 0.0, id="q/0"), transcript("q", 1.0, id="q/1")]
+    write_jsonl(tmp_path / "t.jsonl", attempts)
+    scored = write_rows(tmp_path / "f.jsonl", [judged(t) for t in attempts])
+    policy = read_policy("p", tmp_path / "t.jsonl", scored)
+    assert policy.by_question["q"].trajectory.id == "q/0" and policy.by_question["q"].further == 1
+    write_page(tmp_path / "report.html", read_runs([run]), policies=[policy])
+    assert "The first of 2 attempts at this question." in Page(tmp_path / "report.html").text
+
+
+def test_rows_that_match_nothing_or_another_text_are_counted(tmp_path: Path, run: Path) -> None:
+    outcomes: dict[str, float | None] = {"q": 1.0, "r": 0.0}
+    name, transcripts, feedback = files(tmp_path, "p", outcomes)
+    rows = [json.loads(line) for line in feedback.read_text().splitlines()]
+    rows[1]["source"]["digest"] = "0" * 16  # written on another policy's attempt at r
+    write_rows(feedback, [*rows, rows[0] | {"id": "elsewhere"}])
+    policy = read_policy(name, transcripts, feedback)
+    assert (policy.unmatched, policy.mistaken) == (1, 1)
+    assert [a.feedback is None for a in policy.attempts] == [False, True]
+    write_page(tmp_path / "report.html", read_runs([run]), policies=[policy])
+    text = Page(tmp_path / "report.html").text
+    assert "p : 1 of the judge's rows matches no transcript." in text
+    assert "p : 1 of the judge's rows was written on another text with the same id and is left out." in text
+    assert "not judged" in text
+
+
+def test_a_row_without_a_score_says_why_and_shows_no_number(tmp_path: Path, run: Path) -> None:
+    t = transcript("q", 0.4)
+    write_jsonl(tmp_path / "t.jsonl", [t])
+    row = judged(t, 0.9, status="truncated", reason="ran out of room", findings=[], critique="All in all poor.", truncated_tokens=1200)  # fmt: skip
+    write_rows(tmp_path / "f.jsonl", [row | {"trace": "It searches."}])
+    write_page(tmp_path / "r.html", read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")])  # fmt: skip
+    text = Page(tmp_path / "r.html").text
+    assert "no score: truncated (ran out of room)" in text and "0.9" not in text.split("side by side")[1]
+    assert "All in all poor." in text and "It searches." in text and "did not see 1,200 tokens" in text
+    assert "failed (outcome 0.40)" in text
+
+
+def test_long_texts_are_folded_and_whole(tmp_path: Path, run: Path) -> None:
+    long = "word " * 500 + "END"
+    t = transcript("q", 1.0, said=long)
+    write_jsonl(tmp_path / "t.jsonl", [t])
+    write_rows(tmp_path / "f.jsonl", [judged(t)])
+    write_page(tmp_path / "r.html", read_runs([run]), policies=[read_policy("p", tmp_path / "t.jsonl", tmp_path / "f.jsonl")])  # fmt: skip
+    source = Page(tmp_path / "r.html").source
+    assert source.count('<details class="long">') == 4 and f"result {long}" in source
+
+
+# ---- security ----
+
+
+def hostile_page(folder: Path) -> Path:
+    """A page with hostile text in every place that comes from outside (a folder's name can hold no slash or NUL)."""
+    name = EVIL.replace("/", "").replace("\x00", "").replace("\ud800", "")
+    run = make_run(folder / name, mode=EVIL[:-2], algorithm=EVIL[:-2], environment={"name": EVIL[:-2]})
+    found = {"success": {"value": 1, "low": 1, "high": 1}, "success_by_hops": {EVIL: {"value": 1}}}
+    write_rows(run / "eval.jsonl", [found])
+    t = transcript(EVIL, 1.0, said=EVIL)
+    t.messages[1].tool_calls = [ToolCall(name=EVIL, arguments=EVIL)]
+    t.messages[2].name = EVIL
+    write_jsonl(folder / "t.jsonl", [t])
+    texts = {
+        "critique": EVIL,
+        "trace": EVIL * 20,
+        "findings": [{"step": n, "verdict": "bad", "text": EVIL} for n in (1, 9)],
+    }
+    write_rows(folder / "f.jsonl", [judged(t, **texts)])  # fmt: skip
+    metrics = {"metrics": {"judge": {"auroc": {"value": 1}}, EVIL: {}}, "judge": {"model": EVIL}, "status": {EVIL: 1}}
+    (folder / "m.json").write_text(json.dumps(metrics))
+    policy = read_policy(EVIL, folder / "t.jsonl", folder / "f.jsonl")
+    path = folder / "report.html"
+    write_page(path, read_runs([run]), judge=folder / "m.json", policies=[policy], title=EVIL)
+    return path
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    page = Page(hostile_page(tmp_path))
+    assert not {tag for tag, _ in page.tags} & {"script", "img", "iframe", "link", "object", "base"}
+    assert sum(tag == "style" for tag, _ in page.tags) == 1
+    assert not [a for _, attributes in page.tags for a in attributes if a.startswith("on") or a == "style"]
+    assert page.text.count("<script>document.title='pwned'</script>") > 15
+    assert "49" not in page.text.split("Transcripts side by side")[1] and "{{ 7*7 }}" in page.text
+
+
+def test_the_policy_names_the_style_and_nothing_else(tmp_path: Path, run: Path) -> None:
+    write_page(tmp_path / "report.html", read_runs([run]))
+    page = Page(tmp_path / "report.html")
+    policy = next(str(a["content"]) for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    style = re.search(r"<style>(.*?)</style>", page.source, re.DOTALL)
+    assert style is not None
+    digest_of = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; img-src data:; style-src 'sha256-{digest_of}'; base-uri 'none'")
+    assert "script-src" not in policy and "unsafe" not in policy
+    assert page.source.index("Content-Security-Policy") < page.source.index("<title>")
+    assert not re.search(r"(src|href)=\"(?!data:|#)", page.source)
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium here")
+def test_a_browser_runs_nothing_and_scrolls_no_page_sideways(tmp_path: Path) -> None:
+    path = hostile_page(tmp_path)
+    with Chromium() as page:
+        page.open(path.as_uri())
+        for width in (390, 1400):
+            page.resize(width, 900)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate("document.title").startswith("</style><script>")
+        assert page.evaluate("getComputedStyle(document.querySelector('.scroll')).overflowX") == "auto"
+        assert not [e for e in page.events if e.get("method") == "Log.entryAdded"]  # nothing was refused or thrown
+
+
+def test_the_same_inputs_make_the_same_page(tmp_path: Path, run: Path) -> None:
+    name, transcripts, feedback = files(tmp_path, "p", {"q": 1.0})
+    pages = []
+    for n in range(2):
+        policy = read_policy(name, transcripts, feedback)
+        write_page(tmp_path / f"{n}.html", read_runs([run]), policies=[policy])
+        pages.append((tmp_path / f"{n}.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize("text", ["p", "p=a.jsonl", "=a.jsonl,b.jsonl", "p=a,b,c", "p=,b", "p=a,", " =a,b"])
+def test_a_malformed_policy_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"write NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"):
+        parse_policy(text)
+
+
+def test_a_policys_name_may_hold_spaces() -> None:
+    assert parse_policy("after RL = t.jsonl, f.jsonl") == ("after RL", Path("t.jsonl"), Path("f.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere is not a folder: give a run folder of `reagent train`"),
+        (["."], "looked for config.yaml and metrics.jsonl, found no config.yaml and no metrics.jsonl"),
+        (["half"], "found no metrics.jsonl"),
+        (["empty"], "empty/metrics.jsonl is empty: the run has not finished its first update"),
+        (["broken"], "broken/metrics.jsonl:1: not a row of metrics: no JSON object"),
+        (["judgerun"], "config.yaml is no config of `reagent train`: it has no `algorithm`"),
+        (["one", "./one/"], "is given twice"),
+        (["one", "p=t.jsonl,f.jsonl"], "write --policy before each NAME="),
+        (["one", "--judge", "gone.json"], "gone.json: cannot be opened: No such file"),
+        (["one", "--judge", "t.jsonl"], "t.jsonl is not what `rrm eval -o` writes"),
+        (["one", "--judge", "one/config.yaml"], "one/config.yaml: not JSON"),
+        (["one", "--reliability", "gone.png"], "gone.png: cannot be opened"),
+        (["one", "--reliability", "t.jsonl"], "t.jsonl is not a PNG"),
+        (["one", "--policy", "p"], "--policy 'p': write NAME="),
+        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "p=t.jsonl,f.jsonl"], "two policies are called 'p'"),
+        (["one", "--policy", "p=gone.jsonl,f.jsonl"], "gone.jsonl: cannot be opened"),
+        (["one", "--policy", "p=t.jsonl,gone.jsonl"], "gone.jsonl: cannot be opened"),
+        (["one", "--policy", "p=f.jsonl,t.jsonl"], "f.jsonl:1: not a canonical trajectory"),
+        (["one", "--policy", "p=nothing.jsonl,f.jsonl"], "nothing.jsonl has no transcripts"),
+        (["one", "--policy", "p=twice.jsonl,f.jsonl"], "1 ids occur more than once, e.g. 'q/0'"),
+        (["one", "--policy", "p=t.jsonl,other.jsonl"], "none of the 1 rows in other.jsonl matches a transcript"),
+        (["one", "--policy", "p=t.jsonl,anotherstext.jsonl"], "1 of them have its ids but were written on other texts"),
+        (["one", "--policy", "p=t.jsonl,noid.jsonl"], "not a row of `rrm score`: no text `id`"),
+        (["one", "--policy", "p=t.jsonl,norow.jsonl"], "row 'q/0' is not an output row of `rrm score`: status"),
+        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "o=u.jsonl,g.jsonl"], "no question was attempted by all of"),
+        (["one", "--policy", "p=t.jsonl,report.html"], "report.html is one of the inputs"),
+    ],
+)  # fmt: skip
+def test_errors_are_clear_and_leave_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Command, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "half", "empty", "broken", "judgerun"):
+        make_run(tmp_path / name)
+    (tmp_path / "half" / "metrics.jsonl").unlink()
+    (tmp_path / "empty" / "metrics.jsonl").write_text("\n")
+    (tmp_path / "broken" / "metrics.jsonl").write_text("[1]\n{}\n")
+    (tmp_path / "judgerun" / "config.yaml").write_text("model: {base: lab}\n")
+    t, other = transcript("q", 1.0), transcript("other", 1.0)
+    write_jsonl(tmp_path / "t.jsonl", [t])
+    write_jsonl(tmp_path / "u.jsonl", [other])
+    write_jsonl(tmp_path / "twice.jsonl", [t, t])
+    (tmp_path / "nothing.jsonl").write_text("")
+    write_rows(tmp_path / "f.jsonl", [judged(t)])
+    write_rows(tmp_path / "g.jsonl", [judged(other)])
+    write_rows(tmp_path / "other.jsonl", [judged(other)])
+    write_rows(tmp_path / "anotherstext.jsonl", [judged(other) | {"id": t.id}])
+    write_rows(tmp_path / "noid.jsonl", [{"status": "scored"}])
+    write_rows(tmp_path / "norow.jsonl", [{"id": t.id}])
+    code, out, error = report(*arguments, "-o", "report.html")
+    assert code == 2 and not out and error.startswith("error: ") and said in error, error
+    assert "Traceback" not in error
+    assert not list(tmp_path.glob("report.html*"))
+
+
+def test_a_page_that_cannot_be_written_is_an_error_and_an_old_page_stays(tmp_path: Path, run: Path) -> None:
+    runs = read_runs([run])
+    with pytest.raises(RRMError, match=r"cannot write .*report.html: No such file or directory"):
+        write_page(tmp_path / "nowhere" / "report.html", runs)
+    page = tmp_path / "report.html"
+    page.write_text("old")
+    with pytest.raises(RRMError, match="cannot be opened"):
+        write_page(page, runs, judge=tmp_path / "gone.json")
+    assert page.read_text() == "old" and not list(tmp_path.glob("*.part"))
+    (tmp_path / "folder").mkdir()
+    for target in (tmp_path / "folder", page / "report.html"):
+        with pytest.raises(RRMError, match="cannot write"):
+            write_page(target, runs)
+    assert not list(tmp_path.glob("*.part"))
