@@ -22,14 +22,14 @@ def read_lines(path: str | Path, parse: Callable[[str], T], what: str) -> Iterat
         ReadError: the file cannot be opened; or with path and line on the first line that is not `what`.
     """
     try:
-        lines = open(path, encoding="utf-8")  # noqa: SIM115
+        lines = open(path, "rb")  # noqa: SIM115
     except OSError as error:
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
     with lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    yield parse(line)
+                    yield parse(line.decode("utf-8"))
                 except (ValueError, TypeError) as error:
                     raise ReadError(str(path), number, f"not {what}: {error}") from error
 

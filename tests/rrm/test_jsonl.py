@@ -25,6 +25,9 @@ def test_errors_name_file_and_line(tmp_path) -> None:
     assert next(rows) == 1
     with pytest.raises(ReadError, match=r"numbers\.jsonl:3: not a number: "):
         next(rows)
+    path.write_bytes(b"1\n\xff\xfe\n")
+    with pytest.raises(ReadError, match=r"numbers\.jsonl:2: not a number: .*utf-8"):
+        list(read_lines(path, json.loads, "a number"))
     with pytest.raises(ReadError, match=r"absent\.jsonl: cannot be opened: No such file"):
         list(read_lines(tmp_path / "absent.jsonl", json.loads, "a number"))
 

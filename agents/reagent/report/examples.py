@@ -110,10 +110,7 @@ def read_policy(name: str, transcripts: str | Path, feedback: str | Path) -> Pol
         RRMError: a file that cannot be read or is empty, an id that occurs twice among the transcripts, or no row that
             matches any transcript.
     """
-    try:
-        trajectories = list(read_lines(transcripts, Trajectory.from_json, "a canonical trajectory"))
-    except UnicodeDecodeError as error:
-        raise RRMError(f"{transcripts}: not UTF-8 text: {error.reason} at byte {error.start}") from error
+    trajectories = list(read_lines(transcripts, Trajectory.from_json, "a canonical trajectory"))
     if not trajectories:
         raise RRMError(f"{transcripts} has no transcripts")
     twice = [i for i, n in Counter(t.id for t in trajectories).items() if n > 1]
