@@ -1,10 +1,11 @@
-"""The README's tables of the agent side, from benchmarks/results/*.json: what stands there is what was measured.
+"""The README's tables of the agent side and of the feedback modes, from benchmarks/results/*.json: what stands there is what was measured.
 
 python -m benchmarks.tables
 """
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from benchmarks.acceptance import interval, load
@@ -39,6 +40,29 @@ def markdown(title: str, rows: dict[str, Any]) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
+def feedback_tables(found: dict[str, Any]) -> str:
+    """Every arm's first and second attempts and costs; then the paired differences."""
+    head = ["feedback.mode", "first attempt", "second, after a critique", "judge tokens a run", "minutes", "seeds"]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for mode, row in found["frozen"].items():
+        cells = [f"base policy, second attempt by `{mode}`", interval(row["first"]["success"])]
+        lines.append(" | ".join([*cells, interval(row["refined"]["success"]), "–", "–", "–"]))
+    for arm, row in found["arms"].items():
+        tokens = row["judge"]["judge_tokens"] / row["seeds"]
+        cells = [f"`{arm}`", interval(row["first"]["success"]), interval(row["refined"]["success"])]
+        minutes = statistics.median(row["seconds"]) / 60
+        lines.append(" | ".join([*cells, f"{tokens:,.0f}", f"{minutes:.1f}", str(row["seeds"])]))
+    table = "\n".join(f"| {line} |" for line in lines)
+    head = ["difference, same seeds and questions", "first attempt", "second attempt", "seeds"]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for name, pair in found["differences"].items():
+        seeds = str(pair["first"]["seeds"])
+        lines.append(
+            " | ".join([name.replace(" - ", " − "), interval(pair["first"]), interval(pair["refined"]), seeds])
+        )
+    return table + "\n\n" + "\n".join(f"| {line} |" for line in lines)
+
+
 def main() -> None:
     found = load("rl_lab")
     if found is None:
@@ -46,6 +70,9 @@ def main() -> None:
     for environment, ending in (("search", ""), ("calculator", "-calculator")):
         arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == bool(ending)}
         print(markdown(f"{environment} lab", {**found["baselines"].get(environment, {}), **arms}), end="\n\n")
+    feedback = load("feedback_modes")
+    if feedback is not None:
+        print(feedback_tables(feedback))
 
 
 if __name__ == "__main__":

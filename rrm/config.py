@@ -103,6 +103,9 @@ class SFTSettings(Section):
     completion_only_loss: bool = True
     """False: prompts are learned too. A model from scratch learns to copy names from them, which replies alone hardly
     teach."""
+    short_first: float = 0.0
+    """Above 0, short rows tend to come earlier in the first epoch (1: strongly): a model from scratch finds out where to
+    look among few tokens, then among many."""
     injection: float = 0.0
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
     save_steps: int = 100

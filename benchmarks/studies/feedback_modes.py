@@ -54,8 +54,8 @@ DIFFERENCES = (
     ("placebo", "retry"), ("retry", "none"), ("process", "none"), ("u-no-trace", "u"), ("u-no-critique", "u"),
     ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"),
 )  # fmt: skip
-WEAK_ROWS = 300
-"""Transcripts the weak judge is trained on, of the lab judge's 5,200."""
+WEAK_ROWS = 1500
+"""Transcripts of each kind the weak judge is trained on, of the lab judge's 6,000."""
 COUNTED = ("judged", "asked", "failed", "judge_tokens", "critiques", "traces", "leaked_critiques", "leaked_traces")
 WINDOWS = 10
 """Parts of a run that the reward-hacking probe compares."""
@@ -73,7 +73,7 @@ def weak_judge(runs: Path) -> str:
     """The folder of a judge trained on few rows; trained where it is missing."""
     folder = runs / "weak_judge"
     if not (folder / "judge" / "judge.json").is_file():
-        few = [f"data.lab_transcripts={WEAK_ROWS}", "rl.enabled=false", "cpu=true", "threads=1"]
+        few = [f"data.lab_transcripts={WEAK_ROWS}", f"data.lab_wanderers={WEAK_ROWS}", "rl.enabled=false"]
         call(["train", "--config", "lab", *few, f"output_dir={folder}"], runs / "weak_judge.log", "rrm")
     return str(folder / "judge")
 

@@ -84,7 +84,7 @@ class _Replay:
             line.failed = True
             return "malformed", {}
         line.query, before = query, self.asked.get(query)
-        line.good, line.again = query == line.needed, before is not None
+        line.good = query == line.needed
         relation, _, asked = query.partition(" of ")
         line.failed = result.startswith("Error")
         if not line.failed:

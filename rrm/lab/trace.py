@@ -1,11 +1,11 @@
-"""The lab's trace: what each step of a run needed, what it did, what came of it, and whether that was good.
+"""The lab's trace: what each step of a run needed, what it did, whether that was good, and what came of it.
 
-    [step 1] plan mother, boss; needs mother of Kamon; finds mother of Kamon is Lamar; good
-    [step 2] needs boss of Lamar; finds friend of Lamar is Gavin; bad
-    [step 3] needs boss of Lamar; answers Gavin; bad
+    [step 1] plan mother, boss; needs mother of Kamon; asks mother of Kamon good: Lamar
+    [step 2] needs boss of Lamar; asks friend of Lamar bad: Gavin
+    [step 3] needs boss of Lamar; answers Gavin bad
 
 Every part follows from what stands shortly before it, so that a small model can write it: the plan is the question's path
-from its end, a need is the next of the plan for what was last found, a finding stands in the result as it stands here.
+from its end, a need is the next of the plan for what was last found, a verdict compares the two searches beside it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,22 @@ class TraceLine:
     value: str | None = None
     """What the search found."""
     failed: bool = False
-    again: bool = False
-    """The same search found its fact before."""
 
     def text(self, path: tuple[str, ...]) -> str:
         """The line. `path`: the question's relations, which step 1 begins with."""
         plan = f"plan {', '.join(path)}; " if self.step == 1 else ""
-        verdict = "good" if self.good else "bad"
-        return f"[step {self.step}] {plan}needs {self.needed}; {self.did}; {verdict}"
+        return f"[step {self.step}] {plan}needs {self.needed}; {self.did}"
 
     @property
     def did(self) -> str:
-        """What was done and what came of it."""
+        """What was done, its verdict, and what came of it."""
+        verdict = "good" if self.good else "bad"
         if self.answer is not None:
-            return f"answers {self.answer}"
+            return f"answers {self.answer} {verdict}"
         if self.query is None:
-            return "writes a broken call"
-        if self.value is not None:
-            return f"finds {self.query} is {self.value}" + (" again" if self.again else "")
-        return f"asks {self.query}" + (": error" if self.failed else "")
+            return f"asks nothing {verdict}: error"
+        result = "error" if self.failed else self.value
+        return f"asks {self.query} {verdict}" + (f": {result}" if result else "")
 
 
 def trace_of(lines: list[TraceLine], path: tuple[str, ...]) -> str:

@@ -133,7 +133,6 @@ class Run:
         )
         line, (relation, _, subject) = self.trace[-1], query.partition(" of ")
         line.query, line.failed = query if arguments is None else None, result is not None
-        line.again = any(earlier.query == query and earlier.value for earlier in self.trace[:-1])
         if result is None:
             line.value = self.world.value(subject, relation)
             if line.value is not None and query == self.needed:

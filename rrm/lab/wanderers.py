@@ -1,7 +1,7 @@
-"""Scripted agents that do something wrong at every other step, labelled by replaying their runs.
+"""Scripted agents that do something wrong at most steps, labelled by replaying their runs.
 
 In a run with one fault, what was needed mostly is what was done: a judge that only guesses what a good agent would have
-asked is nearly always right, and learns no more. Here it is wrong at every other step. Kinds of fault that
+asked is nearly always right, and learns no more. Here such a guess is mostly wrong. Kinds of fault that
 `rrm.lab.transcripts` holds out do not occur.
 """
 
@@ -27,7 +27,7 @@ from rrm.lab.wordings import QUESTION
 from rrm.lab.world import RELATIONS
 from rrm.trajectory import Trajectory
 
-WANDER_RIGHT = 0.5
+WANDER_RIGHT = 0.35
 """How often a wanderer does what is needed."""
 WANDER_STEPS = 7
 

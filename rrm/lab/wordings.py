@@ -7,7 +7,16 @@
 from __future__ import annotations
 
 QUESTION = {
-    "train": ("What is the {phrase}?", "Find the {phrase}.", "Which is the {phrase}?"),
+    "train": (
+        "What is the {phrase}?",
+        "Find the {phrase}.",
+        "Which is the {phrase}?",
+        "Name the {phrase}.",
+        "Please find out the {phrase}.",
+        "Can you say what the {phrase} is?",
+        "Question: the {phrase}?",
+        "Search for the {phrase} and report it.",
+    ),
     "heldout": ("Tell me the {phrase}, please.", "I would like to know the {phrase}."),
 }
 
@@ -19,46 +28,85 @@ TERSE_SYSTEM = (
 
 SAY: dict[str, dict[str, tuple[str, ...]]] = {
     "need": {
-        "train": ("I need the {rel} of {a}.", "Let me find the {rel} of {a}.", "Now the {rel} of {a}."),
+        "train": (
+            "I need the {rel} of {a}.",
+            "Let me find the {rel} of {a}.",
+            "Now the {rel} of {a}.",
+            "Next: {rel} of {a}.",
+            "First I should learn the {rel} of {a}.",
+            "To go on I need {a}'s {rel}.",
+        ),
         "heldout": ("The {rel} of {a} comes next.", "Looking up who or what is the {rel} of {a}."),
     },
     "read": {
-        "train": ("The {rel} of {a} is {b}.", "So the {rel} of {a} is {b}.", "{b} is the {rel} of {a}."),
+        "train": (
+            "The {rel} of {a} is {b}.",
+            "So the {rel} of {a} is {b}.",
+            "{b} is the {rel} of {a}.",
+            "OK, {b}.",
+            "I found {b} as the {rel} of {a}.",
+            "{a}'s {rel}: {b}.",
+        ),
         "heldout": ("It says that {b} is the {rel} of {a}.", "Good, {a} has {b} as {rel}."),
     },
     "retry": {
-        "train": ("The search failed. I try again.", "That was an error, so I retry."),
+        "train": ("The search failed. I try again.", "That was an error, so I retry.", "It did not work. Again."),
         "heldout": ("The tool is down; one more try.",),
     },
     "again": {
-        "train": ("Let me look at the {rel} of {a} again.", "I search for the {rel} of {a}."),
+        "train": (
+            "Let me look at the {rel} of {a} again.",
+            "I search for the {rel} of {a}.",
+            "Let me repeat the search for the {rel} of {a}.",
+            "Again: {rel} of {a}.",
+        ),
         "heldout": ("Once more, the {rel} of {a}.",),
     },
     "check": {
-        "train": ("I check {b} before I answer.", "Let me verify {b}."),
+        "train": ("I check {b} before I answer.", "Let me verify {b}.", "Is {b} right? I look again."),
         "heldout": ("A second look at {b}, to be safe.",),
     },
     "sorry_search": {
-        "train": ("That was the wrong search. I need the {rel} of {a}.", "Wrong fact; I want the {rel} of {a}."),
+        "train": (
+            "That was the wrong search. I need the {rel} of {a}.",
+            "Wrong fact; I want the {rel} of {a}.",
+            "I asked for the wrong thing; the {rel} of {a} it is.",
+        ),
         "heldout": ("Not what I was after: the {rel} of {a} is needed.",),
     },
     "sorry_read": {
-        "train": ("I was wrong about the {rel} of {a}. I go back to it.", "My {rel} of {a} was not right; I redo it."),
+        "train": (
+            "I was wrong about the {rel} of {a}. I go back to it.",
+            "My {rel} of {a} was not right; I redo it.",
+            "I misread the {rel} of {a}; again from there.",
+        ),
         "heldout": ("Going back, the {rel} of {a} was mistaken.",),
     },
     "sorry_arguments": {
-        "train": ("My arguments were broken. I write them again.", "I fix the call."),
+        "train": (
+            "My arguments were broken. I write them again.",
+            "I fix the call.",
+            "Broken JSON. Here is the call again.",
+        ),
         "heldout": ("The call had a typo, here it is once more.",),
     },
     "guess": {
-        "train": ("I think I know the rest.", "I do not need to search further.", "It must be this."),
+        "train": (
+            "I think I know the rest.",
+            "I do not need to search further.",
+            "It must be this.",
+            "My guess will do.",
+        ),
         "heldout": ("No more searching, this should be it.",),
     },
     "give_up": {
-        "train": ("I could not find it.", "This is too hard, I stop here."),
+        "train": ("I could not find it.", "This is too hard, I stop here.", "I do not know."),
         "heldout": ("I am afraid this cannot be found.",),
     },
-    "done": {"train": ("That answers it.", "Done."), "heldout": ("There we are.",)},
+    "done": {
+        "train": ("That answers it.", "Done.", "So the answer is clear.", "Here is the answer."),
+        "heldout": ("There we are.",),
+    },
 }
 
 FINDING: dict[str, tuple[str, ...]] = {

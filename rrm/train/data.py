@@ -140,10 +140,13 @@ def epoch_rows(
     return rows
 
 
-def batched(rows: Iterable[Row], batch_size: int, rng: random.Random) -> list[Row]:
+def batched(rows: Iterable[Row], batch_size: int, rng: random.Random, short_first: float = 0.0) -> list[Row]:
     """Order rows so that consecutive `batch_size` rows share a mode and are close in length; batch order is shuffled.
 
     The last batch of a mode is filled up from that mode's own rows, so that batches stay homogeneous.
+
+    Args:
+        short_first: how much later the longest batch comes on average than the shortest, in lengths of the list.
     """
     by_mode: dict[Mode, list[Row]] = defaultdict(list)
     for row in rows:
@@ -154,5 +157,10 @@ def batched(rows: Iterable[Row], batch_size: int, rng: random.Random) -> list[Ro
         while len(group) % batch_size:
             group.append(group[-1 - rng.randrange(min(len(group), batch_size))])
         batches += [group[i : i + batch_size] for i in range(0, len(group), batch_size)]
-    rng.shuffle(batches)
+    if short_first:
+        batches.sort(key=lambda batch: len(batch[0].prompt) + len(batch[0].completion))
+        late = [short_first * rank / len(batches) + rng.random() for rank in range(len(batches))]
+        batches = [batch for _, batch in sorted(zip(late, batches, strict=True), key=lambda pair: pair[0])]
+    else:
+        rng.shuffle(batches)
     return [row for batch in batches for row in batch]

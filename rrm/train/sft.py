@@ -53,7 +53,7 @@ def schedule(
             injection=settings.injection,
             rng=rng,
         )
-        rows += batched(drawn, settings.batch_size, rng)
+        rows += batched(drawn, settings.batch_size, rng, settings.short_first if epoch == 0 else 0.0)
     if not rows:
         raise RRMError(
             "no training row: no transcript has an outcome or an annotation for the modes in sft.mix. "

@@ -126,12 +126,9 @@ def test_a_verdict_follows_from_what_the_trace_says_was_needed_and_done(rows, he
     unlike = 0
     for _, annotation in rows + heldout_rows:
         for line, finding in zip(annotation.trace.splitlines(), annotation.findings, strict=True):
-            *_, needed, did, verdict = line.split("; ")
-            needed = needed.rpartition("needs ")[2]
-            verb, _, what = did.partition(" ")
-            if verb == "finds" or needed.startswith("answer "):
-                what = what.partition(" is ")[0]
-            good = what.removesuffix(": error") == needed.removeprefix("answer ")  # a check asks what is to be answered
+            needed, did = line.rpartition("needs ")[2].split("; ")
+            what, _, verdict = did.partition(": ")[0].partition(" ")[2].rpartition(" ")
+            good = what == needed.removeprefix("answer ")  # a check asks what is to be answered
             assert verdict == finding.verdict
             unlike += good != (verdict == "good")
     assert unlike <= 2  # who follows a mistake may ask for the right thing by accident
@@ -181,13 +178,13 @@ def test_a_replay_labels_what_no_script_plays() -> None:
     assert verdicts("I think it is late.") == ("-", 0.0)
 
 
-def test_wanderers_err_at_every_other_step_in_no_held_out_way() -> None:
+def test_wanderers_err_at_most_steps_in_no_held_out_way() -> None:
     found = make_wanderers(400, seed=2)
     assert [t.to_json() for t, _ in make_wanderers(10, seed=2)] == [t.to_json() for t, _ in found[:10]]
     assert not {t.question_id for t, _ in make_wanderers(10, seed=3)} & {t.question_id for t, _ in found}
     verdicts = Counter(f.verdict for _, a in found for f in a.findings)
-    assert 0.3 < verdicts["bad"] / verdicts.total() < 0.6
-    assert 0.3 < sum(t.outcome for t, _ in found) / len(found) < 0.7
+    assert 0.4 < verdicts["bad"] / verdicts.total() < 0.7
+    assert 0.2 < sum(t.outcome for t, _ in found) / len(found) < 0.6
     held_out = [text.split("{")[0] for kind in ("stops_early", "ignored_error") for text in FINDING[kind]]
     for trajectory, annotation in found:
         bad = [f.step for f in annotation.findings if f.verdict == "bad"]

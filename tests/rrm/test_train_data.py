@@ -93,6 +93,17 @@ def test_batches_share_mode_and_are_close_in_length() -> None:
     assert {id(r) for r in rows} == {id(r) for r in ordered}
 
 
+def test_short_rows_come_first_where_asked_and_none_is_lost() -> None:
+    rng = random.Random(0)
+    rows = [Row([0] * rng.randrange(5, 200), [1], "full") for _ in range(800)]
+    ordered = batched(rows, 8, random.Random(1), short_first=1.0)
+    assert sorted(map(id, ordered)) == sorted(map(id, rows))
+    lengths = [len(r.prompt) for r in ordered]
+    first, middle, last = (sum(lengths[i : i + 200]) / 200 for i in (0, 300, 600))
+    assert first < 70 and 85 < middle < 120 and last > 135
+    assert max(lengths[:200]) > min(lengths[-200:])  # a tendency, not a sorting
+
+
 def test_claim_changes_one_message_and_never_the_label() -> None:
     t = row(1, "q", 1.0)
     claimed = with_claim(t, random.Random(3))
