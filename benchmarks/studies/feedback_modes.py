@@ -5,7 +5,7 @@
     python -m benchmarks.studies.feedback_modes --collect              # only write the results of what is done
 
 Every (arm, seed) is a `reagent train` of its own in runs/feedback_modes/<arm>/seed<k>, on one thread, from the same lab
-policy, and not repeated once it is done; a run that was stopped continues. Every arm plays the same number of episodes, in
+policy, with GRPO as in the paper (`algorithm=ppo` after the options runs it with PPO), and not repeated once it is done; a run that was stopped continues. Every arm plays the same number of episodes, in
 as many updates: arms with second attempts have half the tasks an update. Each trained policy is evaluated on held-out tasks
 by a first attempt, and by a second one after the judge's critique (`reagent eval feedback.mode=c`); so is the policy they
 start from, with every kind of second attempt. Writes benchmarks/results/feedback_modes.json and .png.
@@ -87,6 +87,7 @@ def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> No
         start = time.monotonic()
         before = json.loads(spent.read_text()) if spent.is_file() else 0.0
         options = [*ARMS[arm], f"feedback.judge={chosen}", f"seed={seed}", f"output_dir={folder}", "eval.every=6"]
+        options.append("algorithm=grpo")
         try:
             call(["train", "--config", "lab", *options, *extra], folder.with_suffix(".log"))
         finally:

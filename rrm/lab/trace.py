@@ -1,11 +1,12 @@
-"""The lab's trace: what each step of a run needed, what it did, whether that was good, and what came of it.
+"""The lab's trace: what each step of a run did, what came of it, what was needed, and whether that was good.
 
-    [step 1] plan mother, boss; needs mother of Kamon; asks mother of Kamon good: Lamar
-    [step 2] needs boss of Lamar; asks friend of Lamar bad: Gavin
-    [step 3] needs boss of Lamar; answers Gavin bad
+    [step 1] plan mother, boss; asks mother of Kamon: Lamar; needs mother of Kamon good
+    [step 2] asks friend of Lamar: Gavin; needs boss of Lamar bad
+    [step 3] answers Gavin; needs boss of Lamar bad
 
 Every part follows from what stands shortly before it, so that a small model can write it: the plan is the question's path
-from its end, a need is the next of the plan for what was last found, a verdict compares the two searches beside it.
+from its end, a need is the next of the plan for what was last found, a verdict compares the two searches beside it. What
+was done comes before what was needed: the other way round, a small model writes what was needed twice and never looks.
 """
 
 from __future__ import annotations
@@ -31,18 +32,15 @@ class TraceLine:
     def text(self, path: tuple[str, ...]) -> str:
         """The line. `path`: the question's relations, which step 1 begins with."""
         plan = f"plan {', '.join(path)}; " if self.step == 1 else ""
-        return f"[step {self.step}] {plan}needs {self.needed}; {self.did}"
+        return f"[step {self.step}] {plan}{self.did}; needs {self.needed} {'good' if self.good else 'bad'}"
 
     @property
     def did(self) -> str:
-        """What was done, its verdict, and what came of it."""
-        verdict = "good" if self.good else "bad"
+        """What was done, and what came of it."""
         if self.answer is not None:
-            return f"answers {self.answer} {verdict}"
-        if self.query is None:
-            return f"asks nothing {verdict}: error"
+            return f"answers {self.answer}"
         result = "error" if self.failed else self.value
-        return f"asks {self.query} {verdict}" + (f": {result}" if result else "")
+        return f"asks {self.query or 'nothing'}" + (f": {result}" if result else "")
 
 
 def trace_of(lines: list[TraceLine], path: tuple[str, ...]) -> str:
