@@ -5,8 +5,9 @@
     python -m benchmarks.studies.feedback_modes --collect              # only write the results of what is done
 
 Every (arm, seed) is a `reagent train` of its own in runs/feedback_modes/<arm>/seed<k>, on one thread, from the same lab
-policy, with GRPO as in the paper (`algorithm=ppo` after the options runs it with PPO), and not repeated once it is done; a run that was stopped continues. Every arm plays the same number of episodes, in
-as many updates: arms with second attempts have half the tasks an update. Each trained policy is evaluated on held-out tasks
+policy, with GRPO as in the paper (with PPO where `algorithm=ppo` stands after the options), and not repeated once it is
+done; a run that was stopped continues. Every arm plays the same number of episodes, in as many updates: arms with second
+attempts have half the tasks an update. Each trained policy is evaluated on held-out tasks
 by a first attempt, and by a second one after the judge's critique (`reagent eval feedback.mode=c`); so is the policy they
 start from, with every kind of second attempt. Writes benchmarks/results/feedback_modes.json and .png.
 """

@@ -1,11 +1,12 @@
 """The lab's trace: what each step of a run did, what came of it, what was needed, and whether that was good.
 
-    [step 1] plan mother, boss; asks mother of Kamon: Lamar; needs mother of Kamon good
-    [step 2] asks friend of Lamar: Gavin; needs boss of Lamar bad
+    [step 1] plan mother, boss; asks: mother of Kamon is Lamar; needs mother of Kamon good
+    [step 2] asks: friend of Lamar is Gavin; needs boss of Lamar bad
     [step 3] answers Gavin; needs boss of Lamar bad
 
 Every part follows from what stands shortly before it, so that a small model can write it: the plan is the question's path
-from its end, a need is the next of the plan for what was last found, a verdict compares the two searches beside it. What
+from its end, a result stands in the transcript as it stands here, a need is the next of the plan for what was last found,
+a verdict compares the two searches beside it. What
 was done comes before what was needed: the other way round, a small model writes what was needed twice and never looks.
 """
 
@@ -39,8 +40,8 @@ class TraceLine:
         """What was done, and what came of it."""
         if self.answer is not None:
             return f"answers {self.answer}"
-        result = "error" if self.failed else self.value
-        return f"asks {self.query or 'nothing'}" + (f": {result}" if result else "")
+        result = " fails" if self.failed else f" is {self.value}" if self.value else ""
+        return f"asks: {self.query or 'nothing'}{result}"
 
 
 def trace_of(lines: list[TraceLine], path: tuple[str, ...]) -> str:

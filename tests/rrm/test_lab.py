@@ -127,7 +127,9 @@ def test_a_verdict_follows_from_what_the_trace_says_was_needed_and_done(rows, he
     for _, annotation in rows + heldout_rows:
         for line, finding in zip(annotation.trace.splitlines(), annotation.findings, strict=True):
             *_, did, need = line.split("; ")
-            what = did.partition(": ")[0].rpartition("asks " if "asks " in did else "answers ")[2]
+            what = (
+                did.partition(" is ")[0].removesuffix(" fails").rpartition("asks: " if "asks" in did else "answers ")[2]
+            )
             needed, _, verdict = need.removeprefix("needs ").rpartition(" ")
             good = what == needed.removeprefix("answer ")  # a check asks what is to be answered
             assert verdict == finding.verdict
