@@ -81,6 +81,14 @@ class LoraSettings(Section):
     """Layers from the bottom that get no adapter; the backward pass ends above them."""
 
 
+class DrillSettings(Section):
+    """Stage 0, for `model.base=lab`: traces alone, of which only the verdicts are learned (`rrm.lab.drills`)."""
+
+    rows: int = 0
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+
+
 class SFTSettings(Section):
     """Stage 1: supervised fine-tuning with TRL's SFTTrainer."""
 
@@ -172,6 +180,7 @@ class TrainConfig(Section):
     threads: int | None = None
     model: ModelConfig = Field(default_factory=ModelConfig)
     data: DataConfig = Field(default_factory=DataConfig)
+    drills: DrillSettings = Field(default_factory=DrillSettings)
     sft: SFTSettings = Field(default_factory=SFTSettings)
     rl: RLSettings = Field(default_factory=RLSettings)
     calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)

@@ -40,6 +40,8 @@ class Row:
     prompt: list[int]
     completion: list[int]
     mode: Mode
+    learned: tuple[int, ...] | None = None
+    """Positions of the completion the loss falls on; None: all."""
 
 
 def target_text(mode: Mode, score: float, annotation: Annotation | None) -> str | None:

@@ -1,7 +1,7 @@
 """`rrm train`: SFT, RL and calibration in one run folder; each finished stage is skipped when the command is repeated.
 
 runs/judge/
-  config.yaml  split.json  sft/ rl/ (checkpoints, done.json)  judge/ (what `--model` takes)  evaluation.json
+  config.yaml  split.json  drills/ sft/ rl/ (checkpoints, done.json)  judge/ (what `--model` takes)  evaluation.json
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rrm.provenance import environment
 from rrm.readers import read
 from rrm.run_folder import check_folder, claim_folder
 from rrm.train import finish
-from rrm.train.data import score_target
+from rrm.train.data import batched, score_target
 from rrm.train.sft import schedule, train_sft
 from rrm.train.splits import apply_split, load_split, make_split
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
-FIXED = ("seed", "transcript_tokens", "model", "data", "sft")
+FIXED = ("seed", "transcript_tokens", "model", "data", "drills", "sft")
 """Options that must not change between a run and its continuation."""
 
 
@@ -117,7 +117,7 @@ def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dic
         RRMError: the folder holds a run of another config.
     """
     folder = Path(config.output_dir)
-    if (folder / "sft").exists():
+    if (folder / "sft").exists() or (folder / "drills").exists():
         check_folder(config, folder, FIXED)
     trajectories, annotations = load_data(config)
     split = load_split(config.data.split) if config.data.split else make_split(trajectories, config.data, config.seed)
@@ -126,6 +126,22 @@ def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dic
     claim_folder(config, folder)
     (folder / "split.json").write_text(json.dumps(split, indent=1) + "\n")
     return folder, parts, annotations, model, prompter
+
+
+def run_drills(config: TrainConfig, folder: Path, model: Any, prompter: Prompter) -> Any:
+    """Stage 0 of a lab model from scratch, or its saved result."""
+    from rrm.lab.drills import drill_rows
+
+    stage, drills = folder / "drills", config.drills
+    if is_done(stage):
+        return load_trained(model, stage / "model")
+    rows = batched(drill_rows(prompter, drills.rows, config.seed), drills.batch_size, random.Random(config.seed))
+    own = {"batch_size": drills.batch_size, "learning_rate": drills.learning_rate, "lora": None, "max_steps": None}
+    settings = config.model_copy(update={"sft": config.sft.model_copy(update=own)})
+    trained = train_sft(model, rows, prompter, settings, stage)
+    trained.save_pretrained(str(stage / "model"), safe_serialization=True)
+    mark_done(stage, {"rows": len(rows)})
+    return trained
 
 
 def run_sft(
@@ -222,6 +238,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
         # a large model's many sizes of block would pile up: there jemalloc serves better (docs/training.md)
         keep_freed_memory()
     folder, parts, annotations, model, prompter = prepare(config)
+    if config.drills.rows:
+        model = run_drills(config, folder, model, prompter)
     if config.sft.enabled:
         model = run_sft(config, folder, parts, annotations, model, prompter)
     if config.rl.enabled:

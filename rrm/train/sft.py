@@ -67,6 +67,10 @@ def as_dataset(rows: Sequence[Row], *, completion_only: bool = True) -> Any:
     from datasets import Dataset
 
     def labels(row: Row) -> list[int]:
+        if row.learned is not None:
+            chosen = set(row.learned)
+            learned = [token if i in chosen else -100 for i, token in enumerate(row.completion)]
+            return [-100] * len(row.prompt) + learned
         return ([-100] * len(row.prompt) if completion_only else row.prompt) + row.completion
 
     return Dataset.from_list([{"input_ids": row.prompt + row.completion, "labels": labels(row)} for row in rows])

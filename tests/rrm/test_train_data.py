@@ -11,6 +11,7 @@ from rrm.annotation import Annotation
 from rrm.config import DataConfig, SFTSettings
 from rrm.errors import RRMError
 from rrm.feedback import parse_judgement
+from rrm.lab.drills import drill_rows
 from rrm.lab.model import build_lab_tokenizer
 from rrm.prompting import Prompter
 from rrm.rendering import OPENINGS
@@ -136,3 +137,19 @@ def test_split_is_by_question_and_holds_agents_out(tmp_path) -> None:
     bad.write_text('{"train": ["q1"], "calibration": [], "test": ["q1"]}')
     with pytest.raises(RRMError, match="'q1' is in train and in test"):
         load_split(bad)
+
+
+def test_drills_are_traces_of_which_only_the_verdicts_are_learned(prompter) -> None:
+    rows = drill_rows(prompter, 24, seed=0)
+    assert len(rows) == 24
+    data = as_dataset(rows)
+    verdicts = set()
+    for row, made in zip(rows, data, strict=True):
+        text = prompter.tokenizer.decode(row.completion)
+        assert "call search" not in text and made["input_ids"] == row.completion
+        learned = [i for i, token in enumerate(made["labels"]) if token != -100]
+        assert learned == sorted(row.learned) and 0 not in learned
+        said = prompter.tokenizer.decode([row.completion[i] for i in learned]).split()
+        verdicts |= set(said)
+        assert said == [line.split()[-1] for line in text.strip().splitlines()]
+    assert verdicts == {"good", "bad"}
