@@ -6,17 +6,23 @@
 
 from __future__ import annotations
 
+_ASKED = (
+    "What is the {phrase}?", "Find the {phrase}.", "Which is the {phrase}?", "Name the {phrase}.", "Question: the {phrase}?",
+    "Can you say what the {phrase} is?", "The task is to find the {phrase}.", "Somebody asked for the {phrase}.",
+    "We have to report the {phrase}.", "Who or what is the {phrase}?", "My question is about the {phrase}.",
+)  # fmt: skip
+_OPENINGS = (
+    "Please find out",
+    "Search for",
+    "Look up",
+    "Help to find",
+    "Give",
+    "Try to discover",
+    "It matters to learn",
+)
+_ENDINGS = ("{phrase}.", "{phrase} and report it.", "{phrase}, thanks.", "{phrase} now!", "{phrase} with the search.")
 QUESTION = {
-    "train": (
-        "What is the {phrase}?",
-        "Find the {phrase}.",
-        "Which is the {phrase}?",
-        "Name the {phrase}.",
-        "Please find out the {phrase}.",
-        "Can you say what the {phrase} is?",
-        "Question: the {phrase}?",
-        "Search for the {phrase} and report it.",
-    ),
+    "train": (*_ASKED, *(f"{opening} the {ending}" for opening in _OPENINGS for ending in _ENDINGS)),
     "heldout": ("Tell me the {phrase}, please.", "I would like to know the {phrase}."),
 }
 
