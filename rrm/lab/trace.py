@@ -6,8 +6,8 @@
 
 Every part follows from what stands shortly before it, so that a small model can write it: the plan is the question's path
 from its end, a result stands in the transcript as it stands here, a need is the next of the plan for what was last found,
-a verdict compares the two searches beside it. What
-was done comes before what was needed: the other way round, a small model writes what was needed twice and never looks.
+a verdict compares the two searches beside it. What was done comes before what was needed: the other way round, a small
+model writes what was needed twice and never looks.
 """
 
 from __future__ import annotations
