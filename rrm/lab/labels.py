@@ -11,14 +11,14 @@ import re
 
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import format_findings
-from rrm.lab.score import failing_score
+from rrm.lab.progress import Progress
+from rrm.lab.score import process_score
 from rrm.lab.trace import TraceLine, trace_of
 from rrm.lab.wordings import FINDING
 from rrm.lab.world import Question, World
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Trajectory
 
-WASTE = ("repeated_call", "malformed", "needless")
 _ANSWER = re.compile(r"Answer: *(\S.*)$")
 
 
@@ -26,32 +26,17 @@ class _Replay:
     """What was found and asked so far."""
 
     def __init__(self, world: World, question: Question, rng: random.Random) -> None:
-        self.world, self.question, self.rng = world, question, rng
-        self.found: list[str] = []
+        self.world, self.rng, self.progress = world, rng, Progress(question)
         self.asked: dict[str, int] = {}
         """Queries that brought a fact, and the step that first made each."""
         self.wrong_step: int | None = None
         self.answer: str | None = None
-        self.wasted = self.misled = False
-
-    @property
-    def subject(self) -> str:
-        return self.found[-1] if self.found else self.question.start
-
-    @property
-    def relation(self) -> str | None:
-        """Relation of the next search; None where only the answer is missing."""
-        hop = len(self.found)
-        return self.question.path[hop] if hop < len(self.question.path) else None
-
-    @property
-    def needed(self) -> str:
-        return f"{self.relation} of {self.subject}" if self.relation else f"answer {self.subject}"
+        self.faults: set[str] = set()
 
     def step(self, number: int, message: Message, result: str) -> tuple[str, TraceLine]:
         """(finding, trace) of one step, whose first call is taken for all."""
-        relation, subject = self.relation or "answer", self.subject
-        line = TraceLine(number, self.needed, good=False)
+        relation, subject = self.progress.relation or "answer", self.progress.subject
+        line = TraceLine(number, self.progress.needed, good=False)
         key, more = self._read(line, message, result)
         if line.good:
             self.wrong_step = None
@@ -59,8 +44,8 @@ class _Replay:
             key, more = "follows", {"k": self.wrong_step}
         elif self.wrong_step is None:
             self.wrong_step = number
-        self.wasted |= key in WASTE
-        self.misled |= not line.good and key not in WASTE
+        if not line.good:
+            self.faults.add(key)
         if key == "unsupported" and relation == "answer":
             return "answers something else than was found; read the last result again", line
         return self.rng.choice(FINDING[key]).format(**{"a": subject, "rel": relation} | more), line
@@ -76,7 +61,7 @@ class _Replay:
                 return "answer", {}
             if line.answer == "unknown":
                 return "gave_up", {}
-            early = self.relation is not None and self.answer == self.subject
+            early = self.progress.relation is not None and self.answer == self.progress.subject
             return "stops_early" if early else "unsupported", {}
         arguments = message.tool_calls[0].arguments
         query = arguments.get("query") if isinstance(arguments, dict) else None
@@ -94,17 +79,21 @@ class _Replay:
         if line.value is not None:
             self.asked.setdefault(query, line.step)
             if line.good:
-                self.found.append(line.value)
+                self.progress.found.append(line.value)
                 return "search", {}
-        if self.relation is None and query == self.subject:
+        if self.progress.relation is None and query == self.progress.subject:
             line.good = True
             return "check", {}
         if before:
-            advice = "answer now" if self.relation is None else f"search for {self.subject}'s {self.relation}"
+            advice = (
+                "answer now"
+                if self.progress.relation is None
+                else f"search for {self.progress.subject}'s {self.progress.relation}"
+            )
             return "repeated_call", {"k": before, "next": advice}
-        if self.relation is None:
+        if self.progress.relation is None:
             return "needless", {}
-        if asked == self.subject:
+        if asked == self.progress.subject:
             return "wrong_relation", {"other": relation}
         return "wrong_entity", {"c": asked or query}
 
@@ -124,13 +113,9 @@ def label(trajectory: Trajectory, world: World, question: Question) -> Annotatio
         text, line = replay.step(step.index, step.message, result)
         findings.append(Finding(step=step.index, verdict="good" if line.good else "bad", text=text))
         trace.append(line)
-    if replay.answer == question.answer:
-        score = 0.7 if replay.misled else 0.8 if replay.wasted else 1.0
-    else:
-        score = failing_score(len(replay.found), len(question.path), replay.answer, trajectory.messages)
     return Annotation(
         trajectory_id=trajectory.id,
-        score=score,
+        score=process_score(replay.progress, replay.answer, replay.faults, trajectory.messages),
         trace=trace_of(trace, question.path),
         critique=format_findings(findings),
         findings=findings,

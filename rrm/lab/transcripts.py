@@ -4,20 +4,11 @@ Every question lives in a world of its own (seed and question number name it), a
 `question_id` shares no name. `meta` holds what the judge never sees: `reference, fault, fault_step, fault_kind_heldout,
 recovered, hops, terse`.
 
-The process score, on the grid 0.1:
-
-    clean run, right answer                                             1.0
-    right answer after a wasted step (repeated or malformed call)       0.8
-    right answer after a corrected mistake (wrong search, misreading)   0.7
-    wrong or no answer: 0.4 × share of the hops established, at most    0.3
-    … and answered with a guess that nothing supports: 0.2 less, at least 0.0
-
 A step's verdict is `bad` where the fault happens and where later steps build on it, `good` elsewhere: outcome and step
 quality differ in recovered runs and in failing runs with good beginnings.
 
 A trace (`rrm.lab.trace`) says of each step what was needed, given what had been found, and what the agent did: a judge
-that writes it has both sides of its verdict before it. Half of the agents are terse, as the lab's policies are: a system
-message that describes the tool, calls without a word, `Answer: …` at the end.
+that writes it has both sides of its verdict before it.
 """
 
 from __future__ import annotations
@@ -25,162 +16,25 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
-from rrm.annotation import Annotation, Finding
+from rrm.annotation import Annotation
 from rrm.feedback import format_findings
-from rrm.lab.score import failing_score
-from rrm.lab.trace import TraceLine, trace_of
-from rrm.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
-from rrm.lab.world import (
-    BAD_ARGUMENTS,
-    RELATIONS,
-    SEARCH_TOOL,
-    TERSE_BAD_ARGUMENTS,
-    TERSE_TOOL_ERROR,
-    TOOL_ERROR,
-    Question,
-    World,
-    make_question,
-    make_world,
-)
-from rrm.seeds import derive_seed
-from rrm.trajectory import Message, ToolCall, Trajectory
+from rrm.lab.score import process_score
+from rrm.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, Run, Split, question_of
+from rrm.lab.trace import trace_of
+from rrm.lab.wordings import QUESTION
+from rrm.lab.world import RELATIONS, Question, World
+from rrm.trajectory import Trajectory
 
-Split = Literal["train", "heldout"]
-HOPS = (1, 2, 3, 4)
-ATTEMPTS = 4
-"""Attempts at each question."""
-TOOL_ERROR_RATE = 0.1
 CHECK_RATE = 0.15
 CLEAN_RATE = 0.35
 RECOVER_RATE = 0.45
-TERSE_RATE = 0.5
 SILENT_END_RATE = 0.5
 """How often a terse agent that repeats itself runs out of turns without an answer."""
 
 
-@dataclass
-class Run:
-    """One attempt while it is played: what was said so far and what is to be said about it."""
-
-    world: World
-    question: Question
-    rng: random.Random
-    split: Split
-    recover: bool
-    terse: bool
-    messages: list[Message] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    trace: list[TraceLine] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
-    """What was found of the question's path, hop by hop."""
-    fault_step: int | None = None
-    wrong_since: int | None = None
-    """Step whose mistake the run still builds on."""
-    read: str = ""
-    """What the next message says it read in the last result."""
-    next_bad: str | None = None
-    """Finding of a fault that shows only in the next message (a misreading)."""
-    next_good: tuple[str, str] | None = None
-    """What the next search says, and its finding: a correction."""
-    answer: str | None = None
-
-    @property
-    def step(self) -> int:
-        """Number of the latest step."""
-        return len(self.findings)
-
-    @property
-    def needed(self) -> str:
-        """The next search of the question's path, or the answer, given what was found so far."""
-        hop = len(self.found)
-        if hop == len(self.question.path):
-            return f"answer {self.found[-1]}"
-        return f"{self.question.path[hop]} of {self.found[-1] if self.found else self.question.start}"
-
-    @property
-    def tool_error(self) -> str:
-        """What a failing tool answers; terse agents' tools are those of `reagent`'s search environment."""
-        return TERSE_TOOL_ERROR if self.terse else TOOL_ERROR
-
-    def say(self, key: str, **parts: object) -> str:
-        return "" if self.terse else self.rng.choice(SAY[key][self.split]).format(**parts)
-
-    def finding(self, key: str, **parts: object) -> str:
-        return self.rng.choice(FINDING[key]).format(**parts)
-
-    def mark(self, good: bool, text: str) -> None:
-        """Label the step that comes next."""
-        if self.next_bad:
-            text, good, self.next_bad = self.next_bad, False, None
-        if not good and self.fault_step is None:
-            self.fault_step = self.step + 1
-        self.findings.append(Finding(step=self.step + 1, verdict="good" if good else "bad", text=text))
-        self.trace.append(TraceLine(self.step, self.needed, good))
-
-    def call(self, said: str, query: str, *, arguments: str | None = None, result: str | None = None) -> None:
-        """One search call with its result. `arguments` overrides the JSON, `result` what the tool answers."""
-        call_id = f"c{self.step}"
-        content = f"{self.read} {said}".strip()
-        self.read = ""
-        parsed = {"query": query} if arguments is None else arguments
-        self.messages.append(
-            Message(
-                role="assistant", content=content, tool_calls=[ToolCall(name="search", arguments=parsed, id=call_id)]
-            )
-        )
-        line, (relation, _, subject) = self.trace[-1], query.partition(" of ")
-        line.query, line.failed = query if arguments is None else None, result is not None
-        if result is None:
-            line.value = self.world.value(subject, relation)
-            if line.value is not None and query == self.needed:
-                self.found.append(line.value)
-        content = self.world.search(query) if result is None else result
-        self.messages.append(Message(role="tool", content=content, tool_call_id=call_id, name="search"))
-
-    def finish(self, said: str, answer: str) -> None:
-        """The last message."""
-        ending = f"Answer: {answer}" if self.terse else f"Final Answer: {answer}"
-        self.messages.append(Message(role="assistant", content=" ".join(p for p in (self.read, said, ending) if p)))
-        self.answer = self.trace[-1].answer = answer
-
-    def read_value(self, subject: str, relation: str, value: str) -> str:
-        """Let the next message begin with what was read."""
-        self.read = self.say("read", rel=relation, a=subject, b=value)
-        return value
-
-    def look_up(self, hop: int, subject: str, *, said: str | None = None, finding: str | None = None) -> str:
-        """A correct search for hop `hop` from `subject`, retried when the tool fails; returns the value it gives."""
-        relation = self.question.path[hop]
-        query = f"{relation} of {subject}"
-        if self.next_good:
-            (said, finding), self.next_good = self.next_good, None
-        said = self.say("need", rel=relation, a=subject) if said is None else said
-        if self.rng.random() < TOOL_ERROR_RATE:
-            self._mark_hop(self.finding("tool_error"))
-            self.call(said, query, result=self.tool_error)
-            said, finding = self.say("retry"), finding or self.finding("retry")
-        self._mark_hop(finding or self.finding("search"))
-        self.call(said, query)
-        value = self.world.value(subject, relation)
-        assert value is not None, f"{subject} has no {relation}"
-        return self.read_value(subject, relation, value)
-
-    def _mark_hop(self, good_text: str) -> None:
-        if self.wrong_since is None or self.next_bad:
-            self.mark(True, good_text)
-        else:
-            self.mark(False, self.finding("follows", k=self.wrong_since))
-
-
 # ---- faults: each plays hop `hop` from `subject` with one mistake, and returns the value it goes on with ---------------
 # None: the run is over.
-
-
-def other(run: Run, kind: str, *excluded: str) -> str:
-    return run.rng.choice([e for e in run.world.entities[kind] if e not in excluded])
 
 
 def _after_wrong_search(run: Run, hop: int, subject: str, relation: str, searched: str) -> str:
@@ -198,7 +52,7 @@ def _after_wrong_search(run: Run, hop: int, subject: str, relation: str, searche
 def wrong_entity(run: Run, hop: int, subject: str) -> str:
     """Searches the right relation of a wrong entity."""
     relation = run.question.path[hop]
-    wrong = other(run, RELATIONS[relation][0], subject, run.question.answer)
+    wrong = run.other(RELATIONS[relation][0], subject, run.question.answer)
     run.mark(False, run.finding("wrong_entity", a=subject, c=wrong, rel=relation))
     run.call(run.say("need", rel=relation, a=subject), f"{relation} of {wrong}")
     return _after_wrong_search(run, hop, subject, relation, wrong)
@@ -237,13 +91,6 @@ def repeated_call(run: Run, hop: int, subject: str) -> str | None:
     return None
 
 
-def refused(run: Run, said: str, query: str, broken: str) -> None:
-    """A call whose arguments are no JSON, as the tool sees it."""
-    if run.terse:
-        broken = f'{{"name": "search", "arguments": {broken}'
-    run.call(said, query, arguments=broken, result=TERSE_BAD_ARGUMENTS if run.terse else BAD_ARGUMENTS)
-
-
 def malformed(run: Run, hop: int, subject: str) -> str | None:
     """Writes arguments that are not JSON: corrected, or followed by giving up."""
     relation = run.question.path[hop]
@@ -252,7 +99,7 @@ def malformed(run: Run, hop: int, subject: str) -> str | None:
     broken = run.rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query"), query])
     text = run.finding("malformed", a=subject, rel=relation)
     run.mark(False, text)
-    refused(run, run.say("need", rel=relation, a=subject), query, broken)
+    run.refused(run.say("need", rel=relation, a=subject), query, broken)
     wrong_step = run.step
     if run.recover:
         said = run.say("sorry_arguments")
@@ -279,7 +126,7 @@ def misread(run: Run, hop: int, subject: str) -> str:
     facts = run.world.find(f"{relation} of {subject}")
     wrong = next(f.object for f in facts if f.relation == relation and f.subject != subject)
     if wrong == value:
-        wrong = other(run, RELATIONS[relation][1], value, subject)
+        wrong = run.other(RELATIONS[relation][1], value, subject)
     first = run.step
     _assume(run, hop, subject, wrong, run.finding("misread", k=first, rel=relation, a=subject))
     if not run.recover:
@@ -293,7 +140,7 @@ def ignored_error(run: Run, hop: int, subject: str) -> str:
     relation = run.question.path[hop]
     run.mark(True, run.finding("tool_error"))
     run.call(run.say("need", rel=relation, a=subject), f"{relation} of {subject}", result=run.tool_error)
-    wrong = other(run, RELATIONS[relation][1], run.question.values[hop], subject)
+    wrong = run.other(RELATIONS[relation][1], run.question.values[hop], subject)
     first = run.step
     _assume(run, hop, subject, wrong, run.finding("ignored_error", k=first))
     if not run.recover:
@@ -305,7 +152,7 @@ def ignored_error(run: Run, hop: int, subject: str) -> str:
 def unsupported(run: Run, hop: int, subject: str) -> None:
     """Answers with a guess instead of searching on."""
     relation = run.question.path[hop]
-    guess = other(run, RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
+    guess = run.other(RELATIONS[run.question.path[-1]][1], run.question.answer, subject)
     run.mark(False, run.finding("unsupported", a=subject, rel=relation))
     run.finish(run.say("guess"), guess)
 
@@ -336,14 +183,6 @@ TRAIN_FAULTS: tuple[Fault, ...] = (
 )
 HELDOUT_FAULTS: tuple[Fault, ...] = (stops_early, ignored_error)
 """Never in training data: a judge that finds these has learned more than the list above."""
-_WASTE = frozenset({"repeated_call", "malformed"})
-
-
-def process_score(run: Run, fault: str | None) -> float:
-    """The score of the module's docstring."""
-    if run.answer == run.question.answer:
-        return 1.0 if fault is None else 0.8 if fault in _WASTE else 0.7
-    return failing_score(len(run.found), len(run.question.path), run.answer, run.messages)
 
 
 def _fault_hop(fault: Fault, hops: int, recover: bool, rng: random.Random) -> int:
@@ -363,9 +202,9 @@ def _play(run: Run, fault: Fault | None, at: int) -> None:
             return
     if run.rng.random() < CHECK_RATE and not run.next_bad:
         said = run.say("check", b=value)
-        run._mark_hop(run.finding("check"))
+        run.mark_hop(run.finding("check"))
         run.call(said, value)
-    run._mark_hop(run.finding("answer"))
+    run.mark_hop(run.finding("answer"))
     run.finish("" if run.read else run.say("done"), value)
 
 
@@ -392,13 +231,6 @@ def _attempt(world: World, question: Question, split: Split, rng: random.Random)
             return run, fault
 
 
-def question_of(question_id: str, hops: Sequence[int] = HOPS) -> tuple[World, Question, random.Random]:
-    """World and question of an id, and the generator that plays the attempts at it. `hops` as in `make_transcripts`."""
-    rng = random.Random(derive_seed("lab", question_id, *hops))
-    world = make_world(rng.getrandbits(63))
-    return world, make_question(world, rng.choice(list(hops)), rng), rng
-
-
 def make_transcripts(
     n: int, *, seed: int, split: Split = "train", hops: Sequence[int] = HOPS
 ) -> list[tuple[Trajectory, Annotation]]:
@@ -421,23 +253,9 @@ def make_transcripts(
     return rows[:n]
 
 
-def trajectory_of(run: Run, task: str, name: str, question_id: str) -> Trajectory:
-    """A played run as a transcript."""
-    system = [Message(role="system", content=TERSE_SYSTEM)] if run.terse else []
-    return Trajectory(
-        id=name,
-        task=task,
-        question_id=question_id,
-        messages=[*system, Message(role="user", content=task), *run.messages],
-        tools=[SEARCH_TOOL],
-        outcome=float(run.answer == run.question.answer),
-        meta={"reference": run.question.answer, "hops": len(run.question.path), "terse": run.terse},
-    )
-
-
 def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: int) -> tuple[Trajectory, Annotation]:
     name = getattr(fault, "__name__", None)
-    trajectory = trajectory_of(run, task, f"{question_id}-{attempt}", question_id)
+    trajectory = run.trajectory(task, question_id, attempt)
     trajectory.meta.update(
         fault=name,
         fault_step=run.fault_step,
@@ -446,7 +264,7 @@ def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: in
     )
     annotation = Annotation(
         trajectory_id=trajectory.id,
-        score=process_score(run, name),
+        score=process_score(run.progress, run.answer, {name} if name else (), run.messages),
         trace=trace_of(run.trace, run.question.path),
         critique=format_findings(run.findings),
         findings=run.findings,

@@ -12,17 +12,7 @@ from collections.abc import Sequence
 
 from rrm.annotation import Annotation
 from rrm.lab.labels import label
-from rrm.lab.transcripts import (
-    ATTEMPTS,
-    HOPS,
-    TERSE_RATE,
-    TOOL_ERROR_RATE,
-    Run,
-    other,
-    question_of,
-    refused,
-    trajectory_of,
-)
+from rrm.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, TOOL_ERROR_RATE, Run, question_of
 from rrm.lab.wordings import QUESTION
 from rrm.lab.world import RELATIONS
 from rrm.trajectory import Trajectory
@@ -39,8 +29,7 @@ def _wander(run: Run) -> None:
     while run.step < WANDER_STEPS:
         failed = bool(run.messages) and run.messages[-1].text() == run.tool_error
         draw = 0.0 if failed and rng.random() < 0.8 else rng.random()
-        subject = run.found[-1] if run.found else run.question.start
-        relation = run.question.path[len(run.found)] if len(run.found) < len(run.question.path) else None
+        subject, relation = run.progress.subject, run.progress.relation
         if (failed and draw >= WANDER_RIGHT) or draw > 0.97:
             run.mark(False, "")
             return run.finish(run.say("give_up"), "unknown")
@@ -50,19 +39,19 @@ def _wander(run: Run) -> None:
         if draw > 0.93 and relation is not None:
             run.mark(False, "")
             kind = RELATIONS[run.question.path[-1]][1]
-            return run.finish(run.say("guess"), other(run, kind, run.question.answer, subject))
+            return run.finish(run.say("guess"), run.other(kind, run.question.answer, subject))
         asked, of = relation, subject
         if draw >= WANDER_RIGHT:
             source = RELATIONS[relation][0] if relation else "person"
             if draw < 0.64:  # the wrong entity
-                asked, of = relation or "mother", other(run, source, subject)
+                asked, of = relation or "mother", run.other(source, subject)
             elif draw < 0.74:  # the wrong relation
                 asked = rng.choice(
                     [r for r, kinds in RELATIONS.items() if kinds[0] == world.kind_of(subject)] or [None]
                 )
             elif draw < 0.82:  # anything
                 asked = rng.choice(list(RELATIONS))
-                of = other(run, RELATIONS[asked][0])
+                of = run.other(RELATIONS[asked][0])
             elif draw < 0.89 and queries:
                 asked, _, of = rng.choice(queries).partition(" of ")
         if asked is None:
@@ -73,7 +62,7 @@ def _wander(run: Run) -> None:
         if draw >= 0.89:
             whole = json.dumps({"query": query})
             broken = rng.choice([whole[:-1], whole[:-2], whole.replace('"query"', "query")])
-            refused(run, said, query, broken)
+            run.refused(said, query, broken)
         elif rng.random() < TOOL_ERROR_RATE:
             run.call(said, query, result=run.tool_error)
         else:
@@ -92,7 +81,7 @@ def make_wanderers(n: int, *, seed: int, hops: Sequence[int] = HOPS) -> list[tup
         for attempt in range(ATTEMPTS):
             run = Run(world, question, rng, "train", False, rng.random() < TERSE_RATE)
             _wander(run)
-            trajectory = trajectory_of(run, task, f"{question_id}-{attempt}", question_id)
+            trajectory = run.trajectory(task, question_id, attempt)
             annotation = label(trajectory, world, question)
             bad = [f.step for f in annotation.findings or [] if f.verdict == "bad"]
             meta = {**trajectory.meta, "fault": "several" if bad else None, "fault_step": min(bad, default=None)}

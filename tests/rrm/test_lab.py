@@ -18,7 +18,8 @@ from rrm.annotators.text import contains_phrase, normalise
 from rrm.feedback import parse_findings
 from rrm.lab.labels import label
 from rrm.lab.model import build_lab_model, build_lab_tokenizer
-from rrm.lab.transcripts import ATTEMPTS, HELDOUT_FAULTS, make_transcripts, question_of
+from rrm.lab.scripted import ATTEMPTS, question_of
+from rrm.lab.transcripts import HELDOUT_FAULTS, make_transcripts
 from rrm.lab.wanderers import make_wanderers
 from rrm.lab.wordings import FINDING, QUESTION, SAY, TERSE_SYSTEM
 from rrm.lab.world import (
