@@ -144,9 +144,8 @@ def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
         if not isinstance(report, Mapping) or "metrics" not in report:
             continue
         for name, value in report["metrics"]["judge"].items():
-            lines.append(
-                f"| {mode} | {report['rows']} | {name} | {value['value']:.3f} | {value['low']:.3f} – {value['high']:.3f} |"
-            )
+            value, low, high = ("–" if value[k] is None else f"{value[k]:.3f}" for k in ("value", "low", "high"))
+            lines.append(f"| {mode} | {report['rows']} | {name} | {value} | {low} – {high} |")
     lines += ["", "Scores on data unlike the training data are not calibrated; measure with `rrm eval` first.", ""]
     return "\n".join(lines)
 

@@ -246,9 +246,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
         model = run_rl(config, folder, parts, annotations, model, prompter)
     card = run_finish(config, folder, parts, annotations, model, prompter)
     headline = {
-        f"{mode}/{name}": round(card[mode]["metrics"]["judge"][name]["value"], 4)
+        f"{mode}/{name}": None if found["value"] is None else round(found["value"], 4)
         for mode in ("score", "full")
-        for name in card.get(mode, {}).get("metrics", {}).get("judge", {})
+        for name, found in card.get(mode, {}).get("metrics", {}).get("judge", {}).items()
     }
     return {
         "output_dir": str(folder),

@@ -25,7 +25,9 @@ from rrm.baselines import (
 from rrm.cli import eval_cmd
 from rrm.evaluation import FAILURES_HALF, HEADLINE, NO_LEAK, EvaluationError, evaluate_feedback
 from rrm.feedback import Feedback, JudgeInfo, Status
+from rrm.judge_files import JudgeSettings
 from rrm.reliability_plot import plot_reliability
+from rrm.train.finish import write_card
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
 FEW = 300
@@ -420,3 +422,13 @@ def test_mint_baselines_come_out_as_published_in_the_docs(shared_data: Path):
         parts = pair_parts(scores, labels, questions, n, turns)
         assert parts.denominator.sum() == 8801
         assert parts.value == pytest.approx(published["baselines"][name]["pair_accuracy_same_turns"]["value"])
+
+
+def test_a_model_card_says_nothing_where_nothing_could_be_measured(tmp_path) -> None:
+    """Sixty transcripts may hold no pair of one question and length: such a metric is null, and no reason to stop."""
+    metric = {"auroc": {"value": 0.905, "low": 0.8, "high": 0.98}, "pairs": {"value": None, "low": None, "high": None}}
+    card = {"full": {"rows": 60, "metrics": {"judge": metric}}, "trained_on": {"seed": 0}}
+    write_card(tmp_path, JudgeSettings(name="lab"), card)
+    rows = [line for line in (tmp_path / "README.md").read_text().splitlines() if line.startswith("| full")]
+    assert rows == ["| full | 60 | auroc | 0.905 | 0.800 – 0.980 |", "| full | 60 | pairs | – | – – – |"]
+    assert json.loads((tmp_path / "evaluation.json").read_text()) == card
