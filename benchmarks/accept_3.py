@@ -130,7 +130,7 @@ def judge_bars(found: Found) -> Iterator[Bar]:
                 yield Bar(f"{arm}: success falls while the score rises", shown, "reported", None)
     else:
         yield missing("leaks, dropped before the policy saw them", f"≥ {CRITIQUES} critiques", STUDY)
-    stages = (load("lab_stages") or {}).get("stages", {}).get("calibration", {})
+    stages = (load("lab_stages") or {}).get("stages", {}).get("shipped", {})
     for part, said in (("fresh", "worlds never seen"), ("heldout_kinds", "faults and wordings never trained on")):
         planted = stages.get(part, {}).get("full", {}).get("planted")
         names = (f"lab judge names the planted step, {said}", f"lab judge's false alarms, {said}")

@@ -2,9 +2,10 @@
 
     python -m benchmarks.lab_stages --run runs/lab        (after `rrm train --config lab`)
 
-Writes benchmarks/results/lab_stages.json: per stage, in `full` and `score` mode, on fresh transcripts with wordings and
-faults of the training kind; apart, with held-out wordings and in half of the faulty runs held-out kinds of fault; and on
-runs of the shipped lab policy.
+Writes benchmarks/results/lab_stages.json: per stage, and of the shipped judge, which was trained further
+(benchmarks/ship_lab.py), in `full` and `score` mode, on fresh transcripts with wordings and faults of the training kind;
+apart, with held-out wordings and in half of the faulty runs held-out kinds of fault; and on runs of the shipped lab policy.
+Stages that are not asked for keep what the file says of them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from benchmarks import record
 from benchmarks.judge_mint import report
 from benchmarks.lab_agent import agent_runs
+from benchmarks.ship_lab import TARGET
 from rrm.config import TrainConfig
 from rrm.engines.hf import HFEngine
 from rrm.judge import AgentRRM
@@ -38,14 +40,14 @@ FRESH_SEED = 7_000
 
 def stage_judge(run: Path, stage: str, config: TrainConfig) -> AgentRRM:
     """The judge as it stood after a stage."""
+    if stage in ("calibration", "shipped"):
+        return AgentRRM.from_pretrained(str(run / "judge") if stage == "calibration" else "lab", device="cpu")
     trajectories, annotations = load_data(config)
     train = apply_split(trajectories, load_split(run / "split.json"))["train"]
     model, tokenizer = build_lab_base(config, train, annotations)
     if stage in ("sft", "rl"):
         model = load_trained(model, run / stage / "model")
     settings = JudgeSettings(transcript_tokens=config.transcript_tokens, max_new_tokens=config.max_new_tokens)
-    if stage == "calibration":
-        return AgentRRM.from_pretrained(str(run / "judge"), device="cpu")
     prompter = Prompter(tokenizer, config.transcript_tokens)
     return AgentRRM(HFEngine(model.eval(), tokenizer), prompter, settings=settings, model=f"lab/{stage}")
 
@@ -114,7 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=Path("runs/lab"))
     parser.add_argument("--rows", type=int, default=400)
-    parser.add_argument("--stages", default="untrained,sft,rl,calibration")
+    parser.add_argument("--stages", default="untrained,sft,rl,calibration,shipped")
     parser.add_argument("--output", type=Path, default=record.RESULTS / "lab_stages.json")
     args = parser.parse_args()
     config = TrainConfig.model_validate(saved_config(args.run / "config.yaml", TrainConfig))
@@ -123,7 +125,7 @@ def main() -> None:
         "heldout_kinds": make_transcripts(args.rows, seed=FRESH_SEED, split="heldout"),
         "agent": agent_runs(args.rows // 2, FRESH_SEED, samples=2),
     }
-    stages: dict[str, Any] = {}
+    stages: dict[str, Any] = json.loads(args.output.read_text())["stages"] if args.output.is_file() else {}
     for stage in args.stages.split(","):
         if stage in ("sft", "rl") and not (args.run / stage / "model").is_dir():
             continue
@@ -133,6 +135,7 @@ def main() -> None:
         stages[stage] = {name: measure(judge, rows[name], ("score", "full")) for name in rows}
     whole = {
         "command": record.command("lab_stages"),
+        "shipped": load_settings(TARGET).trained_on,
         "environment": environment(),
         "config": config.model_dump(),
         "judge": load_settings(args.run / "judge").model_dump(mode="json"),

@@ -37,7 +37,7 @@ class PolicyConfig(BaseSettings):
     """The policy to start from."""
 
     base: str = "lab"
-    """`lab` (the shipped lab policy), `smollm2`, a directory, or a hub id."""
+    """`lab` and `lab-reflective` (shipped), `smollm2`, a directory, or a hub id."""
     chat_template: str | None = None
     """A template's name in reagent.templates; null keeps the tokenizer's own."""
     lora: LoraSettings | None = None

@@ -91,10 +91,10 @@ def load_policy(config: PolicyConfig, *, with_values: bool, entropy_gradient: bo
     """
     from peft import get_peft_model
 
-    from reagent.lab.shipped import lab_policy_folder
+    from reagent.lab.shipped import SHIPPED, lab_policy_folder
     from rrm.base_model import load_model, lora_config
 
-    base = str(lab_policy_folder()) if config.base == "lab" else config.base
+    base = str(lab_policy_folder(config.base)) if config.base in SHIPPED else config.base
     model, tokenizer = load_model(config.model_copy(update={"base": base}))
     if config.chat_template is not None:
         from reagent.templates import template

@@ -57,7 +57,7 @@ def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
         return
     start = time.monotonic()
     call(
-        ["train", "--config", "lab", *ARMS[arm], f"seed={seed}", f"output_dir={folder}", *extra],
+        ["train", "--config", "lab", "policy.base=lab", *ARMS[arm], f"seed={seed}", f"output_dir={folder}", *extra],
         folder.with_suffix(".log"),
     )
     (folder / "done.json").write_text(json.dumps({"seconds": round(time.monotonic() - start, 1)}) + "\n")
@@ -75,7 +75,10 @@ def run_baseline(runs: Path, kind: str) -> None:
         target = folder / f"{name}.json"
         if target.is_file() or (name == "calculator" and kind != "tool_call"):
             continue
-        call(["eval", "--config", "lab", *chosen, "-o", str(target), *overrides], folder / f"{name}.log")
+        call(
+            ["eval", "--config", "lab", "policy.base=lab", *chosen, "-o", str(target), *overrides],
+            folder / f"{name}.log",
+        )
 
 
 def policy_hash() -> str:

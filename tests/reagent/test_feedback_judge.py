@@ -40,6 +40,17 @@ def test_texts_follow_the_attempt_as_it_was_played(base, tmp_path) -> None:
         assert re.match(rf"\[step 1\] {opening}", said) and said.endswith("<|im_end|>")
 
 
+def test_a_share_of_the_texts_is_spread_over_the_groups(base, tmp_path) -> None:
+    config = configured(base, tmp_path, "u", environment=TURNS, feedback={"aux": {"share": 0.25}})
+    trainer = trainer_of(config, scripted())
+    round_ = trainer.round(0)
+    fourth, eighth = [e for e in round_.played if e.stage == "initial"][3::4]
+    assert [t.kind for t in round_.texts] == ["trace", "critique"] * 2
+    for text, episode in zip(round_.texts, (fourth, fourth, eighth, eighth), strict=True):
+        ids = episode.prompt_ids + [i for t in episode.turns for i in (*t.output_ids, *t.observation_ids)]
+        assert text.ids[: len(ids)] == ids
+
+
 def test_the_texts_loss_is_the_weighted_mean_nll_and_so_is_its_gradient(base, tmp_path) -> None:
     trainer = trainer_of(configured(base, tmp_path, "none", algorithm="grpo"))
     rows = [TextRow([5, 6, 7, 8], 2, "trace", 0.5), TextRow([5, 9, 6, 6, 7], 1, "critique", 0.25),

@@ -70,8 +70,8 @@ def test_without_the_lab_policy_the_error_says_how_to_make_it(
 ) -> None:
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "lab")
     code, _, error = reagent("eval", *SMALL)
-    assert code == 2 and "reagent lab build --output" in error
-    code, _, error = reagent("train", *SMALL, f"output_dir={tmp_path / 'run'}")
+    assert code == 2 and "reagent lab reflect --output" in error
+    code, _, error = reagent("train", *SMALL, "policy.base=lab", f"output_dir={tmp_path / 'run'}")
     assert code == 2 and "reagent lab build --output" in error
 
 

@@ -1,4 +1,4 @@
-"""`reagent lab build`."""
+"""`reagent lab build | reflect`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from reagent.lab.settings import LabSettings
+from reagent.lab.settings import LabSettings, ReflectSettings
 from rrm.cli import finish
+from rrm.errors import RRMError
 
 
 class Kinds(StrEnum):
@@ -41,3 +42,23 @@ def build(
     card = build_lab_policy(LabSettings(kind=kind.value, seed=seed, rows=rows, epochs=epochs), output)
     shutil.rmtree(output / "training", ignore_errors=True)
     finish({"output": str(output), **{k: card[k] for k in ("parameters", "rows", "tokens", "train_loss", "sha256")}})
+
+
+@app.command("reflect")
+def reflect(
+    output: Annotated[Path, typer.Option("-o", "--output", help="folder of the policy")],
+    policy: Annotated[Path | None, typer.Option(help="the policy to teach; default: the shipped one")] = None,
+    rows: Annotated[int, typer.Option(min=8, help="reflections")] = ReflectSettings.rows,
+    seed: Annotated[int, typer.Option()] = ReflectSettings.seed,
+) -> None:
+    """Teach a lab policy second attempts and the judge's texts, which feedback in training builds on."""
+    from reagent.lab import build as training
+    from reagent.lab.shipped import lab_policy_folder
+
+    base = policy or lab_policy_folder()
+    if not (base / "config.json").is_file():
+        raise RRMError(f"no policy at {base}: `reagent lab build -o {base}` makes one")
+    output.mkdir(parents=True, exist_ok=True)
+    card = training.reflect(ReflectSettings(seed=seed, rows=rows), base, output)
+    shutil.rmtree(output / "training", ignore_errors=True)
+    finish({"output": str(output), **{k: card[k] for k in ("rows", "tokens", "train_loss", "sha256")}})

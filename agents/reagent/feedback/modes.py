@@ -258,7 +258,10 @@ class UnifiedFeedback(SecondAttempts):
         """The auxiliary rows, first attempt by first attempt."""
         weights: dict[Kind, float] = {"trace": self.settings.aux.trace, "critique": self.settings.aux.critique}
         rows: list[TextRow] = []
+        share = self.settings.aux.share
         for number, episode in enumerate(firsts):
+            if int((number + 1) * share) == int(number * share):
+                continue
             for kind in KINDS:
                 text = said[kind][number]
                 if text is None or not weights[kind]:

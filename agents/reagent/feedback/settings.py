@@ -21,6 +21,8 @@ class AuxConfig(Section):
     trace: float = Field(default=0.05, ge=0.0)
     """0 turns it off, as below."""
     critique: float = Field(default=0.05, ge=0.0)
+    share: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Of an update's first attempts, evenly spread, those whose texts are learned: attempts of one group differ little."""
 
 
 class ProcessConfig(Section):

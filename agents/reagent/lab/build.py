@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from reagent.lab.demonstrations import Demonstration, demonstrations
-from reagent.lab.settings import LabSettings
+from reagent.lab.reflections import reflections
+from reagent.lab.settings import LabSettings, ReflectSettings
 from reagent.templates import LAB_TEMPLATE, TurnTemplate
 from rrm.lab.model import PAD, build_lab_model, build_lab_tokenizer
 from rrm.seeds import derive_seed
@@ -90,10 +91,6 @@ def homogeneous(rows: list[dict[str, list[int]]], batch_size: int, seed: int) ->
 
 def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
     """Train a lab policy and write it (safetensors, tokenizer with its template, card.json); returns the card."""
-    from accelerate.state import AcceleratorState
-
-    from rrm.provenance import environment
-
     found, hurried = lab_demonstrations(settings), hurried_demonstrations(settings)
     # as the template writes them: the roles' names then are tokens too
     texts = (f"\n{m['role']}\n{m['content']}" for d in found[:TOKENIZER_ROWS] for m in d.messages)
@@ -116,13 +113,10 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
         for epoch in range(settings.epochs)
         for row in homogeneous(rows, settings.batch_size, derive_seed(settings.seed, "batches", epoch))
     ]
-    losses = [_fit(model, tokenizer, ordered, settings, settings.learning_rate, output / "training")]
+    losses = [_fit(model, tokenizer, ordered, settings, settings.learning_rate, output)]
     if last:
         shuffled = homogeneous(last, settings.batch_size, derive_seed(settings.seed, "hurried"))
-        losses.append(_fit(model, tokenizer, shuffled, settings, settings.hurried_learning_rate, output / "training"))
-    AcceleratorState._reset_state()  # accelerate keeps the trainer's precision for the process; an agent's may differ
-    model.save_pretrained(str(output), safe_serialization=True)
-    tokenizer.save_pretrained(str(output))
+        losses.append(_fit(model, tokenizer, shuffled, settings, settings.hurried_learning_rate, output))
     card = {
         "settings": {**asdict(settings), "hops": list(settings.hop_counts)},
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -130,15 +124,58 @@ def build_lab_policy(settings: LabSettings, output: Path) -> dict[str, Any]:
         "longest_row": max(len(row["input_ids"]) for row in rows),
         "tokens": sum(len(row["input_ids"]) for row in [*ordered, *last]),
         "train_loss": [round(loss, 4) for loss in losses],
-        "sha256": hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest(),
-        "environment": environment(),
     }
+    return _save(model, tokenizer, card, output)
+
+
+def reflect(settings: ReflectSettings, base: Path, output: Path) -> dict[str, Any]:
+    """Teach the lab policy in `base` to reflect (`reagent.lab.reflections`) and write it as `build_lab_policy` does.
+
+    Rows as in the last stage of its own training keep first attempts as they were, bad habit included.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(base, use_safetensors=True, dtype="float32")
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    own = LabSettings(seed=derive_seed(settings.seed, "reflect"))
+    found = _mixture(own, settings.repeated, own.seed, hurried=own.hurried)
+    found += reflections(settings.rows, own.seed, hops=own.hop_counts, hurried=own.hurried)
+    random.Random(own.seed).shuffle(found)
+    rows = homogeneous(list(rows_of(found, TurnTemplate(tokenizer), tokenizer)), settings.batch_size, own.seed)
+    loss = _fit(model, tokenizer, rows, settings, settings.learning_rate, output)
+    card = {
+        "settings": asdict(settings),
+        "from": hashlib.sha256((base / "model.safetensors").read_bytes()).hexdigest(),
+        "rows": len(rows),
+        "longest_row": max(len(row["input_ids"]) for row in rows),
+        "tokens": sum(len(row["input_ids"]) for row in rows),
+        "train_loss": round(loss, 4),
+    }
+    return _save(model, tokenizer, card, output)
+
+
+def _save(model: Any, tokenizer: Any, card: dict[str, Any], output: Path) -> dict[str, Any]:
+    """Write a policy; returns its card with the weights' hash."""
+    from accelerate.state import AcceleratorState
+
+    from rrm.provenance import environment
+
+    AcceleratorState._reset_state()  # accelerate keeps the trainer's precision for the process; an agent's may differ
+    model.save_pretrained(str(output), safe_serialization=True)
+    tokenizer.save_pretrained(str(output))
+    card["sha256"] = hashlib.sha256((output / "model.safetensors").read_bytes()).hexdigest()
+    card["environment"] = environment()
     (output / "card.json").write_text(json.dumps(card, indent=1) + "\n")
     return card
 
 
 def _fit(
-    model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], settings: LabSettings, rate: float, folder: Path
+    model: Any,
+    tokenizer: Any,
+    rows: list[dict[str, list[int]]],
+    settings: LabSettings | ReflectSettings,
+    rate: float,
+    output: Path,
 ) -> float:
     """One supervised training, rows in the order given; returns its mean loss."""
     import functools
@@ -150,7 +187,7 @@ def _fit(
     from rrm.train.sft import collate, labelled_positions_only
 
     arguments = SFTConfig(
-        output_dir=str(folder),
+        output_dir=str(output / "training"),
         seed=settings.seed,
         num_train_epochs=1,
         per_device_train_batch_size=settings.batch_size,

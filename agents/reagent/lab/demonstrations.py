@@ -16,7 +16,7 @@ import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from reagent.env import ToolEnv
 from reagent.environments import find_environment
@@ -30,6 +30,7 @@ from rrm.feedback import format_findings
 from rrm.seeds import derive_seed
 
 Mistake = Literal["wrong", "malformed", "stops_early", "gave_up"]
+MISTAKES: tuple[Mistake, ...] = get_args(Mistake)
 TOOL_DOWN_RATE = 0.15
 """How often the tool fails in an imperfect demonstration, where the environment's tool can."""
 _RETRIES = 4
@@ -48,12 +49,23 @@ class Demonstration:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class Turn:
     """One scripted turn and its finding."""
 
     text: str
     good: bool = True
     finding: str = ""
+
+
+@dataclass(frozen=True)
+class Played:
+    """Scripted turns, played."""
+
+    shown: list[dict[str, Any]]
+    """As the policy sees them: an assistant's content is the very text of its turn."""
+    train_on: list[bool]
+    messages: list[dict[str, Any]]
+    """As an episode's trajectory has them: calls apart."""
 
 
 def demonstrations(
@@ -103,37 +115,43 @@ def demonstrations(
         for task in make_tasks(n, seed, split="demonstrations", **lengths):
             rng = random.Random(derive_seed("demonstration", task.id, kind, with_critique))
             repaired = kind == "tool_call" and rng.random() < imperfect
-            env, plan = _environment(build, parser, repaired, plans(task).length, options or {}), plans(task)
+            env, plan = environment_for(build, parser, repaired, plans(task).length, options or {}), plans(task)
             length = 1 if kind == "tool_call" and not with_critique and rng.random() < hurried else plan.length
-            turns = _script(env, plan, kind, rng, repaired, thoughts, length)
+            turns = script(env, plan, kind, rng, repaired, thoughts, length)
             prompt = env.reset(task)
             if with_critique:
                 prompt = runner.run(_criticised(env, plan, task, rng))
                 env.reset(task)
-            messages, marks = runner.run(_play(env, turns))
+            run = runner.run(played(env, turns))
+            marks = run.train_on
             if train_on_mistakes:
-                marks = [message["role"] == "assistant" for message in messages]
-            plain = [{"role": m["role"], "content": m["content"]} for m in [*prompt, *messages]]
-            yield Demonstration(task, kind, plain, [False] * len(prompt) + marks)
+                marks = [message["role"] == "assistant" for message in run.shown]
+            yield Demonstration(task, kind, plain([*prompt, *run.shown]), [False] * len(prompt) + marks)
 
 
-def _environment(build: Any, parser: str, imperfect: bool, length: int, given: Mapping[str, Any]) -> ToolEnv:
-    """Turns enough for every repair; with a failing tool where the environment has one."""
+def plain(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`role` and `content` alone."""
+    return [{"role": m["role"], "content": m["content"]} for m in messages]
+
+
+def environment_for(build: Any, parser: str, imperfect: bool, length: int, given: Mapping[str, Any]) -> ToolEnv:
+    """An environment to play a script in: turns enough for every repair; with a failing tool where the environment has one."""
     options: dict[str, Any] = {"parser": parser, "max_turns": _RETRIES * (length + 3), **given}
     if imperfect and "error_rate" in build.__init__.__kwdefaults__:
         options["error_rate"] = TOOL_DOWN_RATE
     return build(**options)
 
 
-def _script(
+def script(
     env: ToolEnv, plan: Plan, kind: Kind, rng: random.Random, imperfect: bool, thoughts: bool, length: int
-) -> list[_Turn]:
+) -> list[Turn]:
+    """What a careful agent of the kind does up to hop `length`, where it answers with what it has; slips where imperfect."""
     parser = env.parser
     if kind == "direct":
-        return [_Turn(parser.render_turn(answer=plan.answer))]
+        return [Turn(parser.render_turn(answer=plan.answer))]
     if kind == "naive_rag":
-        return [_Turn(parser.render_turn(calls=[plan.retrieval()])), _Turn(parser.render_turn(answer=plan.answer))]
-    turns: list[_Turn] = []
+        return [Turn(parser.render_turn(calls=[plan.retrieval()])), Turn(parser.render_turn(answer=plan.answer))]
+    turns: list[Turn] = []
     value, read = plan.start, ""
     slips = imperfect and (rng.random() < 0.7 or not getattr(env, "error_rate", 0.0))
     slip = rng.randrange(length) if slips else None
@@ -143,10 +161,10 @@ def _script(
         if step == slip:
             wrong = plan.wrong(step, value, rng)
             broken = parser.render_turn(reasoning=read, calls=[wrong.call])
-            turns.append(_Turn(broken if rng.random() < 0.5 else _break(parser, text, rng), good=False))
-        turns.append(_Turn(text))
+            turns.append(Turn(broken if rng.random() < 0.5 else _break(parser, text, rng), good=False))
+        turns.append(Turn(text))
         value, read = move.value, move.says if thoughts else ""
-    return [*turns, _Turn(parser.render_turn(reasoning=read, answer=value))]
+    return [*turns, Turn(parser.render_turn(reasoning=read, answer=value))]
 
 
 def _break(parser: Parser, text: str, rng: random.Random) -> str:
@@ -157,25 +175,24 @@ def _break(parser: Parser, text: str, rng: random.Random) -> str:
             return broken
 
 
-async def _play(env: ToolEnv, turns: Sequence[_Turn]) -> tuple[list[dict[str, Any]], list[bool]]:
-    """(messages, which to train on). A turn the tool failed on is said again."""
-    messages: list[dict[str, Any]] = []
-    marks: list[bool] = []
+async def played(env: ToolEnv, turns: Sequence[Turn]) -> Played:
+    """The turns in the environment, which is set up. One the tool failed on is said again."""
+    found = Played([], [], [])
     for turn in turns:
         for _ in range(_RETRIES):
             result = await env.step(turn.text)
-            messages += [{"role": "assistant", "content": turn.text}, *result.observations]
-            marks += [turn.good, *[False] * len(result.observations)]
+            found.shown.extend([{"role": "assistant", "content": turn.text}, *result.observations])
+            found.train_on.extend([turn.good, *[False] * len(result.observations)])
+            found.messages.extend([result.message, *result.observations])
             if not turn.good or "failed" not in result.info["verdicts"]:
                 break
-    return messages, marks
+    return found
 
 
 async def _criticised(env: ToolEnv, plan: Plan, task: Task, rng: random.Random) -> list[dict[str, Any]]:
     """The prompt of a second attempt, after a first one that went wrong."""
     prompt = env.reset(task)
-    mistakes: tuple[Mistake, ...] = ("wrong", "malformed", "stops_early", "gave_up")
-    turns = _failing(env, plan, rng.choice([m for m in mistakes if m != "stops_early" or plan.length > 1]), rng)
+    turns = mistaken(env, plan, rng)
     attempt: list[dict[str, Any]] = []
     for turn in turns:
         result = await env.step(turn.text)
@@ -186,7 +203,12 @@ async def _criticised(env: ToolEnv, plan: Plan, task: Task, rng: random.Random) 
     return second_attempt(prompt, attempt, format_findings(findings))
 
 
-def _failing(env: ToolEnv, plan: Plan, mistake: Mistake, rng: random.Random) -> list[_Turn]:
+def mistaken(env: ToolEnv, plan: Plan, rng: random.Random) -> list[Turn]:
+    """A first attempt that goes wrong in one of the ways there are."""
+    return failing(env, plan, rng.choice([m for m in MISTAKES if m != "stops_early" or plan.length > 1]), rng)
+
+
+def failing(env: ToolEnv, plan: Plan, mistake: Mistake, rng: random.Random) -> list[Turn]:
     """A first attempt that ends in a wrong answer, or in none. No finding names a value the agent did not have."""
 
     def said(key: str, **parts: object) -> str:
@@ -194,23 +216,23 @@ def _failing(env: ToolEnv, plan: Plan, mistake: Mistake, rng: random.Random) -> 
 
     parser, value = env.parser, plan.start
     at = plan.length - 1 if mistake == "stops_early" else rng.randrange(plan.length)
-    turns: list[_Turn] = []
+    turns: list[Turn] = []
     for step in range(at):
         move = plan.move(step, value)
-        turns.append(_Turn(parser.render_turn(calls=[move.call]), finding=said("search")))
+        turns.append(Turn(parser.render_turn(calls=[move.call]), finding=said("search")))
         value = move.value
     needed = plan.move(at, value)
     if mistake == "wrong":
         return turns + _misled(env, plan, at, needed, rng)
     if mistake == "stops_early":
-        return [*turns, _Turn(parser.render_turn(answer=value), False, said("stops_early", **needed.parts))]
+        return [*turns, Turn(parser.render_turn(answer=value), False, said("stops_early", **needed.parts))]
     if mistake == "malformed":
         broken = _break(parser, parser.render_turn(calls=[needed.call]), rng)
-        turns.append(_Turn(broken, False, said("malformed", **needed.parts)))
-    return [*turns, _Turn(parser.render_turn(answer="unknown"), False, said("gave_up", **needed.parts))]
+        turns.append(Turn(broken, False, said("malformed", **needed.parts)))
+    return [*turns, Turn(parser.render_turn(answer="unknown"), False, said("gave_up", **needed.parts))]
 
 
-def _misled(env: ToolEnv, plan: Plan, at: int, needed: Move, rng: random.Random) -> list[_Turn]:
+def _misled(env: ToolEnv, plan: Plan, at: int, needed: Move, rng: random.Random) -> list[Turn]:
     """A wrong call at step `at` in place of the needed one, and going on with what it gave."""
     wrong = needed
     while wrong.value == needed.value:
@@ -224,4 +246,4 @@ def _misled(env: ToolEnv, plan: Plan, at: int, needed: Move, rng: random.Random)
     texts = [env.parser.render_turn(calls=[call]) for call in calls] + [env.parser.render_turn(answer=value)]
     first = rng.choice(plan.wordings[key]).format(**parts)
     follows = [rng.choice(plan.wordings["follows"]).format(k=at + 1) for _ in texts[1:]]
-    return [_Turn(text, False, finding) for text, finding in zip(texts, [first, *follows], strict=True)]
+    return [Turn(text, False, finding) for text, finding in zip(texts, [first, *follows], strict=True)]

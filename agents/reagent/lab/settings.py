@@ -44,3 +44,16 @@ class LabSettings:
     def hop_counts(self) -> tuple[int, ...]:
         """`hops`, or what the kind is shown by default."""
         return self.hops or HOPS[self.kind]
+
+
+@dataclass(frozen=True)
+class ReflectSettings:
+    """How a lab policy is taught to reflect: second attempts, and the judge's texts. The defaults make the shipped one."""
+
+    seed: int = 0
+    rows: int = 8000
+    """Reflections (`reagent.lab.reflections`)."""
+    repeated: int = 4000
+    """Rows as in the last stage of the policy's own training, among them."""
+    batch_size: int = 8
+    learning_rate: float = 1e-3

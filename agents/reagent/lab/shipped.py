@@ -1,4 +1,4 @@
-"""Where the shipped lab policy lies: the supervised base every lab training starts from."""
+"""Where the shipped lab policies lie, which lab trainings start from."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ from pathlib import Path
 
 from rrm.errors import RRMError
 
-FOLDER = Path(__file__).resolve().parents[1] / "assets" / "lab_policy"
+FOLDER = Path(__file__).resolve().parents[1] / "assets"
+SHIPPED = {
+    "lab": ("lab_policy", "reagent lab build"),
+    "lab-reflective": ("lab_reflective", "reagent lab reflect"),
+}
+"""Per name its folder and the command that makes it. `lab` is supervised on demonstrations; `lab-reflective` is `lab` taught
+second attempts and the judge's texts besides."""
 
 
-def lab_policy_folder() -> Path:
-    """The folder of the shipped lab policy (safetensors, tokenizer, card.json).
+def lab_policy_folder(name: str = "lab") -> Path:
+    """The folder of a shipped lab policy (safetensors, tokenizer, card.json).
 
     Raises:
         RRMError: it is absent; says how to make it.
     """
-    if not (FOLDER / "config.json").is_file():
-        raise RRMError(f"no lab policy at {FOLDER}: make it with `reagent lab build --output {FOLDER}`")
-    return FOLDER
+    folder, command = SHIPPED[name]
+    if not (FOLDER / folder / "config.json").is_file():
+        raise RRMError(f"no lab policy at {FOLDER / folder}: make it with `{command} --output {FOLDER / folder}`")
+    return FOLDER / folder
