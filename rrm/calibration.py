@@ -1,7 +1,9 @@
 """Calibration: raw scores to probabilities of success, one map per mode, stored with the judge as JSON.
 
-Platt scaling (Platt 1999) on the logit of the raw score is the default: it is strictly increasing, so it keeps every
-difference inside a group. Isotonic regression is on offer, but its plateaus make ties.
+Platt scaling (Platt 1999) is the default: it is strictly increasing, so it keeps every difference inside a group. It reads the
+logit of the raw score, which is right for a probability (a map of slope 1 and intercept 0 leaves it as it is). Where scores are
+grades, 0.8 of a run that succeeded, `platt_score` reads the raw score itself: a few wrong runs at 0.9999 are far out on the
+logit, and would flatten the map for all others. Isotonic regression is on offer, but its plateaus make ties.
 """
 
 from __future__ import annotations
@@ -19,18 +21,22 @@ EPS = 1e-6
 """Raw scores are kept this far from 0 and 1 before the logit."""
 
 
+Method = Literal["platt", "platt_score", "isotonic"]
+
+
 class Platt(BaseModel):
-    """p = sigmoid(a · logit(raw) + b), a > 0."""
+    """p = sigmoid(a · x + b), a > 0, where x is the raw score or its logit."""
 
     method: Literal["platt"] = "platt"
     a: float = Field(gt=0)
     b: float
     rows: int
     """How many labelled rows it was fitted on."""
+    reads: Literal["logit", "score"] = "logit"
 
     def __call__(self, raw: float) -> float:
         clipped = min(max(raw, EPS), 1 - EPS)
-        z = self.a * math.log(clipped / (1 - clipped)) + self.b
+        z = self.a * (raw if self.reads == "score" else math.log(clipped / (1 - clipped))) + self.b
         return 1 / (1 + math.exp(-z)) if z >= 0 else math.exp(z) / (1 + math.exp(z))
 
 
@@ -60,9 +66,7 @@ class Calibration(BaseModel):
         return raw if calibrator is None else calibrator(raw)
 
 
-def fit(
-    raw: Sequence[float], labels: Sequence[float], method: Literal["platt", "isotonic"] = "platt"
-) -> Platt | Isotonic:
+def fit(raw: Sequence[float], labels: Sequence[float], method: Method = "platt") -> Platt | Isotonic:
     """Fit a map on raw scores and labels in [0, 1] (soft labels weigh both classes).
 
     Raises:
@@ -81,7 +85,8 @@ def fit(
     from sklearn.linear_model import LogisticRegression
 
     clipped = np.clip(x, EPS, 1 - EPS)
-    z = np.log(clipped / (1 - clipped))[:, None]
+    reads: Literal["logit", "score"] = "score" if method == "platt_score" else "logit"
+    z = (x if reads == "score" else np.log(clipped / (1 - clipped)))[:, None]
     features, classes = np.concatenate([z, z]), np.r_[np.ones(len(y)), np.zeros(len(y))]
     # a weak ridge keeps a separable set finite
     model = LogisticRegression(C=100.0).fit(features, classes, sample_weight=np.r_[y, 1 - y])
@@ -90,4 +95,4 @@ def fit(
         raise RRMError(
             f"raw scores fall as labels rise on the calibration rows (slope {a:.3f}): the judge has learned nothing usable there"
         )
-    return Platt(a=a, b=b, rows=len(x))
+    return Platt(a=a, b=b, rows=len(x), reads=reads)

@@ -148,7 +148,8 @@ class CalibrationSettings(Section):
     """Stage 3: calibration, per mode, on the calibration questions."""
 
     enabled: bool = True
-    method: Literal["platt", "isotonic"] = "platt"
+    method: Literal["platt", "platt_score", "isotonic"] = "platt"
+    """`platt_score` where scores are grades rather than probabilities (`rrm.calibration`)."""
     modes: list[Literal["full", "critique", "score"]] = Field(default_factory=lambda: ["score"])
     max_rows: int = 1000
     """Most rows judged in `score` mode."""

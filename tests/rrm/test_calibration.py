@@ -35,6 +35,18 @@ def test_fit_recovers_a_known_miscalibration() -> None:
     assert fitted.b == pytest.approx(-1, abs=0.06)
 
 
+def test_a_grade_is_read_as_it_is_by_hand() -> None:
+    assert Platt(a=4, b=-2, rows=1, reads="score")(0.8) == pytest.approx(1 / (1 + math.exp(-1.2)))
+    assert Platt(a=4, b=-2, rows=1, reads="score")(1.0) == pytest.approx(1 / (1 + math.exp(-2)))
+
+
+def test_a_few_sure_mistakes_do_not_flatten_the_map_of_grades() -> None:
+    """Right runs are graded 0.8 and wrong ones 0.2, but for three wrong ones in a hundred, graded 1 − 10⁻⁶."""
+    raw, labels = [0.8] * 100 + [0.2] * 97 + [1 - 1e-6] * 3, [1.0] * 100 + [0.0] * 100
+    off = {method: abs(fit(raw, labels, method)(0.8) - 1.0) for method in ("platt", "platt_score")}
+    assert off["platt_score"] < 0.05 < off["platt"]
+
+
 def test_isotonic_interpolates() -> None:
     assert Isotonic(x=[0.0, 0.5, 1.0], y=[0.1, 0.2, 0.9], rows=3)(0.75) == pytest.approx(0.55)
 
