@@ -1,11 +1,10 @@
 """Put a trained lab judge into the package, with the commands, configs and hash that made it.
 
-    rrm train --config lab output_dir=runs/lab_judge                  (one round: what users run)
-    rrm train --config lab output_dir=runs/lab_judge2 model.base=runs/lab_judge/judge \\
-        seed=1 drills.rows=0 sft.learning_rate=1.0e-3 sft.short_first=0     (a second one, on other worlds)
-    python -m benchmarks.ship_lab --run runs/lab_judge --further runs/lab_judge2
+    python -m benchmarks.ship_lab --rounds runs/lab_judge runs/lab_judge2
 
-Copies the last round's judge to rrm/assets/lab and writes card.json beside it. Runs of other configs are refused.
+It is trained in rounds: `rrm train --config lab`, then again from the judge before, on other worlds (`ROUNDS`, with
+`model.base=runs/lab_judge/judge` and so on). The judge of the last round goes to rrm/assets/lab, card.json beside it. Runs of
+other configs are refused.
 """
 
 from __future__ import annotations
@@ -26,8 +25,11 @@ TARGET = Path(__file__).resolve().parents[1] / "rrm" / "assets" / "lab"
 MOST_BYTES = 5_000_000
 
 
-FURTHER = ("seed=1", "drills.rows=0", "sft.learning_rate=1.0e-3", "sft.short_first=0")
-"""Of the second round, beside `model.base`."""
+ROUNDS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("seed=1", "drills.rows=0", "sft.learning_rate=1.0e-3", "sft.short_first=0", "rl.enabled=false"),
+)
+"""What each round changes of the config `lab`, beside `model.base`."""
 
 
 def round_of(run: Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -46,11 +48,12 @@ def round_of(run: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, default=Path("runs/lab_judge"), help="the run folder of `rrm train`")
-    parser.add_argument("--further", type=Path, help="the run folder of the second round")
+    parser.add_argument("--rounds", type=Path, nargs="+", required=True, help="run folders of `rrm train`, in order")
     args = parser.parse_args()
-    rounds = [round_of(args.run, ())] + ([round_of(args.further, FURTHER)] if args.further else [])
-    judge = (args.further or args.run) / "judge"
+    if len(args.rounds) > len(ROUNDS):
+        parser.error(f"at most {len(ROUNDS)} rounds, got {len(args.rounds)}")
+    configs = [round_of(run, changes) for run, changes in zip(args.rounds, ROUNDS, strict=False)]
+    judge = args.rounds[-1] / "judge"
     weights = judge / "model.safetensors"
     if weights.stat().st_size > MOST_BYTES:
         raise SystemExit(f"{weights} has {weights.stat().st_size:,} bytes; at most {MOST_BYTES:,} are shipped")
@@ -59,9 +62,11 @@ def main() -> None:
     shutil.copytree(judge, TARGET)
     (TARGET / "model.safetensors").chmod(0o644)
     card = {
-        "commands": ["rrm train --config lab"]
-        + (["rrm train --config lab model.base=… " + " ".join(FURTHER)] if args.further else []),
-        "configs": rounds,
+        "commands": [
+            " ".join(["rrm train --config lab", *(["model.base=…"] if n else []), *changes])
+            for n, changes in enumerate(ROUNDS[: len(configs)])
+        ],
+        "configs": configs,
         "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "trained_on": load_settings(TARGET).trained_on,
     }

@@ -14,9 +14,8 @@ from rrm.lab.transcripts import make_transcripts
 
 @pytest.fixture(scope="module")
 def rows():
-    """Worlds it was not trained on, asked as the lab's environment asks."""
-    found = make_transcripts(2400, seed=77_000)
-    return [row for row in found if row[0].task.startswith("What is the ")][:60]
+    """Worlds it was not trained on."""
+    return make_transcripts(60, seed=77_000)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,8 @@ def test_its_card_names_these_weights_and_they_are_small() -> None:
     weights = folder / "model.safetensors"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == card["sha256"]
     assert weights.stat().st_size < 5_000_000
-    assert card["command"].startswith("rrm train")
+    assert card["commands"][0] == "rrm train --config lab" and card["configs"][0]["seed"] == 0
+    assert len({config["seed"] for config in card["configs"]}) == len(card["commands"]) == len(card["configs"])
 
 
 def test_it_writes_whole_judgements(rows, feedback) -> None:
