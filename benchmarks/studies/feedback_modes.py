@@ -15,7 +15,9 @@ start from, with every kind of second attempt. Writes benchmarks/results/feedbac
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import shutil
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,8 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.studies.study import call, hops_of, parse, training_command, two_way_interval
+from reagent.lab.shipped import lab_policy_folder
+from rrm.judge_files import shipped
 from rrm.provenance import environment
 
 HALF = ["rollout.tasks_per_update=8"]
@@ -77,6 +81,15 @@ def weak_judge(runs: Path) -> str:
         few = [f"data.lab_transcripts={WEAK_ROWS}", f"data.lab_wanderers={WEAK_ROWS}", "rl.enabled=false"]
         call(["train", "--config", "lab", *few, f"output_dir={folder}"], runs / "weak_judge.log", "rrm")
     return str(folder / "judge")
+
+
+def frozen_judge(runs: Path, judge: str) -> str:
+    """The folder of the study's judge, copied at its start: a study over days keeps its judge, whatever is shipped by then."""
+    folder = runs / "judge"
+    if not folder.is_dir():
+        source = shipped("lab") if judge == "lab" else Path(judge)
+        shutil.copytree(source, folder)
+    return str(folder)
 
 
 def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> None:
@@ -282,22 +295,29 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--judge", default="lab")
+    parser.add_argument("--judge", default="lab", help="lab, or a judge's folder; copied to RUNS/judge and kept")
     args, wanted = parse(parser, "feedback_modes", ARMS, SEEDS)
+    judge = frozen_judge(args.runs, args.judge)
     if not args.collect:
         if "u-weak-judge" in wanted:
             weak_judge(args.runs)  # before two runs want it at once
         with ThreadPoolExecutor(args.parallel) as pool:
-            jobs = [pool.submit(evaluate, args.runs / "frozen" / f"{mode}.json", mode, args.judge, [], args.overrides)
+            jobs = [pool.submit(evaluate, args.runs / "frozen" / f"{mode}.json", mode, judge, [], args.overrides)
                     for mode in ("c", "retry", "placebo")]  # fmt: skip
             # seeds outermost: an interrupted study has every arm
             for seed in range(max(wanted.values())):
-                jobs += [pool.submit(run_arm, args.runs, arm, seed, args.judge, args.overrides)
+                jobs += [pool.submit(run_arm, args.runs, arm, seed, judge, args.overrides)
                          for arm in wanted if seed < wanted[arm]]  # fmt: skip
             for job in jobs:
                 job.result()
     found = collect(args.runs)
-    record.write(args.output, {"command": training_command("feedback_modes"), "environment": environment(), **found})
+    made = {
+        "command": training_command("feedback_modes"),
+        "environment": environment(),
+        "judge": hashlib.sha256((Path(judge) / "model.safetensors").read_bytes()).hexdigest(),
+        "policy": json.loads((lab_policy_folder("lab-reflective") / "card.json").read_text())["sha256"],
+    }
+    record.write(args.output, made | found)
     if found["arms"]:
         plot(found, args.output.with_suffix(".png"))
         show(found)
