@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from reagent.env import ToolEnv
@@ -94,7 +94,7 @@ class SearchEnv(ToolEnv):
 class SearchPlan:
     """One search a hop."""
 
-    wordings = FINDING
+    wordings: Mapping[str, Sequence[str]] = FINDING
 
     def __init__(self, world: World, question: Question) -> None:
         self.world, self.question = world, question
