@@ -271,7 +271,7 @@ def plot(found: dict[str, Any], target: Path) -> None:
     right.set_yticks(range(len(names)), names)
     right.invert_yaxis()
     right.set_xlabel("held-out success after training")
-    right.legend(fontsize=8)
+    right.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
     for axis in (left, right):
         axis.grid(alpha=0.3)
     figure.tight_layout()
