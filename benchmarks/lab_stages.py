@@ -134,7 +134,7 @@ def main() -> None:
         judge = stage_judge(args.run, stage, config)
         stages[stage] = {name: measure(judge, rows[name], ("score", "full")) for name in rows}
     whole = {
-        "command": record.command("lab_stages"),
+        "command": f"python -m benchmarks.lab_stages --run {args.run}",
         "shipped": load_settings(TARGET).trained_on,
         "environment": environment(),
         "config": config.model_dump(),

@@ -15,13 +15,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
+from rrm.config import CalibrationMethod
 from rrm.errors import RRMError
 
 EPS = 1e-6
 """Raw scores are kept this far from 0 and 1 before the logit."""
-
-
-Method = Literal["platt", "platt_score", "isotonic"]
 
 
 class Platt(BaseModel):
@@ -66,7 +64,7 @@ class Calibration(BaseModel):
         return raw if calibrator is None else calibrator(raw)
 
 
-def fit(raw: Sequence[float], labels: Sequence[float], method: Method = "platt") -> Platt | Isotonic:
+def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod = "platt") -> Platt | Isotonic:
     """Fit a map on raw scores and labels in [0, 1] (soft labels weigh both classes).
 
     Raises:

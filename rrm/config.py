@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rrm.errors import ConfigError
 
 C = TypeVar("C", bound=BaseModel)
+CalibrationMethod = Literal["platt", "platt_score", "isotonic"]
 
 
 class Section(BaseModel):
@@ -148,7 +149,7 @@ class CalibrationSettings(Section):
     """Stage 3: calibration, per mode, on the calibration questions."""
 
     enabled: bool = True
-    method: Literal["platt", "platt_score", "isotonic"] = "platt"
+    method: CalibrationMethod = "platt"
     """`platt_score` where scores are grades rather than probabilities (`rrm.calibration`)."""
     modes: list[Literal["full", "critique", "score"]] = Field(default_factory=lambda: ["score"])
     max_rows: int = 1000

@@ -297,6 +297,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judge", default="lab", help="lab, or a judge's folder; copied to RUNS/judge and kept")
     args, wanted = parse(parser, "feedback_modes", ARMS, SEEDS)
+    if args.collect and not (args.runs / "judge").is_dir():
+        parser.error(f"nothing to collect: no study was begun in {args.runs}")
     judge = frozen_judge(args.runs, args.judge)
     if not args.collect:
         if "u-weak-judge" in wanted:

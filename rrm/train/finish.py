@@ -143,8 +143,8 @@ def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
     for mode, report in card.items():
         if not isinstance(report, Mapping) or "metrics" not in report:
             continue
-        for name, value in report["metrics"]["judge"].items():
-            value, low, high = ("–" if value[k] is None else f"{value[k]:.3f}" for k in ("value", "low", "high"))
+        for name, found in report["metrics"]["judge"].items():
+            value, low, high = ("–" if found[k] is None else f"{found[k]:.3f}" for k in ("value", "low", "high"))
             lines.append(f"| {mode} | {report['rows']} | {name} | {value} | {low} – {high} |")
     lines += ["", "Scores on data unlike the training data are not calibrated; measure with `rrm eval` first.", ""]
     return "\n".join(lines)
