@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from report_runs import Command, make_run
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from reagent.cli import main
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +44,23 @@ def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     from rollout_models import make_model
 
     return make_model(tokenizer)
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `reagent report`; (exit code, the JSON line, standard error on one line)."""
+
+    def run(*arguments: str | Path) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setattr(sys, "argv", ["reagent", "report", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capsys.readouterr()
+        return int(stopped.value.code or 0), json.loads(said.out or "{}"), " ".join(said.err.split())
+
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A finished training's run folder."""
+    return make_run(tmp_path / "one")

@@ -1,4 +1,4 @@
-"""The training report: what its tables hold, which transcripts it shows, that hostile text stays text, and its errors."""
+"""The training report: what its tables hold, which transcripts it shows and that hostile text stays text."""
 
 from __future__ import annotations
 
@@ -6,154 +6,18 @@ import base64
 import hashlib
 import json
 import re
-import sys
-from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from report_runs import Command, Page, files, judged, make_run, transcript, write_rows
 
 from benchmarks.speed.devtools import Chromium, find_chromium
-from reagent.cli import main
 from reagent.report import read_policy, read_runs, write_page
 from reagent.report.curves import COLOURS, draw, look, running_mean
-from reagent.report.examples import choose, parse_policy
-from rrm.errors import ConfigError, RRMError
-from rrm.scoring import digest
-from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
+from reagent.report.examples import choose
+from rrm.trajectory import ToolCall, write_jsonl
 
 EVIL = "</style><script>document.title='pwned'</script><img src=x onerror=alert(1)>{{ 7*7 }}$x_{$ &lt; \ud800\x00"
-JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
-VOID = {"meta", "br", "img", "path", "use"}
-Command = Callable[..., tuple[int, dict[str, Any], str]]
-
-
-class Page(HTMLParser):
-    """A page's tags, its visible text, and its tables as rows of cells by the region's label; checks that tags nest."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.source = path.read_text("utf-8")
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self.words: list[str] = []
-        self._open: list[str] = []
-        self._region = ""
-        self.feed(self.source)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        assert len(found) == len(attrs), f"an attribute twice in {tag}"
-        self.tags.append((tag, found))
-        if tag not in VOID:
-            self._open.append(tag)
-        if found.get("role") == "region":
-            self._region = str(found["aria-label"])
-        if tag == "tr":
-            self.tables.setdefault(self._region, []).append([])
-        if tag in ("td", "th"):
-            self.tables[self._region][-1].append("")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self._open:
-            return
-        self.words.append(data)
-        if "td" in self._open or "tr" in self._open:
-            cells = self.tables[self._region][-1]
-            if cells:
-                cells[-1] += data
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def row(self, region: str, n: int) -> dict[str, str]:
-        """Row n (from 1) of a table by its column's head."""
-        clean = [[" ".join(cell.split()) for cell in row] for row in self.tables[region]]
-        return dict(zip(clean[0], clean[n], strict=True))
-
-
-def make_run(folder: Path, *, mode: str = "none", algorithm: str = "grpo", updates: int = 3, **config: Any) -> Path:
-    """A small run folder, evaluated once at its end."""
-    folder.mkdir(parents=True)
-    tree = {"algorithm": algorithm, "seed": 0, "max_updates": 3, "environment": {"name": "search"}} | config
-    (folder / "config.yaml").write_text(yaml.safe_dump(tree | {"feedback": {"mode": mode}}))
-    rows = []
-    for n in range(updates):
-        row = {"update": n, "episodes": 64 * (n + 1), "episode/success": 0.25 * n, "episode/reward": 0.5 + 0.1 * n}
-        times = {"time/rollout_s": 10.0, "time/update_s": 20.0, "time/judge_s": 6.0 if mode != "none" else 0.0}
-        if mode != "none":
-            judged = {"score": 0.5, "judge_tokens": 1000.0, "critiques": 16.0, "leaked_critiques": 1.0}
-            row |= {f"feedback/{k}": v for k, v in judged.items()}
-        rows.append(row | times)
-    write_rows(folder / "metrics.jsonl", rows)
-    hops = {str(h): {"value": v, "low": 0.0, "high": 1.0} for h, v in ((1, 1.0), (2, 0.5), (10, 0.125))}
-    success = {"value": 0.745, "low": 0.68, "high": 0.805}
-    found = {"update": updates - 1, "episodes": 64 * updates, "tasks": 200}
-    write_rows(folder / "eval.jsonl", [found | {"success": success, "success_by_hops": hops}])
-    return folder
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def transcript(question: str, outcome: float | None, *, id: str | None = None, said: str = "It was Ada.") -> Trajectory:
-    """Two steps: a search, an answer."""
-    call = ToolCall(name="search", arguments={"query": f"query {said}"})
-    messages = [
-        Message(role="user", content=f"Who was {question}?"),
-        Message(role="assistant", content="I look it up.", reasoning_content=f"thought {said}", tool_calls=[call]),
-        Message(role="tool", name="search", content=f"result {said}"),
-        Message(role="assistant", content=said),
-    ]
-    task = f"Who was {question}?"
-    return Trajectory(id=id or f"{question}/0", task=task, question_id=question, messages=messages, outcome=outcome)
-
-
-def judged(t: Trajectory, score: float | None = 0.25, **row: Any) -> dict[str, Any]:
-    """A row as `rrm score` writes it."""
-    findings = [{"step": 1, "verdict": "bad", "text": f"asks too little of {t.question_id}"}]
-    found = {"id": t.id, "status": "scored", "score": score, "raw_score": score, "findings": findings, "judge": JUDGE}
-    return found | {"source": {"digest": digest(t)}} | row
-
-
-def files(folder: Path, name: str, outcomes: dict[str, float | None], **options: Any) -> tuple[str, Path, Path]:
-    """A policy's transcripts and feedback, one attempt a question."""
-    found = [transcript(question, outcome, said=f"{name} says", **options) for question, outcome in outcomes.items()]
-    write_jsonl(folder / f"{name}.jsonl", found)
-    return name, folder / f"{name}.jsonl", write_rows(folder / f"{name}.scored.jsonl", [judged(t) for t in found])
-
-
-@pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs `reagent report`; (exit code, the JSON line, standard error on one line)."""
-
-    def run(*arguments: str | Path) -> tuple[int, dict[str, Any], str]:
-        monkeypatch.setattr(sys, "argv", ["reagent", "report", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        said = capsys.readouterr()
-        return int(stopped.value.code or 0), json.loads(said.out or "{}"), " ".join(said.err.split())
-
-    return run
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return make_run(tmp_path / "one")
 
 
 # ---- runs ----
@@ -459,90 +323,3 @@ def test_the_same_inputs_make_the_same_page(tmp_path: Path, run: Path) -> None:
         write_page(tmp_path / f"{n}.html", read_runs([run]), policies=[policy])
         pages.append((tmp_path / f"{n}.html").read_bytes())
     assert pages[0] == pages[1]
-
-
-# ---- errors ----
-
-
-@pytest.mark.parametrize("text", ["p", "p=a.jsonl", "=a.jsonl,b.jsonl", "p=a,b,c", "p=,b", "p=a,", " =a,b"])
-def test_a_malformed_policy_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"write NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"):
-        parse_policy(text)
-
-
-def test_a_policys_name_may_hold_spaces() -> None:
-    assert parse_policy("after RL = t.jsonl, f.jsonl") == ("after RL", Path("t.jsonl"), Path("f.jsonl"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nowhere"], "nowhere is not a folder: give a run folder of `reagent train`"),
-        (["."], "looked for config.yaml and metrics.jsonl, found no config.yaml and no metrics.jsonl"),
-        (["half"], "found no metrics.jsonl"),
-        (["empty"], "empty/metrics.jsonl is empty: the run has not finished its first update"),
-        (["broken"], "broken/metrics.jsonl:1: not a row of metrics: no JSON object"),
-        (["judgerun"], "config.yaml is no config of `reagent train`: it has no `algorithm`"),
-        (["one", "./one/"], "is given twice"),
-        (["one", "p=t.jsonl,f.jsonl"], "write --policy before each NAME="),
-        (["one", "--judge", "gone.json"], "gone.json: cannot be opened: No such file"),
-        (["one", "--judge", "t.jsonl"], "t.jsonl is not what `rrm eval -o` writes"),
-        (["one", "--judge", "one/config.yaml"], "one/config.yaml: not JSON"),
-        (["one", "--reliability", "gone.png"], "gone.png: cannot be opened"),
-        (["one", "--reliability", "t.jsonl"], "t.jsonl is not a PNG"),
-        (["one", "--policy", "p"], "--policy 'p': write NAME="),
-        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "p=t.jsonl,f.jsonl"], "two policies are called 'p'"),
-        (["one", "--policy", "p=gone.jsonl,f.jsonl"], "gone.jsonl: cannot be opened"),
-        (["one", "--policy", "p=t.jsonl,gone.jsonl"], "gone.jsonl: cannot be opened"),
-        (["one", "--policy", "p=f.jsonl,t.jsonl"], "f.jsonl:1: not a canonical trajectory"),
-        (["one", "--policy", "p=nothing.jsonl,f.jsonl"], "nothing.jsonl has no transcripts"),
-        (["one", "--policy", "p=twice.jsonl,f.jsonl"], "1 ids occur more than once, e.g. 'q/0'"),
-        (["one", "--policy", "p=t.jsonl,other.jsonl"], "none of the 1 rows in other.jsonl matches a transcript"),
-        (["one", "--policy", "p=t.jsonl,anotherstext.jsonl"], "1 of them have its ids but were written on other texts"),
-        (["one", "--policy", "p=t.jsonl,noid.jsonl"], "not a row of `rrm score`: no text `id`"),
-        (["one", "--policy", "p=t.jsonl,norow.jsonl"], "row 'q/0' is not an output row of `rrm score`: status"),
-        (["one", "--policy", "p=t.jsonl,f.jsonl", "--policy", "o=u.jsonl,g.jsonl"], "no question was attempted by all of"),
-        (["one", "--policy", "p=t.jsonl,report.html"], "report.html is one of the inputs"),
-    ],
-)  # fmt: skip
-def test_errors_are_clear_and_leave_no_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Command, arguments: list[str], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("one", "half", "empty", "broken", "judgerun"):
-        make_run(tmp_path / name)
-    (tmp_path / "half" / "metrics.jsonl").unlink()
-    (tmp_path / "empty" / "metrics.jsonl").write_text("\n")
-    (tmp_path / "broken" / "metrics.jsonl").write_text("[1]\n{}\n")
-    (tmp_path / "judgerun" / "config.yaml").write_text("model: {base: lab}\n")
-    t, other = transcript("q", 1.0), transcript("other", 1.0)
-    write_jsonl(tmp_path / "t.jsonl", [t])
-    write_jsonl(tmp_path / "u.jsonl", [other])
-    write_jsonl(tmp_path / "twice.jsonl", [t, t])
-    (tmp_path / "nothing.jsonl").write_text("")
-    write_rows(tmp_path / "f.jsonl", [judged(t)])
-    write_rows(tmp_path / "g.jsonl", [judged(other)])
-    write_rows(tmp_path / "other.jsonl", [judged(other)])
-    write_rows(tmp_path / "anotherstext.jsonl", [judged(other) | {"id": t.id}])
-    write_rows(tmp_path / "noid.jsonl", [{"status": "scored"}])
-    write_rows(tmp_path / "norow.jsonl", [{"id": t.id}])
-    code, out, error = report(*arguments, "-o", "report.html")
-    assert code == 2 and not out and error.startswith("error: ") and said in error, error
-    assert "Traceback" not in error
-    assert not list(tmp_path.glob("report.html*"))
-
-
-def test_a_page_that_cannot_be_written_is_an_error_and_an_old_page_stays(tmp_path: Path, run: Path) -> None:
-    runs = read_runs([run])
-    with pytest.raises(RRMError, match=r"cannot write .*report.html: No such file or directory"):
-        write_page(tmp_path / "nowhere" / "report.html", runs)
-    page = tmp_path / "report.html"
-    page.write_text("old")
-    with pytest.raises(RRMError, match="cannot be opened"):
-        write_page(page, runs, judge=tmp_path / "gone.json")
-    assert page.read_text() == "old" and not list(tmp_path.glob("*.part"))
-    (tmp_path / "folder").mkdir()
-    for target in (tmp_path / "folder", page / "report.html"):
-        with pytest.raises(RRMError, match="cannot write"):
-            write_page(target, runs)
-    assert not list(tmp_path.glob("*.part"))
