@@ -6,23 +6,24 @@
 
 from __future__ import annotations
 
-_ASKED = (
-    "What is the {phrase}?", "Find the {phrase}.", "Which is the {phrase}?", "Name the {phrase}.", "Question: the {phrase}?",
-    "Can you say what the {phrase} is?", "The task is to find the {phrase}.", "Somebody asked for the {phrase}.",
-    "We have to report the {phrase}.", "Who or what is the {phrase}?", "My question is about the {phrase}.",
-)  # fmt: skip
+_ASKED = "What is the {phrase}?"
+"""As the search environment asks; one question in ten."""
 _OPENINGS = (
-    "Please find out",
-    "Search for",
-    "Look up",
-    "Help to find",
-    "Give",
-    "Try to discover",
-    "It matters to learn",
-)
-_ENDINGS = ("{phrase}.", "{phrase} and report it.", "{phrase}, thanks.", "{phrase} now!", "{phrase} with the search.")
+    "What is", "Which is", "Who or what is", "Question:", "Next question: what is", "Hello, what is", "Do you know",
+    "Find", "Find out", "Please find out", "First of all find", "Find out who or what is", "Look up", "Look for", "Search for",
+    "Help to find", "Name", "Give", "Give us", "Write down", "Say what you find as", "Can you say what is", "Could you check",
+    "Try to discover", "It matters to learn", "Somebody asked for", "A friend asks: what is", "We have to report",
+    "He wants to hear of", "They are curious about", "My question is about", "The task is to find", "Your job: determine",
+    "Answer this: what is", "In this world, what is", "For my notes:", "Is it known what is", "Now to",
+)  # fmt: skip
+_ENDINGS = (
+    ".", "?", "!", " now!", ", thanks.", " and report it.", " with the search.", " as soon as you can.", "? Use the search.",
+    ". It is for a report.", "? Be careful.", " if there is one.", ", step by step.", "? One name is enough.",
+    " in this world.", ". Nothing else.", "? Thank you.", " and say how you found it.",
+)  # fmt: skip
+_ANY = tuple(f"{opening} the {{phrase}}{ending}" for opening in _OPENINGS for ending in _ENDINGS)
 QUESTION = {
-    "train": (*_ASKED, *(f"{opening} the {ending}" for opening in _OPENINGS for ending in _ENDINGS)),
+    "train": (*[_ASKED] * (len(_ANY) // 9), *_ANY),
     "heldout": ("Tell me the {phrase}, please.", "I would like to know the {phrase}."),
 }
 
@@ -32,85 +33,154 @@ TERSE_SYSTEM = (
 )
 """How the search environment describes its tool to an agent."""
 
+_FIRST = (
+    "",
+    "",
+    "",
+    "OK. ",
+    "Right. ",
+    "Hm. ",
+    "Let me think. ",
+    "Step by step. ",
+    "I see. ",
+    "Fine. ",
+    "Next. ",
+    "Well. ",
+)
+"""What may come before any sentence of a talking agent; one in four says nothing before it."""
+
+
+def _spoken(*forms: str) -> tuple[str, ...]:
+    return tuple(first + form for first in _FIRST for form in forms)
+
+
 SAY: dict[str, dict[str, tuple[str, ...]]] = {
     "need": {
-        "train": (
+        "train": _spoken(
             "I need the {rel} of {a}.",
             "Let me find the {rel} of {a}.",
             "Now the {rel} of {a}.",
             "Next: {rel} of {a}.",
             "First I should learn the {rel} of {a}.",
             "To go on I need {a}'s {rel}.",
+            "What is {a}'s {rel}?",
+            "Which {rel} does {a} have?",
+            "I am missing the {rel} of {a}.",
+            "My plan says: {rel} of {a}.",
+            "It remains to learn the {rel} of {a}, so I search.",
+            "I ask about {a}, for the {rel}.",
+            "What matters now is {a}'s {rel}.",
         ),
         "heldout": ("The {rel} of {a} comes next.", "Looking up who or what is the {rel} of {a}."),
     },
     "read": {
-        "train": (
+        "train": _spoken(
             "The {rel} of {a} is {b}.",
             "So the {rel} of {a} is {b}.",
             "{b} is the {rel} of {a}.",
             "OK, {b}.",
             "I found {b} as the {rel} of {a}.",
             "{a}'s {rel}: {b}.",
+            "The result names {b}.",
+            "According to this, {a}'s {rel} is {b}.",
+            "There it is: {b} ({rel} of {a}).",
+            "The {rel} I wanted is {b}.",
+            "{b}, then, for {a}.",
+            "From the facts: {rel} of {a}, {b}.",
         ),
         "heldout": ("It says that {b} is the {rel} of {a}.", "Good, {a} has {b} as {rel}."),
     },
     "retry": {
-        "train": ("The search failed. I try again.", "That was an error, so I retry.", "It did not work. Again."),
+        "train": _spoken(
+            "The search failed. I try again.",
+            "That was an error, so I retry.",
+            "It did not work. Again.",
+            "No result because of an error; the same call again.",
+            "An error. I repeat the call.",
+        ),
         "heldout": ("The tool is down; one more try.",),
     },
     "again": {
-        "train": (
+        "train": _spoken(
             "Let me look at the {rel} of {a} again.",
             "I search for the {rel} of {a}.",
             "Let me repeat the search for the {rel} of {a}.",
             "Again: {rel} of {a}.",
+            "Another search for {a}'s {rel}.",
+            "Back to the {rel} of {a}.",
         ),
         "heldout": ("Once more, the {rel} of {a}.",),
     },
     "check": {
-        "train": ("I check {b} before I answer.", "Let me verify {b}.", "Is {b} right? I look again."),
+        "train": _spoken(
+            "I check {b} before I answer.",
+            "Let me verify {b}.",
+            "Is {b} right? I look again.",
+            "Before the end I search for {b}.",
+            "What do the facts say about {b}?",
+        ),
         "heldout": ("A second look at {b}, to be safe.",),
     },
     "sorry_search": {
-        "train": (
+        "train": _spoken(
             "That was the wrong search. I need the {rel} of {a}.",
             "Wrong fact; I want the {rel} of {a}.",
             "I asked for the wrong thing; the {rel} of {a} it is.",
+            "My search was wrong, {a}'s {rel} is what I need.",
+            "Mistake: it should have been the {rel} of {a}.",
         ),
         "heldout": ("Not what I was after: the {rel} of {a} is needed.",),
     },
     "sorry_read": {
-        "train": (
+        "train": _spoken(
             "I was wrong about the {rel} of {a}. I go back to it.",
             "My {rel} of {a} was not right; I redo it.",
             "I misread the {rel} of {a}; again from there.",
+            "I had {a}'s {rel} wrong and search for it.",
+            "An error of mine about the {rel} of {a}; I repair it.",
         ),
         "heldout": ("Going back, the {rel} of {a} was mistaken.",),
     },
     "sorry_arguments": {
-        "train": (
+        "train": _spoken(
             "My arguments were broken. I write them again.",
             "I fix the call.",
             "Broken JSON. Here is the call again.",
+            "The arguments could not be read, so I repeat them.",
+            "I made a mistake in the JSON and correct it.",
         ),
         "heldout": ("The call had a typo, here it is once more.",),
     },
     "guess": {
-        "train": (
+        "train": _spoken(
             "I think I know the rest.",
             "I do not need to search further.",
             "It must be this.",
             "My guess will do.",
+            "Enough, I say what I believe.",
+            "I can answer without the other facts.",
         ),
         "heldout": ("No more searching, this should be it.",),
     },
     "give_up": {
-        "train": ("I could not find it.", "This is too hard, I stop here.", "I do not know."),
+        "train": _spoken(
+            "I could not find it.",
+            "This is too hard, I stop here.",
+            "I do not know.",
+            "The search does not help me.",
+            "I have no answer.",
+        ),
         "heldout": ("I am afraid this cannot be found.",),
     },
     "done": {
-        "train": ("That answers it.", "Done.", "So the answer is clear.", "Here is the answer."),
+        "train": _spoken(
+            "That answers it.",
+            "Done.",
+            "So the answer is clear.",
+            "Here is the answer.",
+            "I can answer now.",
+            "The question is settled.",
+        ),
         "heldout": ("There we are.",),
     },
 }
