@@ -141,10 +141,13 @@ def judge_bars(found: Found) -> Iterator[Bar]:
         named, alarms = planted["named_step"], planted["false_alarms"]
         yield Bar(names[0], f"{named:.1%} of {planted['faulty']}", f"≥ {NAMED_STEP:.0%}", named >= NAMED_STEP)
         yield Bar(names[1], f"{alarms:.1%} of {planted['clean']}", f"≤ {FALSE_ALARMS:.0%}", alarms <= FALSE_ALARMS)
-    own = stages.get("agent", {}).get("full", {}).get("planted")
-    if own:
-        shown = f"{own['named_step']:.1%} of {own['faulty']}, false alarms {own['false_alarms']:.1%} of {own['clean']}"
-        yield Bar("lab judge names the first wrong step of the agent's own runs", shown, "reported", None)
+    for part, said in (("agent", "the agent's own runs"), ("trained_agents", "runs of trained agents")):
+        own = stages.get(part, {}).get("full", {}).get("planted")
+        if own:
+            shown = (
+                f"{own['named_step']:.1%} of {own['faulty']}, false alarms {own['false_alarms']:.1%} of {own['clean']}"
+            )
+            yield Bar(f"lab judge names the first wrong step in {said}", shown, "reported", None)
 
 
 def self_bars(found: Found) -> Iterator[Bar]:

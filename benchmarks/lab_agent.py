@@ -1,6 +1,8 @@
-"""Runs of the shipped lab policy, labelled by replaying them in their worlds."""
+"""Runs of the shipped lab policy, or of one trained further, labelled by replaying them in their worlds."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from reagent.config import load_agent_config
 from reagent.evaluate import evaluate_config
@@ -10,11 +12,18 @@ from rrm.lab.labels import label
 from rrm.trajectory import Trajectory
 
 
-def agent_runs(tasks: int, seed: int, samples: int = 1) -> list[tuple[Trajectory, Annotation]]:
-    """Episodes on questions that the seed names, of one to four hops, sampled as in training."""
+def agent_runs(
+    tasks: int, seed: int, samples: int = 1, policy: Path | None = None
+) -> list[tuple[Trajectory, Annotation]]:
+    """Episodes on questions that the seed names, of one to four hops, sampled as in training.
+
+    Args:
+        policy: a trained policy's folder; the shipped one by default.
+    """
     own = [f"environment.eval={{hops: [1, 2, 3, 4], seed: {seed}}}", f"environment.eval_tasks={tasks}"]
     sampled = [f"eval.samples={samples}", "eval.temperature=0.7", f"seed={seed}"]
-    _, episodes = evaluate_config(load_agent_config("lab", [*own, *sampled]))
+    base = [f"policy.base={policy}"] if policy else []
+    _, episodes = evaluate_config(load_agent_config("lab", [*own, *sampled, *base]))
     found = []
     for episode in episodes:
         world = world_of(episode.task.seed)

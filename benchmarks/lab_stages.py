@@ -1,10 +1,12 @@
 """What each training stage of the lab judge brings: untrained, SFT, + RL, + calibration, on worlds never seen.
 
     python -m benchmarks.lab_stages --run runs/lab        (after `rrm train --config lab`)
+    python -m benchmarks.lab_stages --run runs/lab --stages shipped --policies runs/feedback_modes/*/seed0/policy
 
 Writes benchmarks/results/lab_stages.json: per stage, and of the shipped judge, which was trained further
 (benchmarks/ship_lab.py), in `full` and `score` mode, on fresh transcripts with wordings and faults of the training kind;
 apart, with held-out wordings and in half of the faulty runs held-out kinds of fault; and on runs of the shipped lab policy.
+With `--policies`, on runs of agents in or after training as well, as many of each: what a judge meets that rewards them.
 Stages that are not asked for keep what the file says of them.
 """
 
@@ -117,6 +119,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=Path("runs/lab"))
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--stages", default="untrained,sft,rl,calibration,shipped")
+    parser.add_argument("--policies", type=Path, nargs="+", default=[], help="folders of trained lab policies")
     parser.add_argument("--output", type=Path, default=record.RESULTS / "lab_stages.json")
     args = parser.parse_args()
     config = TrainConfig.model_validate(saved_config(args.run / "config.yaml", TrainConfig))
@@ -125,16 +128,23 @@ def main() -> None:
         "heldout_kinds": make_transcripts(args.rows, seed=FRESH_SEED, split="heldout"),
         "agent": agent_runs(args.rows // 2, FRESH_SEED, samples=2),
     }
-    stages: dict[str, Any] = json.loads(args.output.read_text())["stages"] if args.output.is_file() else {}
+    if args.policies:
+        share = -(-args.rows // len(args.policies))
+        sets["trained_agents"] = [
+            row for n, p in enumerate(args.policies) for row in agent_runs(share, FRESH_SEED + 1 + n, policy=p)
+        ]
+    before = json.loads(args.output.read_text()) if args.output.is_file() else {}
+    stages: dict[str, Any] = before.get("stages", {})
     for stage in args.stages.split(","):
         if stage in ("sft", "rl") and not (args.run / stage / "model").is_dir():
             continue
         # untrained replies never end: the score mode alone, and a few full ones, tell enough
         rows = {k: v[:24] if stage == "untrained" else v for k, v in sets.items()}
         judge = stage_judge(args.run, stage, config)
-        stages[stage] = {name: measure(judge, rows[name], ("score", "full")) for name in rows}
+        stages[stage] = stages.get(stage, {}) | {name: measure(judge, rows[name], ("score", "full")) for name in rows}
     whole = {
         "command": f"python -m benchmarks.lab_stages --run {args.run}",
+        "policies": [str(path) for path in args.policies] or before.get("policies", []),
         "shipped": load_settings(TARGET).trained_on,
         "environment": environment(),
         "config": config.model_dump(),

@@ -1,10 +1,10 @@
 """Put a trained lab judge into the package, with the commands, configs and hash that made it.
 
-    python -m benchmarks.ship_lab --rounds runs/lab_judge runs/lab_judge2
+    python -m benchmarks.ship_lab --rounds runs/lab_judge runs/lab_judge2 runs/lab_judge3
 
 It is trained in rounds: `rrm train --config lab`, then again from the judge before, on other worlds (`ROUNDS`, with
 `model.base=runs/lab_judge/judge` and so on). The judge of the last round goes to rrm/assets/lab, card.json beside it. Runs of
-other configs are refused.
+other configs are refused. The generator of its transcripts changed between rounds: each names the commit that has its own.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ TARGET = Path(__file__).resolve().parents[1] / "rrm" / "assets" / "lab"
 MOST_BYTES = 5_000_000
 
 
-ROUNDS: tuple[tuple[str, ...], ...] = (
-    (),
-    ("seed=1", "drills.rows=0", "sft.learning_rate=1.0e-3", "sft.short_first=0", "rl.enabled=false"),
+AGAIN = ("sft.learning_rate=1.0e-3", "sft.short_first=0", "rl.enabled=false")
+ROUNDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("d5096ff", ()),
+    ("d5096ff", ("seed=1", "drills.rows=0", *AGAIN)),
+    ("6d96bf9", ("seed=2", "drills.rows=16000", "data.lab_wordings=many", *AGAIN)),
 )
-"""What each round changes of the config `lab`, beside `model.base`."""
+"""Of each round: the commit whose generator made its transcripts, and what it changes of the config `lab` beside
+`model.base`. From the first commit to the last there are 700 question wordings in place of 46, twelve times the agents'
+sentences, and more ways to err (docs/decisions.md, 41)."""
 
 
 def round_of(run: Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def main() -> None:
     args = parser.parse_args()
     if len(args.rounds) > len(ROUNDS):
         parser.error(f"at most {len(ROUNDS)} rounds, got {len(args.rounds)}")
-    configs = [round_of(run, changes) for run, changes in zip(args.rounds, ROUNDS, strict=False)]
+    configs = [round_of(run, changes) for run, (_, changes) in zip(args.rounds, ROUNDS, strict=False)]
     judge = args.rounds[-1] / "judge"
     weights = judge / "model.safetensors"
     if weights.stat().st_size > MOST_BYTES:
@@ -64,8 +68,9 @@ def main() -> None:
     card = {
         "commands": [
             " ".join(["rrm train --config lab", *(["model.base=…"] if n else []), *changes])
-            for n, changes in enumerate(ROUNDS[: len(configs)])
+            for n, (_, changes) in enumerate(ROUNDS[: len(configs)])
         ],
+        "commits": [commit for commit, _ in ROUNDS[: len(configs)]],
         "configs": configs,
         "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "trained_on": load_settings(TARGET).trained_on,

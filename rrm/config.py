@@ -59,6 +59,8 @@ class DataConfig(Section):
     lab_transcripts: int = 0
     lab_wanderers: int = 0
     """Runs with many mistakes beside them (`rrm.lab.wanderers`)."""
+    lab_wordings: Literal["few", "many"] = "many"
+    """How differently their questions and agents speak; a judge from scratch learns to read on few."""
     calibration_share: float = 0.1
     test_share: float = 0.2
 

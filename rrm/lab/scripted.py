@@ -29,7 +29,8 @@ from rrm.lab.world import (
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, ToolCall, Trajectory
 
-Split = Literal["train", "heldout"]
+Split = Literal["few", "train", "heldout"]
+"""Which wordings, and kinds of fault: `few` is `train` with fewer wordings."""
 HOPS = (1, 2, 3, 4)
 ATTEMPTS = 4
 """Attempts at each question."""

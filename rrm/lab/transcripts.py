@@ -212,7 +212,7 @@ def _draw_fault(split: Split, hops: int, rng: random.Random) -> tuple[Fault | No
     """A fault, or None for a clean run, and whether the run recovers from it."""
     if rng.random() < CLEAN_RATE:
         return None, False
-    pool = TRAIN_FAULTS if split == "train" or rng.random() < 0.5 else HELDOUT_FAULTS
+    pool = TRAIN_FAULTS if split != "heldout" or rng.random() < 0.5 else HELDOUT_FAULTS
     fault = rng.choice([f for f in pool if f is not stops_early or hops > 1])
     can_recover = fault not in (unsupported, gave_up, stops_early) and (
         hops > 1 or fault not in (misread, ignored_error)
@@ -239,12 +239,13 @@ def make_transcripts(
     Args:
         n: how many.
         seed: names the worlds; different seeds share no world, and a longer list begins with the shorter one.
-        split: `train`, or `heldout` for wordings, and in half of the faulty runs fault kinds, that `train` never has.
+        split: `train`; `few` for the same with few wordings; or `heldout` for wordings, and in half of the faulty runs
+            fault kinds, that `train` never has.
         hops: hop counts to draw from.
     """
     rows: list[tuple[Trajectory, Annotation]] = []
     for number in range(-(-n // ATTEMPTS)):
-        question_id = f"lab-{split}-{seed}-{number}"
+        question_id = f"lab-{'heldout' if split == 'heldout' else 'train'}-{seed}-{number}"
         world, question, rng = question_of(question_id, hops)
         task = rng.choice(QUESTION[split]).format(phrase=question.phrase)
         for attempt in range(ATTEMPTS):

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from rrm.annotation import Annotation
 from rrm.lab.labels import label
-from rrm.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, TOOL_ERROR_RATE, Run, question_of
+from rrm.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, TOOL_ERROR_RATE, Run, Split, question_of
 from rrm.lab.wordings import QUESTION
 from rrm.lab.world import RELATIONS
 from rrm.trajectory import Trajectory
@@ -153,15 +153,17 @@ def _end(run: Run, found: str, *, checked: bool) -> bool:
     return True
 
 
-def make_wanderers(n: int, *, seed: int, hops: Sequence[int] = HOPS) -> list[tuple[Trajectory, Annotation]]:
-    """`n` runs, `ATTEMPTS` to a question; other seeds, other worlds."""
+def make_wanderers(
+    n: int, *, seed: int, split: Split = "train", hops: Sequence[int] = HOPS
+) -> list[tuple[Trajectory, Annotation]]:
+    """`n` runs, `ATTEMPTS` to a question; other seeds, other worlds. `split` names the wordings."""
     rows: list[tuple[Trajectory, Annotation]] = []
     for number in range(-(-n // ATTEMPTS)):
         question_id = f"lab-wander-{seed}-{number}"
         world, question, rng = question_of(question_id, hops)
-        task = rng.choice(QUESTION["train"]).format(phrase=question.phrase)
+        task = rng.choice(QUESTION[split]).format(phrase=question.phrase)
         for attempt in range(ATTEMPTS):
-            run = Run(world, question, rng, "train", False, rng.random() < TERSE_RATE)
+            run = Run(world, question, rng, split, False, rng.random() < TERSE_RATE)
             _wander(run)
             trajectory = run.trajectory(task, question_id, attempt)
             annotation = label(trajectory, world, question)

@@ -1,6 +1,7 @@
-"""How the lab's agents talk, and how its annotations speak of them. Each agent wording exists for both splits.
+"""How questions are asked, how the lab's agents talk, and how its annotations speak of them.
 
-`SAY[key][split]` are templates of the agent's reasoning; those under `heldout` never occur in training data.
+`QUESTION[split]` and `SAY[key][split]` are templates; those under `heldout` never occur in training data. Those under `few`
+are what a judge from scratch learns to read with: on all of `train` at once it does not get there (docs/decisions.md, 41).
 `FINDING[key]` are templates of a finding; none of them has a place for a value that answers the question.
 """
 
@@ -22,7 +23,17 @@ _ENDINGS = (
     " in this world.", ". Nothing else.", "? Thank you.", " and say how you found it.",
 )  # fmt: skip
 _ANY = tuple(f"{opening} the {{phrase}}{ending}" for opening in _OPENINGS for ending in _ENDINGS)
+_TO_BEGIN_WITH = (
+    "What is the {phrase}?", "Find the {phrase}.", "Which is the {phrase}?", "Name the {phrase}.", "Question: the {phrase}?",
+    "Can you say what the {phrase} is?", "The task is to find the {phrase}.", "Somebody asked for the {phrase}.",
+    "We have to report the {phrase}.", "Who or what is the {phrase}?", "My question is about the {phrase}.",
+)  # fmt: skip
+_FEW_OPENINGS = (
+    "Please find out", "Search for", "Look up", "Help to find", "Give", "Try to discover", "It matters to learn",
+)  # fmt: skip
+_FEW_ENDINGS = (".", " and report it.", ", thanks.", " now!", " with the search.")
 QUESTION = {
+    "few": (*_TO_BEGIN_WITH, *(f"{opening} the {{phrase}}{end}" for opening in _FEW_OPENINGS for end in _FEW_ENDINGS)),
     "train": (*[_ASKED] * (len(_ANY) // 9), *_ANY),
     "heldout": ("Tell me the {phrase}, please.", "I would like to know the {phrase}."),
 }
@@ -50,19 +61,26 @@ _FIRST = (
 """What may come before any sentence of a talking agent; one in four says nothing before it."""
 
 
-def _spoken(*forms: str) -> tuple[str, ...]:
-    return tuple(first + form for first in _FIRST for form in forms)
+def _ways(few: tuple[str, ...], more: tuple[str, ...], heldout: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The wordings of one thing to say, by split; those of `train` with every beginning."""
+    return {
+        "few": few,
+        "train": tuple(first + form for first in _FIRST for form in (*few, *more)),
+        "heldout": heldout,
+    }
 
 
 SAY: dict[str, dict[str, tuple[str, ...]]] = {
-    "need": {
-        "train": _spoken(
+    "need": _ways(
+        (
             "I need the {rel} of {a}.",
             "Let me find the {rel} of {a}.",
             "Now the {rel} of {a}.",
             "Next: {rel} of {a}.",
             "First I should learn the {rel} of {a}.",
             "To go on I need {a}'s {rel}.",
+        ),
+        (
             "What is {a}'s {rel}?",
             "Which {rel} does {a} have?",
             "I am missing the {rel} of {a}.",
@@ -71,16 +89,21 @@ SAY: dict[str, dict[str, tuple[str, ...]]] = {
             "I ask about {a}, for the {rel}.",
             "What matters now is {a}'s {rel}.",
         ),
-        "heldout": ("The {rel} of {a} comes next.", "Looking up who or what is the {rel} of {a}."),
-    },
-    "read": {
-        "train": _spoken(
+        (
+            "The {rel} of {a} comes next.",
+            "Looking up who or what is the {rel} of {a}.",
+        ),
+    ),
+    "read": _ways(
+        (
             "The {rel} of {a} is {b}.",
             "So the {rel} of {a} is {b}.",
             "{b} is the {rel} of {a}.",
             "OK, {b}.",
             "I found {b} as the {rel} of {a}.",
             "{a}'s {rel}: {b}.",
+        ),
+        (
             "The result names {b}.",
             "According to this, {a}'s {rel} is {b}.",
             "There it is: {b} ({rel} of {a}).",
@@ -88,101 +111,122 @@ SAY: dict[str, dict[str, tuple[str, ...]]] = {
             "{b}, then, for {a}.",
             "From the facts: {rel} of {a}, {b}.",
         ),
-        "heldout": ("It says that {b} is the {rel} of {a}.", "Good, {a} has {b} as {rel}."),
-    },
-    "retry": {
-        "train": _spoken(
+        (
+            "It says that {b} is the {rel} of {a}.",
+            "Good, {a} has {b} as {rel}.",
+        ),
+    ),
+    "retry": _ways(
+        (
             "The search failed. I try again.",
             "That was an error, so I retry.",
             "It did not work. Again.",
+        ),
+        (
             "No result because of an error; the same call again.",
             "An error. I repeat the call.",
         ),
-        "heldout": ("The tool is down; one more try.",),
-    },
-    "again": {
-        "train": _spoken(
+        ("The tool is down; one more try.",),
+    ),
+    "again": _ways(
+        (
             "Let me look at the {rel} of {a} again.",
             "I search for the {rel} of {a}.",
             "Let me repeat the search for the {rel} of {a}.",
             "Again: {rel} of {a}.",
+        ),
+        (
             "Another search for {a}'s {rel}.",
             "Back to the {rel} of {a}.",
         ),
-        "heldout": ("Once more, the {rel} of {a}.",),
-    },
-    "check": {
-        "train": _spoken(
+        ("Once more, the {rel} of {a}.",),
+    ),
+    "check": _ways(
+        (
             "I check {b} before I answer.",
             "Let me verify {b}.",
             "Is {b} right? I look again.",
+        ),
+        (
             "Before the end I search for {b}.",
             "What do the facts say about {b}?",
         ),
-        "heldout": ("A second look at {b}, to be safe.",),
-    },
-    "sorry_search": {
-        "train": _spoken(
+        ("A second look at {b}, to be safe.",),
+    ),
+    "sorry_search": _ways(
+        (
             "That was the wrong search. I need the {rel} of {a}.",
             "Wrong fact; I want the {rel} of {a}.",
             "I asked for the wrong thing; the {rel} of {a} it is.",
+        ),
+        (
             "My search was wrong, {a}'s {rel} is what I need.",
             "Mistake: it should have been the {rel} of {a}.",
         ),
-        "heldout": ("Not what I was after: the {rel} of {a} is needed.",),
-    },
-    "sorry_read": {
-        "train": _spoken(
+        ("Not what I was after: the {rel} of {a} is needed.",),
+    ),
+    "sorry_read": _ways(
+        (
             "I was wrong about the {rel} of {a}. I go back to it.",
             "My {rel} of {a} was not right; I redo it.",
             "I misread the {rel} of {a}; again from there.",
+        ),
+        (
             "I had {a}'s {rel} wrong and search for it.",
             "An error of mine about the {rel} of {a}; I repair it.",
         ),
-        "heldout": ("Going back, the {rel} of {a} was mistaken.",),
-    },
-    "sorry_arguments": {
-        "train": _spoken(
+        ("Going back, the {rel} of {a} was mistaken.",),
+    ),
+    "sorry_arguments": _ways(
+        (
             "My arguments were broken. I write them again.",
             "I fix the call.",
             "Broken JSON. Here is the call again.",
+        ),
+        (
             "The arguments could not be read, so I repeat them.",
             "I made a mistake in the JSON and correct it.",
         ),
-        "heldout": ("The call had a typo, here it is once more.",),
-    },
-    "guess": {
-        "train": _spoken(
+        ("The call had a typo, here it is once more.",),
+    ),
+    "guess": _ways(
+        (
             "I think I know the rest.",
             "I do not need to search further.",
             "It must be this.",
             "My guess will do.",
+        ),
+        (
             "Enough, I say what I believe.",
             "I can answer without the other facts.",
         ),
-        "heldout": ("No more searching, this should be it.",),
-    },
-    "give_up": {
-        "train": _spoken(
+        ("No more searching, this should be it.",),
+    ),
+    "give_up": _ways(
+        (
             "I could not find it.",
             "This is too hard, I stop here.",
             "I do not know.",
+        ),
+        (
             "The search does not help me.",
             "I have no answer.",
         ),
-        "heldout": ("I am afraid this cannot be found.",),
-    },
-    "done": {
-        "train": _spoken(
+        ("I am afraid this cannot be found.",),
+    ),
+    "done": _ways(
+        (
             "That answers it.",
             "Done.",
             "So the answer is clear.",
             "Here is the answer.",
+        ),
+        (
             "I can answer now.",
             "The question is settled.",
         ),
-        "heldout": ("There we are.",),
-    },
+        ("There we are.",),
+    ),
 }
 
 FINDING: dict[str, tuple[str, ...]] = {

@@ -76,8 +76,10 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
         from rrm.lab.transcripts import make_transcripts
         from rrm.lab.wanderers import make_wanderers
 
-        scripted = make_transcripts(data.lab_transcripts, seed=config.seed)
-        for trajectory, annotation in [*scripted, *make_wanderers(data.lab_wanderers, seed=config.seed)]:
+        split = "few" if data.lab_wordings == "few" else "train"
+        scripted = make_transcripts(data.lab_transcripts, seed=config.seed, split=split)
+        wanderers = make_wanderers(data.lab_wanderers, seed=config.seed, split=split)
+        for trajectory, annotation in [*scripted, *wanderers]:
             trajectories.append(trajectory)
             annotations.setdefault(annotation.trajectory_id, annotation)
     if not trajectories:

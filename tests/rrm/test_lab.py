@@ -235,6 +235,15 @@ def test_held_out_faults_and_wordings_never_occur_in_training(rows, heldout_rows
     assert fixed and not any(text in said for text in fixed)
 
 
+def test_few_wordings_are_the_same_runs_in_fewer_words(rows) -> None:
+    few = make_transcripts(80, seed=1, split="few")
+    assert [t.question_id for t, _ in few] == [t.question_id for t, _ in rows[:80]]
+    assert not {t.meta["fault"] for t, _ in few} & HELDOUT
+    assert len(QUESTION["few"]) < 50 < len(set(QUESTION["train"]))
+    starts = tuple(text.split("{")[0] for text in QUESTION["few"])
+    assert all(t.task.startswith(starts) for t, _ in [*few, *make_wanderers(80, seed=1, split="few")])
+
+
 def test_tools_fail_sometimes_and_a_retry_is_no_fault(rows) -> None:
     retried = 0
     for trajectory, annotation in rows:
