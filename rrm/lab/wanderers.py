@@ -145,7 +145,7 @@ def _end(run: Run, found: str, *, checked: bool) -> bool:
             run.call(run.say("need", rel=asked, a=found), f"{asked} of {found}")
         answer = value or found
     if deed == "misread":
-        kind = run.world.kind_of(found)
+        kind = RELATIONS[run.question.path[-1]][1]
         alike = [e for e in run.world.entities[kind] if e != found and (e[:2] == found[:2] or e[-2:] == found[-2:])]
         answer = run.rng.choice(alike) if alike and run.rng.random() < 0.7 else run.other(kind, found)
     run.mark(answer == found, "")
