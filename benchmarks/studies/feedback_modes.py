@@ -60,7 +60,7 @@ DIFFERENCES = (
     ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"),
 )  # fmt: skip
 WEAK_ROWS = 1500
-"""Transcripts of each kind the weak judge is trained on, of the lab judge's 6,000."""
+"""Transcripts of each kind the weak judge is trained on, where the lab judge has 8,000 and 12,000."""
 COUNTED = ("judged", "asked", "failed", "judge_tokens", "critiques", "traces", "leaked_critiques", "leaked_traces")
 WINDOWS = 10
 """Parts of a run that the reward-hacking probe compares."""

@@ -24,7 +24,7 @@ _ENDINGS = (
 )  # fmt: skip
 _ANY = tuple(f"{opening} the {{phrase}}{ending}" for opening in _OPENINGS for ending in _ENDINGS)
 _TO_BEGIN_WITH = (
-    "What is the {phrase}?", "Find the {phrase}.", "Which is the {phrase}?", "Name the {phrase}.", "Question: the {phrase}?",
+    _ASKED, "Find the {phrase}.", "Which is the {phrase}?", "Name the {phrase}.", "Question: the {phrase}?",
     "Can you say what the {phrase} is?", "The task is to find the {phrase}.", "Somebody asked for the {phrase}.",
     "We have to report the {phrase}.", "Who or what is the {phrase}?", "My question is about the {phrase}.",
 )  # fmt: skip
@@ -72,7 +72,7 @@ def _ways(few: tuple[str, ...], more: tuple[str, ...], heldout: tuple[str, ...])
 
 SAY: dict[str, dict[str, tuple[str, ...]]] = {
     "need": _ways(
-        (
+        few=(
             "I need the {rel} of {a}.",
             "Let me find the {rel} of {a}.",
             "Now the {rel} of {a}.",
@@ -80,7 +80,7 @@ SAY: dict[str, dict[str, tuple[str, ...]]] = {
             "First I should learn the {rel} of {a}.",
             "To go on I need {a}'s {rel}.",
         ),
-        (
+        more=(
             "What is {a}'s {rel}?",
             "Which {rel} does {a} have?",
             "I am missing the {rel} of {a}.",
@@ -89,13 +89,13 @@ SAY: dict[str, dict[str, tuple[str, ...]]] = {
             "I ask about {a}, for the {rel}.",
             "What matters now is {a}'s {rel}.",
         ),
-        (
+        heldout=(
             "The {rel} of {a} comes next.",
             "Looking up who or what is the {rel} of {a}.",
         ),
     ),
     "read": _ways(
-        (
+        few=(
             "The {rel} of {a} is {b}.",
             "So the {rel} of {a} is {b}.",
             "{b} is the {rel} of {a}.",
@@ -103,7 +103,7 @@ SAY: dict[str, dict[str, tuple[str, ...]]] = {
             "I found {b} as the {rel} of {a}.",
             "{a}'s {rel}: {b}.",
         ),
-        (
+        more=(
             "The result names {b}.",
             "According to this, {a}'s {rel} is {b}.",
             "There it is: {b} ({rel} of {a}).",
@@ -111,121 +111,121 @@ SAY: dict[str, dict[str, tuple[str, ...]]] = {
             "{b}, then, for {a}.",
             "From the facts: {rel} of {a}, {b}.",
         ),
-        (
+        heldout=(
             "It says that {b} is the {rel} of {a}.",
             "Good, {a} has {b} as {rel}.",
         ),
     ),
     "retry": _ways(
-        (
+        few=(
             "The search failed. I try again.",
             "That was an error, so I retry.",
             "It did not work. Again.",
         ),
-        (
+        more=(
             "No result because of an error; the same call again.",
             "An error. I repeat the call.",
         ),
-        ("The tool is down; one more try.",),
+        heldout=("The tool is down; one more try.",),
     ),
     "again": _ways(
-        (
+        few=(
             "Let me look at the {rel} of {a} again.",
             "I search for the {rel} of {a}.",
             "Let me repeat the search for the {rel} of {a}.",
             "Again: {rel} of {a}.",
         ),
-        (
+        more=(
             "Another search for {a}'s {rel}.",
             "Back to the {rel} of {a}.",
         ),
-        ("Once more, the {rel} of {a}.",),
+        heldout=("Once more, the {rel} of {a}.",),
     ),
     "check": _ways(
-        (
+        few=(
             "I check {b} before I answer.",
             "Let me verify {b}.",
             "Is {b} right? I look again.",
         ),
-        (
+        more=(
             "Before the end I search for {b}.",
             "What do the facts say about {b}?",
         ),
-        ("A second look at {b}, to be safe.",),
+        heldout=("A second look at {b}, to be safe.",),
     ),
     "sorry_search": _ways(
-        (
+        few=(
             "That was the wrong search. I need the {rel} of {a}.",
             "Wrong fact; I want the {rel} of {a}.",
             "I asked for the wrong thing; the {rel} of {a} it is.",
         ),
-        (
+        more=(
             "My search was wrong, {a}'s {rel} is what I need.",
             "Mistake: it should have been the {rel} of {a}.",
         ),
-        ("Not what I was after: the {rel} of {a} is needed.",),
+        heldout=("Not what I was after: the {rel} of {a} is needed.",),
     ),
     "sorry_read": _ways(
-        (
+        few=(
             "I was wrong about the {rel} of {a}. I go back to it.",
             "My {rel} of {a} was not right; I redo it.",
             "I misread the {rel} of {a}; again from there.",
         ),
-        (
+        more=(
             "I had {a}'s {rel} wrong and search for it.",
             "An error of mine about the {rel} of {a}; I repair it.",
         ),
-        ("Going back, the {rel} of {a} was mistaken.",),
+        heldout=("Going back, the {rel} of {a} was mistaken.",),
     ),
     "sorry_arguments": _ways(
-        (
+        few=(
             "My arguments were broken. I write them again.",
             "I fix the call.",
             "Broken JSON. Here is the call again.",
         ),
-        (
+        more=(
             "The arguments could not be read, so I repeat them.",
             "I made a mistake in the JSON and correct it.",
         ),
-        ("The call had a typo, here it is once more.",),
+        heldout=("The call had a typo, here it is once more.",),
     ),
     "guess": _ways(
-        (
+        few=(
             "I think I know the rest.",
             "I do not need to search further.",
             "It must be this.",
             "My guess will do.",
         ),
-        (
+        more=(
             "Enough, I say what I believe.",
             "I can answer without the other facts.",
         ),
-        ("No more searching, this should be it.",),
+        heldout=("No more searching, this should be it.",),
     ),
     "give_up": _ways(
-        (
+        few=(
             "I could not find it.",
             "This is too hard, I stop here.",
             "I do not know.",
         ),
-        (
+        more=(
             "The search does not help me.",
             "I have no answer.",
         ),
-        ("I am afraid this cannot be found.",),
+        heldout=("I am afraid this cannot be found.",),
     ),
     "done": _ways(
-        (
+        few=(
             "That answers it.",
             "Done.",
             "So the answer is clear.",
             "Here is the answer.",
         ),
-        (
+        more=(
             "I can answer now.",
             "The question is settled.",
         ),
-        ("There we are.",),
+        heldout=("There we are.",),
     ),
 }
 
