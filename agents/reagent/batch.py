@@ -32,6 +32,8 @@ class Batch:
     """(B,) bool: the row's reward is known."""
     truncated: torch.Tensor
     """(B,) bool: the episode was cut off by a limit."""
+    other_prompt: torch.Tensor
+    """(B,) bool: sampled after another prompt than the one in the row."""
     lengths: torch.Tensor
     """(B,) long: tokens without padding."""
 
@@ -77,6 +79,7 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
         group=torch.tensor([groups[e.group_id] for e in episodes]),
         known=known,
         truncated=torch.tensor([e.status in ("turn_limit", "token_limit") for e in episodes]),
+        other_prompt=torch.tensor([e.other_prompt for e in episodes]),
         lengths=lengths,
     )
 

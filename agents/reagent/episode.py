@@ -81,6 +81,8 @@ class Episode:
     trajectory: Trajectory
     attempt: int = 0
     """Its number within the group and stage."""
+    other_prompt: bool = False
+    """The turns were sampled after another prompt than `prompt_ids` (`reagent.refine.after_question`)."""
 
     @property
     def reward(self) -> float | None:

@@ -65,8 +65,12 @@ class TrainingError(RRMError):
 
 
 def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
-    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token."""
-    return float(((logprobs - batch.rollout_logprobs).abs() * (batch.action_mask & batch.known[:, None])).max())
+    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token.
+
+    Rows sampled after another prompt are not looked at: theirs differ by intention.
+    """
+    compared = batch.action_mask & (batch.known & ~batch.other_prompt)[:, None]
+    return float(((logprobs - batch.rollout_logprobs).abs() * compared).max())
 
 
 class AgentTrainer:

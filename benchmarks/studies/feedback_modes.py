@@ -49,6 +49,7 @@ ARMS: dict[str, list[str]] = {
     "u-lambda-0.1": [*U, "feedback.score_weight=0.1"],
     "u-lambda-1": [*U, "feedback.score_weight=1"],
     "u-weak-judge": U,
+    "u-question": [*U, "feedback.refined_prompt=question"],
     "u-curriculum": [*U, "feedback.curriculum={levels: [1, 2, 4], threshold: 0.7, window: 64}"],
 }
 CORE = ("none", "c", "r", "u", "process", "retry", "placebo")
@@ -57,7 +58,8 @@ SEEDS = {"none": 10, "u": 10, "u-lambda-0.1": 3, "u-lambda-1": 3, "u-weak-judge"
 DIFFERENCES = (
     ("u", "none"), ("u", "r"), ("u", "retry"), ("u", "c"), ("r", "none"), ("r", "c"), ("c", "none"), ("c", "retry"),
     ("placebo", "retry"), ("retry", "none"), ("process", "none"), ("u-no-trace", "u"), ("u-no-critique", "u"),
-    ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"),
+    ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"), ("u-question", "u"),
+    ("u-question", "none"),
 )  # fmt: skip
 WEAK_ROWS = 1500
 """Transcripts of each kind the weak judge is trained on, where the lab judge has 8,000 and 12,000."""

@@ -17,6 +17,7 @@ from reagent.feedback.judging import JudgeFailure
 from reagent.feedback.rewards import with_findings, with_score
 from reagent.feedback.settings import FeedbackConfig
 from reagent.run import train
+from reagent.trainer import logprob_gap
 from rrm.annotation import Finding
 from rrm.engines.hf import base_causal_lm
 from rrm.errors import EngineError
@@ -217,6 +218,40 @@ def test_a_second_attempt_is_a_new_episode_of_the_same_group(base, tmp_path) -> 
         question = again.trajectory.prelude[-1].text()
         assert question.startswith(before.task.question + "\nFirst attempt:\n[step 1] ")
         assert question.endswith("\nTry again.")
+
+
+@pytest.mark.parametrize("mode", ["u", "c"])
+def test_second_attempts_are_learned_as_if_they_had_been_first_ones(base, tmp_path, mode) -> None:
+    """`refined_prompt`: the same turns and rewards after the question alone, and probabilities of that prompt."""
+    found = {
+        which: trainer_of(configured(base, tmp_path / which, mode, feedback={"refined_prompt": which}), scripted())
+        for which in ("played", "question", "both")
+    }
+    rows = {which: trainer.round(0).rows for which, trainer in found.items()}
+    n = len(rows["played"]) // 2
+    initial, played, question = rows["played"][:n], rows["played"][n:], rows["question"][n:]
+    assert len(rows["question"]) == 2 * n and [e.to_json() for e in rows["question"][:n]] == [
+        e.to_json() for e in initial
+    ]
+    assert [e.other_prompt for e in rows["both"]] == [False] * 2 * n + [True] * n
+    firsts = {(e.group_id, e.attempt): e for e in initial}
+    for one, other in zip(played, question, strict=True):
+        assert other.prompt_ids == firsts[other.group_id, other.attempt].prompt_ids != one.prompt_ids
+        assert other.turns == one.turns and other.reward == one.reward and other.stage == "refined"
+    batch = make_batch(rows["question"])
+    trainer = found["question"]
+    _, old, _, _ = trainer.prepare(batch)
+    assert old is not None
+    for i, row in enumerate(rows["question"]):
+        flat = row.flatten()
+        assert batch.input_ids[i][batch.action_mask[i]].tolist() == [t for turn in row.turns for t in turn.output_ids]
+        whole = torch.tensor(flat.input_ids)[None]
+        with torch.no_grad():
+            logits = trainer.policy.model(whole).logits[0].double() / trainer.config.rollout.temperature
+        plain = logits.log_softmax(-1)[:-1].gather(-1, whole[0, 1:, None])[:, 0]
+        mask = torch.tensor(flat.action_mask)
+        assert torch.allclose(old[i][batch.action_mask[i]].double(), plain[mask[1:]], atol=1e-4)
+    assert logprob_gap(old, batch) < 1e-3  # rows sampled after another prompt are not compared
 
 
 def test_train_initial_off_learns_from_second_attempts_alone(base, tmp_path) -> None:

@@ -26,7 +26,7 @@ from reagent.feedback.leaks import leaks
 from reagent.feedback.rewards import with_findings, with_score
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.texts import KINDS, Kind, TextRow
-from reagent.refine import second_attempt
+from reagent.refine import after_question, second_attempt
 from reagent.rollout import Attempt
 from rrm.feedback import Mode
 from rrm.seeds import derive_seed
@@ -144,6 +144,18 @@ class SecondAttempts(Adapter):
         seconds = play(attempts, {key: first for key, (first, _) in before.items()}, prompt_messages=prompt)
         return seconds, [e for e, _ in chosen]
 
+    def learned(self, seconds: Sequence[Episode], firsts: Sequence[Episode]) -> list[Episode]:
+        """Second attempts as rows to learn, after the prompt that `refined_prompt` says.
+
+        Args:
+            firsts: the first attempts they follow, in the same order.
+        """
+        wanted = self.settings.refined_prompt
+        played = [] if wanted == "question" else list(seconds)
+        if wanted == "played":
+            return played
+        return played + [after_question(second, first) for second, first in zip(seconds, firsts, strict=True)]
+
 
 class CritiqueFeedback(SecondAttempts):
     """`c`: a second attempt after the critique; R_env alone."""
@@ -161,8 +173,10 @@ class CritiqueFeedback(SecondAttempts):
         judged = self.first_judged(firsts, update, report)
         critiques = self.texts_of(judged, "critique", report)
         shown = self.shown(judged, critiques, update, report)
-        seconds, _ = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks))
-        rows = [*firsts, *seconds] if self.settings.train_initial else seconds
+        seconds, before = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks))
+        rows = self.learned(seconds, before)
+        if self.settings.train_initial:
+            rows = [*firsts, *rows]
         return Round([*firsts, *seconds], rows, report=report)
 
 
@@ -226,7 +240,8 @@ class UnifiedFeedback(SecondAttempts):
             shown = self.shown(written, critiques, update, report)
             seconds, before = self.refine(firsts, shown, partial(self.again, play, update, report))
         texts = self.texts(firsts, {"trace": traces, "critique": critiques}, report)
-        rows = [*self.paid(firsts, (), update, report), *self.paid(seconds, before, update, report)]
+        refined = self.learned(self.paid(seconds, before, update, report), before)
+        rows = [*self.paid(firsts, (), update, report), *refined]
         return Round([*firsts, *seconds], rows, texts, report)
 
     def again(
