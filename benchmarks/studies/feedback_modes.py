@@ -61,8 +61,8 @@ DIFFERENCES = (
     ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"), ("u-question", "u"),
     ("u-question", "none"),
 )  # fmt: skip
-WEAK_ROWS = 1500
-"""Transcripts of each kind the weak judge is trained on, where the lab judge has 8,000 and 12,000."""
+WEAK_ROWS, WEAK_DRILLS = 1500, 6000
+"""Transcripts of each kind, and drills, the weak judge is trained on; the lab judge's first round has 8,000, 12,000 and 48,000."""
 COUNTED = ("judged", "asked", "failed", "judge_tokens", "critiques", "traces", "leaked_critiques", "leaked_traces")
 WINDOWS = 10
 """Parts of a run that the reward-hacking probe compares."""
@@ -80,8 +80,9 @@ def weak_judge(runs: Path) -> str:
     """The folder of a judge trained on few rows; trained where it is missing."""
     folder = runs / "weak_judge"
     if not (folder / "judge" / "judge.json").is_file():
-        few = [f"data.lab_transcripts={WEAK_ROWS}", f"data.lab_wanderers={WEAK_ROWS}", "rl.enabled=false"]
-        call(["train", "--config", "lab", *few, f"output_dir={folder}"], runs / "weak_judge.log", "rrm")
+        few = [f"data.lab_transcripts={WEAK_ROWS}", f"data.lab_wanderers={WEAK_ROWS}", f"drills.rows={WEAK_DRILLS}"]
+        options = [*few, "rl.enabled=false", f"output_dir={folder}"]
+        call(["train", "--config", "lab", *options], runs / "weak_judge.log", "rrm")
     return str(folder / "judge")
 
 
