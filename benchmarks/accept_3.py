@@ -93,6 +93,14 @@ def claim_bars(found: Found) -> Iterator[Bar]:
         ratio = found["steps_to_none"]
         shown = "never within the run" if ratio is None else f"{ratio:.2f}×"
         yield Bar(what, shown, wanted, ratio is not None and ratio <= STEPS_RATIO)
+    soon = found.get("nearly_there")
+    if soon:
+        shown = ", ".join(
+            f"{arm} {'never' if n is None else round(n)}" for arm, n in soon["episodes"].items() if arm in CORE
+        )
+        yield Bar(
+            f"episodes until success is {soon['success']:.2f}, nine tenths of none's last", shown, "reported", None
+        )
     arms = found.get("arms", {})
     if all(a in arms for a in ("none", "c", "r", "u")):
         order = sorted(("u", "r", "c", "none"), key=lambda a: -arms[a]["first"]["success"]["value"])

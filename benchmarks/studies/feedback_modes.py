@@ -64,6 +64,8 @@ DIFFERENCES = (
 WEAK_ROWS, WEAK_DRILLS = 1500, 6000
 """Transcripts of each kind, and drills, the weak judge is trained on; the lab judge's first round has 8,000, 12,000 and 48,000."""
 COUNTED = ("judged", "asked", "failed", "judge_tokens", "critiques", "traces", "leaked_critiques", "leaked_traces")
+NEARLY = 0.9
+"""Of the success that `none` ends with: a curve near its end is flat, and says little of how soon it came there."""
 WINDOWS = 10
 """Parts of a run that the reward-hacking probe compares."""
 
@@ -202,9 +204,15 @@ def curve(folders: list[Path]) -> dict[str, list[float]]:
     }
 
 
-def episodes_until(found: dict[str, list[float]], target: float) -> float | None:
-    """Episodes at which a curve first reaches the target, between its points linearly; None where it never does."""
+def episodes_until(found: dict[str, list[float]], target: float, start: float | None = None) -> float | None:
+    """Episodes at which a curve first reaches the target, between its points linearly; None where it never does.
+
+    Args:
+        start: success before the first episode; None where it is not known, so that the first point is the earliest.
+    """
     x, y = found["episodes"], found["success"]
+    if start is not None:
+        x, y = [0.0, *x], [start, *y]
     for i, value in enumerate(y):
         if value >= target:
             if i == 0 or value == y[i - 1]:
@@ -246,6 +254,12 @@ def collect(runs: Path) -> dict[str, Any]:
     if none and u:
         reached = episodes_until(u["curve"], none["curve"]["success"][-1])
         found["steps_to_none"] = None if reached is None else reached / none["curve"]["episodes"][-1]
+    if none and "c" in found["frozen"]:
+        start, target = found["frozen"]["c"]["first"]["success"]["value"], NEARLY * none["curve"]["success"][-1]
+        found["nearly_there"] = {
+            "success": target,
+            "episodes": {arm: episodes_until(row["curve"], target, start) for arm, row in found["arms"].items()},
+        }
     return found
 
 
