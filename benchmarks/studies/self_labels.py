@@ -2,8 +2,8 @@
 
     python -m benchmarks.studies.self_labels --parallel 2
 
-The paper's future work (arXiv 2601.22154, §6). The start is the weak judge of the feedback study, trained on few scripted transcripts; the agent is the
-shipped lab policy, sampled as in training. `rules` labels come from `rrm annotate --annotator rules`, `self` labels from
+The paper's future work (arXiv 2601.22154, §6). The start is the weak judge of the feedback study (in runs/feedback_modes,
+trained where it is missing), which saw few scripted transcripts; the agent is the shipped lab policy, sampled as in training. `rules` labels come from `rrm annotate --annotator rules`, `self` labels from
 `--annotator self` with that very judge: of four judgements the best that agrees with the outcome. `both` takes the self label
 of a run where there is one, the rules' elsewhere. `replay` (each run labelled
 from its world, what labels at best could be) and `start` (the judge as it was) stand beside them. Every arm takes the same
@@ -23,17 +23,19 @@ from benchmarks import record
 from benchmarks.lab_agent import agent_runs
 from benchmarks.lab_stages import measure
 from benchmarks.studies.feedback_modes import weak_judge
-from benchmarks.studies.study import call, parse, training_command
+from benchmarks.studies.study import ROOT, call, parse, training_command
 from rrm.annotation import Annotation
 from rrm.judge import AgentRRM
 from rrm.provenance import environment
 from rrm.trajectory import Trajectory, write_jsonl
 
-TASKS, EVAL_TASKS = 1600, 400
+TASKS, EVAL_TASKS = 800, 400
 TRAIN_SEED, EVAL_SEED = 41, 42
-STEPS = 300
+STEPS = 200
 ARMS: dict[str, list[str]] = {"rules": ["rules"], "self": ["self"], "both": ["self", "rules"], "replay": ["replay"]}
 SEEDS = {"rules": 3, "self": 3, "both": 3, "replay": 3}
+FEEDBACK_RUNS = ROOT / "runs" / "feedback_modes"
+"""Where the weak judge is."""
 FIGURES = ("auroc", "verdicts", "named_first", "false_alarms", "well_formed", "score_mse")
 
 
@@ -45,7 +47,7 @@ def prepare(runs: Path) -> None:
         rows = agent_runs(TASKS, TRAIN_SEED)
         write_jsonl(rollouts, (t for t, _ in rows))
         replayed.write_text("".join(a.model_dump_json(exclude_none=True) + "\n" for _, a in rows), encoding="utf-8")
-    start = weak_judge(runs)
+    start = weak_judge(FEEDBACK_RUNS)
     for name in ("rules", "self"):
         options = ["--model", start] if name == "self" else []
         target = runs / f"{name}.jsonl"
@@ -65,7 +67,7 @@ def run_arm(runs: Path, arm: str, seed: int) -> None:
         return
     labels = ", ".join(str(runs / f"{name}.jsonl") for name in ARMS[arm])
     options = [
-        f"model.base={weak_judge(runs)}", f"data.trajectories=[{runs / 'rollouts.jsonl'}]",
+        f"model.base={weak_judge(FEEDBACK_RUNS)}", f"data.trajectories=[{runs / 'rollouts.jsonl'}]",
         f"data.annotations=[{labels}]", "data.lab_transcripts=0", "data.lab_wanderers=0",
         "data.test_share=0.05", "data.calibration_share=0.1", f"sft.max_steps={STEPS}", "sft.learning_rate=0.0003", "rl.enabled=false", "evaluation.enabled=false",
         f"seed={seed}", f"output_dir={folder}",
@@ -124,7 +126,7 @@ def main() -> None:
             job.result()
     replayed = [Annotation.model_validate_json(line) for line in (args.runs / "replay.jsonl").read_text().splitlines()]
     rows = agent_runs(EVAL_TASKS, EVAL_SEED)
-    arms: dict[str, Any] = {"start": mean_of([figures(Path(weak_judge(args.runs)), rows)])}
+    arms: dict[str, Any] = {"start": mean_of([figures(Path(weak_judge(FEEDBACK_RUNS)), rows)])}
     for arm in ARMS:
         folders = sorted(p.parent for p in (args.runs / arm).glob("seed*/judge"))
         if folders:
