@@ -14,7 +14,7 @@ import numpy as np
 from reagent.task import Task
 from rrm.engines.base import StopReason
 from rrm.jsonl import read_lines, write_lines
-from rrm.trajectory import Trajectory
+from rrm.trajectory import Message, Trajectory
 
 Status = Literal["finished", "turn_limit", "token_limit", "env_error"]
 Stage = Literal["initial", "refined"]
@@ -81,6 +81,8 @@ class Episode:
     trajectory: Trajectory
     attempt: int = 0
     """Its number within the group and stage."""
+    prompt_messages: int = 0
+    """How many of the trajectory's messages were the prompt; examples of other agents' turns may be among them."""
     other_prompt: bool = False
     """The turns were sampled after another prompt than `prompt_ids` (`reagent.refine.after_question`)."""
 
@@ -88,6 +90,11 @@ class Episode:
     def reward(self) -> float | None:
         """Σ process rewards + outcome reward; None while the outcome is unknown (DESIGN §5: such rows are left out)."""
         return None if self.outcome_reward is None else sum(t.reward for t in self.turns) + self.outcome_reward
+
+    @property
+    def own_messages(self) -> list[Message]:
+        """The trajectory's messages from the agent's first turn on."""
+        return self.trajectory.messages[self.prompt_messages :]
 
     @property
     def answer(self) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 from reagent.config import AgentConfig
 from reagent.env import EnvFactory
 from reagent.episode import Episode
-from reagent.feedback.base import Adapter, figures
+from reagent.feedback.base import Adapter
 from reagent.graders import Grader, exact_match, f1
 from reagent.metrics import episode_metrics, mean, pass_at_k
 from reagent.rollout import Attempt, plan, rollout
@@ -82,6 +82,9 @@ def evaluate(
     Returns:
         figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
         episodes of both.
+
+    Raises:
+        JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
     """
 
     def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
@@ -102,7 +105,7 @@ def evaluate(
     round_ = feedback.round(0, attempts, play)
     first = [e for e in round_.played if e.stage == "initial"]
     refined = [e for e in round_.played if e.stage == "refined"]
-    found = summarise(first, samples=samples, seed=config.seed) | figures(round_.report)
+    found = summarise(first, samples=samples, seed=config.seed) | feedback.report(None, [round_.report])
     if refined:
         found["refined"] = summarise(refined, samples=samples, seed=config.seed)
     return found, round_.played
@@ -130,5 +133,6 @@ def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple
     tasks = held_out_tasks(config.environment)
     policy, tokenizer = load_policy(config.policy, with_values=False)
     device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
-    feedback = make_feedback(config, tokenizer, device=device, judge=judge)
-    return evaluate(HFEngine(policy.model, tokenizer, device=device), tokenizer, env_factory, tasks, config, feedback)
+    engine = HFEngine(policy.model, tokenizer, device=device)
+    feedback = make_feedback(config, tokenizer, device=device, judge=judge, eos_ids=engine.eos_ids)
+    return evaluate(engine, tokenizer, env_factory, tasks, config, feedback)

@@ -42,10 +42,20 @@ def _overlap(said: list[str], wanted: list[str]) -> float:
     return 2 * common / (len(said) + len(wanted))
 
 
+def numbers(text: str) -> list[float]:
+    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and a percent sign are ignored."""
+    return [float(found.replace(",", "")) for found in _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))]
+
+
 def last_number(text: str) -> float | None:
-    """The last number in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and a percent sign are ignored."""
-    found = _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
-    return float(found[-1].replace(",", "")) if found else None
+    """The last of a text's `numbers`."""
+    found = numbers(text)
+    return found[-1] if found else None
+
+
+def same_number(one: float, other: float) -> bool:
+    """Equal to a relative 1e-6 of the second."""
+    return abs(one - other) <= 1e-6 * max(abs(other), 1e-9)
 
 
 def numeric(task: Task, answer: str) -> float:
@@ -62,6 +72,6 @@ def numeric(task: Task, answer: str) -> float:
         wanted = last_number(reference)
         if wanted is None:
             raise ValueError(f"task {task.id!r}: its reference {reference!r} holds no number; grade by exact_match")
-        if said is not None and abs(said - wanted) <= 1e-6 * max(abs(wanted), 1e-9):
+        if said is not None and same_number(said, wanted):
             return 1.0
     return 0.0

@@ -42,7 +42,11 @@ def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 700) -> 
 
 
 def second_attempt(
-    prompt: Sequence[dict[str, Any]], attempt: Sequence[dict[str, Any]], critique: str | None, max_chars: int = 700
+    prompt: Sequence[dict[str, Any]],
+    attempt: Sequence[dict[str, Any]],
+    critique: str | None,
+    max_chars: int = 700,
+    critique_chars: int = 1000,
 ) -> list[dict[str, Any]]:
     """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
 
@@ -51,6 +55,7 @@ def second_attempt(
         attempt: the first attempt's messages, from the agent's first turn on.
         critique: None for a retry without one.
         max_chars: of the rendered attempt.
+        critique_chars: of the critique; a longer one loses its middle.
 
     Raises:
         ValueError: the prompt has no user message to put them in.
@@ -60,7 +65,7 @@ def second_attempt(
         raise ValueError("a second attempt needs a user message in the prompt, to put the first attempt behind it")
     parts = [prompt[places[-1]]["content"], ATTEMPT, render_attempt(attempt, max_chars)]
     if critique is not None:
-        parts += [CRITIQUE, neutralise_control(critique.strip())]
+        parts += [CRITIQUE, shorten(neutralise_control(critique.strip()), critique_chars, " … ")[0]]
     messages = [dict(message) for message in prompt]
     messages[places[-1]]["content"] = "\n".join([*parts, AGAIN])
     return messages

@@ -148,6 +148,8 @@ class _Row:
     """What the engine was given and returned so far."""
     turns: list[Turn] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
+    given: int = 0
+    """How many of them the prompt has."""
     tools: list[dict[str, Any]] = field(default_factory=list)
     stop: tuple[str, ...] = ()
     status: Status | None = None
@@ -263,6 +265,7 @@ class _Player:
             opening.tools,
             opening.stop,
         )
+        row.given = len(messages)
         row.prompt_ids = row.template.prompt(messages)
         if len(row.prompt_ids) >= self.budget:
             row.end("token_limit", error=f"the prompt's {len(row.prompt_ids)} tokens leave no room in {self.budget}")
@@ -371,6 +374,7 @@ class _Player:
             stage=attempt.stage,
             trajectory=trajectory,
             attempt=attempt.number,
+            prompt_messages=row.given,
         )
 
 

@@ -34,6 +34,18 @@ class PaidEnv(SearchEnv):
         return len(answer) % 3 / 2
 
 
+class ShownEnv(PaidEnv):
+    """Shows an example of another agent's turns before the question."""
+
+    def reset(self, task: Task) -> list[dict[str, Any]]:
+        *system, question = super().reset(task)
+        shown = [
+            {"role": "user", "content": "What is the home of Nobody?"},
+            {"role": "assistant", "content": "Answer: nowhere"},
+        ]
+        return [*system, *shown, question]
+
+
 def score_of(transcript: str) -> float:
     """The scripted judge's score: a number on its grid that depends on what it reads alone."""
     return zlib.crc32(transcript.encode()) % 11 / 10

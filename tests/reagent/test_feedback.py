@@ -8,21 +8,24 @@ from typing import Any
 
 import pytest
 import torch
-from feedback_lab import MODES, TURNS, configured, make_episode, read, reply, score_of, scripted, trainer_of
+from feedback_lab import MODES, TURNS, PaidEnv, configured, make_episode, read, reply, score_of, scripted, trainer_of
 
 from reagent.batch import make_batch
 from reagent.config import AgentConfig
 from reagent.episode import Episode
 from reagent.feedback.judging import JudgeFailure
+from reagent.feedback.leaks import leaks
 from reagent.feedback.rewards import with_findings, with_score
 from reagent.feedback.settings import FeedbackConfig
 from reagent.run import train
+from reagent.task import Task
 from reagent.trainer import logprob_gap
 from rrm.annotation import Finding
 from rrm.engines.hf import base_causal_lm
 from rrm.errors import EngineError
 from rrm.judge import CharacterTokenizer
 from rrm.rendering import render_transcript
+from rrm.trajectory import Message, Trajectory
 
 LAMBDA = 0.3
 
@@ -225,7 +228,7 @@ def test_second_attempts_are_learned_as_if_they_had_been_first_ones(base, tmp_pa
     """`refined_prompt`: the same turns and rewards after the question alone, and probabilities of that prompt."""
     found = {
         which: trainer_of(configured(base, tmp_path / which, mode, feedback={"refined_prompt": which}), scripted())
-        for which in ("played", "question", "both")
+        for which in ("played", "question")
     }
     rows = {which: trainer.round(0).rows for which, trainer in found.items()}
     n = len(rows["played"]) // 2
@@ -233,7 +236,7 @@ def test_second_attempts_are_learned_as_if_they_had_been_first_ones(base, tmp_pa
     assert len(rows["question"]) == 2 * n and [e.to_json() for e in rows["question"][:n]] == [
         e.to_json() for e in initial
     ]
-    assert [e.other_prompt for e in rows["both"]] == [False] * 2 * n + [True] * n
+    assert [e.other_prompt for e in rows["question"]] == [False] * n + [True] * n
     firsts = {(e.group_id, e.attempt): e for e in initial}
     for one, other in zip(played, question, strict=True):
         assert other.prompt_ids == firsts[other.group_id, other.attempt].prompt_ids != one.prompt_ids
@@ -314,6 +317,80 @@ def test_a_critique_that_names_the_answer_is_dropped_and_counted(base, tmp_path)
     for e in round_.played:
         if e.stage == "refined":
             assert "Critique:" not in e.trajectory.prelude[-1].text()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "seen", "leaked"),
+    [
+        ("U.S.A.", "it is the USA", "nothing", True),
+        ("O'Brien", "ask OBrien", "nothing", True),
+        ("Lord of the Rings", "Lord of Rings it is", "nothing", True),
+        ("42", "[step 1] bad: it is 42.0", "nothing", True),
+        ("3.5", "half of 7 is 3.50", "7", True),
+        ("1,200", "it is 1200", "nothing", True),
+        ("42", "it is 42.0", "6 times 7 is 42", False),
+        ("42", "it is 420 and 4.2", "nothing", False),
+        ("1", "[step 1] bad: calls nothing", "nothing", False),
+        ("42", "[step 42] bad: there is no such step", "nothing", True),
+        ("Room 42", "42 is the number of a bus", "nothing", False),
+    ],
+)
+def test_an_answer_leaks_in_every_form_a_grader_takes(answer, said, seen, leaked) -> None:
+    messages = [Message(role="user", content="?"), Message(role="assistant", content=seen)]
+    assert leaks(said, Task("t", "?", answer), Trajectory(id="t", task="?", messages=messages)) is leaked
+
+
+# ---- prompts with examples, long critiques ----
+
+
+def test_examples_in_a_prompt_are_not_the_agents_steps(base, tmp_path) -> None:
+    read_by_judge: list[str] = []
+
+    def say(text: str) -> str:
+        read_by_judge.append(text)
+        return "<think>t</think><critique>[step 1] bad: mended first</critique><score>0.5</score>"
+
+    changes = {"environment": {"name": "feedback_lab:ShownEnv"}, "rollout": {"max_episode_tokens": 900}}
+    round_ = trainer_of(configured(base, tmp_path / "u", "u", **changes), scripted(say)).round(0)
+    assert {e.prompt_messages for e in round_.played} == {4}
+    assert len(read_by_judge) >= 8 and not any("Nobody" in text or "Critique" in text for text in read_by_judge)
+    again = next(e for e in round_.played if e.stage == "refined")
+    first = next(e for e in round_.played if (e.group_id, e.attempt) == (again.group_id, again.attempt))
+    asked = again.trajectory.messages[3].text()
+    assert asked.startswith(first.task.question + "\nFirst attempt:\n[step 1] ") and "nowhere" not in asked
+    process = trainer_of(configured(base, tmp_path / "process", "process", **changes), scripted(say)).round(0)
+    for row, played in zip(process.rows, process.played, strict=True):
+        assert row.turns[0].reward == pytest.approx(played.turns[0].reward - 0.05)
+
+
+def test_a_long_critique_leaves_room_for_the_second_attempt(base, tmp_path) -> None:
+    def say(text: str) -> str:
+        critique = "\n".join(f"[step {k}] bad: word by word and on and on" for k in range(1, 80))
+        return f"<think>t</think><critique>{critique}</critique><score>0.5</score>"
+
+    trainer = trainer_of(configured(base, tmp_path / "short", "c", feedback={"critique_chars": 120}), scripted(say))
+    seconds = [e for e in trainer.round(0).played if e.stage == "refined"]
+    said = [e.trajectory.messages[e.prompt_messages - 1].text().split("Critique:\n")[1] for e in seconds]
+    assert len(said) == 8 and all(len(text.removesuffix("\nTry again.")) <= 120 for text in said)
+    assert all(e.turns for e in seconds)
+    whole = {"critique_chars": 5000}
+    full = trainer_of(configured(base, tmp_path / "whole", "c", feedback=whole), scripted(say))
+    round_ = full.round(0)
+    assert full.feedback.report(0, [round_.report])["feedback/no_room"] == 8
+
+
+def test_rows_are_as_many_where_no_second_attempt_can_follow(base, tmp_path, monkeypatch) -> None:
+    config = configured(base, tmp_path, "retry", feedback={"train_initial": False})
+    trainer = trainer_of(config)
+
+    def broken(self: Any, task: Task) -> None:
+        raise RuntimeError("the environment is down")
+
+    monkeypatch.setattr(PaidEnv, "begin", broken)
+    round_ = trainer.round(0)
+    assert len(round_.rows) == len(round_.played) == 8 and all(e.reward is None for e in round_.rows)
+    metrics = trainer.learn(round_.rows)
+    assert metrics["unknown_rows"] == 8
 
 
 # ---- every mode, from one config ----

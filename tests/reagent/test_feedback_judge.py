@@ -6,6 +6,7 @@ import re
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from feedback_lab import TURNS, configured, read, reply, scripted, trainer_of
 
 from reagent.episode import Episode
 from reagent.evaluate import evaluate_config
-from reagent.feedback.judging import content_key
+from reagent.feedback.build import make_feedback
+from reagent.feedback.judging import JudgeFailure, content_key
 from reagent.feedback.texts import TextRow, text_batches
 from reagent.run import train
-from rrm.errors import RRMError
+from rrm.errors import EngineError, RRMError
 from rrm.judge import AgentRRM
 
 sys.path.append(str(Path(__file__).parents[1] / "rrm"))  # openai_server
@@ -158,6 +160,16 @@ def test_a_judge_over_http_judges_while_others_still_play(base, tmp_path) -> Non
     assert asked == [round_.report.counts["asked"]]
 
 
+def test_texts_end_where_the_policys_turns_end(base, tmp_path) -> None:
+    """A tokenizer's own end token need not be the one that ends a turn: the engine knows."""
+    config = configured(base, tmp_path, "u")
+    trainer = trainer_of(config, scripted())
+    trainer.tokenizer.eos_token = trainer.tokenizer.pad_token
+    adapter = make_feedback(config, trainer.tokenizer, device="cpu", judge=scripted(), eos_ids=trainer.engine.eos_ids)
+    round_ = adapter.round(0, trainer.attempts(0), partial(trainer.play, update=0))
+    assert round_.texts and {row.ids[-1] for row in round_.texts} == trainer.engine.eos_ids
+
+
 # ---- evaluation ----
 
 
@@ -170,6 +182,22 @@ def test_reagent_eval_gives_a_frozen_policy_a_second_attempt(base, tmp_path) -> 
     assert found["success"] == plain["success"] and "refined" not in plain
     assert found["refined"]["tasks"] == 3 and set(found["refined"]["by_task"]) == set(found["by_task"])
     assert found["feedback/judged"] == 6 and "Critique:" in episodes[-1].trajectory.prelude[-1].text()
+
+
+def test_an_evaluation_with_a_judge_that_fails_is_none(base, tmp_path) -> None:
+    def down(text: str) -> str | Exception:
+        return EngineError("the server is down")
+
+    config = configured(base, tmp_path, "c", environment={"eval_tasks": 3})
+    with pytest.raises(JudgeFailure, match=r"evaluation: 3 of 3 judgements failed .*the server is down"):
+        evaluate_config(config, judge=scripted(down))
+
+
+def test_u_asks_once_for_what_it_needs_twice(base, tmp_path) -> None:
+    settings = {"score_mode": "full", "critique_mode": "full"}
+    round_ = trainer_of(configured(base, tmp_path, "u", feedback=settings), scripted()).round(0)
+    assert round_.report.counts["judged"] == len(round_.played) == 16
+    assert round_.report.counts["score_n"] == round_.report.counts["refined_score_n"] == 8
 
 
 def test_a_missing_judge_is_named(base, tmp_path) -> None:

@@ -24,7 +24,7 @@ from reagent.feedback.texts import TextRow, TextWriter
 from reagent.rollout import Attempt, PromptHook, plan
 from reagent.task import Task
 from rrm.feedback import Feedback, Mode
-from rrm.trajectory import Trajectory
+from rrm.trajectory import Message, Trajectory
 
 
 class Play(Protocol):
@@ -76,12 +76,21 @@ def as_judged(episode: Episode, first: Episode | None = None) -> Trajectory:
     """The attempt by itself, as the judge is shown it.
 
     A second attempt is shown after the question as the first one had it: without the first attempt and its critique,
-    which would make scores of the two stages mean different things, and let a critique speak for itself.
+    which would make scores of the two stages mean different things, and let a critique speak for itself. Examples in the
+    prompt, turns that are not the agent's own, are left out: step k is the attempt's k-th turn.
     """
-    if first is None:
-        return episode.trajectory
-    own = episode.trajectory.messages[len(episode.trajectory.prelude) :]
-    return episode.trajectory.model_copy(update={"messages": [*first.trajectory.prelude, *own]})
+    asked = first or episode
+    messages = [*_question(asked.trajectory.messages[: asked.prompt_messages]), *episode.own_messages]
+    return episode.trajectory.model_copy(update={"messages": messages})
+
+
+def _question(prompt: Sequence[Message]) -> list[Message]:
+    """A prompt's messages without its examples: what comes after their last turn, from a user's message on, and the system's."""
+    turns = [i for i, message in enumerate(prompt) if message.role == "assistant"]
+    if not turns:
+        return list(prompt)
+    start = next((i for i in range(turns[-1], len(prompt)) if prompt[i].role == "user"), len(prompt))
+    return [m for i, m in enumerate(prompt) if i >= start or m.role in ("system", "developer")]
 
 
 class Adapter(ABC):
@@ -129,8 +138,11 @@ class Adapter(ABC):
             return plan(self.curriculum.choose(tasks, start, count), group_size)
         return plan([tasks[i % len(tasks)] for i in range(start, start + count)], group_size)
 
-    def report(self, update: int, reports: Sequence[Report]) -> dict[str, float]:
+    def report(self, update: int | None, reports: Sequence[Report]) -> dict[str, float]:
         """The round's figures, from the reports of all processes in order; moves the curriculum on.
+
+        Args:
+            update: None in an evaluation.
 
         Raises:
             JudgeFailure: more judgements failed than `max_failure_rate` allows.
@@ -211,15 +223,20 @@ class Adapter(ABC):
             if self.curriculum is not None and one.episode.stage == "initial":
                 report.scores.append((self.curriculum.level_of(one.episode.task), one.score))
 
-    def _check(self, update: int, whole: Report) -> None:
+    def _check(self, update: int | None, whole: Report) -> None:
         judged, failed = whole.counts["judged"], whole.counts["failed"]
         allowed = self.settings.max_failure_rate
         if judged and failed / judged > allowed:
             how = ", ".join(f"{k.removeprefix('failed_')} {n}" for k, n in sorted(whole.counts.items()) if k.startswith("failed_"))  # fmt: skip
             raise JudgeFailure(
-                f"update {update}: {failed} of {judged} judgements failed ({how}), more than "
-                f"feedback.max_failure_rate={allowed} allows; for example: {whole.problem}. See judgements.jsonl in the run "
-                "folder; use another feedback.judge, or allow more failures: their rows are left out of the loss"
+                f"{'evaluation' if update is None else f'update {update}'}: {failed} of {judged} judgements failed ({how}), "
+                f"more than feedback.max_failure_rate={allowed} allows; for example: {whole.problem}. "
+                + (
+                    "Use another feedback.judge, or allow more failures"
+                    if update is None
+                    else "See judgements.jsonl in the run folder; use another feedback.judge in another output_dir, or allow "
+                    "more failures: their rows are left out of the loss"
+                )
             )
 
 
@@ -234,6 +251,7 @@ SUMS = (
     "leaked_traces",
     "without_critique",
     "long_texts",
+    "no_room",
 )
 MEANS = ("score", "score_success", "score_failure", "refined_score", "refined_score_success", "refined_score_failure")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def make_feedback(
     folder: Path | None = None,
     rank: int = 0,
     positions: int | None = None,
+    eos_ids: Collection[int] | None = None,
 ) -> Adapter:
     """The adapter of `feedback.mode`. A judge is loaded only where the mode asks one.
 
@@ -53,6 +55,7 @@ def make_feedback(
         folder: the run folder, for `judgements.jsonl`; None keeps no record.
         rank: of this process; each keeps a record of its own.
         positions: most tokens the policy takes, for auxiliary rows.
+        eos_ids: at which its turns end, for those rows as well; default the tokenizer's.
 
     Raises:
         RRMError: the judge cannot be loaded.
@@ -69,7 +72,7 @@ def make_feedback(
         )
     if kind.writes_texts(settings):
         longest = config.rollout.max_episode_tokens * 2
-        writer = TextWriter(tokenizer, min(longest, positions or longest))
+        writer = TextWriter(tokenizer, min(longest, positions or longest), eos_ids)
     return kind(settings, judging=judging, writer=writer, updates=config.max_updates, seed=config.seed)
 
 

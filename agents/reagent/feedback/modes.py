@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -123,6 +124,7 @@ class SecondAttempts(Adapter):
         firsts: Sequence[Episode],
         critiques: Sequence[str | None],
         play: Callable[..., list[Episode]],
+        report: Report,
     ) -> tuple[list[Episode], list[Episode]]:
         """(second attempts, the first attempts they follow); none follows an attempt that the environment broke.
 
@@ -135,13 +137,13 @@ class SecondAttempts(Adapter):
 
         def prompt(attempt: Attempt, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
             first, critique = before[attempt.key]
-            own = first.trajectory.messages[len(first.trajectory.prelude) :]
-            said = [m.model_dump(exclude_none=True) for m in own]
-            return second_attempt(messages, said, critique, self.settings.attempt_chars)
+            said = [m.model_dump(exclude_none=True) for m in first.own_messages]
+            return second_attempt(messages, said, critique, self.settings.attempt_chars, self.settings.critique_chars)
 
         if not attempts:
             return [], []
         seconds = play(attempts, {key: first for key, (first, _) in before.items()}, prompt_messages=prompt)
+        report.counts["no_room"] += sum(e.status == "token_limit" and not e.turns for e in seconds)
         return seconds, [e for e, _ in chosen]
 
     def learned(self, seconds: Sequence[Episode], firsts: Sequence[Episode]) -> list[Episode]:
@@ -150,11 +152,9 @@ class SecondAttempts(Adapter):
         Args:
             firsts: the first attempts they follow, in the same order.
         """
-        wanted = self.settings.refined_prompt
-        played = [] if wanted == "question" else list(seconds)
-        if wanted == "played":
-            return played
-        return played + [after_question(second, first) for second, first in zip(seconds, firsts, strict=True)]
+        if self.settings.refined_prompt == "played":
+            return list(seconds)
+        return [after_question(second, first) for second, first in zip(seconds, firsts, strict=True)]
 
 
 class CritiqueFeedback(SecondAttempts):
@@ -173,10 +173,13 @@ class CritiqueFeedback(SecondAttempts):
         judged = self.first_judged(firsts, update, report)
         critiques = self.texts_of(judged, "critique", report)
         shown = self.shown(judged, critiques, update, report)
-        seconds, before = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks))
-        rows = self.learned(seconds, before)
-        if self.settings.train_initial:
-            rows = [*firsts, *rows]
+        seconds, before = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks), report)
+        # without first attempts, those that no second one followed stand in as rows that teach nothing: processes need
+        # as many as each other
+        others = firsts if self.settings.train_initial else [
+            replace(e, outcome_reward=None) for e in firsts if not judgeable(e)
+        ]  # fmt: skip
+        rows = [*others, *self.learned(seconds, before)]
         return Round([*firsts, *seconds], rows, report=report)
 
 
@@ -238,10 +241,11 @@ class UnifiedFeedback(SecondAttempts):
         before: list[Episode] = []
         if settings.refinement != "none":
             shown = self.shown(written, critiques, update, report)
-            seconds, before = self.refine(firsts, shown, partial(self.again, play, update, report))
+            seconds, before = self.refine(firsts, shown, partial(self.again, play, update, report), report)
         texts = self.texts(firsts, {"trace": traces, "critique": critiques}, report)
+        known = written if self.asks_texts(settings) and writes == settings.score_mode else None
         refined = self.learned(self.paid(seconds, before, update, report), before)
-        rows = [*self.paid(firsts, (), update, report), *refined]
+        rows = [*self.paid(firsts, (), update, report, known), *refined]
         return Round([*firsts, *seconds], rows, texts, report)
 
     def again(
@@ -259,12 +263,21 @@ class UnifiedFeedback(SecondAttempts):
         return self.play(play, attempts, self.settings.score_mode, update, report, firsts, **hooks)
 
     def paid(
-        self, episodes: Sequence[Episode], firsts: Sequence[Episode], update: int, report: Report
+        self,
+        episodes: Sequence[Episode],
+        firsts: Sequence[Episode],
+        update: int,
+        report: Report,
+        known: list[Judged] | None = None,
     ) -> list[Episode]:
-        """R_env + λ·s; as they are where λ's setting is 0, so that no failed judgement can cost a row."""
+        """R_env + λ·s; as they are where λ's setting is 0, so that no failed judgement can cost a row.
+
+        Args:
+            known: their judgements, where they have been asked for in the scores' mode already.
+        """
         if not self.settings.score_weight or not episodes:
             return list(episodes)
-        judged = self.judge(episodes, self.settings.score_mode, update, report, firsts)
+        judged = known or self.judge(episodes, self.settings.score_mode, update, report, firsts)
         self.note_scores(judged, report, "refined_score" if firsts else "score")
         weight = self.weight(update)
         return [with_score(j.episode, j.score, weight) for j in judged]

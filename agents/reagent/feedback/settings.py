@@ -11,7 +11,7 @@ from rrm.feedback import Mode as JudgeMode
 
 ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo"]
 Refinement = Literal["critique", "retry", "placebo", "none"]
-RefinedPrompt = Literal["played", "question", "both"]
+RefinedPrompt = Literal["played", "question"]
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
 
@@ -71,11 +71,13 @@ class FeedbackConfig(Section):
     """Modes `c` and `u`: what a second attempt is shown beside the first; `none` (mode `u`): there is no second attempt."""
     refined_prompt: RefinedPrompt = "played"
     """What second attempts are learned after: the prompt they were `played` with (first attempt and critique in it), as in
-    Reagent; the `question` alone, as if they had been first ones, as in Critique-GRPO; or `both`."""
+    Reagent, or the `question` alone, as if they had been first ones, as in Critique-GRPO."""
     train_initial: bool = True
     """Modes `c`, `retry`, `placebo`: also learn from first attempts."""
     attempt_chars: int = Field(default=700, ge=50)
     """Of the first attempt as a second one is shown it."""
+    critique_chars: int = Field(default=1000, ge=50)
+    """Of the critique, likewise: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
     aux: AuxConfig = Field(default_factory=AuxConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     curriculum: CurriculumConfig | None = None

@@ -7,7 +7,7 @@ in nats a token, over the tokens of the optimiser step on all processes; the tem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -65,11 +65,12 @@ class TextWriter:
     Args:
         tokenizer: the policy's.
         longest: most tokens of a row; longer ones are not made.
+        eos_ids: at which its turns end; default the tokenizer's.
     """
 
-    def __init__(self, tokenizer: Any, longest: int) -> None:
+    def __init__(self, tokenizer: Any, longest: int, eos_ids: Collection[int] | None = None) -> None:
         self.tokenizer, self.longest = tokenizer, longest
-        self.template = TurnTemplate(tokenizer)
+        self.template = TurnTemplate(tokenizer, eos_ids=eos_ids)
 
     def row(self, episode: Episode, text: str, kind: Kind, weight: float) -> TextRow | None:
         """The row that teaches `text` after `episode`; None where it would be too long.
