@@ -87,24 +87,20 @@ def claim_bars(found: Found) -> Iterator[Bar]:
         else:
             yield Bar(what, interval(pair["first"]), wanted, pair["first"]["low"] > 0)
     what, wanted = "u reaches none's final success in", f"≤ {STEPS_RATIO}× of its steps"
-    if "steps_to_none" not in found:
+    soon = {arm: s for arm, s in found.get("sooner", {}).items() if s is not None}
+    if "u" not in soon:
         yield missing(what, wanted, STUDY)
     else:
-        ratio = found["steps_to_none"]
+        ratio = soon["u"]["last"]["ratio"]
         shown = "never within the run" if ratio is None else f"{ratio:.2f}×"
         yield Bar(what, shown, wanted, ratio is not None and ratio <= STEPS_RATIO)
-    soon = found.get("nearly_there")
-    if soon:
-        shown = ", ".join(
-            f"{arm} {'never' if n is None else round(n)}" for arm, n in soon["episodes"].items() if arm in CORE
-        )
-        yield Bar(
-            f"episodes until success is {soon['success']:.2f}, nine tenths of none's last", shown, "reported", None
-        )
-    arms = found.get("arms", {})
-    if all(a in arms for a in ("none", "c", "r", "u")):
-        order = sorted(("u", "r", "c", "none"), key=lambda a: -arms[a]["first"]["success"]["value"])
-        yield Bar("order of the modes", " > ".join(order), "paper: u > r > c > none; reported", None)
+        ratios = {arm: s["nearly"]["ratio"] for arm, s in soon.items() if arm in CORE}
+        shown = ", ".join(f"{arm} {'never' if r is None else f'{r:.2f}×'}" for arm, r in ratios.items())
+        yield Bar("episodes to nine tenths of none's final success, in none's", shown, "reported", None)
+    if "order" in found:
+        order = [f"{arm} {value:.3f}" for arm, value in found["order"].items() if arm != "seeds"]
+        what = f"order of the modes, on {found['order']['seeds']} seeds all have"
+        yield Bar(what, " > ".join(order), "paper: u > r > c > none; reported", None)
     for arm in ("u-no-trace", "u-no-critique", "u-no-score"):
         pair = pairs.get(f"{arm} - u")
         wanted = f"{PAPER_DROP}; reported" if arm != "u-no-score" else "reported"
@@ -117,6 +113,15 @@ def claim_bars(found: Found) -> Iterator[Bar]:
         yield (
             Bar(what, interval(pair[stage]), wanted, pair[stage]["low"] <= 0) if pair else missing(what, wanted, STUDY)
         )
+
+
+def content_bars(found: Found) -> Iterator[Bar]:
+    """Whether it is the critique's content that helps: one trained policy, its own critique and another task's."""
+    for arm, row in found.get("arms", {}).items():
+        second = row.get("second_attempts")
+        if second:
+            shown = f"another's {interval(second['c - placebo'])}, none {interval(second['c - retry'])}"
+            yield Bar(f"{arm}: second attempts after the own critique, less after", shown, "reported", None)
 
 
 def judge_bars(found: Found) -> Iterator[Bar]:
@@ -179,6 +184,7 @@ def main() -> None:
     bars = [
         *table_bars(study),
         *claim_bars(study),
+        *content_bars(study),
         *judge_bars(study),
         *self_bars(load("self_labels") or {}),
         Bar("the study's plot", plot.name if plot.is_file() else "none", plot.name, plot.is_file()),

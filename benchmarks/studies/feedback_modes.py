@@ -8,8 +8,8 @@ Every (arm, seed) is a `reagent train` of its own in runs/feedback_modes/<arm>/s
 policy, with GRPO as in the paper (with PPO where `algorithm=ppo` stands after the options), and not repeated once it is
 done; a run that was stopped continues. Every arm plays the same number of episodes, in as many updates: arms with second
 attempts have half the tasks an update. Each trained policy is evaluated on held-out tasks
-by a first attempt, and by a second one after the judge's critique (`reagent eval feedback.mode=c`); so is the policy they
-start from, with every kind of second attempt. Writes benchmarks/results/feedback_modes.json and .png.
+by a first attempt, and by a second one after the judge's critique (`reagent eval feedback.mode=c`); arms that trained with
+second attempts, and the policy all start from, with every kind of second attempt. Writes benchmarks/results/feedback_modes.json and .png.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import shutil
 import statistics
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.studies.study import call, hops_of, parse, training_command, two_way_interval
+from benchmarks.studies.study import begin, call, hops_of, parse, training_command, two_way_interval
 from reagent.lab.shipped import lab_policy_folder
 from rrm.judge_files import shipped
 from rrm.provenance import environment
@@ -57,13 +58,17 @@ SEEDS = {"none": 10, "u": 10, "u-lambda-0.1": 3, "u-lambda-1": 3, "u-weak-judge"
 """Five for all others."""
 DIFFERENCES = (
     ("u", "none"), ("u", "r"), ("u", "retry"), ("u", "c"), ("r", "none"), ("r", "c"), ("c", "none"), ("c", "retry"),
-    ("placebo", "retry"), ("retry", "none"), ("process", "none"), ("u-no-trace", "u"), ("u-no-critique", "u"),
+    ("c", "placebo"), ("placebo", "retry"), ("retry", "none"), ("process", "none"), ("u-no-trace", "u"), ("u-no-critique", "u"),
     ("u-no-score", "u"), ("u-lambda-0.1", "u"), ("u-lambda-1", "u"), ("u-weak-judge", "u"), ("u-curriculum", "u"), ("u-question", "u"),
     ("u-question", "none"),
 )  # fmt: skip
 WEAK_ROWS, WEAK_DRILLS = 1500, 6000
 """Transcripts of each kind, and drills, the weak judge is trained on; the lab judge's first round has 8,000, 12,000 and 48,000."""
 COUNTED = ("judged", "asked", "failed", "judge_tokens", "critiques", "traces", "leaked_critiques", "leaked_traces")
+SECOND = ("c", "placebo", "retry")
+"""What a second attempt may be shown: its own critique, another task's, none."""
+COMPARED = ("c", "u", "retry", "placebo")
+"""Arms that trained with second attempts: those are evaluated with every kind."""
 NEARLY = 0.9
 """Of the success that `none` ends with: a curve near its end is flat, and says little of how soon it came there."""
 WINDOWS = 10
@@ -81,7 +86,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def weak_judge(runs: Path) -> str:
     """The folder of a judge trained on few rows; trained where it is missing."""
     folder = runs / "weak_judge"
-    if not (folder / "judge" / "judge.json").is_file():
+    if not (folder / "judge" / "evaluation.json").is_file():  # what a training writes last
         few = [f"data.lab_transcripts={WEAK_ROWS}", f"data.lab_wanderers={WEAK_ROWS}", f"drills.rows={WEAK_DRILLS}"]
         options = [*few, "rl.enabled=false", f"output_dir={folder}"]
         call(["train", "--config", "lab", *options], runs / "weak_judge.log", "rrm")
@@ -113,7 +118,9 @@ def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> No
             if folder.is_dir():
                 spent.write_text(json.dumps(before + time.monotonic() - start))
         (folder / "done.json").write_text(spent.read_text())
-    evaluate(folder / "evaluation.json", "c", judge, ["--policy", str(folder / "policy")], extra)
+    for mode in SECOND if arm in COMPARED else SECOND[:1]:
+        target = folder / ("evaluation.json" if mode == SECOND[0] else f"evaluation-{mode}.json")
+        evaluate(target, mode, judge, ["--policy", str(folder / "policy")], extra)
 
 
 def evaluate(target: Path, mode: str, judge: str, policy: list[str], extra: list[str]) -> None:
@@ -187,6 +194,7 @@ def collect_arm(folders: list[Path]) -> dict[str, Any]:
         "judge_seconds": [sum(r.get("time/judge_s", 0.0) for r in rows) for rows in metrics],
         "first": successes(evaluations),
         "refined": successes([e["refined"] for e in evaluations]),
+        "second_attempts": second_attempts(folders),
         "held_out_score": statistics.fmean(scores) if scores else None,
         "curve": curve(folders),
         "judge": counts,
@@ -204,15 +212,13 @@ def curve(folders: list[Path]) -> dict[str, list[float]]:
     }
 
 
-def episodes_until(found: dict[str, list[float]], target: float, start: float | None = None) -> float | None:
+def episodes_until(found: dict[str, list[float]], target: float, start: float) -> float | None:
     """Episodes at which a curve first reaches the target, between its points linearly; None where it never does.
 
     Args:
-        start: success before the first episode; None where it is not known, so that the first point is the earliest.
+        start: success before the first episode.
     """
-    x, y = found["episodes"], found["success"]
-    if start is not None:
-        x, y = [0.0, *x], [start, *y]
+    x, y = [0.0, *found["episodes"]], [start, *found["success"]]
     for i, value in enumerate(y):
         if value >= target:
             if i == 0 or value == y[i - 1]:
@@ -231,7 +237,49 @@ def difference(runs: Path, one: str, other: str, stage: str) -> dict[str, Any] |
     for arm in (one, other):
         evaluations = [json.loads((runs / arm / seed / "evaluation.json").read_text()) for seed in both]
         tables.append(table_of([e["refined"] if stage == "refined" else e for e in evaluations])[0])
-    return two_way_interval(tables[0] - tables[1]) | {"seeds": len(both)}
+    each = (tables[0] - tables[1]).mean(axis=1)
+    return two_way_interval(tables[0] - tables[1]) | {"seeds": len(both), "each": [round(float(d), 4) for d in each]}
+
+
+def second_attempts(folders: list[Path]) -> dict[str, Any] | None:
+    """Of policies evaluated with every kind of second attempt: success with each, and own critique less the others."""
+    whole = [f for f in folders if all((f / f"evaluation-{mode}.json").is_file() for mode in SECOND[1:])]
+    if not whole:
+        return None
+    tables = {
+        mode: table_of([
+            json.loads((f / ("evaluation.json" if mode == "c" else f"evaluation-{mode}.json")).read_text())["refined"]
+            for f in whole
+        ])[0]
+        for mode in SECOND
+    }  # fmt: skip
+    found: dict[str, Any] = {mode: two_way_interval(table) for mode, table in tables.items()}
+    found |= {f"c - {mode}": two_way_interval(tables["c"] - tables[mode]) for mode in SECOND[1:]}
+    return found | {"seeds": len(whole)}
+
+
+def shared(runs: Path, arms: Iterable[str]) -> list[str]:
+    """Names of the seeds that all the arms have."""
+    return sorted(set.intersection(*({p.parent.name for p in (runs / a).glob("seed*/evaluation.json")} for a in arms)))
+
+
+def sooner(runs: Path, arm: str, start: float) -> dict[str, Any] | None:
+    """How soon an arm has what `none` ends with, and nine tenths of it, beside `none` itself; on the seeds both have.
+
+    Args:
+        start: success before the first episode.
+    """
+    seeds = shared(runs, ("none", arm))
+    if not seeds:
+        return None
+    one, none = (curve([runs / name / s for s in seeds]) for name in (arm, "none"))
+    found: dict[str, Any] = {"seeds": len(seeds)}
+    for name, part in (("last", 1.0), ("nearly", NEARLY)):
+        target = part * none["success"][-1]
+        own, other = (episodes_until(c, target, start) for c in (one, none))
+        ratio = own / other if own is not None and other else None
+        found[name] = {"success": target, "episodes": own, "none": other, "ratio": ratio}
+    return found
 
 
 def collect(runs: Path) -> dict[str, Any]:
@@ -250,15 +298,18 @@ def collect(runs: Path) -> dict[str, Any]:
         if path.is_file():
             one = json.loads(path.read_text())
             found["frozen"][mode] = {"first": successes([one]), "refined": successes([one["refined"]])}
-    none, u = found["arms"].get("none"), found["arms"].get("u")
-    if none and u:
-        reached = episodes_until(u["curve"], none["curve"]["success"][-1])
-        found["steps_to_none"] = None if reached is None else reached / none["curve"]["episodes"][-1]
-    if none and "c" in found["frozen"]:
-        start, target = found["frozen"]["c"]["first"]["success"]["value"], NEARLY * none["curve"]["success"][-1]
-        found["nearly_there"] = {
-            "success": target,
-            "episodes": {arm: episodes_until(row["curve"], target, start) for arm, row in found["arms"].items()},
+    if "none" in found["arms"] and "c" in found["frozen"]:
+        start = found["frozen"]["c"]["first"]["success"]["value"]
+        found["sooner"] = {arm: sooner(runs, arm, start) for arm in found["arms"] if arm != "none"}
+    if all(arm in found["arms"] for arm in ("u", "r", "c", "none")):
+        seeds = shared(runs, ("u", "r", "c", "none"))
+        means = {
+            arm: successes([json.loads((runs / arm / s / "evaluation.json").read_text()) for s in seeds])["success"]
+            for arm in ("u", "r", "c", "none")
+        }
+        found["order"] = {
+            "seeds": len(seeds),
+            **{a: means[a]["value"] for a in sorted(means, key=lambda a: -means[a]["value"])},
         }
     return found
 
@@ -306,6 +357,11 @@ def show(found: dict[str, Any]) -> None:
         minutes = statistics.median(row["seconds"]) / 60
         print(f"{arm:16s} {row['seeds']:2d} seeds  first {said(row['first']['success'])}  refined "
               f"{said(row['refined']['success'])}  {minutes:.1f} min  {row['judge']['judge_tokens']:,} judge tokens")  # fmt: skip
+    for arm, row in found["arms"].items():
+        if row["second_attempts"]:
+            print(
+                f"{arm:16s} " + "  ".join(f"{k} {said(v)}" for k, v in row["second_attempts"].items() if k != "seeds")
+            )
     for name, pair in found["differences"].items():
         print(f"{name:24s} first {said(pair['first'])}  refined {said(pair['refined'])}")
 
@@ -316,6 +372,8 @@ def main() -> None:
     args, wanted = parse(parser, "feedback_modes", ARMS, SEEDS)
     if args.collect and not (args.runs / "judge").is_dir():
         parser.error(f"nothing to collect: no study was begun in {args.runs}")
+    policy = json.loads((lab_policy_folder("lab-reflective") / "card.json").read_text())["sha256"]
+    begin(args.runs, overrides=args.overrides, policy=policy)
     judge = frozen_judge(args.runs, args.judge)
     if not args.collect:
         if "u-weak-judge" in wanted:
@@ -334,7 +392,7 @@ def main() -> None:
         "command": training_command("feedback_modes"),
         "environment": environment(),
         "judge": hashlib.sha256((Path(judge) / "model.safetensors").read_bytes()).hexdigest(),
-        "policy": json.loads((lab_policy_folder("lab-reflective") / "card.json").read_text())["sha256"],
+        "policy": policy,
     }
     record.write(args.output, made | found)
     if found["arms"]:

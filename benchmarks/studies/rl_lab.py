@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.studies.study import call, hops_of, parse, training_command, two_way_interval
+from benchmarks.studies.study import begin, call, hops_of, parse, training_command, two_way_interval
 from reagent.lab.shipped import lab_policy_folder
 from rrm.provenance import environment
 
@@ -146,6 +146,7 @@ def plot(arms: dict[str, Any], target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     args, seeds = parse(parser, "rl_lab", ARMS, SEEDS)
+    begin(args.runs, overrides=args.overrides, policy=policy_hash())
     if not args.collect:
         with ThreadPoolExecutor(args.parallel) as pool_:
             jobs = [pool_.submit(run_baseline, args.runs, kind) for kind in BASELINES]

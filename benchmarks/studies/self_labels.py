@@ -23,7 +23,7 @@ from benchmarks import record
 from benchmarks.lab_agent import agent_runs
 from benchmarks.lab_stages import measure
 from benchmarks.studies.feedback_modes import weak_judge
-from benchmarks.studies.study import ROOT, call, parse, training_command
+from benchmarks.studies.study import ROOT, begin, call, parse, training_command
 from rrm.annotation import Annotation
 from rrm.judge import AgentRRM
 from rrm.provenance import environment
@@ -60,7 +60,7 @@ def prepare(runs: Path) -> None:
             (runs / f"{name}.done").touch()
 
 
-def run_arm(runs: Path, arm: str, seed: int) -> None:
+def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
     """One retraining, unless it is done."""
     folder = runs / arm / f"seed{seed}"
     if (folder / "judge" / "evaluation.json").is_file():
@@ -69,10 +69,10 @@ def run_arm(runs: Path, arm: str, seed: int) -> None:
     options = [
         f"model.base={weak_judge(FEEDBACK_RUNS)}", f"data.trajectories=[{runs / 'rollouts.jsonl'}]",
         f"data.annotations=[{labels}]", "data.lab_transcripts=0", "data.lab_wanderers=0",
-        "data.test_share=0.05", "data.calibration_share=0.1", f"sft.max_steps={STEPS}", "sft.learning_rate=0.0003", "rl.enabled=false", "evaluation.enabled=false",
+        "drills.rows=0", "data.test_share=0.05", "data.calibration_share=0.1", f"sft.max_steps={STEPS}", "sft.learning_rate=0.0003", "rl.enabled=false", "evaluation.enabled=false",
         f"seed={seed}", f"output_dir={folder}",
     ]  # fmt: skip
-    call(["train", "--config", "lab", *options], folder.with_suffix(".log"), "rrm")
+    call(["train", "--config", "lab", *options, *extra], folder.with_suffix(".log"), "rrm")
 
 
 def figures(judge: Path, rows: list[tuple[Trajectory, Annotation]]) -> dict[str, Any]:
@@ -119,16 +119,22 @@ def mean_of(each: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args, wanted = parse(parser, "self_labels", ARMS, SEEDS)
-    prepare(args.runs)
-    with ThreadPoolExecutor(args.parallel) as pool:
-        jobs = [pool.submit(run_arm, args.runs, arm, seed) for arm in wanted for seed in range(wanted[arm])]
-        for job in jobs:
-            job.result()
+    begin(args.runs, overrides=args.overrides)
+    if not args.collect:
+        prepare(args.runs)
+        with ThreadPoolExecutor(args.parallel) as pool:
+            jobs = [
+                pool.submit(run_arm, args.runs, arm, seed, args.overrides)
+                for arm in wanted
+                for seed in range(wanted[arm])
+            ]
+            for job in jobs:
+                job.result()
     replayed = [Annotation.model_validate_json(line) for line in (args.runs / "replay.jsonl").read_text().splitlines()]
     rows = agent_runs(EVAL_TASKS, EVAL_SEED)
     arms: dict[str, Any] = {"start": mean_of([figures(Path(weak_judge(FEEDBACK_RUNS)), rows)])}
     for arm in ARMS:
-        folders = sorted(p.parent for p in (args.runs / arm).glob("seed*/judge"))
+        folders = sorted(p.parent.parent for p in (args.runs / arm).glob("seed*/judge/evaluation.json"))
         if folders:
             arms[arm] = {"seeds": len(folders), **mean_of([figures(f / "judge", rows) for f in folders])}
     whole = {
