@@ -41,26 +41,39 @@ def markdown(title: str, rows: dict[str, Any]) -> str:
 
 
 def feedback_tables(found: dict[str, Any]) -> str:
-    """Every arm's first and second attempts and costs; then the paired differences."""
-    head = ["feedback.mode", "first attempt", "second, after a critique", "judge tokens a run", "minutes", "seeds"]
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
-    for mode, row in found["frozen"].items():
-        cells = [f"base policy, second attempt by `{mode}`", interval(row["first"]["success"])]
-        lines.append(" | ".join([*cells, interval(row["refined"]["success"]), "–", "–", "–"]))
+    """Every arm's first and second attempts and costs; then the paired differences, and what kind of second attempt helps."""
+    hops = list(next(iter(found["arms"].values()))["first"]["by_hops"])
+    head = ["mode", "seeds", "first attempt", "second, after a critique", *hops, "judge tokens", "minutes"]
+    base = found["frozen"]["c"]
+    lines = [head, ["before training", "–", *_attempts(base, hops), "–", "–"]]
     for arm, row in found["arms"].items():
-        tokens = row["judge"]["judge_tokens"] / row["seeds"]
-        cells = [f"`{arm}`", interval(row["first"]["success"]), interval(row["refined"]["success"])]
+        tokens = row["judge"]["judge_tokens"] / row["seeds"] / 1000
         minutes = statistics.median(row["seconds"]) / 60
-        lines.append(" | ".join([*cells, f"{tokens:,.0f}", f"{minutes:.1f}", str(row["seeds"])]))
-    table = "\n".join(f"| {line} |" for line in lines)
-    head = ["difference, same seeds and questions", "first attempt", "second attempt", "seeds"]
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+        lines.append([arm, str(row["seeds"]), *_attempts(row, hops), f"{tokens:,.0f} k", f"{minutes:.1f}"])
+    differences = [["difference, same seeds and questions", "first attempt", "second attempt", "seeds"]]
     for name, pair in found["differences"].items():
-        seeds = str(pair["first"]["seeds"])
-        lines.append(
-            " | ".join([name.replace(" - ", " − "), interval(pair["first"]), interval(pair["refined"]), seeds])
-        )
-    return table + "\n\n" + "\n".join(f"| {line} |" for line in lines)
+        said = [interval(pair["first"]), interval(pair["refined"]), str(pair["first"]["seeds"])]
+        differences.append([name.replace(" - ", " − "), *said])
+    head = ["second attempt after", "own critique", "another task's", "none", "own − another's", "seeds"]
+    kinds = [head, ["before training", *(interval(found["frozen"][k]["refined"]["success"]) for k in ("c", "placebo", "retry")), "–", "–"]]  # fmt: skip
+    for arm, row in found["arms"].items():
+        second = row.get("second_attempts")
+        if second:
+            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo")]
+            kinds.append([arm, *cells, str(second["seeds"])])
+    return "\n\n".join(_table(rows) for rows in (lines, differences, kinds))
+
+
+def _attempts(row: dict[str, Any], hops: list[str]) -> list[str]:
+    """First and second attempts, and first ones by hops."""
+    by_hops = [f"{row['first']['by_hops'][h]['value']:.2f}" for h in hops]
+    return [interval(row["first"]["success"]), interval(row["refined"]["success"]), *by_hops]
+
+
+def _table(rows: list[list[str]]) -> str:
+    """Markdown; the first row is the head."""
+    head, *others = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *others])
 
 
 def main() -> None:

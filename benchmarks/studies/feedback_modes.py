@@ -69,6 +69,7 @@ SECOND = ("c", "placebo", "retry")
 """What a second attempt may be shown: its own critique, another task's, none."""
 COMPARED = ("c", "u", "retry", "placebo")
 """Arms that trained with second attempts: those are evaluated with every kind."""
+SHARE = (0.0, 1.0)
 NEARLY = 0.9
 """Of the success that `none` ends with: a curve near its end is flat, and says little of how soon it came there."""
 WINDOWS = 10
@@ -145,8 +146,8 @@ def successes(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
     table, tasks = table_of(evaluations)
     hops = sorted(int(h) for h in evaluations[0]["success_by_hops"])
     of = np.array([hops_of(t, hops) for t in tasks]) if hops else np.zeros(len(tasks))
-    by_hops = {str(h): two_way_interval(table[:, of == h]) for h in hops}
-    return {"success": two_way_interval(table), "by_hops": by_hops}
+    by_hops = {str(h): two_way_interval(table[:, of == h], within=SHARE) for h in hops}
+    return {"success": two_way_interval(table, within=SHARE), "by_hops": by_hops}
 
 
 def hacking(folder: Path) -> dict[str, float] | None:
@@ -253,7 +254,7 @@ def second_attempts(folders: list[Path]) -> dict[str, Any] | None:
         ])[0]
         for mode in SECOND
     }  # fmt: skip
-    found: dict[str, Any] = {mode: two_way_interval(table) for mode, table in tables.items()}
+    found: dict[str, Any] = {mode: two_way_interval(table, within=SHARE) for mode, table in tables.items()}
     found |= {f"c - {mode}": two_way_interval(tables["c"] - tables[mode]) for mode in SECOND[1:]}
     return found | {"seeds": len(whole)}
 

@@ -105,8 +105,8 @@ def pool(evaluations: list[dict[str, Any]]) -> dict[str, Any]:
     table = np.array([[e["by_task"][t] for t in tasks] for e in evaluations])
     of = np.array([hops_of(t, hops) for t in tasks])
     return {
-        "success": two_way_interval(table),
-        "success_by_hops": {str(h): two_way_interval(table[:, of == h]) for h in hops},
+        "success": two_way_interval(table, within=(0, 1)),
+        "success_by_hops": {str(h): two_way_interval(table[:, of == h], within=(0, 1)) for h in hops},
         **{k: float(np.mean([e[k] for e in evaluations])) for k in ("turns", "malformed", "tool_calls", "reward")},
     }
 

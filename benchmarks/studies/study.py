@@ -78,11 +78,16 @@ def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
         subprocess.run([sys.executable, "-m", module, *arguments], env=env, stdout=out, stderr=out, check=True)
 
 
-def two_way_interval(table: np.ndarray, seed: int = 0, resamples: int = 4000) -> dict[str, float]:
+def two_way_interval(
+    table: np.ndarray, seed: int = 0, resamples: int = 4000, within: tuple[float, float] = (-1.0, 1.0)
+) -> dict[str, float]:
     """Mean of (seeds, tasks) successes with a 95 % bootstrap interval over seeds and tasks, both resampled.
 
     A bootstrap of three to ten seeds is too narrow: their part is widened by sqrt(n / (n − 1)) and by Student's quantile
     with n − 1 degrees of freedom over the normal one. Of one seed the interval is one over tasks alone.
+
+    Args:
+        within: what the mean can be; of shares (0, 1), of their differences as by default.
     """
     from scipy.stats import norm, t
 
@@ -96,7 +101,7 @@ def two_way_interval(table: np.ndarray, seed: int = 0, resamples: int = 4000) ->
         seeds, tasks = rng.integers(0, n_seeds, n_seeds), rng.integers(0, n_tasks, n_tasks)
         all_seeds = table[:, tasks].mean()
         drawn.append(all_seeds + wider * (table[seeds][:, tasks].mean() - all_seeds))
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    low, high = np.clip(np.quantile(drawn, [0.025, 0.975]), *within)
     return {"value": float(table.mean()), "low": float(low), "high": float(high)}
 
 
