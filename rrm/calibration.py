@@ -79,6 +79,11 @@ def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod
         from sklearn.isotonic import IsotonicRegression
 
         model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(x, y)
+        if np.ptp(model.y_thresholds_) < EPS:
+            raise RRMError(
+                "no rising map fits: raw scores do not rise with the labels on the calibration rows, the judge has learned "
+                "nothing usable there"
+            )
         return Isotonic(x=model.X_thresholds_.tolist(), y=model.y_thresholds_.tolist(), rows=len(x))
     from sklearn.linear_model import LogisticRegression
 

@@ -64,6 +64,8 @@ _PATTERNS = (
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
+ROUNDS = 16
+"""Of swaps, before every bracket is swapped: markers nested deeper stand in no honest text."""
 
 
 def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
@@ -123,16 +125,23 @@ def _clean(text: str) -> str:
 
 
 def _disarm(text: str, patterns: Sequence[re.Pattern[str]]) -> str:
-    """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`).
-
-    Each round removes brackets, so it ends.
-    """
+    """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`)."""
     text = _clean(text)
     if not any(c in text for c in "<[|&") and text.isascii():
         return text
-    while (disarmed := _disarm_once(text, patterns)) != text:
+    for _ in range(ROUNDS):
+        if (disarmed := _disarm_once(text, patterns)) == text:
+            return text
         text = disarmed
-    return text
+    # nested so deep by intention: a round each would take time in the square of the length, so nothing is left to nest
+    skeleton, spans = _skeleton(text)
+    out: list[str] = []
+    at = 0
+    for c, (start, stop) in zip(skeleton, spans, strict=True):
+        if c in _ROUND and start >= at:
+            out += (text[at:start], _ROUND[c])
+            at = stop
+    return "".join(out) + text[at:]
 
 
 def neutralise(text: str) -> str:

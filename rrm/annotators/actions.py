@@ -36,7 +36,7 @@ _FINAL = re.compile(r"(?:Final Answer:|The (?:final )?answer is:?)[ \t]*(\S[^\n]
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 _FINISH = frozenset({"finish", "answer", "submit", "final_answer"})
 
-_EXCEPTION = re.compile(r"^\s*(?:[\w.]+\.)?(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|\s*$)", re.MULTILINE)
+_EXCEPTION = re.compile(r"^[ \t]*+(?:[\w.]+\.)?(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|[ \t]*$)", re.MULTILINE)
 _ERROR_START = re.compile(
     r"^\W*(?:error\b|exception\b|traceback\b|invalid (?:action|tool|call|argument|input))", re.IGNORECASE
 )

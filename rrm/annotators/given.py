@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -50,12 +50,13 @@ def split_verdict(text: str, good: bool | None = None) -> tuple[Verdict | None, 
     return ("good" if good else "bad"), text.strip()
 
 
-def leaks(text: str, reference: str | None, transcript: str) -> bool:
-    """Whether the normalised reference occurs in the text but nowhere in the (normalised) transcript."""
-    phrase = normalise(reference or "")
-    if not phrase or phrase in _YES_NO:
+def leaks(text: str, references: Sequence[str], transcript: str) -> bool:
+    """Whether one of the normalised references occurs in the text, and none anywhere in the (normalised) transcript."""
+    phrases = [p for p in map(normalise, references) if p and p not in _YES_NO]
+    if any(contains_phrase(transcript, p) for p in phrases):
         return False
-    return contains_phrase(normalise(text), phrase) and not contains_phrase(transcript, phrase)
+    said = normalise(text)
+    return any(contains_phrase(said, p) for p in phrases)
 
 
 def transcript_text(trajectory: Trajectory) -> str:
@@ -67,10 +68,12 @@ def transcript_text(trajectory: Trajectory) -> str:
     return normalise(" \n ".join(parts))
 
 
-def reference_of(trajectory: Trajectory) -> str | None:
-    """The reference answer in `meta["reference"]` as text, where there is one."""
+def references_of(trajectory: Trajectory) -> list[str]:
+    """The reference answers in `meta["reference"]` as text: each of a list of texts, otherwise the one; none without."""
     value = trajectory.meta.get("reference")
-    return None if value is None else str(value)
+    if isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return list(value)
+    return [] if value is None else [str(value)]
 
 
 def critiques_to_findings(
@@ -92,7 +95,7 @@ def critiques_to_findings(
         text = neutralise(shorten(re.sub(r"\[step (\d+)\]", r"step \1", text), max_words))
         if step is None or verdict is None or text.lower().strip(" .") in _NOTHING:
             counts["critiques_unusable"] += 1
-        elif leaks(text, reference_of(trajectory), transcript):
+        elif leaks(text, references_of(trajectory), transcript):
             counts["leaks_dropped"] += 1
         else:
             counts["findings"] += 1

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rrm.annotation import Annotation
-from rrm.annotators.given import leaks, reference_of, transcript_text
+from rrm.annotators.given import leaks, references_of, transcript_text
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.feedback import Feedback, JudgeInfo, format_findings
 from rrm.judge import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.judge_chat import ChatItem, judge_chat
+from rrm.readers.base import printable
 from rrm.rendering import PROMPT_VERSION, judge_messages
 from rrm.scoring import windows
 from rrm.trajectory import Trajectory
@@ -44,16 +45,18 @@ def to_annotation(trajectory: Trajectory, feedback: Feedback, model: str, counts
     """A reply as an annotation without leaks; None where it has no score (`counts` gains its status)."""
     if feedback.score is None:
         counts[feedback.status] += 1
-        log.warning("%s: no annotation (%s: %s)", trajectory.id, feedback.status, feedback.reason)
+        log.warning(
+            "%s: no annotation (%s: %s)", printable(trajectory.id), feedback.status, printable(str(feedback.reason))
+        )
         return None
-    reference, transcript = reference_of(trajectory), transcript_text(trajectory)
-    findings = [f for f in feedback.findings if not leaks(f.text, reference, transcript)]
+    references, transcript = references_of(trajectory), transcript_text(trajectory)
+    findings = [f for f in feedback.findings if not leaks(f.text, references, transcript)]
     counts["leaks_dropped"] += len(feedback.findings) - len(findings)
     trace = feedback.trace
     if trace and len(trace.split()) > MAX_TRACE_WORDS:
         counts["traces_too_long"] += 1
         trace = None
-    if trace and leaks(trace, reference, transcript):
+    if trace and leaks(trace, references, transcript):
         counts["leaks_dropped"] += 1
         trace = None
     counts["annotated"] += 1

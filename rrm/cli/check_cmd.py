@@ -57,12 +57,13 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     from rich.markup import escape
     from rich.table import Table
 
+    from rrm.readers.base import printable
+
     main = Table("what", "value", "note", title="data", title_justify="left")
 
     def row(what: str, value: object, note: object = "", bad: bool = False) -> None:
-        main.add_row(
-            what, f"{value:,}" if isinstance(value, int) else str(value), escape(str(note)), style="red" if bad else ""
-        )
+        shown = escape(printable(str(note), limit=10_000))  # ids are whatever a log says
+        main.add_row(what, f"{value:,}" if isinstance(value, int) else str(value), shown, style="red" if bad else "")
 
     formats = ", ".join(f"{name} {count:,}" for name, count in sorted(report.formats.items(), key=lambda f: -f[1]))
     row("trajectories", report.rows, formats)

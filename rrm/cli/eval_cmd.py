@@ -13,7 +13,7 @@ from rich.table import Table
 
 from rrm.annotation import Annotation, read_annotations
 from rrm.cli import finish
-from rrm.cli.score_cmd import ErrorLog, Modes, load_judge, parse_mapping, read_inputs
+from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, load_judge, parse_mapping, read_inputs
 from rrm.errors import ConfigError
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
@@ -71,6 +71,11 @@ def command(
     if feedback and (model is not None or config is not None or reruns):
         raise ConfigError("--feedback brings its own judgements: leave out --model, --config and --reruns")
     reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
+    given = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
+    for target in (output, plot):
+        if target is not None:
+            check_paths(given, target, None)
+            target.parent.mkdir(parents=True, exist_ok=True)
     with ErrorLog(output) as errors:
         everything = list(read_inputs(inputs, errors, **reading))
     labelled = read_annotations(annotations) if annotations else {}

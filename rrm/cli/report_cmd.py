@@ -30,9 +30,10 @@ def command(
     Rows and transcripts are matched by id: `rrm report SCORED.jsonl --transcripts IN... -o REPORT.html`. A row whose
     transcript is not found is shown without steps, and the exit code is 1.
     """
-    from rrm.cli.score_cmd import parse_mapping, read_inputs
+    from rrm.cli.score_cmd import check_paths, parse_mapping, read_inputs
     from rrm.report import write_report
 
+    check_paths([str(scored), *transcripts, *(more or [])], output, None)
     rows = load_rows(scored)
     inputs = [*transcripts, *(more or [])] or named_sources(rows, scored)
     trajectories = read_inputs(inputs, None, format=format, mapping=parse_mapping(map)) if inputs else iter(())

@@ -88,8 +88,14 @@ def command(
                 summary["html"] = str(html)
     unjudged = summary.get("statuses", {}).get("judge_error", 0)
     if unjudged:
+        from rrm.readers.base import printable
+
         reason = summary["first_error"] or "see their reason"
-        log.warning("%d transcripts ended in judge_error (%s); --retry-errors judges them again", unjudged, reason)
+        log.warning(
+            "%d transcripts ended in judge_error (%s); --retry-errors judges them again",
+            unjudged,
+            printable(str(reason)),
+        )
     finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
     if errors.count or unjudged:
         raise typer.Exit(1)
@@ -127,7 +133,7 @@ def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> No
         for name in inputs:
             if path is not None and name != "-" and path.resolve().is_relative_to(Path(name).resolve()):
                 raise RRMError(
-                    f"{path} lies in the input {name}: it would be read as a transcript; choose another place"
+                    f"{path} lies in the input {name}: it would be written over, or read as one of the inputs; choose another place"
                 )
     if html is not None and "-" in inputs:
         raise RRMError("--html reads the transcripts twice, standard input only goes once; give a file")

@@ -117,16 +117,25 @@ def measure(
     from rrm.evaluation import evaluate_feedback
 
     found: dict[str, Any] = {}
-    rows = [t for t in test if t.outcome is not None][: config.evaluation.max_rows]
+    rows = [t for t in test if label_of(t, annotations) is not None][: config.evaluation.max_rows]
     plans: list[tuple[Mode, list[Trajectory]]] = [("score", rows), ("full", rows[: config.evaluation.full_rows])]
     for mode, part in plans:
         if not part:
             continue
         feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
         verdicts = [step_verdicts(t, annotations.get(t.id)) for t in part] if mode == "full" else None
-        labels = [score_target(t, None) for t in part]
+        labels = [label_of(t, annotations) for t in part]
         found[mode] = dict(evaluate_feedback(part, feedback, labels, step_labels=verdicts, seed=config.seed))
     return found
+
+
+def label_of(trajectory: Trajectory, annotations: Mapping[str, Annotation]) -> float | None:
+    """What a judgement is measured against: the outcome, or the annotation's score where there is none."""
+    return (
+        trajectory.outcome
+        if trajectory.outcome is not None
+        else score_target(trajectory, annotations.get(trajectory.id))
+    )
 
 
 def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:

@@ -56,8 +56,8 @@ class Label:
     n_steps: int
     findings: Sequence[Finding] = ()
     """The annotation's; empty where it has none."""
-    reference: str | None = None
-    """The reference answer, where known."""
+    references: Sequence[str] = ()
+    """The texts that count as the answer; none where it is not known."""
     transcript: str = ""
     """Everything the judge could read, as `rrm.annotators.given.transcript_text` normalises it."""
 
@@ -111,9 +111,9 @@ def anchoring(critique: str, n_steps: int, findings: Sequence[Finding]) -> float
     return right / (len(labels) + nowhere + repeats)
 
 
-def leakage(reply: Reply, reference: str | None, transcript: str) -> float:
-    """−1 where the reply names the reference answer although the transcript does not, else 0."""
-    return -1.0 if leaks(f"{reply.trace}\n{reply.critique}", reference, transcript) else 0.0
+def leakage(reply: Reply, references: Sequence[str], transcript: str) -> float:
+    """−1 where the reply names a reference answer although the transcript does not, else 0."""
+    return -1.0 if leaks(f"{reply.trace}\n{reply.critique}", references, transcript) else 0.0
 
 
 def rewards(reply: Reply | None, label: Label) -> dict[Part, float]:
@@ -124,5 +124,5 @@ def rewards(reply: Reply | None, label: Label) -> dict[Part, float]:
         "agreement": agreement(reply.score, label.target),
         "format": 1.0,
         "anchor": anchoring(reply.critique, label.n_steps, label.findings),
-        "leak": leakage(reply, label.reference, label.transcript),
+        "leak": leakage(reply, label.references, label.transcript),
     }

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.annotation import Annotation, Finding
-from rrm.annotators.given import reference_of, transcript_text
+from rrm.annotators.given import references_of, transcript_text
 from rrm.config import RLSettings, TrainConfig
 from rrm.engines.base import SamplingParams
 from rrm.errors import RRMError
@@ -65,7 +65,7 @@ def make_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotation 
         "target": score_target(trajectory, annotation),
         "n_steps": len(trajectory.steps),
         "findings": json.dumps([f.model_dump() for f in findings]),
-        "reference": reference_of(trajectory),
+        "references": references_of(trajectory),
         "transcript": transcript_text(trajectory),
     }
 
@@ -185,13 +185,13 @@ class Scorer:
                 out.write(json.dumps(line) + "\n")
 
 
-LABEL_COLUMNS = ("target", "n_steps", "findings", "reference", "transcript")
+LABEL_COLUMNS = ("target", "n_steps", "findings", "references", "transcript")
 
 
 def label_of(columns: Mapping[str, Any]) -> Label:
     """The label back from a row's columns."""
     findings = [Finding.model_validate(f) for f in json.loads(columns["findings"])]
-    return Label(columns["target"], columns["n_steps"], findings, columns["reference"], columns["transcript"])
+    return Label(columns["target"], columns["n_steps"], findings, columns["references"], columns["transcript"])
 
 
 def part_weights(settings: RLSettings) -> dict[Part, float]:

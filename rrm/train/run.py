@@ -6,6 +6,7 @@ runs/judge/
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import random
@@ -24,7 +25,7 @@ from rrm.provenance import environment
 from rrm.readers import read
 from rrm.run_folder import check_folder, claim_folder
 from rrm.train import finish
-from rrm.train.data import batched, score_target
+from rrm.train.data import batched
 from rrm.train.sft import schedule, train_sft
 from rrm.train.splits import apply_split, load_split, make_split
 from rrm.trajectory import Trajectory
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 FIXED = ("seed", "transcript_tokens", "model", "data", "drills", "sft")
 """Options that must not change between a run and its continuation."""
+STAGES = ("drills", "sft", "rl")
+"""Folders of the stages: where one exists, a run has begun, and goes on with the data and the split it began with."""
 
 
 def merged(annotations: Sequence[Annotation]) -> Annotation:
@@ -87,6 +90,14 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
     return trajectories, annotations
 
 
+def data_digest(trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]) -> dict[str, Any]:
+    """How many transcripts and annotations there are, and a SHA-256 of all they say, in order."""
+    digest = hashlib.sha256()
+    for row in (*trajectories, *annotations.values()):
+        digest.update(row.model_dump_json(exclude={"source"}).encode("utf-8", "surrogatepass"))
+    return {"transcripts": len(trajectories), "annotations": len(annotations), "sha256": digest.hexdigest()}
+
+
 def base_and_prompter(
     config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
 ) -> tuple[Any, Prompter]:
@@ -119,14 +130,31 @@ def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dic
         RRMError: the folder holds a run of another config.
     """
     folder = Path(config.output_dir)
-    if (folder / "sft").exists() or (folder / "drills").exists():
-        check_folder(config, folder, FIXED)
+    begun = [stage for stage in STAGES if (folder / stage).exists()]
+    if begun:
+        check_folder(config, folder, (*FIXED, "rl") if "rl" in begun else FIXED)
     trajectories, annotations = load_data(config)
-    split = load_split(config.data.split) if config.data.split else make_split(trajectories, config.data, config.seed)
+    digest = data_digest(trajectories, annotations)
+    if begun and (folder / "data.json").is_file():
+        before = json.loads((folder / "data.json").read_text())
+        if before["sha256"] != digest["sha256"]:
+            raise RRMError(
+                f"{folder} holds a run on other data: {before['transcripts']} transcripts and {before['annotations']} "
+                f"annotations then, {digest['transcripts']} and {digest['annotations']} now, or the same number with other "
+                "content. A continued run would be tested on what it was trained on: choose another output_dir=…, or "
+                "give it the data it began with"
+            )
+    if begun and (folder / "split.json").is_file():
+        split = load_split(folder / "split.json")
+    else:
+        split = (
+            load_split(config.data.split) if config.data.split else make_split(trajectories, config.data, config.seed)
+        )
     parts = apply_split(trajectories, split)
     model, prompter = base_and_prompter(config, parts["train"], annotations)
     claim_folder(config, folder)
     (folder / "split.json").write_text(json.dumps(split, indent=1) + "\n")
+    (folder / "data.json").write_text(json.dumps(digest) + "\n")
     return folder, parts, annotations, model, prompter
 
 
@@ -216,9 +244,10 @@ def run_finish(
     judge = AgentRRM.from_pretrained(str(judge_folder), device="cpu" if config.cpu else None)
     card: dict[str, Any] = {"trained_on": facts}
     if config.calibration.enabled:
-        rows = [t for t in parts["calibration"] if score_target(t, None) is not None]
+        rows = [t for t in parts["calibration"] if finish.label_of(t, annotations) is not None]
         random.Random(config.seed).shuffle(rows)
-        card["calibration"] = finish.calibrate(judge, rows, [score_target(t, None) or 0.0 for t in rows], config)
+        labels = [finish.label_of(t, annotations) or 0.0 for t in rows]
+        card["calibration"] = finish.calibrate(judge, rows, labels, config)
         save_settings(judge_folder, judge.settings)
     if config.evaluation.enabled:
         test = list(parts["test"])

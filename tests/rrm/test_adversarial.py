@@ -25,6 +25,7 @@ from rrm.adversarial import (
 )
 from rrm.adversarial_places import PLACES
 from rrm.adversarial_texts import CANARY, PAYLOADS, Payload
+from rrm.annotators.actions import error_of
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, parse_judgement
 from rrm.neutralise import neutralise
@@ -53,6 +54,14 @@ def tokenizer():
     wrapped = PreTrainedTokenizerFast(tokenizer_object=fast)
     wrapped.add_special_tokens({"additional_special_tokens": SPECIAL})
     return wrapped
+
+
+def test_markers_nested_by_the_thousand_cost_no_more_than_their_length():
+    for opening in ("<|", "<", "&lt;|", "["):
+        text = opening * 8000 + "x|>" + "score>" * 20
+        once = neutralise(text)
+        assert neutralise(once) == once and "x" in once and "<|" not in html.unescape(once)
+    assert error_of("\n" * 100_000 + "no error") is None
 
 
 # ---- neutralise -----------------------------------------------------------------------------------------------------

@@ -230,10 +230,15 @@ def test_given_critiques_become_findings() -> None:
 
 
 def test_what_the_transcript_says_is_no_leak() -> None:
-    assert given.leaks("it is 77", "77", normalise("nothing"))
-    assert not given.leaks("it is 77", "77", normalise("we saw 77 there"))
-    assert not given.leaks("it is 177", "77", "")
-    assert not given.leaks("no, that is wrong", "no", "")
+    assert given.leaks("it is 77", ["77"], normalise("nothing"))
+    assert not given.leaks("it is 77", ["77"], normalise("we saw 77 there"))
+    assert not given.leaks("it is 177", ["77"], "")
+    assert not given.leaks("no, that is wrong", ["no"], "")
+    several = given.references_of(
+        Trajectory(id="t", task="?", messages=[], meta={"reference": ["Paris", "Paris, France"]})
+    )
+    assert given.leaks("the answer is Paris", several, "which town")
+    assert not given.leaks("the answer is Paris", several, normalise("in Paris, France, I think"))
 
 
 def test_given_labels_of_another_shape() -> None:

@@ -56,6 +56,8 @@ def test_refuses_one_class_and_falling_scores() -> None:
         fit([0.1] * 20, [0.0] * 20)
     with pytest.raises(RRMError, match="fall as labels rise"):
         fit([0.9] * 10 + [0.1] * 10, [0.0] * 10 + [1.0] * 10)
+    with pytest.raises(RRMError, match="do not rise with the labels"):
+        fit([0.9] * 10 + [0.1] * 10, [0.0] * 10 + [1.0] * 10, method="isotonic")
 
 
 def test_round_trip_keeps_the_map() -> None:

@@ -435,3 +435,23 @@ def test_a_model_card_says_nothing_where_nothing_could_be_measured(tmp_path) -> 
     rows = [line for line in (tmp_path / "README.md").read_text().splitlines() if line.startswith("| full")]
     assert rows == ["| full | 60 | auroc | 0.905 | 0.800 – 0.980 |", "| full | 60 | pairs | – | – – – |"]
     assert json.loads((tmp_path / "evaluation.json").read_text()) == card
+
+
+def test_eval_never_writes_over_what_it_reads(labelled: Path):
+    rows, scored, split = labelled / "rows.jsonl", labelled / "scored.jsonl", labelled / "split.json"
+    before = {path: path.read_bytes() for path in (rows, scored, split)}
+    for extra in (["-o", rows], ["-o", scored], ["-o", split], ["-o", labelled / "m.json", "--plot", scored]):
+        done = invoke(rows, "--feedback", scored, "--split", split, "--resamples", "300", *extra)
+        assert done.exit_code != 0 and "choose another place" in str(done.exception)
+    assert before == {path: path.read_bytes() for path in before}
+    done = invoke(rows, "--feedback", scored, "-o", labelled / "new" / "m.json", "--resamples", "300")
+    assert done.exit_code == 0 and (labelled / "new" / "m.json").is_file()
+
+
+def test_logs_without_outcomes_are_measured_against_their_annotations() -> None:
+    from rrm.annotation import Annotation
+    from rrm.train.finish import label_of
+
+    known, unknown = run("a", "q", 1.0), run("b", "q", None)
+    labels = {n: Annotation(trajectory_id=n, annotator="r", kind="rules", score=0.25) for n in ("a", "b")}
+    assert label_of(known, labels) == 1.0 and label_of(unknown, labels) == 0.25 and label_of(unknown, {}) is None

@@ -108,15 +108,18 @@ def test_without_findings_anchoring_is_the_share_of_sound_anchors(critique: str,
 
 def test_naming_the_answer_costs_one_unless_the_transcript_has_it() -> None:
     reply = Reply("it should have said Marie Curie", "[step 1] bad: a", 0.1)
-    assert leakage(reply, "Marie Curie", "who found radium") == -1.0
-    assert leakage(Reply("a", "[step 1] bad: say marie curie!", 0.1), "Marie Curie", "who found radium") == -1.0
-    assert leakage(reply, "Marie Curie", "who found radium marie curie") == 0.0
-    assert leakage(reply, "Pierre", "who found radium") == 0.0
-    assert leakage(reply, None, "") == 0.0
+    assert leakage(reply, ["Marie Curie"], "who found radium") == -1.0
+    assert (
+        leakage(Reply("a", "[step 1] bad: say marie curie!", 0.1), ["M. Curie", "Marie Curie"], "who found radium")
+        == -1.0
+    )
+    assert leakage(reply, ["Marie Curie"], "who found radium marie curie") == 0.0
+    assert leakage(reply, ["Pierre"], "who found radium") == 0.0
+    assert leakage(reply, [], "") == 0.0
 
 
 def test_a_malformed_reply_gets_the_minimum_of_every_part() -> None:
-    label = Label(target=0.0, n_steps=2, findings=[bad(1)], reference="Paris", transcript="which town")
+    label = Label(target=0.0, n_steps=2, findings=[bad(1)], references=["Paris"], transcript="which town")
     assert rewards(None, label) == {"agreement": 0.0, "format": 0.0, "anchor": 0.0, "leak": -1.0} == MINIMUM
     worst = Reply("Paris", "[step 1] good: a", 1.0)  # as wrong as a well-formed reply can be
     assert rewards(worst, label) == {"agreement": 0.0, "format": 1.0, "anchor": 0.0, "leak": -1.0}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import yaml
 
@@ -9,8 +12,8 @@ from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.lab.transcripts import make_transcripts
 from rrm.run_folder import check_folder, claim_folder
-from rrm.train.run import FIXED, train
-from rrm.trajectory import write_jsonl
+from rrm.train.run import FIXED, prepare, train
+from rrm.trajectory import Trajectory, write_jsonl
 
 
 def test_another_config_is_refused_and_named(tmp_path) -> None:
@@ -61,3 +64,41 @@ def test_a_mistaken_base_leaves_no_folder(tmp_path) -> None:
     with pytest.raises(RRMError, match=r"'\./nowhere' does not exist"):
         train(TrainConfig.model_validate(tree))
     assert not run.exists()
+
+
+def prepared(run: Path, rows: Path, **changes: Any) -> dict[str, list[Trajectory]]:
+    """The parts a run in the folder trains, calibrates and tests on."""
+    small = {"hidden_size": 32, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 400}
+    tree = {"output_dir": str(run), "model": {"base": "lab", **small}, "data": {"trajectories": [str(rows)]}, **changes}
+    return prepare(TrainConfig.model_validate(tree))[1]
+
+
+def test_a_run_that_has_begun_goes_on_with_its_data_and_its_split_alone(tmp_path) -> None:
+    rows, run = tmp_path / "rows.jsonl", tmp_path / "run"
+    everything = [t for t, _ in make_transcripts(40, seed=0)]
+    write_jsonl(rows, everything[:30])
+    before = prepared(run, rows)
+    (run / "sft").mkdir()
+    assert {part: [t.id for t in found] for part, found in prepared(run, rows).items()} == {
+        part: [t.id for t in found] for part, found in before.items()
+    }
+    write_jsonl(rows, everything)
+    with pytest.raises(RRMError, match=r"other data: 30 transcripts .* then, 40 .* now.*another output_dir"):
+        prepared(run, rows)
+    write_jsonl(rows, [t.model_copy(update={"outcome": 0.0}) for t in everything[:30]])
+    with pytest.raises(RRMError, match="the same number with other content"):
+        prepared(run, rows)
+
+
+def test_rl_settings_are_fixed_once_rl_has_begun(tmp_path) -> None:
+    rows, run = tmp_path / "rows.jsonl", tmp_path / "run"
+    write_jsonl(rows, (t for t, _ in make_transcripts(30, seed=0)))
+    prepared(run, rows)
+    (run / "sft").mkdir()
+    prepared(run, rows, rl={"learning_rate": 1e-5})
+    (run / "rl").mkdir()
+    with pytest.raises(RRMError, match="another rl"):
+        prepared(run, rows, rl={"learning_rate": 2e-5})
+    (run / "sft").rmdir()
+    with pytest.raises(RRMError, match="another seed"):
+        prepared(run, rows, rl={"learning_rate": 1e-5}, seed=5)
