@@ -36,8 +36,10 @@ def load(name: str) -> dict[str, Any] | None:
 
 def interval(value: dict[str, float]) -> str:
     """`0.712 [0.690, 0.734]`; `not defined` where there is nothing to measure (one class only)."""
-    if any(value.get(k) is None for k in ("value", "low", "high")):
+    if value.get("value") is None:
         return "not defined"
+    if value.get("low") is None or value.get("high") is None:
+        return f"{value['value']:.3f} [too few questions]"
     return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
 
 

@@ -16,6 +16,8 @@ import numpy as np
 
 Statistic = Callable[[np.ndarray], np.ndarray]
 """(B, Q) draw counts → (B,) values; NaN where a resample leaves the statistic undefined."""
+MOSTLY = 0.9
+"""Share of resamples that must be defined: with k questions that count, about 1 − exp(−k) are."""
 CHUNK_ELEMENTS = 4_000_000
 """Draw counts held at once (float64: 32 MB)."""
 
@@ -45,7 +47,8 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its percentile interval. All three are None where the statistic is undefined."""
+    """A value with its percentile interval. All three are None where the statistic is undefined, the bounds alone where too
+    few questions carry it (`percentile_interval`)."""
 
     value: float | None
     low: float | None
@@ -91,12 +94,17 @@ def percentile_interval(
 ) -> Interval:
     """The percentile interval of `resampled` (n,) around `value`; undefined resamples (NaN) are left out.
 
+    Where more than a tenth of them are, there is no interval: the statistic rests on one question or two, and resamples of
+    the same question would say that it hardly varies.
+
     Args:
         difference: also report the share of resamples above 0.
     """
     defined = resampled[np.isfinite(resampled)]
     if not np.isfinite(value) or not len(defined):
         return Interval(None, None, None)
+    if len(defined) < MOSTLY * len(resampled):
+        return Interval(value, None, None)
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
     above = float(np.mean(defined > 0) + np.mean(defined == 0) / 2) if difference else None
     return Interval(value, float(low), float(high), above)

@@ -224,6 +224,8 @@ def position_baseline(
 def _cell(interval: dict[str, Any] | None) -> str:
     if interval is None or interval["value"] is None:
         return "–"
+    if interval["low"] is None:
+        return f"{interval['value']:.3f} [too few]"
     return f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"
 
 
@@ -237,7 +239,7 @@ def _table(title: str, section: dict[str, Any]) -> Table:
         cells = []
         for scorer in scorers:
             gap = section["differences"].get(scorer, {}).get(metric)
-            sure = gap is not None and gap["value"] is not None and (gap["low"] > 0 or gap["high"] < 0)
+            sure = gap is not None and gap["low"] is not None and (gap["low"] > 0 or gap["high"] < 0)
             cells.append(_cell(section["metrics"][scorer].get(metric)) + (" *" if sure else ""))
         table.add_row(metric, *cells)
     return table

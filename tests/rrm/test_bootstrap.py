@@ -89,8 +89,8 @@ def test_undefined_statistics_have_no_interval():
 
 
 def test_undefined_resamples_are_left_out():
-    # one of two questions has pairs: a quarter of the resamples has none
-    found = bootstrap(Ratio(np.array([1.0, 0.0]), np.array([2.0, 0.0])), 2, n=1000)
+    # three of four questions have pairs: one resample in 256 has none
+    found = bootstrap(Ratio(np.array([1.0, 1.0, 1.0, 0.0]), np.array([2.0, 2.0, 2.0, 0.0])), 4, n=1000)
     assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
     assert percentile_interval(1.0, np.array([np.nan])).value is None
 
@@ -110,3 +110,14 @@ def test_pair_parts_resample_as_if_the_rows_were_copied():
     rows = np.array([i for i, _ in copies])
     drawn = np.array([q[i] * 2 + copy for i, copy in copies])  # a question drawn twice is two questions
     assert parts(counts[None])[0] == pytest.approx(pair_parts(s[rows], y[rows], drawn, 8).value)
+
+
+def test_one_question_in_twenty_gives_a_value_and_no_interval():
+    counts, right = np.zeros(20), np.zeros(20)
+    counts[3], right[3] = 2.0, 2.0
+    found = bootstrap(Ratio(right, counts), 20, n=2000)
+    assert (found.value, found.low, found.high) == (1.0, None, None)
+    gap = paired_bootstrap(Ratio(right, counts), Ratio(right / 2, counts), 20, n=2000)
+    assert (gap.value, gap.low, gap.high, gap.share_above_zero) == (0.5, None, None, None)
+    counts[[5, 7, 9]] = 2.0  # of four questions, one resample in sixty has none
+    assert bootstrap(Ratio(right, counts), 20, n=2000).low is not None
