@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge_chat import ChatItem, combine, judge_chat
 from rrm.judge_files import JudgeSettings, content_hash, load_settings
@@ -79,6 +79,9 @@ class AgentRRM:
         dtype: str | None = None,
         batch_tokens: int | None = None,
         max_transcript_tokens: int | None = None,
+        max_new_tokens: int | None = None,
+        timeout_s: float | None = None,
+        concurrency: int | None = None,
     ) -> AgentRRM:
         """Load a judge.
 
@@ -90,9 +93,13 @@ class AgentRRM:
                 then do not depend on the batch a transcript stands in.
             batch_tokens: tokens held at once (memory).
             max_transcript_tokens: rendered transcript budget; the one the judge was trained with by default.
+            max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
+            timeout_s: seconds a request to a server may take, 60 by default.
+            concurrency: requests to a server in flight at once, 8 by default.
 
         Raises:
             RRMError: no such model, not a judge's directory, or made for another prompt version.
+            ConfigError: an option of a server for a judge that runs here.
         """
         if model is not None and model.startswith("openai:"):
             from rrm.engines.openai import OpenAIEngine
@@ -100,10 +107,18 @@ class AgentRRM:
             settings = JudgeSettings(name=model)
             if max_transcript_tokens:
                 settings.transcript_tokens = max_transcript_tokens
-            return cls(OpenAIEngine.from_spec(model), settings=settings, model=model)
+            if max_new_tokens:
+                settings.max_new_tokens = max_new_tokens
+            options = {"timeout_s": timeout_s, "concurrency": concurrency}
+            engine = OpenAIEngine.from_spec(model, **{k: v for k, v in options.items() if v is not None})
+            return cls(engine, settings=settings, model=model)
+        if timeout_s is not None or concurrency is not None:
+            raise ConfigError(
+                f"timeout_s and concurrency are a server's; {model or 'the default judge'} runs in this process"
+            )
         from rrm.judge_loading import load_local
 
-        return load_local(cls, model, device, dtype, batch_tokens, max_transcript_tokens)
+        return load_local(cls, model, device, dtype, batch_tokens, max_transcript_tokens, max_new_tokens)
 
     # ---- judging ----
 
@@ -233,10 +248,11 @@ class AgentRRM:
         self, trajectories: Sequence[Trajectory], mode: Mode, samples: int, seed: int, temperature: float
     ) -> list[Feedback]:
         params = SamplingParams(
-            max_new_tokens=self.settings.max_new_tokens if mode != "score" else 64,
+            max_new_tokens=self.settings.max_new_tokens,  # also for a score alone: a server's model may think first
             temperature=temperature,
             seed=seed,
             stop=("</score>",),
+            timeout_s=getattr(self.engine, "timeout_s", SamplingParams.timeout_s),
             top_logprobs=20,
         )
         return judge_chat(

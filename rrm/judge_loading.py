@@ -35,6 +35,7 @@ def load_local(
     dtype: str | None,
     batch_tokens: int | None,
     max_transcript_tokens: int | None,
+    max_new_tokens: int | None = None,
 ) -> AgentRRM:
     """The judge over an in-process engine; an adapter is merged into its base."""
     import torch
@@ -52,6 +53,8 @@ def load_local(
     weights, tokenizer = load_weights(folder, model, settings, number)
     if max_transcript_tokens:
         settings = settings.model_copy(update={"transcript_tokens": max_transcript_tokens})
+    if max_new_tokens:
+        settings = settings.model_copy(update={"max_new_tokens": max_new_tokens})
     prompter = Prompter(tokenizer, settings.transcript_tokens)
     options: dict[str, Any] = {"max_batch_tokens": batch_tokens} if batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **options)

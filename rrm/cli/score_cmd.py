@@ -52,6 +52,11 @@ def command(
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
     batch_tokens: int | None = typer.Option(None, min=1, help="Tokens per batch on a local model."),
     max_tokens: int | None = typer.Option(None, min=32, help="Token budget of a rendered transcript."),
+    max_new_tokens: int | None = typer.Option(
+        None, min=16, help="Most tokens of a reply; default: the judge's own, 512."
+    ),
+    timeout: float | None = typer.Option(None, min=1, help="Seconds a request to a server may take; default: 60."),
+    concurrency: int | None = typer.Option(None, min=1, help="Requests to a server in flight at once; default: 8."),
     device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, mps; default: the best there is."),
     price_in: float | None = typer.Option(None, min=0, help="Price of a million prompt tokens, for --dry-run."),
     price_out: float | None = typer.Option(None, min=0, help="Price of a million written tokens, for --dry-run."),
@@ -70,7 +75,8 @@ def command(
     check_paths(inputs, output, html)
     reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
     with ErrorLog(None if dry_run else output) as errors:
-        judge = load_judge(model, config, device, batch_tokens, max_tokens)
+        server = {"max_new_tokens": max_new_tokens, "timeout_s": timeout, "concurrency": concurrency}
+        judge = load_judge(model, config, device, batch_tokens, max_tokens, **server)
         trajectories = read_inputs(inputs, errors, strict=strict, **reading)
         run: dict[str, Any] = {"mode": mode.value, "samples": samples, "seed": seed}
         if dry_run:
@@ -102,9 +108,14 @@ def command(
 
 
 def load_judge(
-    model: str | None, config: str | None, device: str | None, batch_tokens: int | None, max_tokens: int | None
+    model: str | None,
+    config: str | None,
+    device: str | None,
+    batch_tokens: int | None,
+    max_tokens: int | None,
+    **options: Any,
 ) -> AgentRRM:
-    """The judge that `--model` or `--config` names, or the default one."""
+    """The judge that `--model` or `--config` names, or the default one; further `options` are `from_pretrained`'s."""
     from rrm.judge import AgentRRM
 
     if model is not None and config is not None:
@@ -112,7 +123,7 @@ def load_judge(
     if config not in (None, "lab"):
         raise ConfigError(f"no judge ships for the config {config!r}: only for lab; name a trained one with --model")
     return AgentRRM.from_pretrained(
-        model or config, device=device, batch_tokens=batch_tokens, max_transcript_tokens=max_tokens
+        model or config, device=device, batch_tokens=batch_tokens, max_transcript_tokens=max_tokens, **options
     )
 
 

@@ -229,7 +229,10 @@ class OpenAIEngine:
             async with asyncio.timeout(limit):
                 raw = await client.chat.completions.with_raw_response.create(**body, timeout=limit)
         except (TimeoutError, openai.APITimeoutError) as error:
-            raise _Retry(f"no reply within {limit:g} s", "raise the time-out or lower the concurrency") from error
+            raise _Retry(
+                f"no reply within {limit:g} s",
+                "raise the time-out (--timeout) or lower the concurrency (--concurrency)",
+            ) from error
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             raise _Retry(f"cannot connect ({cause})", "check that the server runs at this address") from error

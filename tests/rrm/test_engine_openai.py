@@ -17,7 +17,9 @@ from rrm.engines.base import Completion, Reply, SamplingParams, Span
 from rrm.engines.openai import MAX_WAIT_S, OpenAIEngine, parse_reply, retry_after_s
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import ConfigError, EngineError
+from rrm.judge import AgentRRM
 from rrm.seeds import derive_seed
+from rrm.trajectory import Message, Trajectory
 
 PARAMS = SamplingParams(max_new_tokens=16, temperature=0.7, seed=5, timeout_s=20)
 
@@ -137,6 +139,24 @@ def test_a_slow_server_is_a_time_out() -> None:
         judge = engine(server, max_retries=1, timeout_s=0.2)
         with pytest.raises(EngineError, match=r"no reply within 0\.2 s \(tried 2 times\)"):
             judge.complete(ask("q"), PARAMS)
+
+
+def test_a_judge_over_a_server_takes_its_options() -> None:
+    run = Trajectory(id="a", task="t", messages=[Message(role="assistant", content="done")])
+    with serve(lambda n, body: completion("<score>0.5</score>")) as server:
+        spec = f"openai:{server.url}#m"
+        judge = AgentRRM.from_pretrained(spec, max_new_tokens=2048, timeout_s=300, concurrency=2)
+        assert [f.status for f in judge.judge([run], mode="score")] == ["scored"]
+    (asked,) = server.requests
+    assert 2048 in (asked.get("max_tokens"), asked.get("max_completion_tokens"))
+    assert isinstance(judge.engine, OpenAIEngine) and (judge.engine.timeout_s, judge.engine.concurrency) == (300, 2)
+    with serve(lambda n, body: Answer(hang=True)) as server:
+        judge = AgentRRM.from_pretrained(f"openai:{server.url}#m", timeout_s=0.2)
+        judge.engine.max_retries = 0  # pyright: ignore
+        (found,) = judge.judge([run], mode="score")
+    assert found.status == "judge_error" and "no reply within 0.2 s" in str(found.reason)
+    with pytest.raises(ConfigError, match="are a server's; lab runs in this process"):
+        AgentRRM.from_pretrained("lab", timeout_s=5)
 
 
 def test_retry_after_is_honoured() -> None:
