@@ -32,6 +32,8 @@ SAMPLING_TEMPERATURE = 0.7
 class CharacterTokenizer:
     """Counts a token as four characters: the budget of a server whose tokenizer we do not have."""
 
+    ids_a_token = 4
+
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """One id a character."""
         return [ord(c) for c in text]
@@ -41,7 +43,7 @@ class CharacterTokenizer:
         return "".join(map(chr, token_ids))
 
 
-CHARACTERS_PER_TOKEN = 4
+CHARACTERS_PER_TOKEN = CharacterTokenizer.ids_a_token
 
 
 class AgentRRM:

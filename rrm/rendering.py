@@ -130,8 +130,10 @@ def render_transcript(trajectory: Trajectory, tokenizer: Tokenizer, budget: int)
     """Render task, tools and steps within `budget` tokens (approximately: cutting may add a token a piece).
 
     Agent words and observations are water-filled apart; where even `MIN_PIECE` tokens a piece do not fit, steps in
-    the middle are left out. Everything cut is counted.
+    the middle are left out. Everything cut is counted. A tokenizer whose ids are finer than tokens says by `ids_a_token`
+    how many make one; `budget` and what is cut are in its ids.
     """
+    scale = getattr(tokenizer, "ids_a_token", 1)
 
     def encode(text: str) -> list[int]:
         return tokenizer.encode(text, add_special_tokens=False)
@@ -143,21 +145,23 @@ def render_transcript(trajectory: Trajectory, tokenizer: Tokenizer, budget: int)
         if not text:
             continue
         ids = encode(text)
-        keep = min(len(ids), max(int(budget * share), MIN_PIECE))
+        keep = min(len(ids), max(int(budget * share), MIN_PIECE * scale))
         cut += len(ids) - keep
         head.append(f"{label}: {_shorten(text, ids, keep, tokenizer)}")
-        used += keep + 3
-    steps, dropped, lost = _choose_steps(trajectory.steps, budget - used, encode)
+        used += keep + 3 * scale
+    steps, dropped, lost = _choose_steps(trajectory.steps, budget - used, encode, scale)
     cut += lost
-    body, body_cut = _render_steps(steps, budget - used - 12 * bool(dropped), encode, tokenizer)
+    body, body_cut = _render_steps(steps, budget - used - 12 * scale * bool(dropped), encode, tokenizer, scale)
     if dropped:
         body.insert((len(body) + 1) // 2, f"({dropped} steps left out)")
     return Rendered("\n".join(head + body), cut + body_cut)
 
 
-def _choose_steps(steps: list[Step], budget: int, encode: Callable[[str], list[int]]) -> tuple[list[Step], int, int]:
+def _choose_steps(
+    steps: list[Step], budget: int, encode: Callable[[str], list[int]], scale: int
+) -> tuple[list[Step], int, int]:
     """First and last steps that fit at the minimum size; returns them, how many were dropped, and their tokens."""
-    most = max(budget // (2 * MIN_PIECE + 8), 2)
+    most = max(budget // ((2 * MIN_PIECE + 8) * scale), 2)
     if len(steps) <= most:
         return steps, 0, 0
     first = most // 2
@@ -167,12 +171,12 @@ def _choose_steps(steps: list[Step], budget: int, encode: Callable[[str], list[i
 
 
 def _render_steps(
-    steps: list[Step], budget: int, encode: Callable[[str], list[int]], tokenizer: Tokenizer
+    steps: list[Step], budget: int, encode: Callable[[str], list[int]], tokenizer: Tokenizer, scale: int
 ) -> tuple[list[str], int]:
     said = [agent_text(s.message) for s in steps]
     seen = [observation_text(s.observations) for s in steps]
     said_ids, seen_ids = [encode(t) for t in said], [encode(t) for t in seen]
-    room = budget - 8 * len(steps)
+    room = budget - 8 * scale * len(steps)
     said_sizes, seen_sizes = [len(i) for i in said_ids], [len(i) for i in seen_ids]
     share = int(room * AGENT_SHARE)
     # what one side does not need flows to the other

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,3 +81,16 @@ def test_only_the_renderer_writes_step_markers_and_tags() -> None:
     assert text.count("[step ") == 1
     for tag in ("<score>", "</think>", "<critique>", "<|im_end|>"):
         assert tag not in text
+
+
+def test_a_budget_in_characters_holds_and_leaves_steps_out_before_it_makes_confetti() -> None:
+    words = "alpha beta gamma delta epsilon zeta eta theta"
+    messages = []
+    for k in range(300):
+        messages += [Message(role="assistant", content=f"{words} {k}"), Message(role="tool", content=f"seen {words}")]
+    run = Trajectory(id="long", task="t", messages=[Message(role="user", content="t"), *messages])
+    budget = 2048 * CharacterTokenizer.ids_a_token
+    rendered = render_transcript(run, CharacterTokenizer(), budget)
+    assert 0.7 * budget < len(rendered.text) <= budget and "steps left out" in rendered.text
+    shown = re.findall(r"^agent: (.*)$", rendered.text, re.MULTILINE)
+    assert min(map(len, shown)) >= 6 * CharacterTokenizer.ids_a_token
