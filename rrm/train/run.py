@@ -189,6 +189,14 @@ def run_sft(
     rows = schedule(prompter, parts["train"], annotations, config.sft, config.seed)
     tokens = sum(len(r.prompt) + len(r.completion) for r in rows)
     logger.warning("sft: %d rows, %d tokens", len(rows), tokens)
+    cut = sum(len(r.completion) > config.max_new_tokens for r in rows)
+    if cut:
+        logger.warning(
+            "sft: %d targets are longer than max_new_tokens=%d: the judge will learn replies it cannot finish; raise it, or "
+            "give shorter traces and critiques",
+            cut,
+            config.max_new_tokens,
+        )
     trained = train_sft(model, rows, prompter, config, stage)
     trained.save_pretrained(str(stage / "model"), safe_serialization=True)
     mark_done(stage, {"rows": len(rows), "tokens": tokens})
