@@ -23,6 +23,7 @@ from rrm.judge_files import save_settings
 from rrm.prompting import Prompter
 from rrm.provenance import environment
 from rrm.readers import read
+from rrm.readers.base import printable
 from rrm.run_folder import check_folder, claim_folder
 from rrm.train import finish
 from rrm.train.data import batched
@@ -87,6 +88,12 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
             annotations.setdefault(annotation.trajectory_id, annotation)
     if not trajectories:
         raise RRMError("no transcripts: set data.trajectories=[FILE…] (or data.lab_transcripts=N for the lab's own)")
+    strays = sorted(annotations.keys() - {t.id for t in trajectories})
+    if strays:
+        said = f"{len(strays)} of {len(annotations)} annotations name no transcript, e.g. {printable(strays[0])}"
+        if len(strays) == len(annotations):
+            raise RRMError(f"{said}: annotate these very files (`rrm annotate {' '.join(data.trajectories)}`)")
+        logger.warning("%s; they are not used", said)
     return trajectories, annotations
 
 

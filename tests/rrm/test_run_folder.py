@@ -102,3 +102,17 @@ def test_rl_settings_are_fixed_once_rl_has_begun(tmp_path) -> None:
     (run / "sft").rmdir()
     with pytest.raises(RRMError, match="another seed"):
         prepared(run, rows, rl={"learning_rate": 1e-5}, seed=5)
+
+
+def test_annotations_of_no_transcript_are_told_and_none_of_all_is_an_error(tmp_path, caplog) -> None:
+    rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
+    made = list(make_transcripts(30, seed=0))
+    write_jsonl(rows, (t for t, _ in made))
+    stray = made[0][1].model_copy(update={"trajectory_id": "elsewhere:1"})
+    labels.write_text("".join(a.model_dump_json() + "\n" for a in (made[1][1], stray)))
+    data = {"trajectories": [str(rows)], "annotations": [str(labels)]}
+    prepared(tmp_path / "run", rows, data=data)
+    assert "1 of 2 annotations name no transcript, e.g. elsewhere:1" in caplog.text
+    labels.write_text(stray.model_dump_json() + "\n")
+    with pytest.raises(RRMError, match=r"1 of 1 annotations name no transcript.*annotate these very files"):
+        prepared(tmp_path / "other", rows, data=data)
