@@ -302,7 +302,7 @@ def test_estimate_counts_and_probes() -> None:
 def cli(monkeypatch: pytest.MonkeyPatch, invoke) -> Callable[..., tuple[int, dict[str, Any]]]:
     """`rrm score` with a scripted judge in the place of the weights."""
     judge = ChatJudge()
-    monkeypatch.setattr(score_cmd, "load_judge", lambda *args: judge)
+    monkeypatch.setattr(score_cmd, "load_judge", lambda *args, **options: judge)
 
     def run(*args: str | Path, judge_down: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
         judge.down = judge_down
