@@ -32,12 +32,12 @@ def markdown(title: str, rows: dict[str, Any]) -> str:
     """A table: success with its interval, success by hops, malformed calls an episode, seeds."""
     hops = list(next(iter(rows.values()))["success_by_hops"])
     head = [title, "held-out success", *(f"{h} hop{'s' * (h != '1')}" for h in hops), "malformed", "seeds"]
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    lines = [head]
     for name, row in rows.items():
         by_hops = [f"{row['success_by_hops'][h]['value']:.2f}" for h in hops]
         cells = [SAID.get(name, name), interval(row["success"]), *by_hops, f"{row['malformed']:.2f}"]
-        lines.append(" | ".join([*cells, str(row.get("seeds", "–"))]))
-    return "\n".join(f"| {line} |" for line in lines)
+        lines.append([*cells, str(row.get("seeds", "–"))])
+    return _table(lines)
 
 
 def feedback_tables(found: dict[str, Any]) -> str:

@@ -64,6 +64,7 @@ _PATTERNS = (
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
+_BRACKET = re.compile(r"[<>\[\]]")
 ROUNDS = 16
 """Of swaps, before every bracket is swapped: markers nested deeper stand in no honest text."""
 
@@ -134,14 +135,7 @@ def _disarm(text: str, patterns: Sequence[re.Pattern[str]]) -> str:
             return text
         text = disarmed
     # nested so deep by intention: a round each would take time in the square of the length, so nothing is left to nest
-    skeleton, spans = _skeleton(text)
-    out: list[str] = []
-    at = 0
-    for c, (start, stop) in zip(skeleton, spans, strict=True):
-        if c in _ROUND and start >= at:
-            out += (text[at:start], _ROUND[c])
-            at = stop
-    return "".join(out) + text[at:]
+    return _disarm_once(text, (_BRACKET,))
 
 
 def neutralise(text: str) -> str:

@@ -84,6 +84,15 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
     )
 
 
+def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
+    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token.
+
+    Rows sampled after another prompt are not looked at: theirs differ by intention.
+    """
+    compared = batch.action_mask & (batch.known & ~batch.other_prompt)[:, None]
+    return float(((logprobs - batch.rollout_logprobs).abs() * compared).max())
+
+
 def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> list[list[int]]:
     """Deal rows `index` into lists whose rows × longest stay within `budget` tokens (a longer row stands alone)."""
     out: list[list[int]] = []

@@ -29,7 +29,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from reagent.advantages import Advantages, compute_advantages
-from reagent.batch import Batch, make_batch, microbatches, minibatches
+from reagent.batch import Batch, logprob_gap, make_batch, microbatches, minibatches
 from reagent.checkpoint import load_checkpoint, save_checkpoint
 from reagent.config import AgentConfig
 from reagent.env import Environment
@@ -62,15 +62,6 @@ logger = logging.getLogger(__name__)
 
 class TrainingError(RRMError):
     """Training cannot go on; the message says which batch was at fault and which checkpoint is the last good one."""
-
-
-def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
-    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token.
-
-    Rows sampled after another prompt are not looked at: theirs differ by intention.
-    """
-    compared = batch.action_mask & (batch.known & ~batch.other_prompt)[:, None]
-    return float(((logprobs - batch.rollout_logprobs).abs() * compared).max())
 
 
 class AgentTrainer:

@@ -69,7 +69,10 @@ SECOND = ("c", "placebo", "retry")
 """What a second attempt may be shown: its own critique, another task's, none."""
 COMPARED = ("c", "u", "retry", "placebo")
 """Arms that trained with second attempts: those are evaluated with every kind."""
+ORDER = ("u", "r", "c", "none")
+"""The modes in the order the paper has them."""
 SHARE = (0.0, 1.0)
+"""What a success can be."""
 NEARLY = 0.9
 """Of the success that `none` ends with: a curve near its end is flat, and says little of how soon it came there."""
 WINDOWS = 10
@@ -120,8 +123,12 @@ def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> No
                 spent.write_text(json.dumps(before + time.monotonic() - start))
         (folder / "done.json").write_text(spent.read_text())
     for mode in SECOND if arm in COMPARED else SECOND[:1]:
-        target = folder / ("evaluation.json" if mode == SECOND[0] else f"evaluation-{mode}.json")
-        evaluate(target, mode, judge, ["--policy", str(folder / "policy")], extra)
+        evaluate(evaluation_file(folder, mode), mode, judge, ["--policy", str(folder / "policy")], extra)
+
+
+def evaluation_file(folder: Path, mode: str = "c") -> Path:
+    """Where a policy's evaluation with a kind of second attempt stands."""
+    return folder / ("evaluation.json" if mode == "c" else f"evaluation-{mode}.json")
 
 
 def evaluate(target: Path, mode: str, judge: str, policy: list[str], extra: list[str]) -> None:
@@ -230,13 +237,12 @@ def episodes_until(found: dict[str, list[float]], target: float, start: float) -
 
 def difference(runs: Path, one: str, other: str, stage: str) -> dict[str, Any] | None:
     """Success of one arm less that of another on the same seeds and tasks, with its interval; None without a seed both have."""
-    names = [{p.parent.name for p in (runs / arm).glob("seed*/evaluation.json")} for arm in (one, other)]
-    both = sorted(names[0] & names[1])
+    both = shared(runs, (one, other))
     if not both:
         return None
     tables = []
     for arm in (one, other):
-        evaluations = [json.loads((runs / arm / seed / "evaluation.json").read_text()) for seed in both]
+        evaluations = [json.loads(evaluation_file(runs / arm / seed).read_text()) for seed in both]
         tables.append(table_of([e["refined"] if stage == "refined" else e for e in evaluations])[0])
     each = (tables[0] - tables[1]).mean(axis=1)
     return two_way_interval(tables[0] - tables[1]) | {"seeds": len(both), "each": [round(float(d), 4) for d in each]}
@@ -244,16 +250,13 @@ def difference(runs: Path, one: str, other: str, stage: str) -> dict[str, Any] |
 
 def second_attempts(folders: list[Path]) -> dict[str, Any] | None:
     """Of policies evaluated with every kind of second attempt: success with each, and own critique less the others."""
-    whole = [f for f in folders if all((f / f"evaluation-{mode}.json").is_file() for mode in SECOND[1:])]
+    whole = [f for f in folders if all(evaluation_file(f, mode).is_file() for mode in SECOND)]
     if not whole:
         return None
     tables = {
-        mode: table_of([
-            json.loads((f / ("evaluation.json" if mode == "c" else f"evaluation-{mode}.json")).read_text())["refined"]
-            for f in whole
-        ])[0]
+        mode: table_of([json.loads(evaluation_file(f, mode).read_text())["refined"] for f in whole])[0]
         for mode in SECOND
-    }  # fmt: skip
+    }
     found: dict[str, Any] = {mode: two_way_interval(table, within=SHARE) for mode, table in tables.items()}
     found |= {f"c - {mode}": two_way_interval(tables["c"] - tables[mode]) for mode in SECOND[1:]}
     return found | {"seeds": len(whole)}
@@ -302,16 +305,13 @@ def collect(runs: Path) -> dict[str, Any]:
     if "none" in found["arms"] and "c" in found["frozen"]:
         start = found["frozen"]["c"]["first"]["success"]["value"]
         found["sooner"] = {arm: sooner(runs, arm, start) for arm in found["arms"] if arm != "none"}
-    if all(arm in found["arms"] for arm in ("u", "r", "c", "none")):
-        seeds = shared(runs, ("u", "r", "c", "none"))
+    seeds = shared(runs, ORDER)
+    if seeds:
         means = {
-            arm: successes([json.loads((runs / arm / s / "evaluation.json").read_text()) for s in seeds])["success"]
-            for arm in ("u", "r", "c", "none")
+            arm: float(table_of([json.loads(evaluation_file(runs / arm / s).read_text()) for s in seeds])[0].mean())
+            for arm in ORDER
         }
-        found["order"] = {
-            "seeds": len(seeds),
-            **{a: means[a]["value"] for a in sorted(means, key=lambda a: -means[a]["value"])},
-        }
+        found["order"] = {"seeds": len(seeds), **dict(sorted(means.items(), key=lambda found: -found[1]))}
     return found
 
 

@@ -36,7 +36,9 @@ _FINAL = re.compile(r"(?:Final Answer:|The (?:final )?answer is:?)[ \t]*(\S[^\n]
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 _FINISH = frozenset({"finish", "answer", "submit", "final_answer"})
 
-_EXCEPTION = re.compile(r"^[ \t]*+(?:[\w.]+\.)?(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|[ \t]*$)", re.MULTILINE)
+_EXCEPTION = re.compile(
+    r"^[^\S\n]*+(?:[\w.]+\.)?(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|[^\S\n]*$)", re.MULTILINE
+)
 _ERROR_START = re.compile(
     r"^\W*(?:error\b|exception\b|traceback\b|invalid (?:action|tool|call|argument|input))", re.IGNORECASE
 )

@@ -105,6 +105,23 @@ def data_digest(trajectories: Sequence[Trajectory], annotations: Mapping[str, An
     return {"transcripts": len(trajectories), "annotations": len(annotations), "sha256": digest.hexdigest()}
 
 
+def check_data(folder: Path, now: dict[str, Any]) -> None:
+    """Refuse to go on with other data than the run in the folder began with: it would be tested on what it was trained on.
+
+    Raises:
+        RRMError: saying how many transcripts and annotations there were and are.
+    """
+    kept = folder / "data.json"
+    before = json.loads(kept.read_text()) if kept.is_file() else now  # runs older than this record
+    if before["sha256"] != now["sha256"]:
+        raise RRMError(
+            f"{folder} holds a run on other data: {before['transcripts']} transcripts and {before['annotations']} "
+            f"annotations then, {now['transcripts']} and {now['annotations']} now, or the same number with other content. "
+            "A continued run would be tested on what it was trained on: choose another output_dir=…, or give it the data it "
+            "began with"
+        )
+
+
 def base_and_prompter(
     config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
 ) -> tuple[Any, Prompter]:
@@ -142,15 +159,8 @@ def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dic
         check_folder(config, folder, (*FIXED, "rl") if "rl" in begun else FIXED)
     trajectories, annotations = load_data(config)
     digest = data_digest(trajectories, annotations)
-    if begun and (folder / "data.json").is_file():
-        before = json.loads((folder / "data.json").read_text())
-        if before["sha256"] != digest["sha256"]:
-            raise RRMError(
-                f"{folder} holds a run on other data: {before['transcripts']} transcripts and {before['annotations']} "
-                f"annotations then, {digest['transcripts']} and {digest['annotations']} now, or the same number with other "
-                "content. A continued run would be tested on what it was trained on: choose another output_dir=…, or "
-                "give it the data it began with"
-            )
+    if begun:
+        check_data(folder, digest)
     if begun and (folder / "split.json").is_file():
         split = load_split(folder / "split.json")
     else:

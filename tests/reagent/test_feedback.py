@@ -10,7 +10,7 @@ import pytest
 import torch
 from feedback_lab import MODES, TURNS, PaidEnv, configured, make_episode, read, reply, score_of, scripted, trainer_of
 
-from reagent.batch import make_batch
+from reagent.batch import logprob_gap, make_batch
 from reagent.config import AgentConfig
 from reagent.episode import Episode
 from reagent.feedback.judging import JudgeFailure
@@ -19,7 +19,6 @@ from reagent.feedback.rewards import with_findings, with_score
 from reagent.feedback.settings import FeedbackConfig
 from reagent.run import train
 from reagent.task import Task
-from reagent.trainer import logprob_gap
 from rrm.annotation import Finding
 from rrm.engines.hf import base_causal_lm
 from rrm.errors import EngineError
