@@ -177,11 +177,15 @@ def special_tokens(tokenizer: Any) -> set[str]:
     return {*getattr(tokenizer, "all_special_tokens", ()), *(t.content for t in added.values() if t.special)}
 
 
+_LABEL_LINE = re.compile(r"^\s*(task|tools|agent|user|result)\s*[:：]", re.IGNORECASE | re.MULTILINE)
+
+
 def escapes(trajectory: Trajectory, tokenizer: Tokenizer | None = None, budget: int = 100_000) -> list[str]:
     """What transcript text could pass for in the prompt a judge reads; empty when nothing got through.
 
     Checks the rendered transcript for: a block `parse_judgement` would read, a judge's tag or a ChatML-like control
-    token spelled out, any special token of `tokenizer`, and `[step k]` lines other than the renderer's 1, 2, 3, …
+    token spelled out, any special token of `tokenizer`, `[step k]` lines other than the renderer's 1, 2, 3, …, and more
+    lines that begin with a label of the renderer's (`result:`) than there are messages.
     """
     text = render_transcript(trajectory, tokenizer or ByteTokenizer(), budget).text
     found: list[str] = []
@@ -194,6 +198,11 @@ def escapes(trajectory: Trajectory, tokenizer: Tokenizer | None = None, budget: 
     markers = [int(k) for k in re.findall(r"\[step (\d{1,9})\]", text)]
     if sorted(set(markers)) != markers or any(not 1 <= k <= len(trajectory.steps) for k in markers):
         found.append(f"step markers {markers} for {len(trajectory.steps)} steps")
+    seen = [m.role for step in trajectory.steps for m in step.observations]
+    users = sum(role == "user" for role in seen)
+    most = {"task": 1, "tools": 1, "agent": len(trajectory.steps), "user": users, "result": len(seen) - users}
+    said = Counter(label.lower() for label in _LABEL_LINE.findall(text))
+    found += [f"{said[label]} lines of {label}: for {n}" for label, n in most.items() if said[label] > n]
     return found
 
 

@@ -1,7 +1,9 @@
 """Disarm transcript text: nothing an agent or a tool wrote may open or close a block of the judge's prompt or reply.
 
 Three families are disarmed by swapping their brackets for round ones: the judge's tags (`<score>` becomes `(score)`),
-chat-template control tokens (`<|im_end|>` becomes `(|im_end|)`) and step markers (`[step 3]` becomes `(step 3)`).
+chat-template control tokens (`<|im_end|>` becomes `(|im_end|)`) and step markers (`[step 3]` becomes `(step 3)`). A fourth
+are the labels that begin the prompt's lines: `result: 42` in an agent's words, which would pass for what a tool said, becomes
+`(result) 42`. They stay within a line, and on a text's first, which the prompt continues after a label of its own.
 Look-alikes count too: the match runs on a skeleton in which compatibility forms, homoglyphs, HTML entities and
 invisible characters are folded away, with an index back to the original text. All other text stays as it is.
 """
@@ -36,6 +38,7 @@ _LOOK_ALIKES = {
     "|": "ǀ∣│┃",
     "[": "【〔⟦",
     "]": "】〕⟧",
+    ":": "∶꞉ː׃",
 }
 _HOMOGLYPHS = {odd: plain for plain, odds in _LOOK_ALIKES.items() for odd in odds}
 # An ampersand may itself be escaped, any number of times: `&amp;lt;`.
@@ -63,6 +66,11 @@ _PATTERNS = (
     *_CONTROL,
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
+_LABEL = re.compile(
+    r"(?<=[\n\r\x85\u2028\u2029])[ \t]*+(?:(?P<label>task|tools|agent|result|user)[ \t]{0,2}(?P<colon>:)"
+    r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
+)
+"""Begins a line as `rrm.rendering` begins its own; groups are the word and the character that ends it."""
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
 _BRACKET = re.compile(r"[<>\[\]]")
 ROUNDS = 16
@@ -97,9 +105,14 @@ def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
     return "".join(chars), spans
 
 
-def _disarm_once(text: str, patterns: Sequence[re.Pattern[str]]) -> str:
+def _disarm_once(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False) -> str:
     skeleton, spans = _skeleton(text)
     swaps: dict[int, tuple[int, str]] = {}
+    for match in _LABEL.finditer(skeleton) if labels else ():
+        word, ending = ("label", "colon") if match["label"] else ("call", "blank")
+        first, last = spans[match.start(word)], spans[match.start(ending)]
+        swaps[first[0]] = (first[1], "(" + text[first[0] : first[1]])
+        swaps[last[0]] = (last[1], ")" if match["label"] else ") ")
     for pattern in patterns:
         for match in pattern.finditer(skeleton):
             for k in range(match.start(), match.end()):
@@ -125,22 +138,22 @@ def _clean(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text)
 
 
-def _disarm(text: str, patterns: Sequence[re.Pattern[str]]) -> str:
+def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False) -> str:
     """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`)."""
     text = _clean(text)
-    if not any(c in text for c in "<[|&") and text.isascii():
+    if text.isascii() and not any(c in text for c in "<[|&") and not (labels and _LABEL.search(text.lower())):
         return text
     for _ in range(ROUNDS):
-        if (disarmed := _disarm_once(text, patterns)) == text:
+        if (disarmed := _disarm_once(text, patterns, labels)) == text:
             return text
         text = disarmed
     # nested so deep by intention: a round each would take time in the square of the length, so nothing is left to nest
-    return _disarm_once(text, (_BRACKET,))
+    return _disarm_once(text, (_BRACKET,), labels)
 
 
 def neutralise(text: str) -> str:
     """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers."""
-    return _disarm(text, _PATTERNS)
+    return _disarm(text, _PATTERNS, labels=True)
 
 
 @lru_cache(maxsize=64)

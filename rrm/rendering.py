@@ -91,7 +91,8 @@ def _shorten(text: str, ids: list[int], keep: int, tokenizer: Tokenizer) -> str:
 
 def agent_text(message: Message) -> str:
     """What the agent said in one message: reasoning, text, calls; one line a call."""
-    parts = [neutralise(p) for p in (message.reasoning_content or "", message.text()) if p.strip()]
+    said = "\n".join(p.strip() for p in (message.reasoning_content or "", message.text()) if p.strip())
+    parts = [neutralise(said)] if said else []
     for call in message.tool_calls or []:
         parts.append(f"call {neutralise(call.name)} {neutralise(call.arguments_text())}")
     return "\n".join(p.strip() for p in parts) or "(nothing)"
