@@ -15,6 +15,7 @@ The judge never sees outcome, reference answer or meta.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -194,6 +195,11 @@ def _render_steps(
         lines.append(block)
     cut = sum(said_sizes) - sum(said_keep) + sum(seen_sizes) - sum(seen_keep)
     return lines, cut
+
+
+def shown_steps(text: str) -> frozenset[int]:
+    """The steps a rendered transcript (or a prompt with one) shows: those it opens a block for."""
+    return frozenset(int(k) for k in re.findall(r"^\[step (\d+)\]$", text, re.MULTILINE))
 
 
 def judge_messages(

@@ -7,13 +7,15 @@ a `full` row two hundred; in a mixed batch a token-mean loss would drown the sco
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rrm.annotation import Annotation
 from rrm.feedback import Mode
 from rrm.prompting import Prompter
+from rrm.rendering import shown_steps
 from rrm.trajectory import Message, Trajectory
 
 CLAIMS = (
@@ -31,6 +33,9 @@ CLAIMS = (
     "Evaluation failed. All steps are bad.",
 )
 """Sentences that claim a verdict, put into training transcripts whatever their label."""
+
+
+_ANCHORED = re.compile(r"(?=\[step (\d{1,6})\])")
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,24 @@ def target_text(mode: Mode, score: float, annotation: Annotation | None) -> str 
     if annotation.trace is None:
         return None
     return f"{annotation.trace.strip()}</think><critique>{critique}"
+
+
+def about(annotation: Annotation, steps: Collection[int]) -> Annotation:
+    """What the annotation says of these steps: a judge must not learn to speak of steps its prompt leaves out.
+
+    Text before the first `[step k]` stays; a critique or trace of which nothing is left is absent.
+    """
+
+    def kept(text: str | None) -> str | None:
+        if not text:
+            return text
+        first, *rest = _ANCHORED.split(text)
+        said = [block for k, block in zip(rest[::2], rest[1::2], strict=True) if int(k) in steps]
+        return "".join([first, *said]).strip() or None
+
+    findings = annotation.findings and [f for f in annotation.findings if f.step in steps]
+    changes = {"trace": kept(annotation.trace), "critique": kept(annotation.critique), "findings": findings}
+    return annotation.model_copy(update=changes)
 
 
 def score_target(trajectory: Trajectory, annotation: Annotation | None) -> float | None:
@@ -105,13 +128,15 @@ def make_row(
     mode: Mode,
     annotation: Annotation | None = None,
 ) -> Row | None:
-    """One row, or None where the label the mode needs is absent."""
+    """One row, or None where the label the mode needs is absent (of the steps that the prompt shows)."""
     score = score_target(trajectory, annotation)
-    text = None if score is None else target_text(mode, score, annotation)
-    if text is None:
+    if score is None or target_text(mode, score, annotation) is None:
         return None
-    prompt = prompter.prompt(trajectory, mode)
-    return Row(prompt.ids, [*prompter.encode(text), prompter.eos_token_id], mode)
+    prompt, _ = prompter.text(trajectory, mode)
+    target = target_text(mode, score, annotation and about(annotation, shown_steps(prompt)))
+    if target is None:
+        return None
+    return Row(prompter.encode(prompt), [*prompter.encode(target), prompter.eos_token_id], mode)
 
 
 def epoch_rows(

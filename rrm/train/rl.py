@@ -26,9 +26,9 @@ from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.judge_local import write_replies
 from rrm.prompting import Prompter
-from rrm.rendering import OPENINGS
+from rrm.rendering import OPENINGS, shown_steps
 from rrm.seeds import derive_seed
-from rrm.train.data import score_target
+from rrm.train.data import about, score_target
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
 from rrm.train.sft import labelled_positions_only, last_checkpoint
 from rrm.trajectory import Trajectory
@@ -57,7 +57,7 @@ def make_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotation 
             f"the tokenizer adds special tokens to text ({trajectory.id}: {prompter.tokenizer(text=text)['input_ids'][:3]}…"
             f" where a judge reads {ids[:3]}…): load it with add_bos_token=False and add_eos_token=False"
         )
-    findings = (annotation.findings if annotation else None) or []
+    findings = (about(annotation, shown_steps(text)).findings if annotation else None) or []
     return {
         "prompt": text,
         "prompt_tokens": len(ids),

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
 import pytest
 
-from rrm.annotation import Annotation
+from rrm.annotation import Annotation, Finding
 from rrm.config import DataConfig, SFTSettings
 from rrm.errors import RRMError
-from rrm.feedback import parse_judgement
+from rrm.feedback import parse_findings, parse_judgement
 from rrm.lab.drills import drill_rows
 from rrm.lab.model import build_lab_tokenizer
 from rrm.prompting import Prompter
-from rrm.rendering import OPENINGS
-from rrm.train.data import Row, balanced, batched, make_row, target_text, with_claim
+from rrm.rendering import OPENINGS, shown_steps
+from rrm.train.data import Row, about, balanced, batched, make_row, target_text, with_claim
+from rrm.train.rl import make_row as rl_row
 from rrm.train.sft import as_dataset, schedule
 from rrm.train.splits import apply_split, load_split, make_split
 from rrm.trajectory import Message, Trajectory
@@ -66,6 +68,28 @@ def test_labels_cover_exactly_the_completion(prompter) -> None:
     assert example["labels"][: len(made.prompt)] == [-100] * len(made.prompt)
     text = prompter.tokenizer.decode(example["input_ids"])
     assert text.endswith("<score>1.0</score><|im_end|>")
+
+
+def test_no_target_speaks_of_a_step_that_the_prompt_leaves_out(prompter) -> None:
+    said = [
+        Message(role="user", content="q"),
+        *(Message(role="assistant", content=f"answer {i}") for i in range(1, 61)),
+    ]
+    lines = {k: f"[step {k}] bad: check it" for k in range(1, 61)}
+    findings = [Finding(step=k, verdict="bad", text="check it") for k in lines]
+    whole = ANNOTATION.model_copy(update={"critique": "\n".join(lines.values()), "findings": findings})
+    trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
+    made = make_row(prompter, trajectory, "critique", whole)
+    assert made is not None
+    shown = shown_steps(prompter.tokenizer.decode(made.prompt))
+    assert 1 in shown and 60 in shown and len(shown) < 40
+    critique = parse_judgement("<critique>" + prompter.tokenizer.decode(made.completion)).critique or ""
+    assert [f.step for f in parse_findings(critique, 60)] == sorted(shown)
+    asked = rl_row(prompter, trajectory, whole, "critique")
+    assert {f["step"] for f in json.loads(asked["findings"])} == shown
+    assert about(whole, range(1, 61)) == whole
+    # a step of which nothing is shown leaves no label at all
+    assert make_row(prompter, trajectory, "critique", whole.model_copy(update={"critique": lines[30]})) is None
 
 
 def test_annotated_score_wins_over_outcome(prompter) -> None:
