@@ -119,6 +119,9 @@ class SFTSettings(Section):
     look among few tokens, then among many."""
     injection: float = 0.0
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
+    follow: float = 0.0
+    """Lab traces: share of full rows that come once more with verdicts of their trace turned at random; of these only the
+    critique's verdicts are learned, so that they follow the trace's (`rrm.lab.drills.follow_row`)."""
     save_steps: int = 100
     gradient_checkpointing: bool = False
     compile: bool = False

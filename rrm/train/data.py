@@ -148,8 +148,10 @@ def epoch_rows(
     balance: float | None,
     injection: float,
     rng: random.Random,
+    follow: float = 0.0,
 ) -> list[Row]:
-    """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode."""
+    """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode, `follow` the share of
+    full rows that come once more as `rrm.lab.drills.follow_row`."""
     rows: list[Row] = []
     labelled = [t for t in trajectories if score_target(t, annotations.get(t.id)) is not None]
     for mode, share in mix.items():
@@ -164,20 +166,38 @@ def epoch_rows(
             row = make_row(prompter, source, mode, annotation)
             if row is not None:
                 rows.append(row)
+        if mode == "full" and follow:
+            rows += _followed(prompter, drawn, annotations, follow, rng)
     return rows
+
+
+def _followed(
+    prompter: Prompter,
+    trajectories: Sequence[Trajectory],
+    annotations: Mapping[str, Annotation],
+    share: float,
+    rng: random.Random,
+) -> list[Row]:
+    from rrm.lab.drills import follow_row
+
+    chosen = rng.sample(list(trajectories), round(share * len(trajectories)))
+    rows = [follow_row(prompter, t, annotations[t.id], rng) for t in chosen]
+    return [row for row in rows if row is not None]
 
 
 def batched(rows: Iterable[Row], batch_size: int, rng: random.Random, short_first: float = 0.0) -> list[Row]:
     """Order rows so that consecutive `batch_size` rows share a mode and are close in length; batch order is shuffled.
+
+    Rows of which only some tokens are learned have batches of their own: among others these would not count.
 
     The last batch of a mode is filled up from that mode's own rows, so that batches stay homogeneous.
 
     Args:
         short_first: how much later the longest batch comes on average than the shortest, in lengths of the list.
     """
-    by_mode: dict[Mode, list[Row]] = defaultdict(list)
+    by_mode: dict[tuple[Mode, bool], list[Row]] = defaultdict(list)
     for row in rows:
-        by_mode[row.mode].append(row)
+        by_mode[row.mode, row.learned is None].append(row)
     batches: list[list[Row]] = []
     for group in by_mode.values():
         group.sort(key=lambda r: len(r.prompt) + len(r.completion))

@@ -52,6 +52,7 @@ def schedule(
             balance=settings.balance,
             injection=settings.injection,
             rng=rng,
+            follow=settings.follow,
         )
         rows += batched(drawn, settings.batch_size, rng, settings.short_first if epoch == 0 else 0.0)
     if not rows:
