@@ -9,11 +9,12 @@ from collections import Counter
 import pytest
 
 from rrm.annotation import Annotation, Finding
-from rrm.config import DataConfig, SFTSettings
+from rrm.config import DataConfig, MixConfig, SFTSettings
 from rrm.errors import RRMError
 from rrm.feedback import parse_findings, parse_judgement
-from rrm.lab.drills import drill_rows
+from rrm.lab.drills import drill_rows, follow_row
 from rrm.lab.model import build_lab_tokenizer
+from rrm.lab.transcripts import make_transcripts
 from rrm.prompting import Prompter
 from rrm.rendering import OPENINGS, shown_steps
 from rrm.train.data import Row, about, balanced, batched, make_row, target_text, with_claim
@@ -177,3 +178,33 @@ def test_drills_are_traces_of_which_only_the_verdicts_are_learned(prompter) -> N
         verdicts |= set(said)
         assert said == [line.split()[-1] for line in text.strip().splitlines()]
     assert verdicts == {"good", "bad"}
+
+
+def test_a_critique_that_follows_a_turned_trace_is_learned_at_its_verdicts_alone(prompter) -> None:
+    turned, lines = 0, 0
+    for n, (trajectory, annotation) in enumerate(make_transcripts(24, seed=3)):
+        made, plain = follow_row(prompter, trajectory, annotation, random.Random(n)), None
+        assert made is not None and made.learned is not None
+        plain = make_row(prompter, trajectory, "full", annotation)
+        assert plain is not None and made.prompt == plain.prompt
+        text = prompter.tokenizer.decode(made.completion)
+        trace, critique = text.split("</think><critique>")
+        said = [line.split()[-1] for line in trace.splitlines()]
+        assert [f.verdict for f in parse_findings(critique, len(said))] == said
+        learned = [prompter.tokenizer.decode([made.completion[i]]).strip() for i in made.learned]
+        assert learned == said  # a verdict is one token here
+        whole = [line.split()[-1] for line in (annotation.trace or "").splitlines()]
+        turned, lines = turned + sum(a != b for a, b in zip(said, whole, strict=True)), lines + len(whole)
+    assert 0.2 < turned / lines < 0.4
+    assert follow_row(prompter, row(1, "q", 1.0), ANNOTATION, random.Random(0)) is None  # not the lab's trace
+
+
+def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompter) -> None:
+    pairs = make_transcripts(24, seed=4)
+    rows, labels = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
+    settings = SFTSettings(epochs=1, batch_size=4, follow=0.5, mix=MixConfig(score=1, critique=0, full=1))
+    made = schedule(prompter, rows, labels, settings, seed=0)
+    parts = [{r.learned is None for r in made[i : i + 4]} for i in range(0, len(made), 4)]
+    assert all(len(part) == 1 for part in parts) and parts.count({False}) == 3
+    without = schedule(prompter, rows, labels, settings.model_copy(update={"follow": 0.0}), seed=0)
+    assert len(without) == len(made) - 12
