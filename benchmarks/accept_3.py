@@ -122,6 +122,8 @@ def content_bars(found: Found) -> Iterator[Bar]:
         if second:
             shown = f"another's {interval(second['c - placebo'])}, none {interval(second['c - retry'])}"
             yield Bar(f"{arm}: second attempts after the own critique, less after", shown, "reported", None)
+            what = f"{arm}: second attempts of the same policies after another's critique, less after none"
+            yield Bar(what, interval(second["placebo - retry"]), "reported", None)
 
 
 def judge_bars(found: Found) -> Iterator[Bar]:

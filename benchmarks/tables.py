@@ -54,12 +54,20 @@ def feedback_tables(found: dict[str, Any]) -> str:
     for name, pair in found["differences"].items():
         said = [interval(pair["first"]), interval(pair["refined"]), str(pair["first"]["seeds"])]
         differences.append([name.replace(" - ", " − "), *said])
-    head = ["second attempt after", "own critique", "another task's", "none", "own − another's", "seeds"]
-    kinds = [head, ["before training", *(interval(found["frozen"][k]["refined"]["success"]) for k in ("c", "placebo", "retry")), "–", "–"]]  # fmt: skip
+    head = [
+        "second attempt after",
+        "own critique",
+        "another task's",
+        "none",
+        "own − another's",
+        "another's − none",
+        "seeds",
+    ]
+    kinds = [head, ["before training", *(interval(found["frozen"][k]["refined"]["success"]) for k in ("c", "placebo", "retry")), "–", "–", "–"]]  # fmt: skip
     for arm, row in found["arms"].items():
         second = row.get("second_attempts")
         if second:
-            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo")]
+            cells = [interval(second[k]) for k in ("c", "placebo", "retry", "c - placebo", "placebo - retry")]
             kinds.append([arm, *cells, str(second["seeds"])])
     return "\n\n".join(_table(rows) for rows in (lines, differences, kinds))
 

@@ -249,7 +249,7 @@ def difference(runs: Path, one: str, other: str, stage: str) -> dict[str, Any] |
 
 
 def second_attempts(folders: list[Path]) -> dict[str, Any] | None:
-    """Of policies evaluated with every kind of second attempt: success with each, and own critique less the others."""
+    """Of policies evaluated with every kind of second attempt: success with each, and their differences."""
     whole = [f for f in folders if all(evaluation_file(f, mode).is_file() for mode in SECOND)]
     if not whole:
         return None
@@ -258,7 +258,8 @@ def second_attempts(folders: list[Path]) -> dict[str, Any] | None:
         for mode in SECOND
     }
     found: dict[str, Any] = {mode: two_way_interval(table, within=SHARE) for mode, table in tables.items()}
-    found |= {f"c - {mode}": two_way_interval(tables["c"] - tables[mode]) for mode in SECOND[1:]}
+    pairs = [("c", "placebo"), ("c", "retry"), ("placebo", "retry")]
+    found |= {f"{one} - {other}": two_way_interval(tables[one] - tables[other]) for one, other in pairs}
     return found | {"seeds": len(whole)}
 
 
