@@ -1,6 +1,6 @@
 """Put a trained lab judge into the package, with the commands, configs and hash that made it.
 
-    python -m benchmarks.ship_lab --rounds runs/lab_judge runs/lab_judge2 runs/lab_judge3
+    python -m benchmarks.ship_lab --rounds runs/lab_judge runs/lab_judge2 …
 
 It is trained in rounds: `rrm train --config lab`, then again from the judge before, on other worlds (`ROUNDS`, with
 `model.base=runs/lab_judge/judge` and so on). The judge of the last round goes to rrm/assets/lab, card.json beside it. Runs of
@@ -30,10 +30,13 @@ ROUNDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("d5096ff", ()),
     ("d5096ff", ("seed=1", "drills.rows=0", *AGAIN)),
     ("6d96bf9", ("seed=2", "drills.rows=16000", "data.lab_wordings=many", *AGAIN)),
-)
+    ("cea3b70", ("seed=3", "drills.rows=16000", "data.lab_wordings=many", *AGAIN)),
+    ("436e49d", ("seed=4", "data.lab_transcripts=2000", "data.lab_wanderers=2500", "data.lab_wordings=many", "drills.rows=0",
+                 "sft.learning_rate=5.0e-4", "sft.short_first=0", "sft.follow=0.5", "rl.enabled=false")),
+)  # fmt: skip
 """Of each round: the commit whose generator made its transcripts, and what it changes of the config `lab` beside
-`model.base`. From the first commit to the last there are 700 question wordings in place of 46, twelve times the agents'
-sentences, and more ways to err (docs/decisions.md, 41)."""
+`model.base`. From the first commit to the third there are 700 question wordings in place of 46, twelve times the agents'
+sentences, and more ways to err (docs/decisions.md, 41); the last round teaches the critique to follow the trace (45)."""
 
 
 def round_of(run: Path, overrides: Sequence[str]) -> dict[str, Any]:
