@@ -107,12 +107,17 @@ def claim_bars(found: Found) -> Iterator[Bar]:
         yield (
             Bar(f"{arm} − u", interval(pair["first"]), wanted, None) if pair else missing(f"{arm} − u", wanted, STUDY)
         )
-    for stage, said in (("first", "first attempts"), ("refined", "second attempts after a critique")):
+    stages = (("first", "first attempts"), ("own", "second attempts, each after the kind it trained with"))
+    for stage, said in stages:
         what, wanted = f"placebo − retry, {said}", "not above 0 with its interval"
         pair = pairs.get("placebo - retry")
-        yield (
-            Bar(what, interval(pair[stage]), wanted, pair[stage]["low"] <= 0) if pair else missing(what, wanted, STUDY)
-        )
+        if pair is None or pair[stage] is None:
+            yield missing(what, wanted, STUDY)
+        else:
+            yield Bar(what, interval(pair[stage]), wanted, pair[stage]["low"] <= 0)
+    if "placebo - retry" in pairs:
+        what = "placebo − retry, second attempts after a critique, which retry never met"
+        yield Bar(what, interval(pairs["placebo - retry"]["refined"]), "reported", None)
 
 
 def content_bars(found: Found) -> Iterator[Bar]:

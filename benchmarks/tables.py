@@ -50,9 +50,18 @@ def feedback_tables(found: dict[str, Any]) -> str:
         tokens = row["judge"]["judge_tokens"] / row["seeds"] / 1000
         minutes = statistics.median(row["seconds"]) / 60
         lines.append([arm, str(row["seeds"]), *_attempts(row, hops), f"{tokens:,.0f} k", f"{minutes:.1f}"])
-    differences = [["difference, same seeds and questions", "first attempt", "second attempt", "seeds"]]
+    differences = [
+        [
+            "difference, same seeds and questions",
+            "first attempt",
+            "second, after a critique",
+            "second, as trained",
+            "seeds",
+        ]
+    ]
     for name, pair in found["differences"].items():
-        said = [interval(pair["first"]), interval(pair["refined"]), str(pair["first"]["seeds"])]
+        second = [interval(pair[stage]) if pair[stage] else "–" for stage in ("refined", "own")]
+        said = [interval(pair["first"]), *second, str(pair["first"]["seeds"])]
         differences.append([name.replace(" - ", " − "), *said])
     head = [
         "second attempt after",

@@ -67,8 +67,8 @@ WEAK_ROWS, WEAK_DRILLS = 1500, 6000
 COUNTED = ("judged", "asked", "failed", "judge_tokens", "critiques", "traces", "leaked_critiques", "leaked_traces")
 SECOND = ("c", "placebo", "retry")
 """What a second attempt may be shown: its own critique, another task's, none."""
-COMPARED = ("c", "u", "retry", "placebo")
-"""Arms that trained with second attempts: those are evaluated with every kind."""
+OWN = {"c": "c", "u": "c", "retry": "retry", "placebo": "placebo"}
+"""Arms that trained with second attempts, and the kind of these: they are evaluated with every kind."""
 ORDER = ("u", "r", "c", "none")
 """The modes in the order the paper has them."""
 SHARE = (0.0, 1.0)
@@ -122,7 +122,7 @@ def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> No
             if folder.is_dir():
                 spent.write_text(json.dumps(before + time.monotonic() - start))
         (folder / "done.json").write_text(spent.read_text())
-    for mode in SECOND if arm in COMPARED else SECOND[:1]:
+    for mode in SECOND if arm in OWN else SECOND[:1]:
         evaluate(evaluation_file(folder, mode), mode, judge, ["--policy", str(folder / "policy")], extra)
 
 
@@ -236,14 +236,24 @@ def episodes_until(found: dict[str, list[float]], target: float, start: float) -
 
 
 def difference(runs: Path, one: str, other: str, stage: str) -> dict[str, Any] | None:
-    """Success of one arm less that of another on the same seeds and tasks, with its interval; None without a seed both have."""
-    both = shared(runs, (one, other))
+    """Success of one arm less that of another on the same seeds and tasks, with its interval; None without a seed both have.
+
+    Args:
+        stage: `first` attempts, `refined` (second ones after a critique) or `own` (second ones of the kind each arm
+            trained with; None where one trained with none).
+    """
+    kinds = [OWN.get(arm) if stage == "own" else "c" for arm in (one, other)]
+    files = {
+        seed: [evaluation_file(runs / arm / seed, kind or "") for arm, kind in zip((one, other), kinds, strict=True)]
+        for seed in shared(runs, (one, other))
+    }
+    both = [seed for seed, found in files.items() if all(path.is_file() for path in found)]
     if not both:
         return None
     tables = []
-    for arm in (one, other):
-        evaluations = [json.loads(evaluation_file(runs / arm / seed).read_text()) for seed in both]
-        tables.append(table_of([e["refined"] if stage == "refined" else e for e in evaluations])[0])
+    for side in (0, 1):
+        evaluations = [json.loads(files[seed][side].read_text()) for seed in both]
+        tables.append(table_of([e if stage == "first" else e["refined"] for e in evaluations])[0])
     each = (tables[0] - tables[1]).mean(axis=1)
     return two_way_interval(tables[0] - tables[1]) | {"seeds": len(both), "each": [round(float(d), 4) for d in each]}
 
@@ -295,7 +305,7 @@ def collect(runs: Path) -> dict[str, Any]:
         if done:
             found["arms"][arm] = collect_arm(done)
     for one, other in DIFFERENCES:
-        pair = {stage: difference(runs, one, other, stage) for stage in ("first", "refined")}
+        pair = {stage: difference(runs, one, other, stage) for stage in ("first", "refined", "own")}
         if pair["first"] is not None:
             found["differences"][f"{one} - {other}"] = pair
     for mode in ("c", "retry", "placebo"):

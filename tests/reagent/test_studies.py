@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.studies.feedback_modes import difference, episodes_until, sooner
+from benchmarks.studies.feedback_modes import difference, episodes_until, evaluation_file, sooner
 from benchmarks.studies.study import begin, two_way_interval
 
 
@@ -69,3 +69,16 @@ def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     begin(tmp_path / "runs", overrides=[], policy="a")
     with pytest.raises(SystemExit, match=r"algorithm=ppo.*choose another --runs"):
         begin(tmp_path / "runs", overrides=["algorithm=ppo"], policy="a")
+
+
+def test_second_attempts_are_compared_as_each_arm_trained_them(tmp_path: Path) -> None:
+    for arm, kinds in {"placebo": {"c": [1, 1], "placebo": [1, 0]}, "retry": {"c": [0, 0], "retry": [1, 1]}}.items():
+        made(tmp_path, arm, 0, [0.5], [0, 0])
+        for kind, right in kinds.items():
+            refined = {"refined": {"by_task": {f"search-eval-0-{n}": float(r) for n, r in enumerate(right)}}}
+            path = evaluation_file(tmp_path / arm / "seed0", kind)
+            path.write_text(json.dumps((json.loads(path.read_text()) if path.is_file() else {}) | refined))
+    values = [difference(tmp_path, "placebo", "retry", stage) for stage in ("first", "refined", "own")]
+    assert [v and v["value"] for v in values] == [0, 1, -0.5]
+    made(tmp_path, "none", 0, [0.5], [0, 0])
+    assert difference(tmp_path, "placebo", "none", "own") is None
