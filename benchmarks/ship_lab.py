@@ -39,8 +39,8 @@ ROUNDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 sentences, and more ways to err (docs/decisions.md, 41); the last round teaches the critique to follow the trace (45)."""
 
 
-def round_of(run: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """A round's config, for the card.
+def round_of(run: Path, number: int, overrides: Sequence[str]) -> dict[str, Any]:
+    """A round's config, for the card: it names the round it went on from, not a folder of the machine it ran on.
 
     Raises:
         SystemExit: it is not the one named above.
@@ -50,7 +50,9 @@ def round_of(run: Path, overrides: Sequence[str]) -> dict[str, Any]:
     wanted = load_config("lab", [*overrides, f"model.base={found.model.base}"])
     if found.model_dump(exclude=free) != wanted.model_dump(exclude=free):
         raise SystemExit(f"{run}: not made by `rrm train --config lab {' '.join(overrides)}`; see the top of this file")
-    return found.model_dump(exclude={"output_dir"})
+    config = found.model_dump(exclude={"output_dir"})
+    config["model"]["base"] = "lab" if number == 1 else f"the judge of round {number - 1}"
+    return config
 
 
 def main() -> None:
@@ -59,7 +61,8 @@ def main() -> None:
     args = parser.parse_args()
     if len(args.rounds) > len(ROUNDS):
         parser.error(f"at most {len(ROUNDS)} rounds, got {len(args.rounds)}")
-    configs = [round_of(run, changes) for run, (_, changes) in zip(args.rounds, ROUNDS, strict=False)]
+    rounds = enumerate(zip(args.rounds, ROUNDS, strict=False), 1)
+    configs = [round_of(run, number, changes) for number, (run, (_, changes)) in rounds]
     judge = args.rounds[-1] / "judge"
     weights = judge / "model.safetensors"
     if weights.stat().st_size > MOST_BYTES:
