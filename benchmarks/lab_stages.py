@@ -118,20 +118,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run", type=Path, default=Path("runs/lab"))
     parser.add_argument("--rows", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=FRESH_SEED, help="names the worlds")
     parser.add_argument("--stages", default="untrained,sft,rl,calibration,shipped")
     parser.add_argument("--policies", type=Path, nargs="+", default=[], help="folders of trained lab policies")
     parser.add_argument("--output", type=Path, default=record.RESULTS / "lab_stages.json")
     args = parser.parse_args()
     config = TrainConfig.model_validate(saved_config(args.run / "config.yaml", TrainConfig))
     sets = {
-        "fresh": make_transcripts(args.rows, seed=FRESH_SEED),
-        "heldout_kinds": make_transcripts(args.rows, seed=FRESH_SEED, split="heldout"),
-        "agent": agent_runs(args.rows // 2, FRESH_SEED, samples=2),
+        "fresh": make_transcripts(args.rows, seed=args.seed),
+        "heldout_kinds": make_transcripts(args.rows, seed=args.seed, split="heldout"),
+        "agent": agent_runs(args.rows // 2, args.seed, samples=2),
     }
     if args.policies:
         share = -(-args.rows // len(args.policies))
         sets["trained_agents"] = [
-            row for n, p in enumerate(args.policies) for row in agent_runs(share, FRESH_SEED + 1 + n, policy=p)
+            row for n, p in enumerate(args.policies) for row in agent_runs(share, args.seed + 1 + n, policy=p)
         ]
     before = json.loads(args.output.read_text()) if args.output.is_file() else {}
     stages: dict[str, Any] = before.get("stages", {})
@@ -143,7 +144,8 @@ def main() -> None:
         judge = stage_judge(args.run, stage, config)
         stages[stage] = stages.get(stage, {}) | {name: measure(judge, rows[name], ("score", "full")) for name in rows}
     whole = {
-        "command": f"python -m benchmarks.lab_stages --run {args.run}",
+        "command": record.command("lab_stages"),
+        "seed": args.seed,
         "policies": [str(path) for path in args.policies] or before.get("policies", []),
         "shipped": load_settings(TARGET).trained_on,
         "environment": environment(),

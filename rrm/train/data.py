@@ -130,7 +130,7 @@ def make_row(
 ) -> Row | None:
     """One row, or None where the label the mode needs is absent (of the steps that the prompt shows)."""
     score = score_target(trajectory, annotation)
-    if score is None or target_text(mode, score, annotation) is None:
+    if score is None:
         return None
     prompt, _ = prompter.text(trajectory, mode)
     target = target_text(mode, score, annotation and about(annotation, shown_steps(prompt)))

@@ -48,12 +48,16 @@ def invoke(*args: str | Path):
     return CliRunner().invoke(app, [str(a) for a in args])
 
 
-def test_eval_writes_metrics_plot_table_and_one_json_line(labelled: Path):
-    done = invoke(
-        labelled / "rows.jsonl", "--feedback", labelled / "scored.jsonl", "-o", labelled / "m.json",
-        "--plot", labelled / "r.png", "--resamples", "300",
-    )  # fmt: skip
+def measure(labelled: Path, *options: str | Path):
+    """The command on the labelled rows and their feedback, which must succeed and writes m.json."""
+    given = [labelled / "rows.jsonl", "--feedback", labelled / "scored.jsonl", "-o", labelled / "m.json"]
+    done = invoke(*given, *options, "--resamples", "300")
     assert done.exit_code == 0, done.output
+    return done
+
+
+def test_eval_writes_metrics_plot_table_and_one_json_line(labelled: Path):
+    done = measure(labelled, "--plot", labelled / "r.png")
     line = json.loads(done.stdout.strip().splitlines()[-1])
     report = json.loads((labelled / "m.json").read_text())
     assert line[HEADLINE] == report["metrics"]["judge"][HEADLINE]["value"] > 0.5
@@ -66,11 +70,7 @@ def test_eval_writes_metrics_plot_table_and_one_json_line(labelled: Path):
 
 
 def test_eval_of_a_split_trains_baselines_on_its_training_part_alone(labelled: Path):
-    done = invoke(
-        labelled / "rows.jsonl", "--feedback", labelled / "scored.jsonl", "-o", labelled / "m.json",
-        "--split", labelled / "split.json", "--resamples", "300",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
+    measure(labelled, "--split", labelled / "split.json")
     report = json.loads((labelled / "m.json").read_text())
     assert (report["rows"], report["questions"], report["unmatched_feedback"]) == (16, 4, 32)
     assert set(report["metrics"]) == {"judge", "length", "tfidf", "agent"}

@@ -30,6 +30,7 @@ def test_its_card_names_these_weights_and_they_are_small() -> None:
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == card["sha256"]
     assert weights.stat().st_size < 5_000_000
     assert card["commands"][0] == "rrm train --config lab" and card["configs"][0]["seed"] == 0
+    assert all(not config["model"]["base"].startswith(("/", "runs")) for config in card["configs"])
     assert len({config["seed"] for config in card["configs"]}) == len(card["commands"]) == len(card["configs"])
 
 
