@@ -25,7 +25,7 @@ quickstart: .venv/ready  ## roll out, annotate, train the judge, train the agent
 	@echo "== 3/7  the judge goes on learning from them"
 	$(RRM) train --config quickstart
 	@echo "== 4/7  it judges transcripts of worlds and wordings it never saw, and is measured"
-	$(RRM) lab -o $(Q)/heldout.jsonl --n 200 --seed 1000 --heldout --annotations $(Q)/heldout.annotations.jsonl
+	$(REAGENT) lab transcripts -o $(Q)/heldout.jsonl --n 200 --seed 1000 --heldout --annotations $(Q)/heldout.annotations.jsonl
 	$(RRM) score $(Q)/heldout.jsonl --model $(Q)/judge -o $(Q)/heldout.scored.jsonl --html $(Q)/heldout.html
 	$(RRM) eval $(Q)/heldout.jsonl --feedback $(Q)/heldout.scored.jsonl --annotations $(Q)/heldout.annotations.jsonl \
 	  -o $(Q)/metrics.json --plot $(Q)/reliability.png

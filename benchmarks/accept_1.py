@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
 
 SUITES = {
-    "garbage made by hypothesis: no crash, every line accounted for": "tests/rrm/test_readers_garbage.py",
-    "SIGKILL at random points, resumed: the same rows": "tests/rrm/test_scoring_resume.py",
-    "every judge failure path ends in its status": "tests/rrm/test_failure_paths.py",
+    "garbage made by hypothesis: no crash, every line accounted for": "tests/rrm/readers/test_readers_garbage.py",
+    "SIGKILL at random points, resumed: the same rows": "tests/rrm/test_score_resume.py",
+    "every judge failure path ends in its status": "tests/rrm/judge/test_failure_paths.py",
 }
 
 

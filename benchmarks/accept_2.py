@@ -169,7 +169,7 @@ def mask_bars(found: Found) -> Iterator[Bar]:
 
 def lab_policy_bar() -> Bar:
     """The shipped base policy."""
-    path = ROOT / "agents" / "reagent" / "assets" / "lab_policy" / "model.safetensors"
+    path = ROOT / "agents" / "reagent" / "lab" / "assets" / "policy" / "model.safetensors"
     size = path.stat().st_size / 1e6 if path.is_file() else 0.0
     return Bar("lab policy, shipped as safetensors", f"{size:.1f} MB", "shipped, ≤ 5 MB", 0 < size <= 5)
 

@@ -26,8 +26,8 @@ NAMED_STEP, FALSE_ALARMS = 0.95, 0.05
 CRITIQUES = 1000
 PAPER_DROP = "5–7 % of the score in the paper"
 
-TESTS = "tests/reagent/test_feedback.py"
-JUDGE_TESTS = "tests/reagent/test_feedback_judge.py"
+TESTS = "tests/reagent/feedback/test_feedback.py"
+JUDGE_TESTS = "tests/reagent/feedback/test_feedback_judge.py"
 SUITES = {
     "every mode trains from one config file by one key, with PPO and with GRPO": (
         f"{TESTS}::test_every_mode_trains_from_the_same_config_by_one_key"
@@ -52,7 +52,7 @@ SUITES = {
         f"{TESTS}::test_hostile_critiques_open_no_turn_and_are_learned_disarmed"
     ),
     "the auxiliary loss and its gradient = a plain computation": JUDGE_TESTS,
-    "the curriculum's level rises": "tests/reagent/test_feedback_curriculum.py",
+    "the curriculum's level rises": "tests/reagent/feedback/test_feedback_curriculum.py",
 }
 
 

@@ -1,4 +1,4 @@
-"""Attack a judge with transcripts whose text tries to write the verdict (see `rrm.adversarial`).
+"""Attack a judge with transcripts whose text tries to write the verdict (see `rrm.adversarial.attack`).
 
     python -m benchmarks.adversarial                              # the shipped default judge, score mode
     python -m benchmarks.adversarial --model runs/judge --mode full --limit 40
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import mint, record
-from rrm.adversarial import AdversarialReport, AttackCase, attacks, builtin_bases, escapes, measure
+from rrm.adversarial.attack import AdversarialReport, AttackCase, attacks, builtin_bases, escapes, measure
 from rrm.feedback import Mode
 from rrm.trajectory import Trajectory, read_canonical
 
@@ -80,7 +80,7 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Result file.")] = None,
 ) -> None:
     """Measure a judge against the suite."""
-    from rrm.judge import AgentRRM
+    from rrm.judge.agent_rrm import AgentRRM
 
     judge = AgentRRM.from_pretrained(model)
     tokenizer = judge.prompter.tokenizer if judge.prompter is not None else None

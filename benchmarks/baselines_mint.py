@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.mint import DATA, rows
-from rrm.baselines import LEARNED, length_scores, out_of_fold, question_key
-from rrm.bootstrap import Ratio, Statistic, paired_bootstrap, percentile_interval, point, replicates
-from rrm.metrics.pairs import best_of_n_parts, codes, pair_parts
-from rrm.metrics.probability import Auroc
+from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold, question_key
+from rrm.evaluation.bootstrap import Ratio, Statistic, paired_bootstrap, percentile_interval, point, replicates
+from rrm.evaluation.metrics.pairs import best_of_n_parts, codes, pair_parts
+from rrm.evaluation.metrics.probability import Auroc
 
 RESULT = record.RESULTS / "baselines_mint.json"
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from benchmarks import mint, record
 from benchmarks.judge_mint import judged, outcomes, report
-from rrm.baselines import LEARNED, length_scores, out_of_fold, question_key
+from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold, question_key
 from rrm.feedback import Feedback
-from rrm.judge import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
 from rrm.trajectory import Trajectory
 

@@ -24,14 +24,14 @@ import numpy as np
 
 from benchmarks import mint, record
 from rrm.annotators import given
-from rrm.baselines import fit_agent, fit_tfidf, length_scores, position_verdicts
-from rrm.evaluation import evaluate_feedback
+from rrm.evaluation.baselines import fit_agent, fit_tfidf, length_scores, position_verdicts
+from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.feedback import Feedback, Mode
-from rrm.judge import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
 from rrm.readers import read
-from rrm.scoring import score_file
-from rrm.train.finish import step_verdicts
+from rrm.score import score_file
+from rrm.train.export import step_verdicts
 from rrm.trajectory import Trajectory
 
 SOURCES = ("fireact", "r1_searcher", "tau_bench")

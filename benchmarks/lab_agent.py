@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reagent.config import load_agent_config
-from reagent.evaluate import evaluate_config
+from reagent.lab.labels import label
 from reagent.lab.search_env import question_of, world_of
+from reagent.train.config import load_agent_config
+from reagent.train.evaluate import evaluate_config
 from rrm.annotation import Annotation
-from rrm.lab.labels import label
 from rrm.trajectory import Trajectory
 
 

@@ -23,18 +23,18 @@ from benchmarks import record
 from benchmarks.judge_mint import report
 from benchmarks.lab_agent import agent_runs
 from benchmarks.ship_lab import TARGET
+from reagent.lab.judge_base import build_lab_base
+from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
-from rrm.engines.hf import HFEngine
-from rrm.judge import AgentRRM
-from rrm.judge_files import JudgeSettings, load_settings
-from rrm.lab.transcripts import make_transcripts
-from rrm.prompting import Prompter
+from rrm.engines.hf.engine import HFEngine
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import JudgeSettings, load_settings
+from rrm.prompt.prompter import Prompter
 from rrm.provenance import environment
 from rrm.run_folder import saved_config
-from rrm.train.finish import step_verdicts
-from rrm.train.lab_base import build_lab_base
+from rrm.splits import apply_split, load_split
+from rrm.train.export import step_verdicts
 from rrm.train.run import load_data, load_trained
-from rrm.train.splits import apply_split, load_split
 from rrm.trajectory import Trajectory
 
 FRESH_SEED = 7_000

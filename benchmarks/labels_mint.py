@@ -2,7 +2,7 @@
 
     python -m benchmarks.labels_mint        # writes benchmarks/results/labels_mint.json, twenty minutes on a busy machine
 
-- `labels`: TF-IDF and ridge regression on outcomes smoothed by agent (`rrm.annotators.smoothed`, the training questions'
+- `labels`: TF-IDF and ridge regression on outcomes smoothed by agent (`benchmarks.smoothed`, the training questions'
   alone), for several shares of a row's own outcome; 1.0 is the outcome as it is.
 - `budgets`: TF-IDF and logistic regression on outcomes, reading what a judge with so many transcript tokens would read.
 
@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import smoothed
 from benchmarks.baselines_mint import intervals, measured
 from benchmarks.mint import rows
-from rrm.annotators import smoothed
-from rrm.base_model import base_path
-from rrm.baselines import fit_tfidf, grouped_folds, out_of_fold, question_key, tfidf_features
-from rrm.bootstrap import paired_bootstrap
-from rrm.metrics.pairs import codes, pair_parts
-from rrm.metrics.probability import Auroc
-from rrm.rendering import render_transcript
+from rrm.evaluation.baselines import fit_tfidf, grouped_folds, out_of_fold, question_key, tfidf_features
+from rrm.evaluation.bootstrap import paired_bootstrap
+from rrm.evaluation.metrics.pairs import codes, pair_parts
+from rrm.evaluation.metrics.probability import Auroc
+from rrm.models.base import base_path
+from rrm.prompt.rendering import render_transcript
 from rrm.trajectory import Message, Trajectory
 
 OWN_SHARES = (1.0, 0.5, 0.35, 0.3, 0.0)

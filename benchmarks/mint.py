@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.baselines import grouped_folds
+from rrm.evaluation.baselines import grouped_folds
 from rrm.trajectory import Source, Trajectory
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "transcripts" / "mint"

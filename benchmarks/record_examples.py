@@ -316,7 +316,7 @@ def command(
     temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.")] = 0.4,
 ) -> None:
     """Record the example transcripts; the last line of output is one JSON object."""
-    from rrm.base_weights import DEFAULT_BASE, fetch_base
+    from rrm.models.weights import DEFAULT_BASE, fetch_base
 
     generate = load_generate(model or str(fetch_base()), temperature)
     name = Path(model).name if model else DEFAULT_BASE

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import RESULTS
-from rrm.judge_files import load_settings
-from rrm.train.finish import write_card
+from rrm.judge.judge_dir import load_settings
+from rrm.train.export import write_card
 
-TARGET = Path(__file__).resolve().parents[1] / "rrm" / "assets" / "default"
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "rrm" / "assets" / "default"
 FILES = ("adapter_model.safetensors", "adapter_config.json", "judge.json")
 PARTS = {"score": "score", "critiques": "full"}
 """Part of judge_mint.json → mode of the card."""
@@ -60,7 +61,7 @@ def main() -> None:
     record = json.loads((RESULTS / "judge_mint.json").read_text())
     write_card(TARGET, settings, card(record, settings.trained_on))
     size = sum((TARGET / name).stat().st_size for name in FILES)
-    print(json.dumps({"target": str(TARGET.relative_to(TARGET.parents[2])), "megabytes": round(size / 1e6, 2)}))
+    print(json.dumps({"target": str(TARGET.relative_to(ROOT)), "megabytes": round(size / 1e6, 2)}))
 
 
 if __name__ == "__main__":

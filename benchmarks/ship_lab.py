@@ -3,7 +3,7 @@
     python -m benchmarks.ship_lab --rounds runs/lab_judge runs/lab_judge2 …
 
 It is trained in rounds: `rrm train --config lab`, then again from the judge before, on other worlds (`ROUNDS`, with
-`model.base=runs/lab_judge/judge` and so on). The judge of the last round goes to rrm/assets/lab, card.json beside it. Runs of
+`model.base=runs/lab_judge/judge` and so on). The judge of the last round goes to agents/reagent/lab/assets/judge, card.json beside it. Runs of
 other configs are refused. The generator of its transcripts changed between rounds: each names the commit that has its own.
 """
 
@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from rrm.config import TrainConfig, load_config
-from rrm.judge_files import load_settings
+from rrm.judge.judge_dir import load_settings
 from rrm.run_folder import saved_config
 
-TARGET = Path(__file__).resolve().parents[1] / "rrm" / "assets" / "lab"
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "agents" / "reagent" / "lab" / "assets" / "judge"
 MOST_BYTES = 5_000_000
 
 
@@ -83,7 +84,7 @@ def main() -> None:
     }
     (TARGET / "card.json").write_text(json.dumps(card, indent=1) + "\n")
     size = sum(path.stat().st_size for path in TARGET.iterdir())
-    print(json.dumps({"target": str(TARGET.relative_to(TARGET.parents[2])), "megabytes": round(size / 1e6, 2)}))
+    print(json.dumps({"target": str(TARGET.relative_to(ROOT)), "megabytes": round(size / 1e6, 2)}))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from benchmarks import mint
+from benchmarks import mint, smoothed
 from rrm.annotation import Annotation
-from rrm.annotators import given, smoothed
+from rrm.annotators import given
 from rrm.trajectory import write_jsonl
 
 

@@ -9,7 +9,7 @@ from rrm.feedback import Feedback, JudgeInfo
 from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 if TYPE_CHECKING:
-    from rrm.judge import AgentRRM
+    from rrm.judge.agent_rrm import AgentRRM
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "AgentRRM":
-        from rrm.judge import AgentRRM
+        from rrm.judge.agent_rrm import AgentRRM
 
         return AgentRRM
     raise AttributeError(f"module 'rrm' has no attribute {name!r}")

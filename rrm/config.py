@@ -58,7 +58,7 @@ class DataConfig(Section):
     seeded split by question is made and saved in the run folder."""
     lab_transcripts: int = 0
     lab_wanderers: int = 0
-    """Runs with many mistakes beside them (`rrm.lab.wanderers`)."""
+    """Runs with many mistakes beside them (`reagent.lab.wanderers`)."""
     lab_wordings: Literal["few", "many"] = "many"
     """How differently their questions and agents speak; a judge from scratch learns to read on few."""
     calibration_share: float = 0.1
@@ -85,7 +85,7 @@ class LoraSettings(Section):
 
 
 class DrillSettings(Section):
-    """Stage 0, for `model.base=lab`: traces alone, of which only the verdicts are learned (`rrm.lab.drills`)."""
+    """Stage 0, for `model.base=lab`: traces alone, of which only the verdicts are learned (`reagent.lab.drills`)."""
 
     rows: int = 0
     batch_size: int = 64
@@ -121,7 +121,7 @@ class SFTSettings(Section):
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
     follow: float = 0.0
     """Lab traces: share of full rows that come once more with verdicts of their trace turned at random; of these only the
-    critique's verdicts are learned, so that they follow the trace's (`rrm.lab.drills.follow_row`)."""
+    critique's verdicts are learned, so that they follow the trace's (`reagent.lab.drills.follow_row`)."""
     save_steps: int = 100
     gradient_checkpointing: bool = False
     compile: bool = False
@@ -155,7 +155,7 @@ class CalibrationSettings(Section):
 
     enabled: bool = True
     method: CalibrationMethod = "platt"
-    """`platt_score` where scores are grades rather than probabilities (`rrm.calibration`)."""
+    """`platt_score` where scores are grades rather than probabilities (`rrm.judge.calibration`)."""
     modes: list[Literal["full", "critique", "score"]] = Field(default_factory=lambda: ["score"])
     max_rows: int = 1000
     """Most rows judged in `score` mode."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,3 +18,23 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip("public transcripts (../shared/data) are not on this machine")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def invoke() -> Callable[..., tuple[int, dict[str, Any]]]:
+    """`invoke(command, *arguments)` runs a command line in this process: (exit code, the last line's JSON).
+
+    Raises what the command raised.
+    """
+    import typer
+    from typer.testing import CliRunner
+
+    def run(command: Callable[..., None], *arguments: object) -> tuple[int, dict[str, Any]]:
+        app = typer.Typer()
+        app.command()(command)
+        result = CliRunner().invoke(app, [str(a) for a in arguments])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, json.loads(result.stdout.splitlines()[-1])
+
+    return run

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rrm.engines.base import SamplingParams
-from rrm.engines.hf import HFEngine
+from rrm.engines.hf.engine import HFEngine
 
 
 def plain_steps(model: Any, rows: list[list[int]], steps: int) -> Iterator[float]:

@@ -11,7 +11,7 @@ transcripts/s count. Rendering and tokenising are inside every arm.
   p(point) and p(last digit), and a short one for `1.0`: the same expectation, in the fewest plain calls.
 
 The plain loops run in a process of their own, on a model exactly as transformers loads it: the judge's process keeps
-freed memory (`rrm.engines.host_memory`), which is part of its speed and must not help them. Only one process works at a
+freed memory (`rrm.engines.hf.host_memory`), which is part of its speed and must not help them. Only one process works at a
 time. Wall time decides; CPU seconds stand beside it, because they hold on a machine that does other work too. The last
 line is one JSON object.
 """
@@ -33,8 +33,8 @@ from benchmarks import record
 from benchmarks.mint import DATA, rows
 from benchmarks.speed.arms import Arms
 from rrm.feedback import Mode
-from rrm.judge import AgentRRM
-from rrm.prompting import GRID, Prompter
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.prompt.prompter import GRID, Prompter
 from rrm.trajectory import Trajectory
 
 BARS = {"score_over_full": 10.0, "full_over_plain": 1.5, "score_over_plain": 1.5}
@@ -139,7 +139,7 @@ def judge_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
 def plain_arms(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """The loops a user of transformers would write, without the judge's engine and its memory settings."""
-    from rrm.engines import host_memory
+    from rrm.engines.hf import host_memory
 
     host_memory.keep_freed_memory = lambda: False
     judge, picked = load(args), transcripts(args.data, args.rows, args.seed)

@@ -1,4 +1,4 @@
-"""How fast multi-turn rollouts are: `reagent.rollout` against the tool loop of TRL's `GRPOTrainer`.
+"""How fast multi-turn rollouts are: `reagent.rollout.rollout` against the tool loop of TRL's `GRPOTrainer`.
 
     python -m benchmarks.speed.rollout [--model lab|smollm2|DIR_OR_HUB_ID] [--turns 2 4 8 16] [--batch 16] [--group 8]
     python -m benchmarks.speed.rollout --decode [--model …] [--contexts 256 1024]
@@ -36,13 +36,13 @@ from transformers.utils.chat_template_utils import get_json_schema
 from benchmarks import record
 from benchmarks.speed import arms
 from benchmarks.speed.decode import compare_decode
-from reagent.env import ToolEnv
+from reagent.env.env import ToolEnv
+from reagent.env.task import Task
+from reagent.env.tool import Tool, tool
 from reagent.lab.settings import LabSettings
-from reagent.rollout import rollout
-from reagent.task import Task
-from reagent.tool import Tool, tool
+from reagent.rollout.rollout import rollout
 from rrm.engines.base import SamplingParams
-from rrm.engines.hf import HFEngine
+from rrm.engines.hf.engine import HFEngine
 
 BARS = {"ours_over_trl_at_8_turns": 2.0, "decode_step_over_plain": 1.15}
 RESULT = "The archive says that the bridge was built by the elder of the two sisters, in the third year of the drought."
@@ -127,11 +127,11 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
     from transformers import LlamaConfig, LlamaForCausalLM
     from trl.chat_template_utils import qwen2_5_chat_template
 
-    from rrm.base_model import load_model
     from rrm.config import ModelConfig
+    from rrm.models.base import load_model
 
     if args.model == "lab":
-        from rrm.lab.model import build_lab_tokenizer
+        from reagent.lab.model import build_lab_tokenizer
 
         words = [SYSTEM, RESULT, QUESTION, json.dumps(_SCHEMAS), _call("bridge 0123456789")]
         tokenizer: Any = build_lab_tokenizer(words * 2, vocab_size=2048)
@@ -263,7 +263,7 @@ def our_arm(model: Any, tokenizer: Any, args: argparse.Namespace, turns: int, lo
 
 def layout(tokenizer: Any, args: argparse.Namespace) -> tuple[int, int]:
     """(tokens of a prompt, tokens of a result's suffix)."""
-    from reagent.templates import TurnTemplate
+    from reagent.rollout.templates import TurnTemplate
 
     template = TurnTemplate(tokenizer, _SCHEMAS)
     lengths = {

@@ -41,8 +41,8 @@ import numpy as np
 from benchmarks import record
 from benchmarks.speed import arms
 from benchmarks.speed.arms import Arms, Taken
-from reagent.episode import Episode, Turn
-from reagent.task import Task
+from reagent.env.task import Task
+from reagent.rollout.episode import Episode, Turn
 from rrm.trajectory import Message, Trajectory
 
 LEARNING_RATE = 1e-6
@@ -56,16 +56,16 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
     """(model, tokenizer). `lab`: the lab policy's shape with random weights."""
     import torch
 
-    from rrm.base_model import load_model
     from rrm.config import ModelConfig
+    from rrm.models.base import load_model
 
     torch.set_num_threads(args.threads)
     if args.model != "lab":
         model, tokenizer = load_model(ModelConfig(base=args.model, dtype=args.dtype))
     else:
         from reagent.lab.demonstrations import demonstrations
+        from reagent.lab.model import build_lab_model, build_lab_tokenizer
         from reagent.lab.settings import LabSettings
-        from rrm.lab.model import build_lab_model, build_lab_tokenizer
 
         shape = LabSettings()
         texts = [m["content"] for d in demonstrations("search", 100, args.seed, hops=1) for m in d.messages]
@@ -151,10 +151,10 @@ def our_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """An update by the agent trainer; what it says is (loss, gradient norm)."""
     import torch
 
-    from reagent.config import AgentConfig, LossConfig, OptimConfig, PolicyConfig
     from reagent.lab.search_env import SearchEnv
-    from reagent.policy import Policy, switch_off_dropout
-    from reagent.trainer import AgentTrainer
+    from reagent.train.config import AgentConfig, LossConfig, OptimConfig, PolicyConfig
+    from reagent.train.policy import Policy, switch_off_dropout
+    from reagent.train.trainer import AgentTrainer
 
     model, tokenizer = load(args)
     episodes = made_up_episodes(args, len(tokenizer))
@@ -195,8 +195,8 @@ def trl_inputs(episodes: Sequence[Episode], pad: int) -> dict[str, Any]:
     """What TRL's rollout hands to its loss: left-padded prompts, right-padded completions, masks, advantages (B,)."""
     import torch
 
-    from reagent.advantages import compute_advantages
-    from reagent.batch import make_batch
+    from reagent.algorithms.advantages import compute_advantages
+    from reagent.train.batch import make_batch
 
     batch = make_batch(episodes)
     per_token = compute_advantages(

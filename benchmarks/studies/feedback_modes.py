@@ -30,7 +30,7 @@ import numpy as np
 from benchmarks import record
 from benchmarks.studies.study import begin, call, hops_of, parse, training_command, two_way_interval
 from reagent.lab.shipped import lab_policy_folder
-from rrm.judge_files import shipped
+from rrm.judge.judge_dir import shipped
 from rrm.provenance import environment
 
 HALF = ["rollout.tasks_per_update=8"]

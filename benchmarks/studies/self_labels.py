@@ -25,7 +25,7 @@ from benchmarks.lab_stages import measure
 from benchmarks.studies.feedback_modes import weak_judge
 from benchmarks.studies.study import ROOT, begin, call, parse, training_command
 from rrm.annotation import Annotation
-from rrm.judge import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
 from rrm.trajectory import Trajectory, write_jsonl
 

@@ -26,16 +26,16 @@ from typing import Any, ClassVar
 import torch
 
 from benchmarks import record
-from reagent.config import PolicyConfig, load_agent_config
+from reagent.env.task import Task
 from reagent.errors import ToolError
 from reagent.lab.build import homogeneous, rows_of
 from reagent.lab.calculator_env import CalculatorEnv, evaluate, format_number
 from reagent.lab.demonstrations import Demonstration
-from reagent.policy import load_policy
-from reagent.run import export, train
-from reagent.task import Task
-from reagent.templates import TurnTemplate
-from rrm.engines.host_memory import keep_freed_memory
+from reagent.rollout.templates import TurnTemplate
+from reagent.train.config import PolicyConfig, load_agent_config
+from reagent.train.policy import load_policy
+from reagent.train.run import export, train
+from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.provenance import environment
 from rrm.train.sft import collate, labelled_positions_only
 from rrm.trajectory import ToolCall
@@ -61,7 +61,7 @@ class GSM8K(CalculatorEnv):
 
 
 def questions(path: Path, most: int, seed: int) -> list[dict[str, Any]]:
-    """Rows with at most `most` calculations in random order: a task's fields (see reagent.task.read_tasks), `solution`."""
+    """Rows with at most `most` calculations in random order: a task's fields (see reagent.env.task.read_tasks), `solution`."""
     rows = []
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines):

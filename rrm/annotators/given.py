@@ -24,7 +24,7 @@ from rrm.annotators.rules import rules_trace
 from rrm.annotators.text import contains_phrase, normalise, shorten
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import format_findings
-from rrm.neutralise import neutralise
+from rrm.prompt.neutralise import neutralise
 from rrm.trajectory import Trajectory
 
 FIELDS = ("score", "trace", "critique", "findings", "annotator")

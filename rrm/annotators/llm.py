@@ -15,11 +15,11 @@ from rrm.annotation import Annotation
 from rrm.annotators.given import leaks, references_of, transcript_text
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.feedback import Feedback, JudgeInfo, format_findings
-from rrm.judge import CHARACTERS_PER_TOKEN, CharacterTokenizer
-from rrm.judge_chat import ChatItem, judge_chat
+from rrm.judge.agent_rrm import CHARACTERS_PER_TOKEN, CharacterTokenizer
+from rrm.judge.chat import ChatItem, judge_chat
+from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
 from rrm.readers.base import printable
-from rrm.rendering import PROMPT_VERSION, judge_messages
-from rrm.scoring import windows
+from rrm.score import windows
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ from typing import Protocol
 from rrm.annotation import Annotation
 from rrm.annotators.given import leaks, references_of, transcript_text
 from rrm.feedback import Feedback, Mode, format_findings
-from rrm.scoring import windows
+from rrm.score import windows
 from rrm.trajectory import Trajectory
 
 
 class Sampler(Protocol):
-    """What is needed of a judge (`rrm.judge.AgentRRM` is one)."""
+    """What is needed of a judge (`rrm.judge.agent_rrm.AgentRRM` is one)."""
 
     def sample(
         self,

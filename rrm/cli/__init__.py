@@ -15,7 +15,7 @@ from rich.console import Console
 from rrm.errors import RRMError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-COMMANDS = ("convert", "check", "score", "annotate", "train", "eval", "lab", "report")
+COMMANDS = ("convert", "check", "score", "annotate", "train", "eval", "report")
 
 
 def finish(summary: dict[str, Any]) -> None:

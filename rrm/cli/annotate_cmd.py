@@ -137,8 +137,8 @@ def _open(annotator: Annotators, model: str | None, options: dict[str, Any]) -> 
 
         return "rules", lambda rows: rules.annotate(rows)
     if annotator is Annotators.smoothed:
-        from rrm.annotators import smoothed
-        from rrm.train.splits import load_split
+        from benchmarks import smoothed
+        from rrm.splits import load_split
 
         questions = set(load_split(options.pop("split"))["train"])
         return None, lambda rows: smoothed.annotate(list(rows), questions, **options)
@@ -152,7 +152,7 @@ def _open(annotator: Annotators, model: str | None, options: dict[str, Any]) -> 
         engine, given_budget = OpenAIEngine.from_spec(model or ""), {"transcript_tokens": budget} if budget else {}
         return model, lambda rows: llm.annotate(rows, engine, model=model or "", **given_budget, **options)
     from rrm.annotators import self_
-    from rrm.judge import AgentRRM
+    from rrm.judge.agent_rrm import AgentRRM
 
     judge = AgentRRM.from_pretrained(model, max_transcript_tokens=budget)
     return judge.model, lambda rows: self_.annotate(rows, judge, model=judge.model, **options)

@@ -22,7 +22,7 @@ from rrm.trajectory import Trajectory
 if TYPE_CHECKING:
     import numpy as np
 
-    from rrm.evaluation import EvaluationReport
+    from rrm.evaluation.evaluate import EvaluationReport
 
 console = Console(stderr=True, highlight=False)
 Labels = list[float | None]
@@ -66,7 +66,7 @@ def command(
     the outcome, or the mean score of the annotations where there is none. Intervals are bootstrapped over questions.
     Exit code 1: lines could not be read, or some rows have no feedback because it is missing or the judge failed on them.
     """
-    from rrm.evaluation import EvaluationError, evaluate_feedback
+    from rrm.evaluation.evaluate import EvaluationError, evaluate_feedback
 
     if feedback and (model is not None or config is not None or reruns):
         raise ConfigError("--feedback brings its own judgements: leave out --model, --config and --reruns")
@@ -105,7 +105,7 @@ def command(
     report["judge"] = runs[0][0].judge.model_dump() if runs[0] else None
     report.save(output)
     if plot is not None:
-        from rrm.reliability_plot import plot_reliability
+        from rrm.evaluation.reliability_plot import plot_reliability
 
         plot_reliability(report["reliability"], plot)
     show(report)
@@ -128,7 +128,7 @@ def split_rows(
 
     Rows of the split's `held_out_agents` teach a baseline nothing, as they teach a judge trained on that split nothing.
     """
-    from rrm.baselines import question_key
+    from rrm.evaluation.baselines import question_key
 
     if split is None:
         return rows, None
@@ -162,7 +162,7 @@ def labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation
 
 def step_labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> list[Any]:
     """Step labels per row: from its annotations' findings, else from `meta["critiques"]`, else None."""
-    from rrm.metrics.localisation import labels_from_annotations, labels_from_critiques
+    from rrm.evaluation.metrics.localisation import labels_from_annotations, labels_from_critiques
 
     return [labels_from_annotations(t, annotations.get(t.id, [])) or labels_from_critiques(t) for t in rows]
 
@@ -173,7 +173,7 @@ def score_baselines(
     """Scores of the baselines, learned on the training part or else out of fold; and why any was left out."""
     import numpy as np
 
-    from rrm.baselines import LEARNED, BaselineError, length_scores, out_of_fold
+    from rrm.evaluation.baselines import LEARNED, BaselineError, length_scores, out_of_fold
 
     found, left_out = {"length": length_scores(test)}, {}
     known = np.array([y is not None for y in labels], dtype=bool)
@@ -201,7 +201,7 @@ def position_baseline(
     seed: int,
 ) -> dict[str, list[Any]]:
     """The majority verdict at each step position, learned as the other baselines; {} without step labels to learn from."""
-    from rrm.baselines import BaselineError, grouped_folds, position_verdicts, question_key
+    from rrm.evaluation.baselines import BaselineError, grouped_folds, position_verdicts, question_key
 
     n_steps = [len(t.steps) for t in test]
     if train is not None:

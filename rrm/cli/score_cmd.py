@@ -18,7 +18,7 @@ from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from rrm.judge import AgentRRM
+    from rrm.judge.agent_rrm import AgentRRM
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def command(
     it answered without a usable score (unparsable, truncated, too_long) are counted in the summary.
     """
     from rrm.estimate import estimate
-    from rrm.scoring import score_file
+    from rrm.score import score_file
 
     if output is None and not dry_run:
         raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
@@ -116,7 +116,7 @@ def load_judge(
     **options: Any,
 ) -> AgentRRM:
     """The judge that `--model` or `--config` names, or the default one; further `options` are `from_pretrained`'s."""
-    from rrm.judge import AgentRRM
+    from rrm.judge.agent_rrm import AgentRRM
 
     if model is not None and config is not None:
         raise ConfigError(f"give --model or --config, not both (got {model!r} and {config!r})")

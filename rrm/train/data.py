@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from rrm.annotation import Annotation
 from rrm.feedback import Mode
-from rrm.prompting import Prompter
-from rrm.rendering import shown_steps
+from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import shown_steps
 from rrm.trajectory import Message, Trajectory
 
 CLAIMS = (
@@ -151,7 +151,7 @@ def epoch_rows(
     follow: float = 0.0,
 ) -> list[Row]:
     """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode, `follow` the share of
-    full rows that come once more as `rrm.lab.drills.follow_row`."""
+    full rows that come once more as `reagent.lab.drills.follow_row`."""
     rows: list[Row] = []
     labelled = [t for t in trajectories if score_target(t, annotations.get(t.id)) is not None]
     for mode, share in mix.items():
@@ -178,7 +178,7 @@ def _followed(
     share: float,
     rng: random.Random,
 ) -> list[Row]:
-    from rrm.lab.drills import follow_row
+    from reagent.lab.drills import follow_row
 
     chosen = rng.sample(list(trajectories), round(share * len(trajectories)))
     rows = [follow_row(prompter, t, annotations[t.id], rng) for t in chosen]

@@ -21,8 +21,8 @@ from typing import Literal
 
 from rrm.annotation import Finding
 from rrm.annotators.given import leaks
+from rrm.evaluation.metrics.localisation import step_verdicts
 from rrm.feedback import Mode, parse_findings
-from rrm.metrics.localisation import step_verdicts
 
 Part = Literal["agreement", "format", "anchor", "leak"]
 PARTS: tuple[Part, ...] = ("agreement", "format", "anchor", "leak")

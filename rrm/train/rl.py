@@ -24,9 +24,9 @@ from rrm.config import RLSettings, TrainConfig
 from rrm.engines.base import SamplingParams
 from rrm.errors import RRMError
 from rrm.feedback import Mode
-from rrm.judge_local import write_replies
-from rrm.prompting import Prompter
-from rrm.rendering import OPENINGS, shown_steps
+from rrm.judge.local import write_replies
+from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import OPENINGS, shown_steps
 from rrm.seeds import derive_seed
 from rrm.train.data import about, score_target
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
@@ -215,7 +215,7 @@ def gate(model: Any, prompter: Prompter, trajectories: Sequence[Trajectory], set
     Raises:
         RRMError: below `gate_format`, or nothing held out; says the figure and what to do.
     """
-    from rrm.engines.hf import HFEngine
+    from rrm.engines.hf.engine import HFEngine
 
     if not trajectories:
         raise RRMError("rl: no held-out transcript to check the reply format on (data.calibration_share, data.split)")

@@ -16,19 +16,19 @@ from typing import Any
 
 from rrm.annotation import Annotation, read_annotations
 from rrm.config import TrainConfig
-from rrm.engines.host_memory import keep_freed_memory
+from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import RRMError
-from rrm.judge import AgentRRM
-from rrm.judge_files import save_settings
-from rrm.prompting import Prompter
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import save_settings
+from rrm.prompt.prompter import Prompter
 from rrm.provenance import environment
 from rrm.readers import read
 from rrm.readers.base import printable
 from rrm.run_folder import check_folder, claim_folder
-from rrm.train import finish
+from rrm.splits import apply_split, load_split, make_split
+from rrm.train import export as finish
 from rrm.train.data import batched
 from rrm.train.sft import schedule, train_sft
-from rrm.train.splits import apply_split, load_split, make_split
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
     trajectories = list(read(data.trajectories)) if data.trajectories else []
     annotations = load_annotations(data.annotations)
     if data.lab_transcripts or data.lab_wanderers:
-        from rrm.lab.transcripts import make_transcripts
-        from rrm.lab.wanderers import make_wanderers
+        from reagent.lab.transcripts import make_transcripts
+        from reagent.lab.wanderers import make_wanderers
 
         split = "few" if data.lab_wordings == "few" else "train"
         scripted = make_transcripts(data.lab_transcripts, seed=config.seed, split=split)
@@ -127,11 +127,11 @@ def base_and_prompter(
 ) -> tuple[Any, Prompter]:
     """The base model and its prompter; `lab` builds both from the seed and the text of transcripts and annotations."""
     if config.model.base == "lab":
-        from rrm.train.lab_base import build_lab_base
+        from reagent.lab.judge_base import build_lab_base
 
         model, tokenizer = build_lab_base(config, trajectories, annotations)
     else:
-        from rrm.base_model import load_model
+        from rrm.models.base import load_model
 
         model, tokenizer = load_model(config.model)
     return model, Prompter(tokenizer, config.transcript_tokens)
@@ -177,7 +177,7 @@ def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dic
 
 def run_drills(config: TrainConfig, folder: Path, model: Any, prompter: Prompter) -> Any:
     """Stage 0 of a lab model from scratch, or its saved result."""
-    from rrm.lab.drills import drill_rows
+    from reagent.lab.drills import drill_rows
 
     stage, drills = folder / "drills", config.drills
     if is_done(stage):

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rrm.annotation import Annotation
-from rrm.base_model import lora_config
 from rrm.config import SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
-from rrm.prompting import Prompter
+from rrm.models.base import lora_config
+from rrm.prompt.prompter import Prompter
 from rrm.seeds import derive_seed
 from rrm.train.data import Row, batched, epoch_rows
 from rrm.trajectory import Trajectory

@@ -18,8 +18,8 @@ from reagent.cli import main
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny untrained policy of the lab in a folder."""
     from reagent.lab.demonstrations import demonstrations
-    from reagent.templates import LAB_TEMPLATE
-    from rrm.lab.model import build_lab_model, build_lab_tokenizer
+    from reagent.lab.model import build_lab_model, build_lab_tokenizer
+    from reagent.rollout.templates import LAB_TEMPLATE
 
     folder = tmp_path_factory.mktemp("policy")
     texts = [m["content"] for d in demonstrations("search", 24, 0, hops=1) for m in d.messages]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from feedback_lab import scripted, trainer_of
 from safetensors.torch import save_file
-from test_trainer import settings
+from trainer_setup import settings
 
-from reagent.episode import Episode
+from reagent.rollout.episode import Episode
 
 CASES = {"ppo": ("ppo", "none"), "grpo": ("grpo", "none"), "unified": ("ppo", "u")}
 """Name → algorithm and feedback mode."""

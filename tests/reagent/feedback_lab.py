@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from test_trainer import settings
+from trainer_setup import settings
 
-from reagent.config import AgentConfig
-from reagent.environments import make_environment
-from reagent.episode import Episode, Turn
+from reagent.env.registry import make_environment
+from reagent.env.task import Task
 from reagent.lab.search_env import SearchEnv
-from reagent.policy import load_policy
-from reagent.task import Task
-from reagent.trainer import AgentTrainer
+from reagent.rollout.episode import Episode, Turn
+from reagent.train.config import AgentConfig
+from reagent.train.policy import load_policy
+from reagent.train.trainer import AgentTrainer
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.judge import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import Message, Trajectory
 
 MODES = ("none", "c", "r", "u", "process", "retry", "placebo")

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rrm.scoring import digest
+from rrm.score import digest
 from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}

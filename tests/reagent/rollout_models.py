@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from reagent.env import StepResult
-from reagent.task import Task
-from reagent.templates import TEMPLATES
+from reagent.env.env import StepResult
+from reagent.env.task import Task
+from reagent.lab.model import build_lab_tokenizer
+from reagent.rollout.templates import TEMPLATES
 from rrm.engines.base import Completion, SamplingParams
-from rrm.engines.hf import HFEngine
+from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedEngine
-from rrm.lab.model import build_lab_tokenizer
 
 SEARCH = {
     "type": "function",

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import Completion, SamplingParams
-from rrm.engines.sampling import row_uniforms
+from rrm.engines.hf.sampling import row_uniforms
 from rrm.seeds import derive_seed
 
 VOCAB, EOS = 300, 0

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
-from rrm.lab.transcripts import make_transcripts
 from rrm.run_folder import check_folder, claim_folder
 from rrm.train.run import FIXED, prepare, train
 from rrm.trajectory import Trajectory, write_jsonl

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from reagent.lab.judge_base import build_lab_base
+from reagent.lab.transcripts import make_transcripts
 from rrm.cli import COMMANDS
 from rrm.config import TrainConfig
-from rrm.engines.hf import HFEngine
-from rrm.lab.transcripts import make_transcripts
-from rrm.prompting import Prompter
-from rrm.train.finish import export
-from rrm.train.lab_base import build_lab_base
+from rrm.engines.hf.engine import HFEngine
+from rrm.prompt.prompter import Prompter
+from rrm.train.export import export
 from rrm.trajectory import write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,8 +26,8 @@ def command(
 
     feedback.mode=c gives the frozen policy a second attempt after the judge's critique, reported as `refined`.
     """
-    from reagent.config import load_agent_config
-    from reagent.evaluate import evaluate_config
+    from reagent.train.config import load_agent_config
+    from reagent.train.evaluate import evaluate_config
     from rrm.trajectory import write_jsonl
 
     settings = load_agent_config(config, overrides)

@@ -1,4 +1,4 @@
-"""`reagent lab build | reflect`."""
+"""`reagent lab build | reflect | transcripts`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from reagent.cli.lab_transcripts import command as transcripts
 from reagent.lab.settings import LabSettings, ReflectSettings
 from rrm.cli import finish
 from rrm.errors import RRMError
@@ -22,7 +23,8 @@ class Kinds(StrEnum):
     direct = "direct"
 
 
-app = typer.Typer(no_args_is_help=True, help="The lab's own policies.")
+app = typer.Typer(no_args_is_help=True, help="The lab's own policies and transcripts.")
+app.command("transcripts")(transcripts)
 
 
 @app.command("build")

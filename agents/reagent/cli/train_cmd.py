@@ -16,8 +16,8 @@ def command(
     """Train an agent: algorithm=ppo|grpo|rloo|reinforce++. Repeat the command to continue a run that was stopped."""
     from accelerate import PartialState
 
-    from reagent.config import load_agent_config
-    from reagent.run import train
+    from reagent.train.config import load_agent_config
+    from reagent.train.run import train
 
     summary = train(load_agent_config(config, overrides))
     if PartialState().is_main_process:

@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reagent.episode import Episode
+from reagent.env.task import Task
 from reagent.feedback.curriculum import Curriculum
 from reagent.feedback.judging import JudgeFailure, Judging, Report
-from reagent.feedback.rewards import weight_at
 from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.shaping import weight_at
 from reagent.feedback.texts import TextRow, TextWriter
-from reagent.rollout import Attempt, PromptHook, plan
-from reagent.task import Task
+from reagent.rollout.episode import Episode
+from reagent.rollout.rollout import Attempt, PromptHook, plan
 from rrm.feedback import Feedback, Mode
 from rrm.trajectory import Message, Trajectory
 
@@ -37,7 +37,7 @@ class Play(Protocol):
         prompt_messages: PromptHook | None = None,
         on_end: Callable[[Episode], None] | None = None,
     ) -> list[Episode]:
-        """`prompt_messages` and `on_end` as in `reagent.rollout.rollout`."""
+        """`prompt_messages` and `on_end` as in `reagent.rollout.rollout.rollout`."""
         ...
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from reagent.config import AgentConfig
 from reagent.feedback.base import Adapter
 from reagent.feedback.judging import Judging
 from reagent.feedback.modes import (
@@ -20,8 +19,9 @@ from reagent.feedback.modes import (
 )
 from reagent.feedback.settings import ModeName
 from reagent.feedback.texts import TextWriter
+from reagent.train.config import AgentConfig
 from rrm.errors import RRMError
-from rrm.judge import AgentRRM
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.seeds import derive_seed
 
 MODES: dict[ModeName, type[Adapter]] = {

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from reagent.env.task import Task
 from reagent.feedback.settings import CurriculumConfig
-from reagent.task import Task
 from rrm.errors import ConfigError
 
 

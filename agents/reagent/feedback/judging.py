@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
-from rrm.judge import CHARACTERS_PER_TOKEN
+from rrm.judge.agent_rrm import CHARACTERS_PER_TOKEN
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from rrm.judge import AgentRRM
+    from rrm.judge.agent_rrm import AgentRRM
 
 
 class JudgeFailure(RRMError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from reagent.graders import normalise, numbers, same_number
-from reagent.task import Task
-from rrm.metrics.text import answer_leak
+from reagent.env.graders import normalise, numbers, same_number
+from reagent.env.task import Task
+from rrm.evaluation.metrics.text import answer_leak
 from rrm.trajectory import Trajectory
 
 _ANCHOR = re.compile(r"\[step (\d{1,6})\]")
@@ -25,7 +25,7 @@ def transcript_text(trajectory: Trajectory) -> str:
 def leaks(text: str, task: Task, attempt: Trajectory) -> bool:
     """Whether a judge's text holds one of the task's answers although the attempt does not.
 
-    An answer is found as `rrm.metrics.text.answer_leak` finds it, and in every form the graders take for it: without
+    An answer is found as `rrm.evaluation.metrics.text.answer_leak` finds it, and in every form the graders take for it: without
     punctuation and articles, and a number however it is written. Answers of one or two characters, and yes and no, count
     as well: a filter may drop one text too many. A task without a reference answer has none to leak.
     """

@@ -20,15 +20,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from reagent.episode import Episode
 from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
 from reagent.feedback.judging import Report
 from reagent.feedback.leaks import leaks
-from reagent.feedback.rewards import with_findings, with_score
+from reagent.feedback.refine import after_question, second_attempt
 from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.shaping import with_findings, with_score
 from reagent.feedback.texts import KINDS, Kind, TextRow
-from reagent.refine import after_question, second_attempt
-from reagent.rollout import Attempt
+from reagent.rollout.episode import Episode
+from reagent.rollout.rollout import Attempt
 from rrm.feedback import Mode
 from rrm.seeds import derive_seed
 

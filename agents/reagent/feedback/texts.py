@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from reagent.batch import microbatches
-from reagent.episode import Episode
-from reagent.templates import TurnTemplate
-from rrm.neutralise import neutralise_control
+from reagent.rollout.episode import Episode
+from reagent.rollout.templates import TurnTemplate
+from reagent.train.batch import microbatches
+from rrm.prompt.neutralise import neutralise_control
 
 Kind = Literal["trace", "critique"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from reagent.lab.demonstrations import Demonstration, demonstrations
+from reagent.lab.model import PAD, build_lab_model, build_lab_tokenizer
 from reagent.lab.reflections import reflections
 from reagent.lab.settings import LabSettings, ReflectSettings
-from reagent.templates import LAB_TEMPLATE, TurnTemplate
-from rrm.lab.model import PAD, build_lab_model, build_lab_tokenizer
+from reagent.rollout.templates import LAB_TEMPLATE, TurnTemplate
 from rrm.seeds import derive_seed
 
 TOKENIZER_ROWS = 3000

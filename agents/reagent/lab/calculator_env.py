@@ -13,12 +13,12 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from reagent.env import ToolEnv
+from reagent.env.env import ToolEnv
+from reagent.env.graders import numeric
+from reagent.env.task import Task
+from reagent.env.tool import tool
 from reagent.errors import ToolError
-from reagent.graders import numeric
 from reagent.lab.plans import Move, spread
-from reagent.task import Task
-from reagent.tool import tool
 from rrm.seeds import derive_seed
 from rrm.trajectory import ToolCall
 

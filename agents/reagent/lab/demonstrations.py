@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from reagent.env import ToolEnv
-from reagent.environments import find_environment
+from reagent.env.env import ToolEnv
+from reagent.env.parsers import MalformedCall, Parser
+from reagent.env.registry import find_environment
+from reagent.env.task import Task
+from reagent.feedback.refine import second_attempt
 from reagent.lab.plans import Move, Plan, fault
 from reagent.lab.settings import Kind
-from reagent.parsers import MalformedCall, Parser
-from reagent.refine import second_attempt
-from reagent.task import Task
 from rrm.annotation import Finding
 from rrm.feedback import format_findings
 from rrm.seeds import derive_seed

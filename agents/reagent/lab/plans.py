@@ -30,7 +30,7 @@ class Plan(Protocol):
     answer: str
     wordings: Mapping[str, Sequence[str]]
     """Templates of findings: `search` for a right call, `malformed`, `gave_up`, `stops_early`, `follows`, `wrong_entity`
-    (places `a`, `c`, `rel`), `wrong_relation` (`a`, `rel`, `other`). `rrm.lab.wordings.FINDING` has them for search."""
+    (places `a`, `c`, `rel`), `wrong_relation` (`a`, `rel`, `other`). `reagent.lab.wordings.FINDING` has them for search."""
 
     def move(self, step: int, value: str) -> Move:
         """The right call at `step` (from 0) for who holds `value`; wrong values lead to wrong values."""

@@ -5,7 +5,7 @@
     trace     what happened, in the words of the attempt's label
     critique  what was good and bad about it, likewise
 
-First attempts are careful, hurried or faulty; labels come from replaying them (`rrm.lab.labels`). A pretrained model can do
+First attempts are careful, hurried or faulty; labels come from replaying them (`reagent.lab.labels`). A pretrained model can do
 all this from instructions. The lab's policies know nothing they were not shown: asked for such texts only by the auxiliary loss of
 mode `u`, they write them into their turns; shown only attempts that failed, they spoil those that were right.
 """
@@ -17,15 +17,15 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from reagent.env import ToolEnv
+from reagent.env.env import ToolEnv
+from reagent.env.task import Task
+from reagent.feedback.refine import second_attempt
 from reagent.feedback.texts import REQUESTS
 from reagent.lab.demonstrations import Demonstration, Turn, environment_for, mistaken, plain, played, script
+from reagent.lab.labels import label
 from reagent.lab.plans import Plan
 from reagent.lab.search_env import SearchEnv, question_of, world_of
-from reagent.refine import second_attempt
-from reagent.task import Task
 from rrm.annotation import Annotation
-from rrm.lab.labels import label
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory
 

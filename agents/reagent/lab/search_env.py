@@ -10,13 +10,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from reagent.env import ToolEnv
+from reagent.env.env import ToolEnv
+from reagent.env.task import Task
+from reagent.env.tool import ToolResult, tool
 from reagent.errors import ToolError
 from reagent.lab.plans import Move, spread
-from reagent.task import Task
-from reagent.tool import ToolResult, tool
-from rrm.lab.wordings import FINDING
-from rrm.lab.world import NOTHING_FOUND, RELATIONS, Question, World, make_question, make_world
+from reagent.lab.wordings import FINDING
+from reagent.lab.world import NOTHING_FOUND, RELATIONS, Question, World, make_question, make_world
 from rrm.seeds import derive_seed
 from rrm.trajectory import ToolCall
 

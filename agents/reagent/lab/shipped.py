@@ -1,4 +1,4 @@
-"""Where the shipped lab policies lie, which lab trainings start from."""
+"""Where the lab's shipped policies and its judge lie."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rrm.errors import RRMError
 
-FOLDER = Path(__file__).resolve().parents[1] / "assets"
+FOLDER = Path(__file__).resolve().parent / "assets"
 SHIPPED = {
-    "lab": ("lab_policy", "reagent lab build"),
-    "lab-reflective": ("lab_reflective", "reagent lab reflect"),
+    "lab": ("policy", "reagent lab build"),
+    "lab-reflective": ("reflective", "reagent lab reflect"),
 }
 """Per name its folder and the command that makes it. `lab` is supervised on demonstrations; `lab-reflective` is `lab` taught
 second attempts and the judge's texts besides."""
@@ -25,3 +25,8 @@ def lab_policy_folder(name: str = "lab") -> Path:
     if not (FOLDER / folder / "config.json").is_file():
         raise RRMError(f"no lab policy at {FOLDER / folder}: make it with `{command} --output {FOLDER / folder}`")
     return FOLDER / folder
+
+
+def judge_folder() -> Path:
+    """The shipped lab judge's directory (`--model lab`, by entry point)."""
+    return FOLDER / "judge"

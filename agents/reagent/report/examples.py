@@ -17,7 +17,7 @@ from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
 from rrm.report.rows import question, to_feedback
-from rrm.scoring import digest
+from rrm.score import digest
 from rrm.trajectory import Trajectory
 
 FORM = "NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"
@@ -174,7 +174,7 @@ def choose(policies: Sequence[Policy], count: int) -> Choice:
 
 
 def _key(trajectory: Trajectory) -> str:
-    """What groups attempts, as `rrm.baselines.question_key` does (which would import more than a page needs)."""
+    """What groups attempts, as `rrm.evaluation.baselines.question_key` does (which would import more than a page needs)."""
     return trajectory.question_id or trajectory.task or trajectory.id
 
 

@@ -1,0 +1,1 @@
+"""The mathematics of learning: advantages and losses, pure functions of tensors."""

@@ -1,0 +1,19 @@
+"""What an agent acts in: tasks, tools, environments, parsers and graders."""
+
+from reagent.env.env import EnvFactory, Environment, RewardWeights, StepResult, ToolEnv
+from reagent.env.task import Task, read_tasks
+from reagent.env.tool import EMPTY, Tool, ToolResult, tool
+
+__all__ = [
+    "EMPTY",
+    "EnvFactory",
+    "Environment",
+    "RewardWeights",
+    "StepResult",
+    "Task",
+    "Tool",
+    "ToolEnv",
+    "ToolResult",
+    "read_tasks",
+    "tool",
+]

@@ -1,0 +1,377 @@
+"""Environments: what the agent sees, what a step is worth, and when it ends.
+
+A tool does the action; the environment parses the agent's turn, runs its calls at the same time, rewards the turn, and
+grades the answer. Subclass `ToolEnv` for your own (docs/mdp.md shows one in under 40 lines).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import ValidationError
+
+from reagent.env.graders import Grader, exact_match
+from reagent.env.parsers import MalformedCall, ParsedTurn, Parser, make_parser
+from reagent.env.task import Task
+from reagent.env.tool import EMPTY, Tool, ToolResult
+from reagent.errors import (
+    BadArguments,
+    EnvironmentMisuse,
+    MalformedCallError,
+    ToolDefinitionError,
+    ToolError,
+    TooManyCalls,
+    UnknownTool,
+)
+from rrm.config import Section
+from rrm.errors import ConfigError
+from rrm.prompt.neutralise import neutralise_control
+from rrm.trajectory import ToolCall
+
+ToolPrompt = Literal["schema", "brief", "template"]
+Verdict = Literal["useful", "useless", "repeated", "failed", "malformed"]
+
+
+class RewardWeights(Section):
+    """What a step and the outcome are worth. R_env = Σ process + outcome (DESIGN §5)."""
+
+    useful: float = 0.05
+    """A call that ran, gave something, and was not made before."""
+    useless: float = 0.0
+    """A call that ran and gave nothing."""
+    repeated: float = -0.05
+    """A call that already gave a result in this episode (to repeat one that failed is no repetition)."""
+    failed: float = 0.0
+    """A call the tool failed on: not the agent's fault."""
+    malformed: float = -0.1
+    """A call that cannot be run: broken syntax, unknown tool, wrong arguments; also a turn without call or answer."""
+    max_useful: int | None = 4
+    """Useful calls an episode is paid for, so that calling on and on never beats answering; null pays for all."""
+    outcome: float = 1.0
+    """Times the grade of the answer."""
+    unanswered: float = 0.0
+    """Outcome of an episode that reached its turn limit without an answer."""
+
+
+NO_PROCESS_REWARDS = RewardWeights(useful=0.0, repeated=0.0, malformed=0.0)
+"""The outcome alone."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one turn led to."""
+
+    message: dict[str, Any]
+    """The turn as an OpenAI assistant message, as the parser understood it."""
+    observations: list[dict[str, Any]]
+    """What the agent reads next: chat messages with `name`, `tool_call_id`, `timestamp` (ISO 8601, UTC), `duration_s`."""
+    reward: float
+    """The turn's process reward."""
+    outcome_reward: float | None
+    """Set once the episode is over by the environment's own doing (an answer, or the turn limit), else None."""
+    terminated: bool
+    truncated: bool
+    """The turn limit was reached. Token limits are the rollout's."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """`tool_calls` (well-formed ones), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts` (one a call),
+    `cut_chars`, and at the end `answer`, `grade`, `success`."""
+
+
+class Environment(Protocol):
+    """What a rollout needs of an environment. One instance plays one episode at a time.
+
+    It may also have `stop` (texts that end a turn) and `template_tools` (what the chat template is given as its tools:
+    `tools` where the attribute is absent, nothing where it is None).
+    """
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools' JSON schemas, OpenAI form."""
+        ...
+
+    def reset(self, task: Task) -> list[dict[str, Any]]:
+        """Set up the task and return the messages an episode begins with (system, user)."""
+        ...
+
+    async def step(self, text: str) -> StepResult:
+        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what the environment holds."""
+        ...
+
+
+EnvFactory = Callable[[], Environment]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """One call and how it ended."""
+
+    call: ToolCall | MalformedCall
+    result: ToolResult
+    name: str
+
+
+class ToolEnv:
+    """The standard environment: tools, a parser, process rewards, a grader.
+
+    Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `question`,
+    `is_useful` and `grade`.
+
+    Args:
+        tools: further tools beside the class's own.
+        parser: name of a tool-call format (reagent.env.parsers), or a parser.
+        rewards: weights, or a mapping with some of them.
+        max_turns: after this many turns an episode is truncated.
+        max_calls_per_turn: calls beyond it are not run.
+        tool_prompt: where the tools are described: `schema` or `brief` in the system message, `template` by the
+            tokenizer's chat template, which then is to be given `template_tools`.
+        grader: overrides the class's.
+
+    Raises:
+        ConfigError: an unknown format or reward weight.
+        ToolDefinitionError: a tool without a usable docstring, or two of one name.
+    """
+
+    system: ClassVar[str] = ""
+    """The system message; the tools' description follows it."""
+    grader: Grader = staticmethod(exact_match)
+    success_at: float = 1.0
+    """Grade from which an answer counts as a success."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool] = (),
+        *,
+        parser: str | Parser = "hermes",
+        rewards: RewardWeights | Mapping[str, Any] | None = None,
+        max_turns: int = 8,
+        max_calls_per_turn: int = 8,
+        tool_prompt: ToolPrompt = "schema",
+        grader: Grader | None = None,
+    ) -> None:
+        if max_turns < 1 or max_calls_per_turn < 1:
+            raise ConfigError(
+                f"max_turns and max_calls_per_turn must be at least 1, got {max_turns}, {max_calls_per_turn}"
+            )
+        self._tools = _by_name([*_declared_tools(self), *tools])
+        self.tools: list[dict[str, Any]] = [t.schema for t in self._tools.values()]
+        self.parser = make_parser(parser, self.tools) if isinstance(parser, str) else parser
+        self.rewards = _weights(rewards)
+        self.max_turns, self.max_calls_per_turn, self.tool_prompt = max_turns, max_calls_per_turn, tool_prompt
+        if grader is not None:
+            self.grader = grader
+        self.task: Task | None = None
+        self._turn = self._calls = self._paid = 0
+        self._done: set[str] = set()
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Texts that end a turn, for the sampler."""
+        return self.parser.stop
+
+    @property
+    def template_tools(self) -> list[dict[str, Any]] | None:
+        """What the chat template is to be given as its tools; None where the system message describes them."""
+        return self.tools if self.tool_prompt == "template" else None
+
+    @property
+    def unanswered_reward(self) -> float:
+        """Outcome of an episode that a limit ended, for a rollout whose own limit that is."""
+        return self.rewards.unanswered
+
+    def is_final(self, text: str) -> bool:
+        """Whether a turn would be graded as an answer, without running a tool."""
+        return self.parser.parse(text).answer is not None
+
+    # ---- what a subclass may say ---------------------------------------------------------------------------------------
+
+    def begin(self, task: Task) -> None:
+        """Set up the task's own state."""
+
+    def question(self, task: Task) -> str:
+        """The first user message."""
+        return task.question
+
+    def is_useful(self, call: ToolCall, result: ToolResult) -> bool:
+        """Whether a call that ran gave the agent something."""
+        return result.content != EMPTY
+
+    def grade(self, task: Task, answer: str) -> float:
+        """The answer's grade in [0, 1]."""
+        return self.grader(task, answer)
+
+    # ---- the contract --------------------------------------------------------------------------------------------------
+
+    def reset(self, task: Task) -> list[dict[str, Any]]:
+        """A fresh episode of the task: the system message, if there is anything to say, and the question."""
+        self.task, self._turn, self._calls, self._paid, self._done = task, 0, 0, 0, set()
+        self.begin(task)
+        parts = [self.system] if self.system else []
+        if self.tools and self.tool_prompt != "template":
+            parts.append(self.parser.instructions(self.tools, self.tool_prompt == "brief"))
+        system = [{"role": "system", "content": "\n".join(parts)}] if parts else []
+        return [*system, {"role": "user", "content": self.question(task)}]
+
+    async def step(self, text: str) -> StepResult:
+        """Parse the turn, run its calls at the same time, reward them; or grade the answer.
+
+        Raises:
+            EnvironmentMisuse: there is no episode, or it is over.
+        """
+        if self.task is None:
+            raise EnvironmentMisuse("step without an episode: call reset(task) first, and again after an episode's end")
+        turn = self.parser.parse(text)
+        self._turn += 1
+        ids = [f"call_{self._calls + i}" for i in range(1, len(turn.calls) + 1)]
+        self._calls += len(ids)
+        message = _message(turn, ids)
+        if turn.answer is not None:
+            return self._finish(self.task, message, turn.answer)
+        results = await asyncio.gather(*(self._run(call, i) for i, call in enumerate(turn.calls)))
+        outcomes = [_Outcome(c, r, c.name or "call") for c, r in zip(turn.calls, results, strict=True)]
+        verdicts: list[Verdict] = [self._judge(outcome) for outcome in outcomes]
+        reward = sum(self._pay(verdict) for verdict in verdicts)
+        truncated = self._turn >= self.max_turns
+        info = _info(outcomes, verdicts)
+        if truncated:
+            self.task = None
+            info |= {"answer": None, "grade": 0.0, "success": False}
+        observations = [self._observe(outcome, i) for outcome, i in zip(outcomes, ids, strict=True)]
+        outcome_reward = self.rewards.unanswered if truncated else None
+        return StepResult(message, observations, reward, outcome_reward, False, truncated, info)
+
+    async def close(self) -> None:
+        """End the episode. Subclasses that hold connections close them here."""
+        self.task = None
+
+    # ---- how ------------------------------------------------------------------------------------------------------------
+
+    def _finish(self, task: Task, message: dict[str, Any], answer: str) -> StepResult:
+        grade = float(self.grade(task, answer))
+        if not math.isfinite(grade):
+            raise ValueError(f"the grader gave {grade} for task {task.id!r}; a grade is a number in [0, 1]")
+        self.task = None
+        info = _info([], []) | {"answer": answer, "grade": grade, "success": grade >= self.success_at}
+        return StepResult(message, [], 0.0, self.rewards.outcome * grade, True, False, info)
+
+    async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
+        """The `position`-th call of a turn. A call that cannot be run ends at once, with its error."""
+        if isinstance(call, MalformedCall):
+            return _refused(MalformedCallError(call.reason))
+        if position >= self.max_calls_per_turn:
+            return _refused(TooManyCalls(f"not run: at most {self.max_calls_per_turn} calls a turn"))
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return _refused(UnknownTool(f"there is no tool {call.name[:64]!r}; there are: {', '.join(self._tools)}"))
+        if isinstance(call.arguments, str):
+            return _refused(BadArguments(f"bad arguments for {call.name}: not a JSON object"))
+        return await tool.call(call.arguments)
+
+    def _judge(self, outcome: _Outcome) -> Verdict:
+        call, error = outcome.call, outcome.result.error
+        if isinstance(call, MalformedCall) or (error is not None and error.agents_fault):
+            return "malformed"
+        if error is not None:
+            return "failed"
+        key = f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"
+        if key in self._done:
+            return "repeated"
+        self._done.add(key)
+        return "useful" if self.is_useful(call, outcome.result) else "useless"
+
+    def _pay(self, verdict: Verdict) -> float:
+        if verdict == "useful":
+            self._paid += 1
+            if self.rewards.max_useful is not None and self._paid > self.rewards.max_useful:
+                return 0.0
+        return getattr(self.rewards, verdict)
+
+    def _observe(self, outcome: _Outcome, call_id: str) -> dict[str, Any]:
+        """The message for one call. What a tool said may hold neither control tokens nor the format's own tags."""
+        result = outcome.result
+        own_words = isinstance(result.error, MalformedCallError)
+        content = result.content if own_words else neutralise_control(result.content, self.parser.tags)
+        if isinstance(outcome.call, MalformedCall) and not outcome.call.text:
+            message: dict[str, Any] = {"role": "user", "content": content}
+        else:
+            message = self.parser.observation(content, neutralise_control(outcome.name, self.parser.tags), call_id)
+        started = datetime.fromtimestamp(result.started, UTC).isoformat(timespec="milliseconds")
+        return message | {"timestamp": started, "duration_s": round(result.duration_s, 6)}
+
+
+def _declared_tools(env: ToolEnv) -> list[Tool]:
+    """The class's own tools, base classes first, in the order they are written."""
+    names: dict[str, None] = {}
+    for klass in reversed(type(env).__mro__):
+        names |= {name: None for name in vars(klass)}
+    found = [getattr(env, name) for name in names if isinstance(_static(type(env), name), Tool)]
+    return found
+
+
+def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
+    found: dict[str, Tool] = {}
+    for made in tools:
+        if made.name in found:
+            raise ToolDefinitionError(f"two tools are called {made.name!r}: rename one")
+        found[made.name] = made
+    return found
+
+
+def _static(klass: type, name: str) -> object:
+    return next((vars(k)[name] for k in klass.__mro__ if name in vars(k)), None)
+
+
+def _weights(rewards: RewardWeights | Mapping[str, Any] | None) -> RewardWeights:
+    if isinstance(rewards, RewardWeights):
+        return rewards
+    try:
+        return RewardWeights.model_validate(dict(rewards or {}))
+    except ValidationError as error:
+        known = ", ".join(RewardWeights.model_fields)
+        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors())
+        raise ConfigError(f"rewards: {problems}; there are: {known}") from error
+
+
+def _refused(error: ToolError) -> ToolResult:
+    return ToolResult(f"Error: {error}", error, datetime.now(UTC).timestamp(), 0.0)
+
+
+def _message(turn: ParsedTurn, ids: Sequence[str]) -> dict[str, Any]:
+    """The turn as an OpenAI message. A malformed call is kept with its text as the arguments: it is evidence."""
+    message: dict[str, Any] = {"role": "assistant", "content": turn.content}
+    if turn.reasoning is not None:
+        message["reasoning_content"] = turn.reasoning
+    calls = []
+    for call, call_id in zip(turn.calls, ids, strict=True):
+        if isinstance(call, MalformedCall):
+            if not call.text:
+                continue
+            function = {"name": call.name or "malformed", "arguments": call.text}
+        else:
+            function = {"name": call.name, "arguments": call.arguments_text()}
+        calls.append({"id": call_id, "type": "function", "function": function})
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def _info(outcomes: Sequence[_Outcome], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    errors = [
+        {"tool": o.name, "kind": o.result.error.kind, "message": str(o.result.error)}
+        for o in outcomes
+        if o.result.error
+    ]
+    return {
+        "tool_calls": sum(isinstance(o.call, ToolCall) for o in outcomes),
+        "malformed": sum(v == "malformed" for v in verdicts),
+        "tool_errors": errors,
+        "verdicts": list(verdicts),
+        "cut_chars": sum(o.result.cut_chars for o in outcomes),
+    }

@@ -1,0 +1,77 @@
+"""Graders: functions (task, answer) → [0, 1], with which an environment turns a final answer into an outcome.
+
+An answer that matches any of the task's references counts. Nothing else is read into an answer: "unknown" is not "no".
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable
+
+from reagent.env.task import Task
+
+Grader = Callable[[Task, str], float]
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?")
+
+
+def normalise(text: str) -> str:
+    """SQuAD's normalisation (Rajpurkar et al. 2016, arXiv 1606.05250, official evaluation script): lower case, without
+    punctuation and the articles a, an, the, single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(task: Task, answer: str) -> float:
+    """1.0 where the normalised answer equals a normalised reference (SQuAD's EM), else 0.0."""
+    return float(normalise(answer) in [normalise(reference) for reference in task.references])
+
+
+def f1(task: Task, answer: str) -> float:
+    """Word-overlap F1 with the best reference (SQuAD): 2PR/(P + R) over bags of normalised words, without words on
+    either side 1.0 where both have none, else 0.0."""
+    return max(_overlap(normalise(answer).split(), normalise(reference).split()) for reference in task.references)
+
+
+def _overlap(said: list[str], wanted: list[str]) -> float:
+    if not said or not wanted:
+        return float(said == wanted)
+    common = sum((Counter(said) & Counter(wanted)).values())
+    return 2 * common / (len(said) + len(wanted))
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and a percent sign are ignored."""
+    return [float(found.replace(",", "")) for found in _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))]
+
+
+def last_number(text: str) -> float | None:
+    """The last of a text's `numbers`."""
+    found = numbers(text)
+    return found[-1] if found else None
+
+
+def same_number(one: float, other: float) -> bool:
+    """Equal to a relative 1e-6 of the second."""
+    return abs(one - other) <= 1e-6 * max(abs(other), 1e-9)
+
+
+def numeric(task: Task, answer: str) -> float:
+    """1.0 where the answer's last number equals a reference's to a relative 1e-6, else 0.0.
+
+    GSM8K's convention (Cobbe et al. 2021, arXiv 2110.14168: the final number counts), with tolerance for thousands
+    commas, units and trailing zeros.
+
+    Raises:
+        ValueError: the reference holds no number.
+    """
+    said = last_number(answer)
+    for reference in task.references:
+        wanted = last_number(reference)
+        if wanted is None:
+            raise ValueError(f"task {task.id!r}: its reference {reference!r} holds no number; grade by exact_match")
+        if said is not None and same_number(said, wanted):
+            return 1.0
+    return 0.0

@@ -1,0 +1,35 @@
+"""Tool-call formats behind one interface (`reagent.env.parsers.base.Parser`)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reagent.env.parsers.base import MalformedCall, ParsedTurn, Parser
+from reagent.env.parsers.hermes import HermesParser
+from reagent.env.parsers.react import ReactParser
+from reagent.env.parsers.search_tags import SearchTagsParser
+from rrm.errors import ConfigError
+
+PARSERS: dict[str, Callable[[Sequence[dict[str, Any]]], Parser]] = {
+    HermesParser.name: HermesParser,
+    SearchTagsParser.name: SearchTagsParser,
+    ReactParser.name: ReactParser,
+}
+
+
+def make_parser(name: str, tools: Sequence[dict[str, Any]] = ()) -> Parser:
+    """The parser of a format, for the tools with these schemas.
+
+    Raises:
+        ConfigError: no such format; the message names the nearest.
+    """
+    if name not in PARSERS:
+        near = difflib.get_close_matches(name, PARSERS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"no tool-call format {name!r}; there are {', '.join(PARSERS)}{hint}")
+    return PARSERS[name](tools)
+
+
+__all__ = ["PARSERS", "MalformedCall", "ParsedTurn", "Parser", "make_parser"]

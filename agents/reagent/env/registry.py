@@ -1,0 +1,109 @@
+"""Environments by name: in a config only `environment.name` changes.
+
+A name is registered here, or is `module:Class` (or any callable) of your own, with which `options` are passed on.
+Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a JSONL file with `path=…` (see
+`reagent.env.task.read_tasks`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from reagent.env.env import EnvFactory, Environment
+from reagent.env.task import Task, read_tasks
+from rrm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from reagent.train.config import EnvironmentConfig
+
+ENVIRONMENTS: dict[str, str] = {
+    "search": "reagent.lab.search_env:SearchEnv",
+    "calculator": "reagent.lab.calculator_env:CalculatorEnv",
+}
+"""Registered name → `module:Class`."""
+
+
+def find_environment(name: str) -> Callable[..., Environment]:
+    """The class or function behind a name.
+
+    Raises:
+        ConfigError: no such name, module or attribute.
+    """
+    target = ENVIRONMENTS.get(name, name)
+    module, colon, attribute = target.partition(":")
+    if not colon:
+        near = difflib.get_close_matches(name, ENVIRONMENTS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(
+            f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}, or write module:Class of your own{hint}"
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"environment {name!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"environment {name!r} is a {type(found).__name__}, not a class or function")
+    return cast(Callable[..., Environment], found)
+
+
+def make_factory(name: str, **options: Any) -> EnvFactory:
+    """A function that makes the environment; one is made at once, so that a wrong option shows before a rollout.
+
+    Raises:
+        ConfigError: an unknown name or option.
+    """
+    build = find_environment(name)
+    try:
+        build(**options)
+    except TypeError as error:
+        raise ConfigError(f"environment {name!r} does not take these options: {error}") from error
+    return lambda: build(**options)
+
+
+def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options: Any) -> list[Task]:
+    """`n` tasks of an environment. In the lab, different seeds or splits share no world, and `hops` chooses hop counts.
+
+    Raises:
+        ConfigError: an unknown name or option, an environment without tasks of its own, or a file with too few.
+    """
+    build = find_environment(name)
+    if "path" in options:
+        return _tasks_from_file(n, **options)
+    maker = getattr(build, "make_tasks", None)
+    if maker is None:
+        raise ConfigError(
+            f"environment {name!r} has no make_tasks(n, seed, split); give a JSONL file of tasks with the option `path`"
+        )
+    try:
+        return maker(n, seed, split=split, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"tasks of environment {name!r}: {error}") from error
+
+
+def _tasks_from_file(n: int, path: str, **options: Any) -> list[Task]:
+    if options:
+        raise ConfigError(f"tasks from {path}: these options mean nothing for a file: {', '.join(options)}")
+    tasks = read_tasks(path)
+    if len(tasks) < n:
+        raise ConfigError(f"{path} holds {len(tasks)} tasks and {n} are wanted: set train_tasks or eval_tasks lower")
+    return tasks[:n]
+
+
+def make_environment(config: EnvironmentConfig, seed: int) -> tuple[EnvFactory, list[Task], list[Task]]:
+    """(environment factory, training tasks, held-out tasks) of a config. Training tasks follow the run's seed."""
+    return (
+        make_factory(config.name, **config.options),
+        make_tasks(config.name, config.train_tasks, **{"seed": seed, **config.train}),
+        held_out_tasks(config),
+    )
+
+
+def held_out_tasks(config: EnvironmentConfig) -> list[Task]:
+    """The tasks a config evaluates on: the same for every run, so that runs can be compared question by question.
+
+    The option `eval.seed` draws others.
+    """
+    return make_tasks(config.name, config.eval_tasks, **{"split": "heldout", "seed": 0, **config.eval})

@@ -1,0 +1,323 @@
+"""Tools: plain or async functions an agent can call, with a schema, a time-out and a limit on concurrent calls.
+
+    @tool(timeout_s=5)
+    def search(query: str) -> str:
+        \"\"\"Search the facts.
+
+        Args:
+            query: What to look for.
+        \"\"\"
+
+Name, description and JSON schema come from the signature and the docstring (`transformers.utils.get_json_schema`). A call
+always ends in a `ToolResult`: with the result as text, or with a typed error. `@tool` also works on methods: the
+environment's instance is bound, while limit and schema are shared by all instances.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import json
+import threading
+import time
+import traceback
+import types
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, overload
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+
+from reagent.env.limiter import Slots
+from reagent.errors import BadArguments, BadResult, ToolBusy, ToolDefinitionError, ToolError, ToolRaised, ToolTimeout
+
+EMPTY = "(no output)"
+"""What the agent sees of an empty result."""
+_ERROR_CHARS = 300
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """How a call ended."""
+
+    content: str
+    """The result as text, shortened; for an error what the agent is told."""
+    error: ToolError | None
+    started: float
+    """Seconds since the epoch."""
+    duration_s: float
+    cut_chars: int = 0
+    """Characters left out of the middle of a long result."""
+
+
+def shorten(text: str, limit: int, marker: str = " … ({cut} characters left out) … ") -> tuple[str, int]:
+    """Head, marker and tail of a text within `limit` characters (the head gets two thirds), and how many were cut."""
+    if len(text) <= limit:
+        return text, 0
+    shown = marker.format(cut=len(text) - limit)
+    room = max(limit - len(shown), 0)
+    tail = room // 3
+    head = room - tail
+    return (text[:head] + shown + (text[-tail:] if tail else ""))[:limit], len(text) - room
+
+
+def to_text(value: object) -> str:
+    """A tool's return value as text: text as it is, None as nothing, anything else as JSON.
+
+    Raises:
+        BadResult: for bytes, and for what JSON cannot express.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise BadResult(f"the tool returned {len(value)} bytes of binary data, which cannot be shown")
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadResult(f"the tool returned a {type(value).__name__}, which is neither text nor JSON") from error
+
+
+def _raised(error: BaseException) -> ToolError:
+    if isinstance(error, ToolError):
+        return error
+    # format_exception_only survives exceptions whose own __str__ raises
+    return ToolRaised(traceback.format_exception_only(error)[-1].strip()[:_ERROR_CHARS])
+
+
+def _settle(function: Callable[..., object], values: dict[str, Any]) -> str | ToolError:
+    """Run a plain function to its end, whatever it does."""
+    try:
+        return to_text(function(**values))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool may raise anything; the agent is told
+        return _raised(error)
+
+
+async def _settle_async(function: Callable[..., Awaitable[object]], values: dict[str, Any]) -> str | ToolError:
+    try:
+        return to_text(await function(**values))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool may raise anything; the agent is told
+        return _raised(error)
+
+
+def _arguments_model(function: Callable[..., object], name: str) -> tuple[type[BaseModel], list[str]]:
+    """A pydantic model of the function's arguments. Its fields are numbered, the aliases are the arguments' names, so
+    that an argument may be called `json` or `_x`."""
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError) as error:
+        raise ToolDefinitionError(f"tool {name!r}: its type hints cannot be read: {error}") from error
+    fields: dict[str, Any] = {}
+    names: list[str] = []
+    for argument, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolDefinitionError(f"tool {name!r}: argument {argument!r} cannot be passed by name")
+        if argument not in hints:
+            raise ToolDefinitionError(f"tool {name!r}: argument {argument!r} has no type hint")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[f"a{len(names)}"] = (hints[argument], Field(default, alias=argument))
+        names.append(argument)
+    config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+    try:
+        return create_model(name, __config__=config, **fields), names
+    except PydanticUserError as error:
+        raise ToolDefinitionError(f"tool {name!r}: an argument's type cannot be checked: {error}") from error
+
+
+class _Definition:
+    """What all copies of a tool share."""
+
+    def __init__(self, function: Callable[..., Any], limits: dict[str, Any]) -> None:
+        self.function = function
+        self.name: str = function.__name__
+        self.is_async = inspect.iscoroutinefunction(function)
+        parameters = list(inspect.signature(function).parameters)
+        self.is_method = bool(parameters) and parameters[0] == "self"
+        unbound = types.MethodType(function, object()) if self.is_method else function
+        self.model, self.arguments = _arguments_model(unbound, self.name)
+        self._described = unbound
+        self.timeout_s: float = limits["timeout_s"]
+        self.max_wait_s: float = limits["max_wait_s"]
+        self.max_result_chars: int = limits["max_result_chars"]
+        self.slots = Slots(limits["max_concurrency"])
+
+    @functools.cached_property
+    def schema(self) -> dict[str, Any]:
+        from transformers.utils import get_json_schema  # pyright: ignore[reportPrivateImportUsage]
+        from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
+
+        try:
+            schema = get_json_schema(self._described)
+        except (DocstringParsingException, TypeHintParsingException) as error:
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: {error} Write a docstring with a line for the tool and an `Args:` section with a "
+                "line for each argument, and give each argument a plain type."
+            ) from error
+        schema["function"].pop("return", None)
+        return schema
+
+
+class Tool:
+    """A function an agent can call. Make one with `@tool`."""
+
+    def __init__(self, definition: _Definition, owner: object = None) -> None:
+        self._definition, self._owner = definition, owner
+
+    def __get__(self, instance: object, owner: type) -> Tool:
+        return self if instance is None or not self._definition.is_method else Tool(self._definition, instance)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self._definition.name
+
+    @property
+    def description(self) -> str:
+        """The docstring without its sections."""
+        return self.schema["function"]["description"]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The OpenAI form: `{"type": "function", "function": {"name", "description", "parameters"}}`.
+
+        Raises:
+            ToolDefinitionError: the docstring or a type says too little; the message says what to write.
+        """
+        return self._definition.schema
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function itself, bound to its environment where it is a method."""
+        plain = self._definition.function
+        return types.MethodType(plain, self._owner) if self._definition.is_method else plain
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function as if it were no tool."""
+        return self.function(*args, **kwargs)
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them (`"3"` becomes 3 for an int).
+
+        Raises:
+            BadArguments: saying which argument is wrong and why.
+        """
+        definition = self._definition
+        try:
+            model = definition.model.model_validate(dict(arguments))
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, p['loc'])) or 'arguments'}: {p['msg']}" for p in error.errors()[:3]]
+            takes = ", ".join(definition.arguments) or "nothing"
+            reason = "; ".join(problems)[:_ERROR_CHARS]
+            raise BadArguments(f"bad arguments for {self.name}: {reason}. It takes: {takes}") from error
+        return {argument: getattr(model, f"a{i}") for i, argument in enumerate(definition.arguments)}
+
+    async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
+        """Check the arguments and run the tool within its limits. Raises nothing that the tool did."""
+        started, clock = time.time(), time.perf_counter()
+        error, cut = None, 0
+        try:
+            content, cut = shorten(await self._run(self.check(arguments)), self._definition.max_result_chars)
+        except ToolError as problem:
+            error, content = problem, f"Error: {str(problem)[:_ERROR_CHARS]}"
+        return ToolResult(content if content.strip() else EMPTY, error, started, time.perf_counter() - clock, cut)
+
+    async def _run(self, values: dict[str, Any]) -> str:
+        definition = self._definition
+        if not await definition.slots.acquire(definition.max_wait_s):
+            raise ToolBusy(f"{self.name} is busy: no earlier call ended within {definition.max_wait_s:g} s")
+        call = self._start(values)
+        try:
+            # wait_for would wait on for a task that ignores its cancellation
+            await asyncio.wait({call}, timeout=definition.timeout_s)
+            if not call.done():
+                raise ToolTimeout(f"{self.name} did not answer within {definition.timeout_s:g} s")
+        finally:
+            call.cancel()  # from here on nobody listens: a late answer is thrown away
+        if call.cancelled():
+            raise ToolRaised(f"{self.name} was cancelled from inside")
+        outcome = call.result()
+        if isinstance(outcome, ToolError):
+            raise outcome
+        return outcome
+
+    def _start(self, values: dict[str, Any]) -> asyncio.Future[str | ToolError]:
+        """Start the call; its slot comes free when the function has ended, which may be after the time-out."""
+        if self._definition.is_async:
+            task = asyncio.ensure_future(_settle_async(self.function, values))
+            task.add_done_callback(lambda _: self._definition.slots.release())
+            return task
+        return self._start_thread(values)
+
+    def _start_thread(self, values: dict[str, Any]) -> asyncio.Future[str | ToolError]:
+        """Run a plain function in a daemon thread of its own: a pool's threads would be waited for at exit, so that one
+        hanging tool kept the process alive."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[str | ToolError] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def deliver(outcome: str | ToolError) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        def work() -> None:
+            outcome = context.run(_settle, self.function, values)
+            self._definition.slots.release()
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it everyone who waited
+                loop.call_soon_threadsafe(deliver, outcome)
+
+        threading.Thread(target=work, daemon=True, name=f"tool {self.name}").start()
+        return future
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    timeout_s: float = ...,
+    max_concurrency: int = ...,
+    max_wait_s: float = ...,
+    max_result_chars: int = ...,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    timeout_s: float = 10.0,
+    max_concurrency: int = 16,
+    max_wait_s: float = 60.0,
+    max_result_chars: int = 8000,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a function or method a Tool; `@tool` or `@tool(timeout_s=5)`.
+
+    Args:
+        function: plain or async. A plain one runs in a thread, so it may block.
+        timeout_s: seconds a call may take, from when it starts to run.
+        max_concurrency: calls that may run at once, over all environments. A plain function that hangs keeps its slot, since
+            its thread cannot be stopped.
+        max_wait_s: seconds a call waits for a slot.
+        max_result_chars: longer results lose their middle.
+
+    Raises:
+        ToolDefinitionError: arguments without a type, or that cannot be passed by name.
+    """
+    limits = {
+        "timeout_s": timeout_s,
+        "max_concurrency": max_concurrency,
+        "max_wait_s": max_wait_s,
+        "max_result_chars": max_result_chars,
+    }
+
+    def make(target: Callable[..., Any]) -> Tool:
+        return Tool(_Definition(target, limits))
+
+    return make if function is None else make(function)

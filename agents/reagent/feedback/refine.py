@@ -1,0 +1,80 @@
+"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on.
+
+Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from reagent.env.tool import shorten
+from reagent.rollout.episode import Episode
+from rrm.prompt.neutralise import neutralise_control
+from rrm.prompt.rendering import water_fill
+from rrm.trajectory import Message
+
+ATTEMPT, CRITIQUE, AGAIN = "First attempt:", "Critique:", "Try again."
+
+
+def render_attempt(messages: Sequence[dict[str, Any]], max_chars: int = 700) -> str:
+    """An attempt as numbered steps, `[step 1] search {"query": "…"} -> result`; the numbers are those a critique uses.
+
+    Args:
+        messages: from the agent's first turn on.
+        max_chars: of all steps; short ones leave their share to the long ones, which lose their middle.
+    """
+    steps: list[str] = []
+    for raw in messages:
+        message = Message.model_validate(raw)
+        if message.role != "assistant":
+            if steps:
+                steps[-1] += f" -> {message.text().strip()}"
+            continue
+        parts = [message.reasoning_content or "", message.text()]
+        parts += [f"{call.name} {call.arguments_text()}" for call in message.tool_calls or ()]
+        steps.append(" ".join(p.strip() for p in parts if p.strip()) or "(nothing)")
+    lines = [neutralise_control(" ".join(step.split())) for step in steps]
+    shares = water_fill([len(line) for line in lines], max_chars)
+    shown = (shorten(line, share, " … ")[0] for line, share in zip(lines, shares, strict=True))
+    return "\n".join(f"[step {k}] {step}" for k, step in enumerate(shown, 1))
+
+
+def second_attempt(
+    prompt: Sequence[dict[str, Any]],
+    attempt: Sequence[dict[str, Any]],
+    critique: str | None,
+    max_chars: int = 700,
+    critique_chars: int = 1000,
+) -> list[dict[str, Any]]:
+    """The messages a second attempt begins with: those of the first, its question followed by attempt and critique.
+
+    Args:
+        prompt: what `Environment.reset` returned.
+        attempt: the first attempt's messages, from the agent's first turn on.
+        critique: None for a retry without one.
+        max_chars: of the rendered attempt.
+        critique_chars: of the critique; a longer one loses its middle.
+
+    Raises:
+        ValueError: the prompt has no user message to put them in.
+    """
+    places = [i for i, message in enumerate(prompt) if message["role"] == "user"]
+    if not places:
+        raise ValueError("a second attempt needs a user message in the prompt, to put the first attempt behind it")
+    parts = [prompt[places[-1]]["content"], ATTEMPT, render_attempt(attempt, max_chars)]
+    if critique is not None:
+        parts += [CRITIQUE, shorten(neutralise_control(critique.strip()), critique_chars, " … ")[0]]
+    messages = [dict(message) for message in prompt]
+    messages[places[-1]]["content"] = "\n".join([*parts, AGAIN])
+    return messages
+
+
+def after_question(second: Episode, first: Episode) -> Episode:
+    """A copy of a second attempt as if it had been a first one: the same turns after the first attempt's prompt.
+
+    What a policy does with a critique at hand is learned for when there is none, as in Critique-GRPO (arXiv 2506.03106,
+    without its shaping function). The turns' log-probabilities remain those of the prompt they were sampled after.
+    """
+    return replace(second, prompt_ids=first.prompt_ids, other_prompt=True)

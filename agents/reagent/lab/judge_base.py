@@ -1,0 +1,42 @@
+"""The lab's base: a byte-level BPE trained on rendered lab transcripts and a small Llama from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.annotation import Annotation
+from rrm.config import TrainConfig
+from rrm.prompt.rendering import OPENINGS, agent_text, observation_text, rubric, task_text
+from rrm.train.data import target_text
+from rrm.trajectory import Trajectory
+
+
+def lab_texts(trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]) -> Iterator[str]:
+    """What the tokenizer learns from: what the judge will read and write, as often as it will (the rubric every time)."""
+    yield from (rubric(mode) + OPENINGS[mode] for mode in OPENINGS)
+    for trajectory in trajectories:
+        yield rubric("full") + OPENINGS["full"]
+        yield f"Task: {task_text(trajectory)}"
+        for step in trajectory.steps:
+            yield f"[step {step.index}]\nagent: {agent_text(step.message)}\n{observation_text(step.observations)}"
+        annotation = annotations.get(trajectory.id)
+        reply = annotation and target_text("full", 0.5 if annotation.score is None else annotation.score, annotation)
+        yield reply or "</think><critique></critique><score>0.5</score>"
+
+
+def build_lab_base(
+    config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
+) -> tuple[Any, Any]:
+    """(model, tokenizer), deterministic for the config's seed."""
+    tokenizer = build_lab_tokenizer(lab_texts(trajectories, annotations), config.model.vocab_size)
+    model = build_lab_model(
+        tokenizer,
+        hidden=config.model.hidden_size,
+        layers=config.model.layers,
+        heads=config.model.heads,
+        intermediate=config.model.intermediate_size,
+        seed=config.seed,
+    )
+    return model, tokenizer

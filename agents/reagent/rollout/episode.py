@@ -1,0 +1,181 @@
+"""Episode: what a rollout returns, token-exact. The trainer learns from its tokens, the judge reads its trajectory."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from reagent.env.task import Task
+from rrm.engines.base import StopReason
+from rrm.jsonl import read_lines, write_lines
+from rrm.trajectory import Message, Trajectory
+
+Status = Literal["finished", "turn_limit", "token_limit", "env_error"]
+Stage = Literal["initial", "refined"]
+
+
+@dataclass
+class Turn:
+    """One turn: what the policy sampled, and what the environment answered."""
+
+    output_ids: list[int]
+    """Sampled ids, the end-of-turn token included if it was sampled; never empty."""
+    output_logprobs: list[float]
+    """Their log-probabilities under the sampling temperature."""
+    observation_ids: list[int]
+    """What the template appends before the next turn: end-of-turn tokens the policy did not write, the observations,
+    the next turn's opening. Empty on the last turn."""
+    reward: float = 0.0
+    """The turn's process reward."""
+    stop_reason: StopReason = "eos"
+    info: dict[str, Any] = field(default_factory=dict)
+    """The environment's, and `truncated_tokens`: how many of its observations' tokens were cut."""
+
+    def __post_init__(self) -> None:
+        if not self.output_ids or len(self.output_ids) != len(self.output_logprobs):
+            raise ValueError(
+                f"a turn needs sampled ids with as many log-probabilities, got {len(self.output_ids)} and "
+                f"{len(self.output_logprobs)}"
+            )
+
+
+@dataclass(frozen=True)
+class FlatEpisode:
+    """An episode as arrays of length T = prompt + Σ (output + observation)."""
+
+    input_ids: np.ndarray
+    """int64."""
+    action_mask: np.ndarray
+    """bool: exactly the sampled tokens."""
+    turn_index: np.ndarray
+    """int64: −1 on the prompt, k (from 0) on turn k's output and its observation."""
+    token_rewards: np.ndarray
+    """float32: a turn's process reward on its last sampled token, the outcome added on the episode's last one."""
+    rollout_logprobs: np.ndarray
+    """float32: 0 off the action mask."""
+
+
+@dataclass
+class Episode:
+    """One attempt at a task."""
+
+    task: Task
+    prompt_ids: list[int]
+    turns: list[Turn]
+    outcome_reward: float | None
+    """None: unknown, because the environment failed or the policy had no room to begin."""
+    status: Status
+    error: str | None
+    """What went wrong, for `env_error` and for a prompt that left no room."""
+    success: bool | None
+    """Whether the task was solved; None where unknown."""
+    group_id: str
+    """Attempts at one task share it, in both stages."""
+    stage: Stage
+    trajectory: Trajectory
+    attempt: int = 0
+    """Its number within the group and stage."""
+    prompt_messages: int = 0
+    """How many of the trajectory's messages were the prompt; examples of other agents' turns may be among them."""
+    other_prompt: bool = False
+    """The turns were sampled after another prompt than `prompt_ids` (`reagent.feedback.refine.after_question`)."""
+
+    @property
+    def reward(self) -> float | None:
+        """Σ process rewards + outcome reward; None while the outcome is unknown (DESIGN §5: such rows are left out)."""
+        return None if self.outcome_reward is None else sum(t.reward for t in self.turns) + self.outcome_reward
+
+    @property
+    def own_messages(self) -> list[Message]:
+        """The trajectory's messages from the agent's first turn on."""
+        return self.trajectory.messages[self.prompt_messages :]
+
+    @property
+    def answer(self) -> str | None:
+        """The answer the environment graded, if there was one."""
+        found = self.turns[-1].info.get("answer") if self.turns else None
+        return None if found is None else str(found)
+
+    def flatten(self) -> FlatEpisode:
+        """The arrays a trainer needs; built from construction, never from token ids. An unknown outcome adds nothing."""
+        parts = [self.prompt_ids]
+        mask, index, rewards, logprobs = ([value] * len(self.prompt_ids) for value in (False, -1, 0.0, 0.0))
+        last = len(self.turns) - 1
+        for k, turn in enumerate(self.turns):
+            outputs, others = len(turn.output_ids), len(turn.observation_ids)
+            parts += [turn.output_ids, turn.observation_ids]
+            mask += [True] * outputs + [False] * others
+            index += [k] * (outputs + others)
+            logprobs += [*turn.output_logprobs, *[0.0] * others]
+            earned = turn.reward + (self.outcome_reward or 0.0 if k == last else 0.0)
+            rewards += [0.0] * (outputs - 1) + [earned] + [0.0] * others
+        return FlatEpisode(
+            input_ids=np.array([i for part in parts for i in part], dtype=np.int64),
+            action_mask=np.array(mask, dtype=bool),
+            turn_index=np.array(index, dtype=np.int64),
+            token_rewards=np.array(rewards, dtype=np.float32),
+            rollout_logprobs=np.array(logprobs, dtype=np.float32),
+        )
+
+    def to_json(self) -> str:
+        """One ASCII-only line of JSON.
+
+        Raises:
+            ValueError: a number that JSON has no word for (NaN, infinity).
+        """
+        fields = {k: v for k, v in vars(self).items() if k not in ("task", "turns", "trajectory")}
+        nested = {"task": asdict(self.task), "turns": [asdict(turn) for turn in self.turns]}
+        whole = {**fields, **nested, "trajectory": self.trajectory.model_dump(exclude_none=True)}
+        return json.dumps(whole, ensure_ascii=True, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> Episode:
+        """The inverse of `to_json`; raises ValueError or TypeError on a line that is none."""
+        row = json.loads(line)
+        if not isinstance(row, dict):
+            raise ValueError(f"an episode is a JSON object, got {type(row).__name__}")
+        missing = {"task", "turns", "trajectory"} - row.keys()
+        if missing:
+            raise ValueError(f"an episode needs {', '.join(sorted(missing))}")
+        task, turns, trajectory = row.pop("task"), row.pop("turns"), row.pop("trajectory")
+        return cls(
+            task=Task(**task),
+            turns=[Turn(**turn) for turn in turns],
+            trajectory=Trajectory.model_validate(trajectory),
+            **row,
+        )
+
+
+def jsonable(value: Any) -> Any:
+    """`value` as JSON can keep it: what an environment puts into `info` may be anything; the rest becomes its text."""
+    if isinstance(value, dict):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(v) for v in value]
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return str(value)
+
+
+def write_episodes(path: str | Path, episodes: Iterable[Episode], append: bool = False) -> int:
+    """Write one line an episode; returns how many were written."""
+    return write_lines(path, (e.to_json() for e in episodes), append)
+
+
+def read_episodes(path: str | Path) -> Iterator[Episode]:
+    """Read what `write_episodes` wrote.
+
+    Raises:
+        ReadError: as `rrm.jsonl.read_lines`.
+    """
+    return read_lines(path, Episode.from_json, "an episode")

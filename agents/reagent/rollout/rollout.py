@@ -1,0 +1,420 @@
+"""Rollouts: a policy plays many episodes at once, and every token it sampled is kept as it was sampled (DESIGN §3, §5).
+
+    episodes = rollout(engine, tokenizer, SearchEnv, tasks, params=SamplingParams(temperature=1.0), group_size=8)
+
+One loop drives both sides. The engine's session takes a decoding step; turns that end with it go to their environments,
+which run in an event loop of their own; what those have answered joins the session as the next turn of the same row. So
+tools overlap with generation, a finished row leaves at once, and a turn prefills only its observation.
+
+An episode's samples depend on (seed, its key, its length) alone, never on the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from reagent.env.env import EnvFactory, Environment, StepResult
+from reagent.env.task import Task
+from reagent.rollout.envloop import EnvLoop
+from reagent.rollout.episode import Episode, Stage, Status, Turn, jsonable
+from reagent.rollout.observations import MIN_OBSERVATION, fit
+from reagent.rollout.templates import TurnTemplate
+from rrm.engines.base import Completion, SamplingParams, Session, TokenEngine
+from rrm.engines.sessions import open_session
+from rrm.errors import RRMError
+from rrm.trajectory import Message, Trajectory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+
+class TokenDriftError(RRMError):
+    """An episode's tokens are not the ones its engine was given and returned: nothing may be learned from it."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One episode to be played."""
+
+    task: Task
+    group_id: str
+    number: int = 0
+    """Within its group and stage."""
+    stage: Stage = "initial"
+
+    @property
+    def key(self) -> str:
+        """Names the episode: its cache and its random numbers."""
+        return f"{self.group_id}/{self.stage}/{self.number}"
+
+
+PromptHook = Callable[[Attempt, list[dict[str, Any]]], list[dict[str, Any]]]
+"""(attempt, the environment's messages) → the messages the episode begins with, e.g. with a first attempt's critique."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What ends an episode, and what is cut."""
+
+    max_turns: int = 8
+    max_episode_tokens: int = 2048
+    """Prompt, outputs and observations together; checked before a tool runs."""
+    max_observation_tokens: int = 512
+    """Of one turn's observations; longer ones lose their middle."""
+    env_timeout_s: float = 300.0
+    """For a reset or a step; tools have time-outs of their own."""
+
+
+def plan(tasks: Sequence[Task], group_size: int = 1, stage: Stage = "initial") -> list[Attempt]:
+    """`group_size` attempts a task, side by side. A task that comes again makes a group of its own (`id#2`)."""
+    attempts: list[Attempt] = []
+    seen: dict[str, int] = {}
+    for task in tasks:
+        seen[task.id] = seen.get(task.id, 0) + 1
+        group = task.id if seen[task.id] == 1 else f"{task.id}#{seen[task.id]}"
+        attempts += [Attempt(task, group, number, stage) for number in range(group_size)]
+    return attempts
+
+
+def rollout(
+    engine: TokenEngine,
+    tokenizer: PreTrainedTokenizerBase,
+    env_factory: EnvFactory,
+    tasks: Sequence[Task] | Sequence[Attempt],
+    *,
+    params: SamplingParams,
+    group_size: int = 1,
+    max_turns: int = 8,
+    max_episode_tokens: int = 2048,
+    max_observation_tokens: int = 512,
+    env_timeout_s: float = 300.0,
+    seed: int | None = None,
+    stage: Stage = "initial",
+    prompt_messages: PromptHook | None = None,
+    on_end: Callable[[Episode], None] | None = None,
+    template_options: dict[str, Any] | None = None,
+) -> list[Episode]:
+    """Play `group_size` episodes of each task, and return them in order.
+
+    Args:
+        engine: the policy. With sessions (`hf`) turns are decoded continuously, else batch by batch.
+        env_factory: makes a fresh environment for each episode.
+        tasks: tasks, or the attempts themselves (for second attempts at some of them).
+        params: sampling of one turn; the environments' own stop texts are added.
+        max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s: see `Limits`.
+        seed: instead of `params.seed`.
+        prompt_messages: see `PromptHook`.
+        on_end: called with an episode when its last turn is done, while others are still played.
+        template_options: further arguments of the chat template.
+
+    Returns:
+        Episodes. What an environment raises ends its own episode (`env_error`), nobody else's.
+
+    Raises:
+        ChatTemplateError: the tokenizer's chat template cannot be extended turn by turn.
+        EngineError: the engine failed; all environments are closed and all keys released then, too.
+    """
+    given = [t for t in tasks if isinstance(t, Attempt)]
+    attempts = given or plan([t for t in tasks if isinstance(t, Task)], group_size, stage)
+    if len({a.key for a in attempts}) != len(attempts):
+        raise ValueError("attempts need distinct (group_id, stage, number)")
+    limits = Limits(max_turns, max_episode_tokens, max_observation_tokens, env_timeout_s)
+    params = replace(params, seed=params.seed if seed is None else seed)
+    player = _Player(engine, tokenizer, env_factory, params, limits, template_options or {})
+    return player.play(attempts, prompt_messages or (lambda _, messages: messages), on_end)
+
+
+@dataclass
+class _Row:
+    """An episode at play."""
+
+    attempt: Attempt
+    env: Environment | None = None
+    template: TurnTemplate | None = None
+    prompt_ids: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+    """What the engine was given and returned so far."""
+    turns: list[Turn] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    given: int = 0
+    """How many of them the prompt has."""
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    stop: tuple[str, ...] = ()
+    status: Status | None = None
+    error: str | None = None
+    outcome: float | None = None
+    success: bool | None = None
+
+    def end(self, status: Status, outcome: float | None = None, success: bool | None = None, error: str = "") -> None:
+        self.status, self.outcome, self.success, self.error = status, outcome, success, error or None
+
+    def tokens(self) -> list[int]:
+        """Prompt, outputs and observations; starts with all that is held, or the episode is worth nothing."""
+        ids = self.prompt_ids + [i for turn in self.turns for i in (*turn.output_ids, *turn.observation_ids)]
+        if ids[: len(self.held)] != self.held:
+            at = next((i for i, (a, b) in enumerate(zip(ids, self.held, strict=False)) if a != b), len(ids))
+            raise TokenDriftError(
+                f"{self.attempt.key}, turn {len(self.turns)}: token {at} of {len(ids)} is not what the engine holds "
+                f"({len(self.held)} tokens): ids must be kept as they were sampled, never encoded again"
+            )
+        return ids
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """What an environment says before the first turn."""
+
+    messages: Any
+    tools: list[dict[str, Any]]
+    template_tools: list[dict[str, Any]] | None
+    """Those that the chat template is to show; None where the messages describe them."""
+    stop: tuple[str, ...]
+    """Texts that end a turn."""
+
+
+class _Stopped:
+    """A step that was not taken: no room was left for what a tool would say."""
+
+
+class _Player:
+    """Plays attempts; see `rollout`."""
+
+    def __init__(
+        self,
+        engine: TokenEngine,
+        tokenizer: PreTrainedTokenizerBase,
+        env_factory: EnvFactory,
+        params: SamplingParams,
+        limits: Limits,
+        options: dict[str, Any],
+    ) -> None:
+        self.engine, self.tokenizer, self.env_factory, self.params = engine, tokenizer, env_factory, params
+        self.limits, self.options = limits, options
+        positions = getattr(engine, "max_positions", None)
+        self.budget = min(limits.max_episode_tokens, positions or limits.max_episode_tokens)
+        self._templates: dict[str, TurnTemplate] = {}
+
+    def play(
+        self, attempts: Sequence[Attempt], prompt_messages: PromptHook, on_end: Callable[[Episode], None] | None
+    ) -> list[Episode]:
+        rows = {attempt.key: _Row(attempt) for attempt in attempts}
+        with EnvLoop(self.limits.env_timeout_s) as loop:
+            try:
+                self._begin(rows, loop, prompt_messages)
+                with open_session(self.engine, self._with_stop_texts(rows)) as session:
+                    for row in rows.values():
+                        self._go_on(row, session)
+                    while loop.pending or not session.idle:
+                        for key, completion in session.step():
+                            self._sampled(rows[key], completion, loop)
+                        for key, job in loop.ready(wait=session.idle):
+                            self._stepped(rows[key], job, session)
+                            if on_end is not None and rows[key].status is not None:
+                                on_end(self._episode(rows[key]))
+            finally:
+                self.engine.release(list(rows))
+                for row in rows.values():
+                    if row.env is not None:
+                        loop.close_later(_close(row.env))
+        return [self._episode(row) for row in rows.values()]
+
+    # ---- before the first turn ----
+
+    def _begin(self, rows: dict[str, _Row], loop: EnvLoop, prompt_messages: PromptHook) -> None:
+        """Reset all environments. All prompts are there before the first is run: equal ones are then run once."""
+
+        def reset(row: _Row) -> _Opening:
+            env = row.env = self.env_factory()
+            messages, tools = env.reset(row.attempt.task), [*env.tools]
+            return _Opening(messages, tools, getattr(env, "template_tools", tools), tuple(getattr(env, "stop", ())))
+
+        for key, row in rows.items():
+            loop.start_blocking(key, lambda row=row: reset(row))
+        while loop.pending:
+            for key, job in loop.ready(wait=True):
+                opening = self._result(rows[key], job, "reset")
+                if isinstance(opening, _Opening):
+                    problem = _messages_problem(opening.messages)
+                    if problem:
+                        rows[key].end("env_error", error=f"reset: {problem}")
+                    else:
+                        self._prompt(rows[key], opening, prompt_messages(rows[key].attempt, opening.messages))
+
+    def _prompt(self, row: _Row, opening: _Opening, messages: list[dict[str, Any]]) -> None:
+        name = json.dumps(opening.template_tools, sort_keys=True, default=str)
+        if name not in self._templates:
+            eos = getattr(self.engine, "eos_ids", {self.engine.eos_token_id})
+            self._templates[name] = TurnTemplate(
+                self.tokenizer, opening.template_tools, eos_ids=eos, options=self.options
+            )
+        row.template, row.messages, row.tools, row.stop = (
+            self._templates[name],
+            list(messages),
+            opening.tools,
+            opening.stop,
+        )
+        row.given = len(messages)
+        row.prompt_ids = row.template.prompt(messages)
+        if len(row.prompt_ids) >= self.budget:
+            row.end("token_limit", error=f"the prompt's {len(row.prompt_ids)} tokens leave no room in {self.budget}")
+
+    def _with_stop_texts(self, rows: dict[str, _Row]) -> SamplingParams:
+        own = [text for row in rows.values() for text in row.stop]
+        return replace(self.params, stop=tuple(dict.fromkeys([*self.params.stop, *own])))
+
+    # ---- turn by turn ----
+
+    def _go_on(self, row: _Row, session: Session) -> None:
+        """Submit the next turn, unless the episode is over."""
+        if row.status is not None:
+            return
+        ids = row.tokens()
+        session.submit(row.attempt.key, ids, min(self.params.max_new_tokens, self.budget - len(ids)))
+        row.held = ids
+
+    def _sampled(self, row: _Row, completion: Completion, loop: EnvLoop) -> None:
+        """Take a sampled turn to the environment."""
+        assert row.env is not None and row.template is not None
+        row.held = row.held + completion.ids
+        turn = Turn(list(completion.ids), list(completion.logprobs), [], 0.0, completion.stop_reason)
+        row.turns.append(turn)
+        said = turn.output_ids[:-1] if turn.stop_reason == "eos" else turn.output_ids
+        text = self.tokenizer.decode(said, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        row.messages.append({"role": "assistant", "content": text})
+        own = len(row.template.suffix([], row.template.ended(turn.output_ids)))
+        has_room = len(row.held) + own + MIN_OBSERVATION < self.budget
+        loop.start(row.attempt.key, _step(row.env, str(text), has_room))
+
+    def _stepped(self, row: _Row, job: Future[Any], session: Session) -> None:
+        """Take in what the environment answered, and go on if the episode does."""
+        result = self._result(row, job, "step")
+        if row.status is not None:
+            return
+        if isinstance(result, _Stopped):
+            row.end("token_limit", _limit_reward(row), False)
+            return
+        problem = _step_problem(result)
+        if problem:
+            row.end("env_error", error=f"step: {problem}")
+            return
+        turn = row.turns[-1]
+        turn.reward, turn.info = float(result.reward), jsonable(result.info)
+        row.messages[-1] = dict(result.message)
+        success = result.info.get("success")
+        success = bool(success) if success is not None else None
+        if result.terminated or result.truncated or len(row.turns) >= self.limits.max_turns:
+            row.messages += [dict(m) for m in result.observations]
+            if result.terminated:
+                row.end("finished", result.outcome_reward, success)
+            else:
+                outcome = result.outcome_reward if result.outcome_reward is not None else _limit_reward(row)
+                row.end("turn_limit", outcome, bool(success))
+            return
+        self._observe(row, turn, result.observations)
+        self._go_on(row, session)
+
+    def _observe(self, row: _Row, turn: Turn, observations: list[dict[str, Any]]) -> None:
+        assert row.template is not None
+        room = self.budget - len(row.held) - 1  # one token at least must be left to say
+        ended = row.template.ended(turn.output_ids)
+        ids, shown, cut = fit(row.template, observations, ended, self.limits.max_observation_tokens, room)
+        row.messages += shown
+        turn.info["truncated_tokens"] = cut
+        if len(ids) > room:
+            row.end("token_limit", _limit_reward(row), False)
+        else:
+            turn.observation_ids = ids
+
+    def _result(self, row: _Row, job: Future[Any], what: str) -> Any:
+        """A job's result; what it raised ends the episode."""
+        error = RuntimeError("cancelled") if job.cancelled() else job.exception()
+        if error is None:
+            return job.result()
+        logger.warning("%s: the environment failed in %s", row.attempt.key, what, exc_info=error)
+        # format_exception_only survives exceptions whose own __str__ raises
+        row.end("env_error", error=f"{what}: {traceback.format_exception_only(error)[-1].strip()}")
+        return None
+
+    # ---- after the last turn ----
+
+    def _episode(self, row: _Row) -> Episode:
+        attempt, task = row.attempt, row.attempt.task
+        assert row.status is not None
+        row.tokens()
+        trajectory = Trajectory(
+            id=f"{attempt.key}/{self.params.seed}",
+            task=task.question,
+            question_id=task.question_id or task.id,
+            messages=[Message.model_validate(jsonable(m)) for m in row.messages],
+            tools=jsonable(row.tools) or None,
+            outcome=None if row.success is None else float(row.success),
+            meta={"status": row.status, "stage": attempt.stage, "group_id": attempt.group_id},
+        )
+        return Episode(
+            task=task,
+            prompt_ids=row.prompt_ids,
+            turns=row.turns,
+            outcome_reward=None if row.outcome is None else float(row.outcome),
+            status=row.status,
+            error=row.error,
+            success=row.success,
+            group_id=attempt.group_id,
+            stage=attempt.stage,
+            trajectory=trajectory,
+            attempt=attempt.number,
+            prompt_messages=row.given,
+        )
+
+
+async def _step(env: Environment, text: str, has_room: bool) -> StepResult | _Stopped:
+    """The environment's step; without room for an observation only an answer is still taken (to be graded)."""
+    if not has_room:
+        is_final = getattr(env, "is_final", None)
+        if is_final is None or not is_final(text):
+            return _Stopped()
+    return await env.step(text)
+
+
+async def _close(env: Environment) -> None:
+    await env.close()
+
+
+def _limit_reward(row: _Row) -> float:
+    """The outcome of an episode that a limit of the rollout ended: it was not solved. The environment may price it."""
+    return float(getattr(row.env, "unanswered_reward", 0.0))
+
+
+def _messages_problem(messages: Any) -> str | None:
+    if not isinstance(messages, list):
+        return f"messages must be a list, got {type(messages).__name__}"
+    try:
+        for message in messages:
+            Message.model_validate(message)
+    except ValidationError as error:
+        return f"not a chat message: {error.errors()[0]['msg']} ({message!r:.200})"
+    return None
+
+
+def _step_problem(result: Any) -> str | None:
+    """What is wrong with a step's result, or None. A reward that is no number would poison the whole batch."""
+    if not isinstance(result, StepResult):
+        return f"it must return a StepResult, got {type(result).__name__}"
+    outcome = 0.0 if result.outcome_reward is None else result.outcome_reward
+    for name, value in (("reward", result.reward), ("outcome_reward", outcome)):
+        if not isinstance(value, Real) or not math.isfinite(value):
+            return f"{name} must be a finite number, got {value!r:.100}"
+    if not isinstance(result.info, dict):
+        return f"info must be a dict, got {type(result.info).__name__}"
+    return _messages_problem([result.message]) or _messages_problem(result.observations)

@@ -1,0 +1,1 @@
+"""Training an agent: the trainer, its policy, config, checkpoints and evaluation."""

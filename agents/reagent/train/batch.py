@@ -1,0 +1,114 @@
+"""Episodes as tensors: one right-padded batch an update, and micro-batches of it within a token budget."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+
+from reagent.rollout.episode import Episode
+from rrm.seeds import derive_seed
+
+
+@dataclass
+class Batch:
+    """An update's rows. B rows, T tokens of the longest; padding stands on the right."""
+
+    input_ids: torch.Tensor
+    """(B, T) long, 0 in the padding."""
+    action_mask: torch.Tensor
+    """(B, T) bool: sampled by the policy."""
+    turn_index: torch.Tensor
+    """(B, T) long: -1 on prompt and padding."""
+    token_rewards: torch.Tensor
+    """(B, T) float32."""
+    rollout_logprobs: torch.Tensor
+    """(B, T) float32, 0 off the action mask."""
+    group: torch.Tensor
+    """(B,) long."""
+    known: torch.Tensor
+    """(B,) bool: the row's reward is known."""
+    truncated: torch.Tensor
+    """(B,) bool: the episode was cut off by a limit."""
+    other_prompt: torch.Tensor
+    """(B,) bool: sampled after another prompt than the one in the row."""
+    lengths: torch.Tensor
+    """(B,) long: tokens without padding."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def rows(self, index: Sequence[int]) -> Batch:
+        """The rows named, padded to their own longest."""
+        chosen = torch.tensor(list(index), dtype=torch.long)
+        width = int(self.lengths[chosen].max())
+        parts = {f.name: getattr(self, f.name)[chosen] for f in fields(self)}
+        return Batch(**{k: v[:, :width] if v.dim() == 2 else v for k, v in parts.items()})
+
+
+def make_batch(episodes: Sequence[Episode]) -> Batch:
+    """Flatten and pad. A row whose outcome is unknown keeps its tokens, has no rewards, and is marked.
+
+    Raises:
+        ValueError: no episode.
+    """
+    if not episodes:
+        raise ValueError("no episodes to make a batch of")
+    flat = [e.flatten() for e in episodes]
+    # an environment that failed before it said anything leaves a row of one padding token: every process keeps its rows
+    lengths = torch.tensor([max(1, len(f.input_ids)) for f in flat])
+    width = int(lengths.max())
+    groups = {name: i for i, name in enumerate(dict.fromkeys(e.group_id for e in episodes))}
+
+    def pad(columns: list[object], fill: float, dtype: torch.dtype) -> torch.Tensor:
+        out = torch.full((len(flat), width), fill, dtype=dtype)
+        for i, column in enumerate(columns):
+            row = torch.as_tensor(column)
+            out[i, : len(row)] = row.to(dtype)
+        return out
+
+    known = torch.tensor([e.reward is not None for e in episodes])
+    return Batch(
+        input_ids=pad([f.input_ids for f in flat], 0, torch.long),
+        action_mask=pad([f.action_mask for f in flat], 0, torch.bool),
+        turn_index=pad([f.turn_index for f in flat], -1, torch.long),
+        token_rewards=pad([f.token_rewards for f in flat], 0, torch.float32) * known[:, None],
+        rollout_logprobs=pad([f.rollout_logprobs for f in flat], 0, torch.float32),
+        group=torch.tensor([groups[e.group_id] for e in episodes]),
+        known=known,
+        truncated=torch.tensor([e.status in ("turn_limit", "token_limit") for e in episodes]),
+        other_prompt=torch.tensor([e.other_prompt for e in episodes]),
+        lengths=lengths,
+    )
+
+
+def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
+    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token.
+
+    Rows sampled after another prompt are not looked at: theirs differ by intention.
+    """
+    compared = batch.action_mask & (batch.known & ~batch.other_prompt)[:, None]
+    return float(((logprobs - batch.rollout_logprobs).abs() * compared).max())
+
+
+def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> list[list[int]]:
+    """Deal rows `index` into lists whose rows × longest stay within `budget` tokens (a longer row stands alone)."""
+    out: list[list[int]] = []
+    for i in sorted(index, key=lambda i: -int(lengths[i])):
+        width = int(lengths[out[-1][0]]) if out else 0
+        if out and (len(out[-1]) + 1) * width <= budget:
+            out[-1].append(i)
+        else:
+            out.append([i])
+    return out
+
+
+def minibatches(batch: Batch, count: int, seed: int) -> list[list[int]]:
+    """Shuffle the rows and deal them into `count` parts, as even as can be; never more parts than rows."""
+    order = list(range(len(batch)))
+    if count > 1:
+        random.Random(derive_seed(seed, "minibatches")).shuffle(order)
+    count = min(count, len(order))
+    return [order[i::count] for i in range(count)]

@@ -1,0 +1,138 @@
+"""Evaluating a policy on held-out tasks: success with an interval over tasks, EM, F1, pass@k, turns, tool errors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reagent.env.env import EnvFactory
+from reagent.env.graders import Grader, exact_match, f1
+from reagent.env.task import Task
+from reagent.feedback.base import Adapter
+from reagent.rollout.episode import Episode
+from reagent.rollout.rollout import Attempt, plan, rollout
+from reagent.train.config import AgentConfig
+from reagent.train.metrics import episode_metrics, mean, pass_at_k
+from rrm.engines.base import TokenEngine
+from rrm.evaluation.bootstrap import Interval, Ratio, bootstrap
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rrm.judge.agent_rrm import AgentRRM
+
+
+def mean_interval(values: Sequence[float], *, seed: int) -> dict[str, float | None]:
+    """Mean of the values, one a task, with its 95 % interval over tasks (`rrm.evaluation.bootstrap`); None of nothing."""
+    if not values:
+        return Interval(None, None, None).to_dict()
+    return bootstrap(
+        Ratio(np.asarray(values, dtype=np.float64), np.ones(len(values))), len(values), seed=seed
+    ).to_dict()
+
+
+def mean_grade(episodes: Sequence[Episode], grade: Grader) -> float:
+    """Mean grade of the answers, 0 where none was given, over episodes of tasks with a reference; NaN without any."""
+    graded = [e for e in episodes if e.task.answer is not None]
+    return mean([grade(e.task, e.answer) if e.answer is not None else 0.0 for e in graded])
+
+
+def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[str, Any]:
+    """Figures of episodes, `samples` of each task; an episode without a known outcome counts as no success."""
+    by_task: dict[str, list[Episode]] = defaultdict(list)
+    for e in episodes:
+        by_task[e.task.id].append(e)
+    rates = {t: mean([float(e.success or 0) for e in found]) for t, found in by_task.items()}
+    hops: dict[str, list[float]] = defaultdict(list)
+    for t, found in by_task.items():
+        if "hops" in found[0].task.meta:
+            hops[str(found[0].task.meta["hops"])].append(rates[t])
+    counts = [sum(bool(e.success) for e in found) for found in by_task.values()]
+    return {
+        "tasks": len(by_task),
+        "samples": samples,
+        "success": mean_interval(list(rates.values()), seed=seed),
+        "success_by_hops": {h: mean_interval(v, seed=seed) | {"tasks": len(v)} for h, v in sorted(hops.items())},
+        "exact_match": mean_grade(episodes, exact_match),
+        "f1": mean_grade(episodes, f1),
+        "by_task": {t: rate for t, rate in rates.items()},
+        "pass_at_k": {str(k): pass_at_k(counts, samples, k) for k in sorted({1, samples})},
+        **{k.removeprefix("episode/"): v for k, v in episode_metrics(episodes).items() if "hops" not in k and "success" not in k},
+    }  # fmt: skip
+
+
+def evaluate(
+    engine: TokenEngine,
+    tokenizer: PreTrainedTokenizerBase,
+    env_factory: EnvFactory,
+    tasks: Sequence[Task],
+    config: AgentConfig,
+    feedback: Adapter | None = None,
+) -> tuple[dict[str, Any], list[Episode]]:
+    """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
+
+    Args:
+        engine: the policy as it stands.
+        env_factory: makes a fresh environment for one episode.
+        feedback: what the policy is given between a first attempt and a second; the policy stays as it is.
+
+    Returns:
+        figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
+        episodes of both.
+
+    Raises:
+        JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
+    """
+
+    def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
+        return rollout(
+            engine,
+            tokenizer,
+            env_factory,
+            attempts,
+            params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
+            **hooks,
+            **config.rollout.limits,
+        )
+
+    attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
+    if feedback is None:
+        episodes = play(attempts)
+        return summarise(episodes, samples=samples, seed=config.seed), episodes
+    round_ = feedback.round(0, attempts, play)
+    first = [e for e in round_.played if e.stage == "initial"]
+    refined = [e for e in round_.played if e.stage == "refined"]
+    found = summarise(first, samples=samples, seed=config.seed) | feedback.report(None, [round_.report])
+    if refined:
+        found["refined"] = summarise(refined, samples=samples, seed=config.seed)
+    return found, round_.played
+
+
+def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:
+    """`evaluate` with a config's own policy, environment, held-out tasks and feedback.
+
+    Args:
+        judge: in place of the config's `feedback.judge`.
+
+    Raises:
+        RRMError: the policy or the judge cannot be loaded; ConfigError: the environment or its tasks cannot be made.
+    """
+    import torch
+
+    from reagent.env.registry import held_out_tasks, make_factory
+    from reagent.feedback.build import make_feedback
+    from reagent.train.policy import load_policy
+    from rrm.engines.hf.engine import HFEngine
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    env_factory = make_factory(config.environment.name, **config.environment.options)
+    tasks = held_out_tasks(config.environment)
+    policy, tokenizer = load_policy(config.policy, with_values=False)
+    device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
+    engine = HFEngine(policy.model, tokenizer, device=device)
+    feedback = make_feedback(config, tokenizer, device=device, judge=judge, eos_ids=engine.eos_ids)
+    return evaluate(engine, tokenizer, env_factory, tasks, config, feedback)

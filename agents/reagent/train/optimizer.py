@@ -1,0 +1,33 @@
+"""The trainer's optimiser, and what its learning rate does over a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from reagent.train.config import AgentConfig
+from reagent.train.policy import Policy
+
+
+def learning_rate_factor(update: int, config: AgentConfig) -> float:
+    """What the learning rate is multiplied by at an update (from 0): linear warm-up, then constant or linear to 0."""
+    warmup = config.optim.warmup_updates
+    if update < warmup:
+        return (update + 1) / warmup
+    if config.optim.lr_schedule == "constant":
+        return 1.0
+    return max(0.0, 1.0 - (update - warmup) / max(1, config.max_updates - warmup))
+
+
+def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:
+    """AdamW over what is trained; the value head may have its own learning rate."""
+    settings = config.optim
+    head = [] if policy.value_head is None else list(policy.value_head.parameters())
+    own = {id(p) for p in head}
+    body = [p for p in policy.parameters() if p.requires_grad and id(p) not in own]
+    groups: list[dict[str, Any]] = [{"params": body, "lr": settings.learning_rate, "base_lr": settings.learning_rate}]
+    if head:
+        rate = settings.value_learning_rate or settings.learning_rate
+        groups.append({"params": head, "lr": rate, "base_lr": rate})
+    return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay, foreach=False)

@@ -1,0 +1,1 @@
+"""The in-process engine over a transformers model: KV kept between turns, shared prefixes prefilled once."""

@@ -1,0 +1,243 @@
+"""Continuous decoding for the `hf` engine: rows join a running batch and leave it, each at its own time.
+
+One `Decoder` is one running batch. `HFEngine.generate` adds all its rows and runs to the end; a session
+(`HFEngine.session`) submits a row's next turn while others are still being decoded. What is never computed twice:
+
+- the prefix that unlike prompts share (a system message with its tools) runs once, at batch 1;
+- equal prompts (the attempts of a group) are prefilled once, and the keys and values copied to the others' slots;
+- a key's next turn prefills what is new: the last sampled token, which was never run, and what was appended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from rrm.engines.base import Completion, SamplingParams, StopReason
+from rrm.engines.hf.sampling import choose, row_uniforms
+from rrm.engines.hf.slots import KV, SlotCache
+from rrm.errors import EngineError
+from rrm.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rrm.engines.hf.engine import HFEngine
+
+MIN_SHARED_PREFIX = 16
+"""A shorter common prefix is not worth a forward of its own."""
+JOIN_SHARE = 0.25
+"""Waiting rows join once they are this share of the running ones: a prefill for each of them alone would cost more."""
+GROWTH = 1.5
+"""A cache that must hold longer rows grows by at least this factor, so that rows are rarely copied."""
+
+
+@dataclass
+class Row:
+    """One row at work. `ids[:cached]` have their keys and values in the row's slot, or in `kept` while it waits."""
+
+    index: int
+    ids: list[int]
+    reusable: int
+    """Leading tokens that may come from a cache: the hidden state after the last of the others is needed."""
+    key: str | None = None
+    limit: int = 0
+    """Most new tokens."""
+    most: int = 0
+    """Tokens the row may come to: its prompt's and its limit."""
+    cached: int = 0
+    kept: KV | None = None
+    uniforms: list[float] = field(default_factory=list)
+    new: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+
+    def completion(self) -> Completion:
+        """What was sampled for it, once it has finished."""
+        assert self.stop_reason is not None
+        return Completion(self.new, self.logprobs, self.stop_reason)
+
+
+class Decoder:
+    """A running batch over an engine's model; row i of `active` stands in slot i. See `HFEngine.session`."""
+
+    def __init__(self, engine: HFEngine, params: SamplingParams) -> None:
+        self.engine, self.params = engine, params
+        self.waiting: deque[Row] = deque()
+        self.active: list[Row] = []
+        self._cache: SlotCache | None = None
+        self._prefix: tuple[list[int], KV] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to decode."""
+        return not self.waiting and not self.active
+
+    def submit(self, key: str, ids: Sequence[int], max_new_tokens: int | None = None) -> None:
+        """Queue a row. Its samples depend on (params.seed, key, its length) alone; what its key holds is not run again.
+
+        Args:
+            max_new_tokens: for this row, at most `params.max_new_tokens` (the default).
+
+        Raises:
+            EngineError: an empty row, one that exceeds the model's positions, no room for a new token, or a key at work.
+        """
+        limit = self.params.max_new_tokens if max_new_tokens is None else max_new_tokens
+        if not 1 <= limit <= self.params.max_new_tokens:
+            raise EngineError(f"{key}: max_new_tokens {limit} is not within 1 … {self.params.max_new_tokens}")
+        if any(row.key == key for row in (*self.waiting, *self.active)):
+            raise EngineError(f"{key}: this key's row has not finished yet")
+        self.add(self.engine.work([ids], [key], limit)[0])
+
+    def add(self, row: Row) -> None:
+        """Queue a row that the engine has checked."""
+        name = row.key if row.key is not None else derive_seed(*row.ids)
+        # As many numbers as any row may need: number t of a row is the same whatever its own limit.
+        row.uniforms = row_uniforms(
+            derive_seed(self.params.seed, name, len(row.ids)), self.params.max_new_tokens
+        ).tolist()
+        self.waiting.append(row)
+
+    def step(self) -> list[tuple[str, Completion]]:
+        """One forward: a prefill of rows that join, or a token for every running row. Returns (key, completion) of the
+        rows that finished with it."""
+        return [(row.key or "", row.completion()) for row in self.advance()]
+
+    def advance(self) -> list[Row]:
+        """`step`, as rows."""
+        fresh = self._admit()
+        low = len(self.active) if fresh else 0
+        if fresh:
+            states = self._join(fresh)
+        elif self.active:
+            states = self._decode()
+        else:
+            return []
+        self._sample(self.active[low:], self.engine.logits(states))
+        finished: list[Row] = []
+        for slot in range(len(self.active) - 1, low - 1, -1):  # from the back: a row that moves was looked at already
+            if self.active[slot].stop_reason is not None:
+                finished.append(self._leave(slot))
+        return finished[::-1]
+
+    # ---- joining ----
+
+    def _admit(self) -> list[Row]:
+        """The rows that join now: in order of arrival, as many as fit, if they are enough to be worth a forward."""
+        fits, running = 0, len(self.active)
+        most = max((row.most for row in self.active), default=0)
+        for row in self.waiting:
+            most = max(most, row.most)
+            if running + fits and (running + fits + 1) * most > self.engine.max_batch_tokens:
+                break
+            fits += 1
+        if fits < max(1, running * JOIN_SHARE):
+            return []
+        if self._prefix is not None or len({tuple(row.ids) for row in self.waiting}) > 1:
+            self._prefix = self.engine.share([*self.waiting], self._prefix)
+        return [self.waiting.popleft() for _ in range(fits)]
+
+    def _join(self, fresh: list[Row]) -> torch.Tensor:
+        """Bring rows into slots behind the running ones. Returns the states (B, H) after the last token of each."""
+        groups: dict[tuple[int, ...], list[Row]] = {}
+        for row in fresh:
+            groups.setdefault(tuple(row.ids), []).append(row)
+            if row.key is not None:
+                self.engine.release([row.key])  # its keys and values are in the row's hands now
+        for same in groups.values():
+            same.sort(key=lambda row: row.cached, reverse=True)
+        ordered = sorted(groups.values(), key=lambda same: len(same[0].ids) - same[0].cached, reverse=True)
+        leaders, low = [same[0] for same in ordered], len(self.active)
+        cache = self._room(fresh, leaders)
+        states = self.engine.last_states(cache, low, leaders)
+        self.active += leaders
+        order = list(range(len(leaders)))
+        for slot, same in enumerate(ordered, low):
+            tokens, others = len(same[0].ids), same[1:]
+            if others:
+                cache.copy(slot, len(self.active), len(self.active) + len(others), tokens)
+            for row in others:
+                row.kept, row.cached = None, tokens
+            self.active += others
+            order += [slot - low] * len(others)
+            self._hand_on(cache, slot, same[0])
+        return states[order]
+
+    def _hand_on(self, cache: SlotCache, slot: int, leader: Row) -> None:
+        """Give rows with the same ids that found no room this time what was computed."""
+        alike = [row for row in self.waiting if row.cached < row.reusable and row.ids == leader.ids]
+        if alike:
+            kv = cache.take(slot, alike[0].reusable)
+            for row in alike:
+                row.kept, row.cached = kv, row.reusable
+
+    def _room(self, fresh: list[Row], leaders: list[Row]) -> SlotCache:
+        """A cache with slots for the running and the fresh rows, each as long as it may become."""
+        slots = len(self.active) + len(fresh)
+        # A prefill is as wide as its longest row, also for one that starts late and ends early.
+        widest = max(row.cached for row in leaders) + max(len(row.ids) - row.cached for row in leaders)
+        capacity = max([widest, *(row.most for row in fresh)])
+        if self._cache is None:
+            self._cache = SlotCache(self.engine.layers, slots, capacity)
+        elif capacity > self._cache.capacity or slots > self._cache.slots:
+            if capacity > self._cache.capacity:
+                grown = int(GROWTH * self._cache.capacity)
+                capacity = max(capacity, min(grown, self.engine.max_positions or grown))
+            used = max((row.cached for row in self.active), default=0)
+            self._cache.resize(
+                max(slots, self._cache.slots), max(capacity, self._cache.capacity), len(self.active), used
+            )
+        return self._cache
+
+    # ---- decoding ----
+
+    def _decode(self) -> torch.Tensor:
+        """Run every row's last token; states (B, H) after it."""
+        assert self._cache is not None
+        starts = [row.cached for row in self.active]
+        states = self.engine.forward(self._cache, 0, [[row.ids[-1]] for row in self.active], starts)[:, 0]
+        self.engine.counters.decoded += len(self.active)
+        self.engine.counters.decode_forwards += 1
+        for row in self.active:
+            row.cached += 1
+        return states
+
+    def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
+        """Append each row's next token, and set why it ends if it does."""
+        params, eos = self.params, self.engine.eos_ids
+        uniforms = torch.tensor([row.uniforms[len(row.new)] for row in rows], dtype=torch.float64)
+        ids, logprobs = choose(logits, params.temperature, params.top_p, uniforms)
+        for row, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
+            row.ids.append(token)
+            row.new.append(token)
+            row.logprobs.append(logprob)
+        for row, stop in zip(rows, self._stopped(rows), strict=True):
+            full = len(row.new) >= row.limit
+            row.stop_reason = "eos" if row.new[-1] in eos else "stop" if stop else "length" if full else None
+
+    def _stopped(self, rows: list[Row]) -> list[bool]:
+        """Whether a stop text occurs in the new tokens' decoded tail (its last token may carry more: BPE merges)."""
+        stop = self.params.stop
+        if not stop:
+            return [False] * len(rows)
+        # Every token holds at least one byte of the text; a few more give a decoder that trims the left some room.
+        tail = max(len(text.encode()) for text in stop) + 4
+        texts = self.engine.tokenizer.batch_decode(
+            [row.new[-tail:] for row in rows], skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return [any(end in text for end in stop) for text in texts]
+
+    def _leave(self, slot: int) -> Row:
+        """Take a finished row out, keep its cache under its key, and let the last active row take the slot."""
+        assert self._cache is not None
+        row = self.active[slot]
+        if row.key is not None:
+            self.engine.keep(row.key, row.ids[: row.cached], self._cache.take(slot, row.cached))
+        last = self.active.pop()
+        if last is not row:
+            self._cache.copy(len(self.active), slot, slot + 1, last.cached)
+            self.active[slot] = last
+        return row

@@ -1,0 +1,407 @@
+"""`hf`: the in-process engine over a transformers causal language model (DESIGN §3, §8).
+
+What makes it quick, and keeps it exact:
+
+- rows are sorted by length and padded on the *right*: a prefill is plain causal attention without a mask, and nothing is
+  ever inferred from token ids (SmolLM2's pad is its eos);
+- the longest prefix that all rows of a call share (a judge's rubric) is run once, at batch 1;
+- decoding works in a cache of slots (`rrm.engines.hf.slots`): no copy a token, a finished row leaves at once and the next
+  one takes its place; in a session (`rrm.engines.hf.decoder`) that may be the next turn of another conversation;
+- the vocabulary projection runs only at positions whose probabilities are asked for;
+- many continuations of a row cost one prefill and one small forward over their trie (`rrm.engines.hf.trie`).
+
+A row's numbers do not depend on its batch beyond rounding; its samples come from its own uniform numbers, seeded by
+(run seed, key or content, length). Give keys where equal rows should differ.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span
+from rrm.engines.hf.batching import common_prefix, micro_batches
+from rrm.engines.hf.decoder import MIN_SHARED_PREFIX, Decoder, Row
+from rrm.engines.hf.slots import KV, SlotCache, kv_bytes
+from rrm.engines.hf.trie import Trie, build_trie
+from rrm.errors import EngineError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LOGIT_POSITIONS = 256
+"""Positions whose logits are held at once: 256 × 49,152 × 4 bytes = 50 MB."""
+
+
+@dataclass
+class _Kept:
+    """A finished row's keys and values, under its key."""
+
+    ids: list[int]
+    kv: KV
+    size: int
+    """Bytes."""
+
+
+def base_causal_lm(model: Any) -> PreTrainedModel:
+    """The transformers model inside a PEFT wrapper (its adapter layers stay in place), or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+class HFEngine:
+    """A `TokenEngine` over a Hugging Face causal language model with full attention in every layer.
+
+    Args:
+        model: Llama, Qwen2/3, Mistral (without sliding window), …; merged, plain or wrapped by PEFT.
+        tokenizer: used for `eos_token_id` and to decode generated text when `params.stop` is given.
+        max_batch_tokens: tokens (prompt and generated) whose keys and values are held at once.
+        prefill_tokens: tokens of one prefill forward; default 512 on CPU (larger activations leave its caches: two
+            forwards of 512 take 0.6 of the time of one of 1,024 there), 16,384 elsewhere.
+        kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time, never
+            correctness. Release keys after the model's weights changed: what is kept belongs to the old ones.
+        device: where to move the model; default: where it is.
+
+    Raises:
+        EngineError: a model whose logits are more than `lm_head(hidden)`, or with sliding-window layers.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_batch_tokens: int = 32768,
+        prefill_tokens: int | None = None,
+        kept_bytes: int = 2 << 30,
+        device: str | torch.device | None = None,
+    ) -> None:
+        if device is not None:
+            model.to(device)  # pyright: ignore[reportArgumentType]
+        self.model, self.tokenizer = base_causal_lm(model), tokenizer
+        self.device = next(self.model.parameters()).device
+        self.max_batch_tokens, self.kept_bytes = max_batch_tokens, kept_bytes
+        self.prefill_tokens = prefill_tokens or (512 if self.device.type == "cpu" else 16384)
+        self._decoder: Any = self.model.get_decoder()
+        self._head: Any = self.model.get_output_embeddings()
+        self._dtype = self._head.weight.dtype
+        config = self.model.config.get_text_config()
+        self.layers: int = config.num_hidden_layers
+        self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._held = 0
+        self.counters = EngineCounters()
+        self.eos_ids = _eos_ids(self.model, tokenizer)
+        own = tokenizer.eos_token_id
+        self.eos_token_id: int = own if isinstance(own, int) else min(self.eos_ids)
+        self._check_model(config)
+
+    # ---- the contract ----
+
+    def generate(
+        self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
+    ) -> list[Completion]:
+        """One completion per row, in order.
+
+        With `keys`, each finished row's keys and values stay cached (within `kept_bytes`) until `release`, and what a
+        row shares with its cached tokens is not computed again. Sampled log-probabilities are under
+        `params.temperature` (1 for greedy) before any nucleus cut. A stop text stays in the output, with whatever
+        its last token carries beyond it.
+
+        Raises:
+            EngineError: an empty row, or one that with `max_new_tokens` exceeds the model's positions.
+        """
+        work = self.work(rows, keys, params.max_new_tokens)
+        if params.max_new_tokens < 1:
+            return [Completion([], [], "length") for _ in work]
+        found: dict[int, Completion] = {}
+        with self.session(params) as decoder:
+            for row in sorted(work, key=lambda row: len(row.ids), reverse=True):  # the longest rows come first
+                decoder.add(row)
+            while not decoder.idle:
+                found.update((row.index, row.completion()) for row in decoder.advance())
+        return [found[i] for i in range(len(work))]
+
+    @contextmanager
+    def session(self, params: SamplingParams) -> Iterator[Decoder]:
+        """A running batch that rows join (`submit`) and leave (`step`) at any time; inside, gradients and dropout are off.
+
+        A row submitted under a key that this engine holds (an earlier turn's, within `kept_bytes`, until `release`)
+        is prefilled only from where it departs from what is held.
+        """
+        with self._inference():
+            yield Decoder(self, params)
+
+    def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
+        """log p(row[t] | row[:t]) at temperature 1 for t in each row's span.
+
+        Raises:
+            EngineError: a span outside its row, or one that starts at 0 (nothing comes before the first token).
+        """
+        work = self.work(rows, None, 0)
+        for row, span in zip(work, spans, strict=True):
+            if not 1 <= span.start <= span.stop <= len(row.ids):
+                raise EngineError(f"row {row.index}: span [{span.start}, {span.stop}) of {len(row.ids)} tokens")
+            # The last token of the span is only looked up, and what follows it is not needed at all.
+            row.new, row.ids, row.reusable = row.ids, row.ids[: max(1, span.stop - 1)], span.start - 1
+        found: list[list[float]] = [[] for _ in work]
+        with self._inference():
+            for cache, group in self._groups([r for r in work if spans[r.index].start < spans[r.index].stop], 0):
+                for batch, hidden, starts in self._prefill(cache, 0, group):
+                    for i, row in enumerate(batch):
+                        span = spans[row.index]
+                        states = hidden[i, span.start - 1 - starts[i] : span.stop - 1 - starts[i]]
+                        found[row.index] = self._token_logprobs(states, row.new[span.start : span.stop])
+        return found
+
+    def continuation_logprobs(
+        self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
+    ) -> list[list[float]]:
+        """log p(continuation | row) at temperature 1, summed over its tokens, for every row and continuation.
+
+        Costs a prefill of what is not cached under the row's key, and one forward over the inner nodes of the
+        continuations' trie. `rrm.engines.hf.trie.off_grid_mass` gives what is left for anything else.
+        """
+        trie = build_trie(continuations)
+        work = self.work(rows, keys, len(trie.tokens))
+        found: list[list[float]] = [[] for _ in work]
+        with self._inference():
+            for cache, group in self._groups(work, len(trie.tokens)):
+                values = self._trie_logprobs(trie, self._states(cache, trie, group))
+                for row, logprobs in zip(group, values, strict=True):
+                    found[row.index] = logprobs
+        return found
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Forget what was cached under `keys`; unknown keys are ignored (they may have been dropped for memory)."""
+        for key in keys:
+            if key in self._kept:
+                self._held -= self._kept.pop(key).size
+
+    # ---- setting up ----
+
+    def _check_model(self, config: Any) -> None:
+        """Fail at construction, with a reason, where the shortcuts of this engine would be wrong."""
+        sliding = ["sliding_attention"] if getattr(config, "sliding_window", None) else ["full_attention"]
+        kinds = set(getattr(config, "layer_types", None) or sliding)
+        if kinds != {"full_attention"}:
+            raise EngineError(
+                f"{type(self.model).__name__} has {sorted(kinds)} layers; only full attention is supported"
+            )
+        with self._inference():
+            ids = torch.arange(min(3, config.vocab_size), device=self.device)[None]
+            whole = self.model(input_ids=ids, use_cache=False).logits.float()
+            parts = self.logits(self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0])
+        if not torch.allclose(whole[0], parts, rtol=1e-3, atol=1e-3):
+            raise EngineError(
+                f"{type(self.model).__name__} changes its logits after lm_head; this engine would miss it"
+            )
+
+    @contextmanager
+    def _inference(self) -> Iterator[None]:
+        """No gradients, no dropout; each module's training mode is put back afterwards."""
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            for module in training:
+                module.training = True
+
+    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[Row]:
+        """Check the rows and match each with what is kept under its key."""
+        if keys is not None and (len(keys) != len(rows) or len(set(keys)) != len(keys)):
+            raise EngineError(
+                f"{len(rows)} rows need as many distinct keys, got {len(keys)} ({len(set(keys))} distinct)"
+            )
+        work: list[Row] = []
+        for i, given in enumerate(rows):
+            ids = [int(token) for token in given]
+            if not ids:
+                raise EngineError(f"row {i} is empty; a row needs at least one token")
+            if self.max_positions is not None and len(ids) + extra > self.max_positions:
+                raise EngineError(
+                    f"row {i}: {len(ids)} tokens and {extra} more exceed the model's {self.max_positions} positions; "
+                    "shorten the row"
+                )
+            key = keys[i] if keys is not None else None
+            row = Row(i, ids, len(ids) - 1, key, limit=extra, most=len(ids) + extra)
+            entry = self._kept.get(row.key) if row.key is not None else None
+            if entry is not None and row.key is not None:
+                self._kept.move_to_end(row.key)
+                row.cached = min(common_prefix([entry.ids, ids]), row.reusable)
+                row.kept = entry.kv if row.cached else None
+            work.append(row)
+        return work
+
+    def share(self, rows: list[Row], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+        """Run the longest common prefix of the rows that hold nothing once, and hand it to each of them.
+
+        Args:
+            known: a prefix that was run before; rows that do not start with enough of it get nothing.
+
+        Returns:
+            The prefix and its keys and values, if there is one.
+        """
+        bare = [row for row in rows if row.kept is None]
+        if known is None:
+            shared = min([common_prefix([row.ids for row in bare]), *(row.reusable for row in bare)])
+            if len(bare) < 2 or shared < MIN_SHARED_PREFIX:
+                return None
+            cache, ids = SlotCache(self.layers, 1, shared), bare[0].ids[:shared]
+            self.forward(cache, 0, [ids], [0])
+            self._count_prefill(shared)
+            known = (ids, cache.take(0, shared))
+        for row in bare:
+            shared = min(common_prefix([known[0], row.ids]), row.reusable)
+            if shared >= MIN_SHARED_PREFIX:
+                row.kept, row.cached = known[1], shared
+        return known
+
+    def _count_prefill(self, tokens: int) -> None:
+        self.counters.prefilled += tokens
+        self.counters.prefill_forwards += 1
+
+    def _groups(self, work: list[Row], extra: int) -> Iterator[tuple[SlotCache, list[Row]]]:
+        """Rows in groups whose keys and values fit `max_batch_tokens`, longest first, each with a fresh cache."""
+        if not work:
+            return
+        self.share(work)
+        ordered = sorted(work, key=lambda row: len(row.ids), reverse=True)
+        for group in micro_batches([len(row.ids) + extra for row in ordered], self.max_batch_tokens, waste=0.5):
+            rows = ordered[group.start : group.stop]
+            # A prefill is as wide as its longest row, also for one that starts late and ends early.
+            widest = max(row.cached for row in rows) + max(len(row.ids) - row.cached for row in rows)
+            yield SlotCache(self.layers, len(rows), max(len(rows[0].ids) + extra, widest)), rows
+
+    # ---- forwards ----
+
+    def forward(
+        self, cache: SlotCache, low: int, tokens: list[list[int]], starts: list[int], trie: Trie | None = None
+    ) -> torch.Tensor:
+        """Hidden states (B, L, H) of `tokens[i]`, which follow `starts[i]` cached tokens of slot low + i."""
+        width = max(len(row) for row in tokens)
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in tokens], device=self.device)
+        cache.aim(low, starts, width, self.device)
+        positions = cache.positions
+        mask: torch.Tensor | None = None
+        if trie is not None:
+            positions = cache.positions[:, :1] + torch.tensor(trie.depths(), device=self.device) - 1
+            mask = self._tree_mask(cache, trie)
+        elif cache.common_start is None or (cache.common_start > 0 and width > 1):
+            # Right padding needs no mask of its own: a pad comes after every token of its row.
+            queries = cache.positions if cache.common_start is None else cache.positions[:1]
+            mask = self._additive(torch.arange(cache.visible, device=self.device) <= queries[:, :, None])
+        output = self._decoder(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+        )
+        return output.last_hidden_state
+
+    def _additive(self, allowed: torch.Tensor) -> torch.Tensor:
+        """A boolean (B, L, S) as an additive mask (B, 1, L, S), which both sdpa and eager attention understand."""
+        mask = torch.zeros(allowed.shape, dtype=self._dtype, device=self.device)
+        return mask.masked_fill_(~allowed, torch.finfo(self._dtype).min)[:, None]
+
+    def _tree_mask(self, cache: SlotCache, trie: Trie) -> torch.Tensor:
+        """(B, 1, N, S): node i sees its whole row, its ancestors and itself, and no other branch."""
+        starts = cache.positions[:, :1, None]  # (B, 1, 1)
+        keys = torch.arange(cache.visible, device=self.device)  # (S,)
+        sees = torch.tensor(trie.sees(), device=self.device)  # (N, N)
+        node = (keys - starts).clamp(0, len(trie.tokens) - 1)[:, 0]  # (B, S): which node stands at a key position
+        inside = (keys >= starts) & (keys < starts + len(trie.tokens))  # (B, 1, S)
+        return self._additive((keys < starts) | (inside & sees[:, node].transpose(0, 1)))
+
+    def _prefill(
+        self, cache: SlotCache, low: int, rows: list[Row]
+    ) -> Iterator[tuple[list[Row], torch.Tensor, list[int]]]:
+        """Bring slots low, low + 1, … up to their rows; yields (rows, hidden (B, L, H), first position of each)."""
+        filled = 0
+        while filled < len(rows):  # neighbours that hold the same keys and values are filled by one copy
+            same = filled + 1
+            while (
+                same < len(rows) and rows[same].kept is rows[filled].kept and rows[same].cached == rows[filled].cached
+            ):
+                same += 1
+            kv = rows[filled].kept
+            if kv is not None:
+                cache.fill(low + filled, low + same, kv, rows[filled].cached)
+            filled = same
+        new = [len(row.ids) - row.cached for row in rows]
+        for batch in micro_batches(new, self.prefill_tokens, slack=self.prefill_tokens // 8):
+            chunk = rows[batch.start : batch.stop]
+            self._count_prefill(sum(new[batch.start : batch.stop]))
+            starts = [row.cached for row in chunk]
+            hidden = self.forward(cache, low + batch.start, [row.ids[row.cached :] for row in chunk], starts)
+            for row in chunk:
+                row.cached, row.kept = len(row.ids), None
+            yield chunk, hidden, starts
+
+    def last_states(self, cache: SlotCache, low: int, rows: list[Row]) -> torch.Tensor:
+        """Hidden states (B, H) after each row's last token."""
+        states: list[torch.Tensor] = []
+        for chunk, hidden, starts in self._prefill(cache, low, rows):
+            last = [len(row.ids) - start - 1 for row, start in zip(chunk, starts, strict=True)]
+            states.append(hidden[torch.arange(len(chunk)), last])
+        return torch.cat(states)
+
+    def _states(self, cache: SlotCache, trie: Trie, group: list[Row]) -> torch.Tensor:
+        """Hidden states (B, 1 + N, H) at the trie's root and inner nodes."""
+        root = self.last_states(cache, 0, group)[:, None]
+        if not trie.tokens:
+            return root
+        nodes = self.forward(cache, 0, [trie.tokens] * len(group), [len(row.ids) for row in group], trie)
+        return torch.cat([root, nodes], dim=1)
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """(…, V) float32 logits of hidden states (…, H)."""
+        return self._head(states).float()
+
+    def _token_logprobs(self, states: torch.Tensor, tokens: list[int]) -> list[float]:
+        """log p of one token per hidden state (T, H)."""
+        found: list[float] = []
+        for start in range(0, len(tokens), LOGIT_POSITIONS):
+            logits = self.logits(states[start : start + LOGIT_POSITIONS])
+            wanted = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=self.device)[:, None]
+            found += (logits.gather(1, wanted)[:, 0] - logits.logsumexp(-1)).tolist()
+        return found
+
+    def _trie_logprobs(self, trie: Trie, states: torch.Tensor) -> list[list[float]]:
+        """Per row the summed log-probability of every continuation, from states (B, 1 + N, H)."""
+        edges = sorted({edge for path in trie.paths for edge in path})
+        nodes, tokens = (torch.tensor(part, device=self.device) for part in zip(*edges, strict=True))
+        found: list[list[float]] = []
+        for chunk in states.split(max(1, LOGIT_POSITIONS // states.shape[1])):
+            logits = self.logits(chunk)  # (b, 1 + N, V)
+            values = (logits[:, nodes, tokens] - logits.logsumexp(-1)[:, nodes]).double().tolist()
+            for row in values:
+                at = dict(zip(edges, row, strict=True))
+                found.append([sum(at[edge] for edge in path) for path in trie.paths])
+        return found
+
+    def keep(self, key: str, ids: list[int], kv: KV) -> None:
+        """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
+        self.release([key])
+        self._kept[key] = _Kept(ids, kv, kv_bytes(kv))
+        self._held += self._kept[key].size
+        while self._held > self.kept_bytes and self._kept:
+            self.release([next(iter(self._kept))])
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every id that ends a completion: the tokenizer's and those of the generation config (Qwen has two).
+
+    Raises:
+        EngineError: neither names one.
+    """
+    configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    ids = [configured] if isinstance(configured, int) else list(configured or [])
+    if isinstance(tokenizer.eos_token_id, int):
+        ids.append(tokenizer.eos_token_id)
+    if not ids:
+        raise EngineError("neither the tokenizer nor the generation config names an eos token; set tokenizer.eos_token")
+    return frozenset(ids)

@@ -1,0 +1,1 @@
+"""Measuring a judge: metrics, baselines and bootstrap intervals over questions (`rrm eval`)."""

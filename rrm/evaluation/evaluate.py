@@ -1,0 +1,289 @@
+"""Evaluate a judge: the protocol's metrics beside the baselines, with paired bootstrap intervals over questions.
+
+Metrics of the score are over the rows the judge scored; the others keep their status, are counted, and enter one line
+only: `pair_accuracy_same_turns_failures_half`, where each of their pairs counts as a coin toss. Rankings use the raw score
+(calibration may flatten differences), Brier and ECE the calibrated one. Rows without a label count for format, leaks and
+steps only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rrm.errors import RRMError
+from rrm.evaluation.baselines import message_text, question_key, transcript_length
+from rrm.evaluation.bootstrap import Interval, Statistic, percentile_interval, point, replicates
+from rrm.evaluation.metrics import pairs, probability, text
+from rrm.evaluation.steps import evaluate_steps
+from rrm.feedback import Feedback
+from rrm.trajectory import Trajectory
+
+HEADLINE = "pair_accuracy_same_turns"
+NO_LEAK = "pair_accuracy_same_turns_no_leak"
+FAILURES_HALF = "pair_accuracy_same_turns_failures_half"
+
+
+class EvaluationError(RRMError):
+    """Rows, feedback and labels do not fit together; the message says which."""
+
+
+class EvaluationReport(dict[str, Any]):
+    """The metrics as a JSON-able dict (undefined values are None): see `evaluate_feedback` for its keys."""
+
+    @property
+    def headline(self) -> Interval:
+        """The judge's same-question-and-turns pair accuracy with its interval."""
+        found = self["metrics"]["judge"].get(HEADLINE) or {"value": None, "low": None, "high": None}
+        return Interval(found["value"], found["low"], found["high"])
+
+    def save(self, path: str | Path) -> None:
+        """Write it as indented JSON; NaN would be an error, not a file that other readers reject."""
+        Path(path).write_text(json.dumps(self, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def match_feedback(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback]) -> list[Feedback | None]:
+    """Each trajectory's feedback by id, None where there is none.
+
+    Raises:
+        EvaluationError: an id occurs twice (in either), or nothing matches.
+    """
+    for what, ids in (("trajectories", [t.id for t in trajectories]), ("feedback", [f.id for f in feedback])):
+        twice = [i for i, n in Counter(ids).items() if n > 1]
+        if twice:
+            raise EvaluationError(f"{len(twice)} ids occur more than once in the {what}, e.g. {twice[0]!r}")
+    by_id = {f.id: f for f in feedback}
+    matched = [by_id.get(t.id) for t in trajectories]
+    if not any(matched):
+        raise EvaluationError(
+            f"none of {len(trajectories)} trajectories has feedback (ids like {[t.id for t in trajectories[:1]]} "
+            f"against {[f.id for f in feedback[:1]]}): was another file judged?"
+        )
+    return matched
+
+
+def _raw(feedback: Feedback) -> float:
+    """The score before calibration, where the judge has one."""
+    found = feedback.raw_score if feedback.raw_score is not None else feedback.score
+    if found is None:
+        raise EvaluationError(f"row {feedback.id!r} has status scored and no score")
+    return found
+
+
+def _score_statistics(
+    raw: np.ndarray,
+    probabilities: np.ndarray | None,
+    labels: np.ndarray,
+    questions: np.ndarray,
+    n: int,
+    turns: np.ndarray,
+) -> dict[str, Statistic]:
+    """Every metric of one scorer as a bootstrap statistic; those of probabilities only where it has them."""
+    found: dict[str, Statistic] = {
+        HEADLINE: pairs.pair_parts(raw, labels, questions, n, turns),
+        "pair_accuracy_same_question": pairs.pair_parts(raw, labels, questions, n),
+        "auroc": probability.Auroc(raw, labels, questions),
+        "best_of_n_gain": pairs.best_of_n_parts(raw, labels, questions, n),
+    }
+    if probabilities is not None:
+        found["brier"] = probability.brier_parts(probabilities, labels, questions, n)
+        found["ece"] = probability.CalibrationError(probabilities, labels, questions, n)
+    return found
+
+
+def _leaks_outcome(trajectory: Trajectory) -> bool:
+    """Whether the reader found text in which the environment reveals the verdict (an outcome leak)."""
+    return bool(trajectory.meta.get("outcome_leaks"))
+
+
+def _check_baselines(baselines: Mapping[str, Any], labels: np.ndarray) -> dict[str, np.ndarray]:
+    found = {name: np.asarray(scores, dtype=np.float64) for name, scores in baselines.items()}
+    for name, scores in found.items():
+        if scores.shape != labels.shape:
+            raise EvaluationError(f"baseline {name!r} has scores {scores.shape} for rows {labels.shape}")
+        if not np.isfinite(scores[np.isfinite(labels)]).all():
+            raise EvaluationError(f"baseline {name!r} has no score for some labelled rows; leave the baseline out")
+    return found
+
+
+def _statistics(
+    trajectories: Sequence[Trajectory],
+    feedback: Sequence[Feedback | None],
+    labels: np.ndarray,
+    baselines: dict[str, np.ndarray],
+) -> tuple[dict[str, dict[str, Statistic]], int]:
+    """Statistics per scorer (judge first) over the labelled rows' questions, and the number of those questions."""
+    labelled = np.flatnonzero(np.isfinite(labels))
+    questions, n = pairs.codes([question_key(trajectories[i]) for i in labelled.tolist()])
+    turns = np.array([len(trajectories[i].steps) for i in labelled.tolist()], dtype=np.int64)
+    found = [feedback[i] for i in labelled.tolist()]
+    mask = np.array([f is not None and f.status == "scored" for f in found], dtype=bool)
+    scored = [f for f in found if f is not None and f.status == "scored"]
+    raw = np.array([_raw(f) for f in scored])
+    y, q, t = labels[labelled][mask], questions[mask], turns[mask]
+    open_rows = np.array([not _leaks_outcome(trajectories[i]) for i in labelled.tolist()], dtype=bool)[mask]
+    table: dict[str, dict[str, Statistic]] = {"judge": {}}
+    if scored:
+        calibrated = np.array([f.score if f.score is not None else _raw(f) for f in scored])
+        table["judge"] = _score_statistics(raw, calibrated, y, q, n, t)
+        table["judge"]["brier_raw"] = probability.brier_parts(raw, y, q, n)
+        table["judge"]["ece_raw"] = probability.CalibrationError(raw, y, q, n)
+        for name, scores in baselines.items():
+            s = scores[labelled][mask]
+            in_range = bool(((s >= 0) & (s <= 1)).all())
+            table[name] = _score_statistics(s, s if in_range else None, y, q, n, t)
+            if not open_rows.all():
+                table[name][NO_LEAK] = pairs.pair_parts(s[open_rows], y[open_rows], q[open_rows], n, t[open_rows])
+        if not open_rows.all():
+            table["judge"][NO_LEAK] = pairs.pair_parts(raw[open_rows], y[open_rows], q[open_rows], n, t[open_rows])
+    if len(labelled):
+        every = pairs.pair_parts(np.zeros(len(labelled)), labels[labelled], questions, n, turns).denominator
+        judged = pairs.pair_parts(raw, y, q, n, t)
+        table["judge"][FAILURES_HALF] = pairs.count_unscored_as_half(judged, every)
+        for name, scores in baselines.items():
+            # A baseline scores every row, so against the conservative line it stands on all pairs.
+            all_pairs = pairs.pair_parts(scores[labelled], labels[labelled], questions, n, turns)
+            table.setdefault(name, {})[FAILURES_HALF] = all_pairs
+    return table, n
+
+
+def _intervals(table: dict[str, dict[str, Statistic]], n_questions: int, n: int, seed: int) -> dict[str, Any]:
+    """Intervals of every scorer's metrics, and of the differences judge − baseline, all on the same resamples."""
+    flat = {f"{who}\x1f{what}": s for who, stats in table.items() for what, s in stats.items()}
+    drawn = replicates(flat, n_questions, n=n, seed=seed) if flat else {}
+    points = {key: point(s, n_questions) for key, s in flat.items()}
+    metrics: dict[str, dict[str, Any]] = {who: {} for who in table}
+    differences: dict[str, dict[str, Any]] = {who: {} for who in table if who != "judge"}
+    for key in flat:
+        who, what = key.split("\x1f")
+        metrics[who][what] = percentile_interval(points[key], drawn[key]).to_dict()
+        mine = f"judge\x1f{what}"
+        if who != "judge" and mine in flat:
+            gap = percentile_interval(points[mine] - points[key], drawn[mine] - drawn[key], difference=True)
+            differences[who][what] = gap.to_dict()
+    return {"metrics": metrics, "differences": differences}
+
+
+def _reliability(feedback: Sequence[Feedback | None], labels: np.ndarray) -> dict[str, Any]:
+    """Both reliability diagrams, before and after calibration, over the labelled scored rows."""
+    rows = [
+        (f, y)
+        for f, y in zip(feedback, labels.tolist(), strict=True)
+        if f and f.status == "scored" and math.isfinite(y)
+    ]
+    if not rows:
+        return {"raw": [], "calibrated": []}
+    y = np.array([label for _, label in rows])
+    raw = np.array([_raw(f) for f, _ in rows])
+    calibrated = np.array([f.score if f.score is not None else _raw(f) for f, _ in rows])
+    return {"raw": probability.reliability(raw, y), "calibrated": probability.reliability(calibrated, y)}
+
+
+def _leaks(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback | None]) -> dict[str, Any]:
+    """Answer-leak rates over rows whose judge wrote text and whose `meta["reference"]` is known."""
+    rows = [
+        (" ".join(filter(None, (f.trace, f.critique))), t.meta["reference"], t)
+        for t, f in zip(trajectories, feedback, strict=True)
+        if f is not None and (f.trace or f.critique) and t.meta.get("reference") is not None
+    ]
+    transcripts = [" ".join([t.task, *map(message_text, t.messages)]) for _, _, t in rows]
+    return text.answer_leak_rates([r[0] for r in rows], [r[1] for r in rows], transcripts)
+
+
+def _length(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback | None]) -> dict[str, Any]:
+    """Spearman's correlation of the raw score with characters and with steps, over all scored rows."""
+    rows = [(t, _raw(f)) for t, f in zip(trajectories, feedback, strict=True) if f is not None and f.status == "scored"]
+    scores = np.array([score for _, score in rows])
+    characters = np.array([transcript_length(t) for t, _ in rows], dtype=np.int64)
+    steps = np.array([len(t.steps) for t, _ in rows], dtype=np.int64)
+    return {
+        "spearman_characters": text.length_correlation(scores, characters),
+        "spearman_steps": text.length_correlation(scores, steps),
+        "rows": len(rows),
+    }
+
+
+def _reruns(runs: Sequence[Sequence[Feedback | None]]) -> dict[str, Any]:
+    """Variance of the raw score between runs, rows scored in two runs or more."""
+    found = [(f.id, _raw(f)) for run in runs for f in run if f is not None and f.status == "scored"]
+    return {"runs": len(runs), **text.rerun_variance(np.array([s for _, s in found]), [i for i, _ in found])}
+
+
+def evaluate_feedback(
+    trajectories: Sequence[Trajectory],
+    feedback: Sequence[Feedback],
+    labels: Sequence[float | None] | None = None,
+    *,
+    baselines: Mapping[str, Sequence[float] | np.ndarray] | None = None,
+    step_labels: Sequence[Sequence[Any] | None] | None = None,
+    step_baselines: Mapping[str, Sequence[Sequence[Any]]] | None = None,
+    reruns: Sequence[Sequence[Feedback]] = (),
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> EvaluationReport:
+    """Measure a judge's feedback on labelled trajectories.
+
+    Args:
+        trajectories: N rows; attempts at a question are grouped by `question_id` (else by the task's text).
+        feedback: the judge's rows, matched by id; ids that are not among the trajectories are counted and left out.
+        labels: N labels in [0, 1] or None; by default the outcomes. A pair needs different labels, AUROC splits at 0.5.
+        baselines: name → N scores, finite wherever there is a label.
+        step_labels: per trajectory one `good | bad | None` a step, or None.
+        step_baselines: name → per trajectory one verdict a step (all-bad and shuffled findings are always there).
+        reruns: the same rows judged again, for the re-run variance.
+        resamples: bootstrap resamples of the questions.
+        seed: of the bootstrap and of the shuffled findings.
+
+    Returns:
+        `rows, labelled, scored_labelled, questions, positive_rate, status, unmatched_feedback, pairs`;
+        `metrics[judge|baseline][metric]` and `differences[baseline][metric]` (judge − baseline, paired) as
+        `{value, low, high}`; `reliability[raw|calibrated]` bins; `steps` (None without labels or findings);
+        `outcome_leak_rows, format_validity, answer_leak, length, truncated_rows, reruns, resamples, seed`.
+
+    Raises:
+        EvaluationError: lengths differ, ids repeat, or nothing matches.
+    """
+    outcomes = [t.outcome for t in trajectories] if labels is None else list(labels)
+    if len(outcomes) != len(trajectories):
+        raise EvaluationError(f"{len(outcomes)} labels for {len(trajectories)} trajectories")
+    y = np.array([math.nan if label is None else float(label) for label in outcomes])
+    if ((y < 0) | (y > 1)).any():
+        raise EvaluationError(f"labels must lie in [0, 1], got {y[(y < 0) | (y > 1)][0]}")
+    matched = match_feedback(trajectories, feedback)
+    table, n_questions = _statistics(trajectories, matched, y, _check_baselines(baselines or {}, y))
+    status = Counter("missing" if f is None else f.status for f in matched)
+    known = np.isfinite(y)
+    scored = np.array([f is not None and f.status == "scored" for f in matched])
+    judge: dict[str, Any] = table["judge"]
+    report: dict[str, Any] = {
+        "rows": len(trajectories),
+        "labelled": int(known.sum()),
+        "scored_labelled": int((known & scored).sum()),
+        "questions": n_questions,
+        "positive_rate": float((y[known] >= 0.5).mean()) if known.any() else None,
+        "status": dict(sorted(status.items())),
+        "unmatched_feedback": len(feedback) - sum(f is not None for f in matched),
+        "pairs": {
+            name: int(judge[name].denominator.sum())
+            for name in (HEADLINE, "pair_accuracy_same_question", NO_LEAK, FAILURES_HALF)
+            if name in judge
+        },
+        **_intervals(table, n_questions, resamples, seed),
+        "reliability": _reliability(matched, y),
+        "steps": evaluate_steps(trajectories, matched, step_labels, step_baselines or {}, resamples, seed),
+        "outcome_leak_rows": sum(map(_leaks_outcome, trajectories)),
+        "format_validity": text.format_validity([f for f in matched if f is not None]),
+        "answer_leak": _leaks(trajectories, matched),
+        "length": _length(trajectories, matched),
+        "truncated_rows": sum(f is not None and f.truncated_tokens > 0 for f in matched),
+        "reruns": _reruns([matched, *(match_feedback(trajectories, run) for run in reruns)]) if reruns else None,
+        "resamples": resamples,
+        "seed": seed,
+    }
+    return EvaluationReport(report)

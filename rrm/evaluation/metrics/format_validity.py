@@ -1,0 +1,22 @@
+"""Format validity: how often a judge writes what its mode asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.evaluation.metrics import _base, text
+from rrm.feedback import Feedback
+
+
+class FormatValidity(_base.LocalMetric):
+    """Share of well-formed replies among the rows the judge answered (not `too_long`, not `judge_error`).
+
+    `predictions` are the rows of `rrm score`, one JSON line each. Returns `format_validity` (None without a reply), `rows`.
+    """
+
+    inputs = (("predictions", "string"),)
+
+    def _compute(self, predictions: list[str]) -> dict[str, Any]:
+        feedback = [Feedback.model_validate_json(line) for line in predictions]
+        rows = sum(f.status in text.ANSWERED for f in feedback)
+        return {"format_validity": text.format_validity(feedback), "rows": rows}

@@ -1,0 +1,112 @@
+"""Scores as probabilities: AUROC, Brier score, expected calibration error.
+
+Legend: N rows, Q questions, B resamples, `questions` (N,) integer codes in [0, Q).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rrm.evaluation.bootstrap import Ratio
+from rrm.evaluation.metrics.pairs import check_rows
+
+
+def auroc(scores: np.ndarray, labels: np.ndarray) -> float | None:
+    """Area under the ROC curve (scikit-learn); a label counts as positive from 0.5. None with one class only."""
+    from sklearn.metrics import roc_auc_score
+
+    check_rows(scores=scores, labels=labels)
+    positive = labels >= 0.5
+    if positive.all() or not positive.any():
+        return None
+    return float(roc_auc_score(positive, scores))
+
+
+@dataclass(frozen=True)
+class Auroc:
+    """AUROC as a bootstrap statistic: rows are sorted once, a resample weighs each row by its question's count."""
+
+    scores: np.ndarray
+    labels: np.ndarray
+    questions: np.ndarray
+
+    def __call__(self, counts: np.ndarray) -> np.ndarray:
+        check_rows(scores=self.scores, labels=self.labels, questions=self.questions)
+        order = np.argsort(self.scores, kind="stable")
+        ranked, owner, positive = self.scores[order], self.questions[order], self.labels[order] >= 0.5
+        starts = np.flatnonzero(np.r_[True, np.diff(ranked) > 0])  # first row of each group of equal scores
+        values = np.empty(len(counts))
+        rows_at_once = max(1, 2_000_000 // len(ranked))
+        for b in range(0, len(counts), rows_at_once):
+            weights = counts[b : b + rows_at_once][:, owner]  # (b, N)
+            above = np.add.reduceat(weights * positive, starts, axis=1)
+            below = np.add.reduceat(weights * ~positive, starts, axis=1)
+            wins = (above * (np.cumsum(below, axis=1) - 0.5 * below)).sum(axis=1)
+            pairs = above.sum(axis=1) * below.sum(axis=1)
+            values[b : b + len(weights)] = np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
+        return values
+
+
+def brier_parts(scores: np.ndarray, labels: np.ndarray, questions: np.ndarray, n_questions: int) -> Ratio:
+    """Brier score: mean (s − y)², summed per question."""
+    check_rows(scores=scores, labels=labels, questions=questions)
+    squares = np.bincount(questions, (scores - labels) ** 2, minlength=n_questions)
+    return Ratio(squares, np.bincount(questions, minlength=n_questions).astype(np.float64))
+
+
+def equal_mass_bins(scores: np.ndarray, n_bins: int = 10) -> np.ndarray:
+    """(N,) bin of each row, 0 … n_bins − 1, by its rank: equal mass where scores differ.
+
+    Equal scores share their mean rank and so always fall into one bin: the result does not depend on the order of rows,
+    at the price of uneven (possibly empty) bins where many scores are equal.
+    """
+    _, group, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    mean_rank = np.cumsum(sizes) - (sizes + 1) / 2  # 0-based mean rank of each distinct score
+    # Twice the rank is an integer: stay in integers, so that a boundary never moves by rounding.
+    doubled = np.rint(2 * mean_rank).astype(np.int64) + 1
+    return np.minimum(doubled * n_bins // (2 * len(scores)), n_bins - 1)[group]
+
+
+def reliability(scores: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> list[dict[str, float]]:
+    """The reliability diagram: for each bin that is not empty `count, score` (mean), `label` (mean), `low, high` (scores)."""
+    check_rows(scores=scores, labels=labels)
+    found = equal_mass_bins(scores, n_bins)
+    rows: list[dict[str, float]] = []
+    for b in np.unique(found):
+        s, y = scores[found == b], labels[found == b]
+        rows.append(
+            {"count": len(s), "score": float(s.mean()), "label": float(y.mean()), "low": float(s.min())}
+            | {"high": float(s.max())}
+        )
+    return rows
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """ECE as a bootstrap statistic: Σ_b n_b/n · |mean score − mean label| over equal-mass bins (10 by default).
+
+    The bins are those of the full sample in every resample. A resample is noisier than the sample and |·| turns noise
+    into error, so the interval of a well calibrated judge lies mostly above its value.
+    """
+
+    scores: np.ndarray
+    labels: np.ndarray
+    questions: np.ndarray
+    n_questions: int
+    n_bins: int = 10
+
+    def __call__(self, counts: np.ndarray) -> np.ndarray:
+        check_rows(scores=self.scores, labels=self.labels, questions=self.questions)
+        cell = self.questions * self.n_bins + equal_mass_bins(self.scores, self.n_bins)
+        gaps = np.bincount(cell, self.scores - self.labels, minlength=self.n_questions * self.n_bins)
+        rows = counts @ np.bincount(self.questions, minlength=self.n_questions)
+        total = np.abs(counts @ gaps.reshape(self.n_questions, self.n_bins)).sum(axis=1)
+        return np.divide(total, rows, out=np.full(len(rows), np.nan), where=rows > 0)
+
+
+def ece(scores: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> float:
+    """Expected calibration error over equal-mass bins (see `equal_mass_bins` for ties)."""
+    one_question = np.zeros(len(scores), dtype=np.int64)
+    return float(CalibrationError(scores, labels, one_question, 1, n_bins)(np.ones((1, 1)))[0])

@@ -1,0 +1,131 @@
+"""Evaluate where a judge points: its findings against step labels, beside what needs no judge at all.
+
+A labelled step that a judge says nothing about counts as "good": a critique lists what to fix. Beside it stands the same on
+the steps it did speak of, with their share. Shuffled findings are the chance level: each transcript gets those of another
+one with the same number of steps wherever there is one, averaged over 20 assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rrm.evaluation.baselines import question_key
+from rrm.evaluation.bootstrap import percentile_interval, point, replicates
+from rrm.evaluation.metrics import localisation, pairs
+from rrm.feedback import Feedback
+from rrm.seeds import derive_seed
+from rrm.trajectory import Trajectory
+
+MEASURES = ("mcc", "macro_f1", "f1_bad")
+SHUFFLES = 20
+
+
+def _silence_is_good(verdicts: Sequence[str | None]) -> list[str]:
+    return [v or "good" for v in verdicts]
+
+
+class _Labelled:
+    """The labelled steps of the evaluated rows as flat arrays: M entries, `row` (M,), `step` (M,) from 0, `bad` (M,)."""
+
+    def __init__(self, keys: Sequence[str], labels: Sequence[Sequence[str | None]]) -> None:
+        entries = [(r, k, v == "bad") for r, row in enumerate(labels) for k, v in enumerate(row) if v is not None]
+        self.row = np.array([e[0] for e in entries], dtype=np.int64)
+        self.step = np.array([e[1] for e in entries], dtype=np.int64)
+        self.bad = np.array([e[2] for e in entries], dtype=bool)
+        per_row, self.n_questions = pairs.codes(list(keys))
+        self.questions = per_row[self.row]
+
+    def confusion(self, said: Sequence[Sequence[str | None]], where: np.ndarray | None = None) -> np.ndarray:
+        """(Q, 4) of one verdict a step per row; `where` (M,) limits it to some labelled steps."""
+        bad = np.array([said[r][k] == "bad" for r, k in zip(self.row, self.step, strict=True)], dtype=bool)
+        keep = np.ones(len(bad), dtype=bool) if where is None else where
+        return localisation.confusion(bad[keep], self.bad[keep], self.questions[keep], self.n_questions)
+
+
+def _shuffled(labelled: _Labelled, findings: list[Any], n_steps: list[int], seed: int) -> np.ndarray:
+    """(Q, 4) mean confusion of findings that were written about another transcript."""
+    total = np.zeros((labelled.n_questions, 4))
+    for i in range(SHUFFLES):
+        donor = localisation.donors(n_steps, derive_seed(seed, "shuffled findings", i))
+        borrowed = [localisation.step_verdicts(findings[d], n) for d, n in zip(donor, n_steps, strict=True)]
+        total += labelled.confusion([_silence_is_good(v) for v in borrowed])
+    return total / SHUFFLES
+
+
+def _table(confusions: dict[str, np.ndarray], n_questions: int, n: int, seed: int) -> dict[str, Any]:
+    """Intervals of each measure per method, and of judge − method, on the same resamples of the questions."""
+    statistics = {(who, m): localisation.OfConfusion(m, c) for who, c in confusions.items() for m in MEASURES}
+    drawn = replicates({"\x1f".join(key): s for key, s in statistics.items()}, n_questions, n=n, seed=seed)
+    metrics: dict[str, dict[str, Any]] = {who: {} for who in confusions}
+    differences: dict[str, dict[str, Any]] = {who: {} for who in confusions if who != "judge"}
+    for (who, m), statistic in statistics.items():
+        value, mine = point(statistic, n_questions), point(statistics["judge", m], n_questions)
+        own, judge = drawn[f"{who}\x1f{m}"], drawn[f"judge\x1f{m}"]
+        metrics[who][m] = percentile_interval(value, own).to_dict()
+        if who != "judge":
+            differences[who][m] = percentile_interval(mine - value, judge - own, difference=True).to_dict()
+    return {"metrics": metrics, "differences": differences}
+
+
+def evaluate_steps(
+    trajectories: Sequence[Trajectory],
+    feedback: Sequence[Feedback | None],
+    step_labels: Sequence[Sequence[Any] | None] | None,
+    step_baselines: Mapping[str, Sequence[Sequence[Any]]],
+    resamples: int,
+    seed: int,
+) -> dict[str, Any] | None:
+    """Step localisation over rows that are labelled, scored and judged in a mode that writes findings.
+
+    Args:
+        step_labels: per trajectory one `good | bad | None` a step, or None.
+        step_baselines: name → per trajectory one verdict a step.
+
+    Returns:
+        `rows, steps, questions, bad_share, spoken_share`, `metrics` and `differences` as in `rrm.evaluation.evaluate`, and
+        `spoken` (the judge's measures on the steps it spoke of); None where no row qualifies.
+
+    Raises:
+        ValueError: labels or a baseline's verdicts do not have one entry a step.
+    """
+    if step_labels is None:
+        return None
+    rows = [
+        i
+        for i, (f, labels) in enumerate(zip(feedback, step_labels, strict=True))
+        if f is not None
+        and f.status == "scored"
+        and f.judge.mode != "score"
+        and any(v is not None for v in labels or ())
+    ]
+    if not rows:
+        return None
+    n_steps = [len(trajectories[i].steps) for i in rows]
+    labels = [list(step_labels[i] or ()) for i in rows]
+    for i, n, row in zip(rows, n_steps, labels, strict=True):
+        if len(row) != n:
+            raise ValueError(f"trajectory {trajectories[i].id!r} has {n} steps and {len(row)} step labels")
+    findings = [f.findings for i in rows if (f := feedback[i]) is not None]
+    spoken = [localisation.step_verdicts(f, n) for f, n in zip(findings, n_steps, strict=True)]
+    labelled = _Labelled([question_key(trajectories[i]) for i in rows], labels)
+    confusions = {
+        "judge": labelled.confusion([_silence_is_good(v) for v in spoken]),
+        "all_bad": labelled.confusion([["bad"] * n for n in n_steps]),
+        **{name: labelled.confusion([said[i] for i in rows]) for name, said in step_baselines.items()},
+    }
+    if len(rows) > 1:
+        confusions["shuffled"] = _shuffled(labelled, findings, n_steps, seed)
+    covered = np.array([spoken[r][k] is not None for r, k in zip(labelled.row, labelled.step, strict=True)], dtype=bool)
+    on_covered = labelled.confusion([_silence_is_good(v) for v in spoken], covered).sum(axis=0)
+    return {
+        "rows": len(rows),
+        "steps": len(labelled.row),
+        "questions": labelled.n_questions,
+        "bad_share": float(labelled.bad.mean()),
+        "spoken_share": float(covered.mean()),
+        "spoken": {m: float(getattr(localisation, m)(on_covered)) for m in MEASURES},
+        **_table(confusions, labelled.n_questions, resamples, seed),
+    }

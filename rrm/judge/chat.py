@@ -1,0 +1,279 @@
+"""Judging over a ChatEngine: replies become Feedback, and every failure keeps its status.
+
+| what came back | status |
+|---|---|
+| no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
+| empty reply, no score, a score that is not a number in [0, 1] | `unparsable` |
+| cut off by length before a complete score | `truncated` |
+
+Where the server gives log-probabilities the score is Σ p(v)·v over the grid, else the number in the text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rrm.engines.base import ChatEngine, Reply, SamplingParams
+from rrm.errors import EngineError, RRMError
+from rrm.feedback import Feedback, JudgeInfo, ParsedJudgement, Status, parse_findings, parse_judgement, parse_score
+from rrm.prompt.prompter import GRID
+
+MIN_MASS = 0.9
+"""Probability the server's alternatives must place on the grid before their expectation is believed."""
+_THINK_BLOCK = re.compile(r"<think>.*?</think>", re.DOTALL)
+_SCORE_BLOCK = re.compile(r"<score>\s*([^<]*?)\s*</score>")
+_COMPLETE_SCORE = re.compile(r"<score>[^<]*</score>")
+
+
+@dataclass(frozen=True)
+class ChatItem:
+    """One transcript, rendered for a chat judge."""
+
+    id: str
+    """The trajectory's id; seeds derive from it."""
+    messages: list[dict[str, str]]
+    n_steps: int
+    """Findings that speak of later steps are left out."""
+    truncated_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one reply says."""
+
+    status: Status
+    trace: str | None = None
+    critique: str | None = None
+    raw_score: float | None = None
+    off_grid_mass: float | None = None
+    """Set exactly where `raw_score` is an expectation over the grid."""
+    reason: str | None = None
+
+
+def judge_chat(
+    engine: ChatEngine,
+    items: Sequence[ChatItem],
+    *,
+    info: JudgeInfo,
+    params: SamplingParams,
+    samples: int = 1,
+    calibrate: Callable[[float], float] | None = None,
+    on_feedback: Callable[[Feedback], None] | None = None,
+) -> list[Feedback]:
+    """Judge rendered transcripts over a chat engine; one Feedback per item, in order.
+
+    Args:
+        info: model, hash, prompt version and mode; seed, samples and the score's source are filled in here.
+        params: `top_logprobs > 0` asks for the expected score; `seed` is the run's.
+        samples: replies per transcript; the score is their mean, the texts are those of the one nearest to it.
+        calibrate: raw score → score in [0, 1]; None keeps the raw score.
+        on_feedback: called once per item as its last reply arrives (engines that answer many rows at once).
+    """
+    if samples < 1 or (samples > 1 and params.temperature <= 0):
+        raise RRMError(f"samples={samples} needs samples ≥ 1, and a temperature > 0 where it is more than one")
+    info = info.model_copy(update={"seed": params.seed})
+    replies: list[dict[int, Reply | EngineError]] = [{} for _ in items]
+    done: dict[int, Feedback] = {}
+
+    def take(index: int, reply: Reply | EngineError) -> None:
+        row, sample = divmod(index, samples)
+        replies[row][sample] = reply
+        if len(replies[row]) == samples:
+            in_order = [replies[row][k] for k in range(samples)]
+            done[row] = to_feedback(items[row], in_order, info, calibrate)
+            if on_feedback is not None:
+                on_feedback(done[row])
+
+    rows = [item.messages for item in items for _ in range(samples)]
+    keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
+    _complete_all(engine, rows, params, keys, take)
+    return [done[row] for row in range(len(items))]
+
+
+def _complete_all(
+    engine: ChatEngine,
+    rows: Sequence[list[dict[str, str]]],
+    params: SamplingParams,
+    keys: Sequence[str],
+    take: Callable[[int, Reply | EngineError], None],
+) -> None:
+    """Every row's reply through `take`: at once where the engine can, else one after the other."""
+    many = getattr(engine, "complete_many", None)
+    if many is not None:
+        many(rows, params, keys, take)
+        return
+    for i, (messages, key) in enumerate(zip(rows, keys, strict=True)):
+        try:
+            reply: Reply | EngineError = engine.complete(messages, params, key)
+        except EngineError as error:
+            reply = error
+        take(i, reply)
+
+
+def to_feedback(
+    item: ChatItem,
+    replies: Sequence[Reply | EngineError],
+    info: JudgeInfo,
+    calibrate: Callable[[float], float] | None = None,
+) -> Feedback:
+    """The replies to one transcript as its Feedback (pure)."""
+    return combine(item, [read_reply(reply) for reply in replies], info, calibrate)
+
+
+def combine(
+    item: ChatItem,
+    judgements: Sequence[Judgement],
+    info: JudgeInfo,
+    calibrate: Callable[[float], float] | None = None,
+) -> Feedback:
+    """One Feedback of one or more judgements: the scores' mean, and the texts of the judgement nearest to it (pure)."""
+    scored = [j for j in judgements if j.raw_score is not None]
+    failed = [j for j in judgements if j.raw_score is None]
+    if not scored:
+        first = failed[0]
+        return _feedback(item, first, info.model_copy(update={"samples": len(judgements)}), None, None, first.reason)
+    scores = [j.raw_score for j in scored if j.raw_score is not None]
+    mean = statistics.fmean(scores)
+    nearest = min(scored, key=lambda j: abs((j.raw_score or 0.0) - mean))
+    masses = [j.off_grid_mass for j in scored if j.off_grid_mass is not None]
+    expected = len(masses) == len(scored)
+    info = info.model_copy(
+        update={
+            "samples": len(scored),
+            "score_std": statistics.stdev(scores) if len(scores) > 1 else None,
+            "score_source": "expected" if expected else "sampled",
+            "off_grid_mass": statistics.fmean(masses) if expected else None,
+        }
+    )
+    reason = f"{len(failed)} of {len(judgements)} samples gave no score ({failed[0].reason})" if failed else None
+    return _feedback(item, nearest, info, mean, mean if calibrate is None else calibrate(mean), reason)
+
+
+def _feedback(
+    item: ChatItem, said: Judgement, info: JudgeInfo, raw: float | None, score: float | None, reason: str | None
+) -> Feedback:
+    return Feedback(
+        id=item.id,
+        status=said.status,
+        score=score,
+        raw_score=raw,
+        trace=said.trace,
+        critique=said.critique,
+        findings=parse_findings(said.critique, item.n_steps),
+        truncated_tokens=item.truncated_tokens,
+        judge=info,
+        reason=reason,
+    )
+
+
+def read_reply(reply: Reply | EngineError) -> Judgement:
+    """What one reply says, or why it says nothing (see the table at the top)."""
+    if isinstance(reply, EngineError):
+        return Judgement("judge_error", reason=str(reply))
+    text = _open_think(reply.text)
+    parsed = _parse(text)
+    if parsed.score is None:
+        cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(_outside_think(text))
+        reason = "cut off by length before a complete score" if cut else parsed.problem
+        return Judgement("truncated" if cut else "unparsable", parsed.trace, parsed.critique, reason=reason)
+    expected = expected_score(reply, parsed.score)
+    if expected is None:
+        return Judgement("scored", parsed.trace, parsed.critique, parsed.score)
+    return Judgement("scored", parsed.trace, parsed.critique, expected[0], expected[1])
+
+
+def _open_think(text: str) -> str:
+    """Thinking models' chat templates open the reasoning in the prompt: the reply then only closes it."""
+    close = text.find("</think>")
+    return "<think>" + text if close >= 0 and "<think>" not in text[:close] else text
+
+
+def _outside_think(text: str) -> str:
+    """The text without its reasoning: a score tried out there is no verdict, whether the block was closed or not."""
+    return _THINK_BLOCK.sub("", text).partition("<think>")[0]
+
+
+def _parse(text: str) -> ParsedJudgement:
+    verdict = parse_judgement(_outside_think(text))
+    problem = "no <score> block" if text.strip() and verdict.problem == "empty reply" else verdict.problem
+    return verdict.model_copy(update={"trace": parse_judgement(text).trace, "problem": problem})
+
+
+def expected_score(reply: Reply, sampled: float, min_mass: float = MIN_MASS) -> tuple[float, float] | None:
+    """(Σ p(v)·v renormalised over the grid, mass off the grid), read at the reply's score tokens.
+
+    Walks the sampled number token by token. At each position an alternative that settles the value ("0.7" as one
+    token, or "7" after "0.") adds its probability to it; one that leaves several values open ("0", "0.") is followed
+    only where it was sampled, since what would have come after it otherwise is unknown.
+
+    Returns None where there are no log-probabilities, they do not show the number `sampled`, it is no grid value, or
+    less than `min_mass` is settled: then the parsed number is the score.
+    """
+    start = _score_start(reply.tokens, sampled)
+    if not reply.top_logprobs or start is None or not _grid_values(str(sampled), True):
+        return None
+    index, offset = start
+    mass = dict.fromkeys(GRID, 0.0)
+    written, path = "", 0.0
+    before = reply.tokens[index][:offset]
+    while index < len(reply.tokens):
+        for token, logprob in reply.top_logprobs[index].items():
+            values = _read_number(written, before, token)
+            if len(values) == 1:
+                mass[values[0]] += math.exp(path + logprob)
+        token = reply.tokens[index]
+        if len(_read_number(written, before, token)) <= 1:
+            break
+        path += reply.top_logprobs[index].get(token, -math.inf)
+        written, before, index = (written + token.removeprefix(before)).lstrip(), "", index + 1
+    covered = sum(mass.values())
+    if covered < min_mass:
+        return None
+    # floating point may carry the mean a hair outside [0, 1]
+    value = min(max(math.fsum(p * v for v, p in mass.items()) / covered, 0.0), 1.0)
+    return value, min(max(1.0 - covered, 0.0), 1.0)
+
+
+def _score_start(tokens: Sequence[str], sampled: float) -> tuple[int, int] | None:
+    """(token, offset in it) where the last score's number starts, if it reads as `sampled`."""
+    found = list(_SCORE_BLOCK.finditer("".join(tokens)))
+    if not found:
+        return None
+    try:
+        if parse_score(found[-1].group(1)) != sampled:
+            return None
+    except ValueError:
+        return None
+    position = found[-1].start(1)
+    for index, token in enumerate(tokens):
+        if position < len(token):
+            return index, position
+        position -= len(token)
+    return None
+
+
+def _read_number(written: str, before: str, token: str) -> list[float]:
+    """Grid values the number may still become with `token` after `written`; `before` must open the token."""
+    if not token.startswith(before):
+        return []
+    text = (written + token[len(before) :]).lstrip()
+    number, closed, _ = text.partition("<")
+    return _grid_values(number.rstrip(), bool(closed) or number != number.rstrip())
+
+
+def _grid_values(number: str, closed: bool) -> list[float]:
+    """Grid values that `number` is (closed) or may become (open)."""
+    try:
+        value = parse_score(number)
+    except ValueError:
+        value = None
+    if closed:
+        return [v for v in GRID if v == value]
+    if value is not None and len(number) > 2:  # "0.7", "0.70", ".75": settled
+        return [v for v in GRID if v == value]
+    forms = {v: (f"{v:.1f}", f"{v:.1f}".lstrip("0"), f"{v:g}") for v in GRID}
+    return [v for v, spellings in forms.items() if any(form.startswith(number) for form in spellings)]

@@ -1,0 +1,1 @@
+"""Base models: their weights, fetched once, and how they are loaded."""

@@ -1,0 +1,62 @@
+"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), and its LoRA adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rrm.config import BaseSettings, LoraSettings
+from rrm.errors import RRMError
+from rrm.judge.judge_dir import shipped
+
+
+def base_path(base: str) -> str:
+    """A directory or hub id for `from_pretrained`; `smollm2` is fetched to the cache once, `lab-judge` is shipped."""
+    if base == "smollm2":
+        from rrm.models.weights import fetch_base
+
+        return str(fetch_base())
+    if base == "lab-judge":
+        return str(shipped("lab"))
+    if base.startswith((".", "/", "~")) and not Path(base).expanduser().is_dir():
+        raise RRMError(f"model directory {base!r} does not exist")
+    return str(Path(base).expanduser()) if Path(base).expanduser().is_dir() else base
+
+
+def load_model(config: BaseSettings) -> tuple[Any, Any]:
+    """(model, tokenizer) from safetensors; pickle checkpoints are refused.
+
+    Raises:
+        RRMError: there is no such model, or it cannot be loaded.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = base_path(config.base)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, config.dtype),
+            attn_implementation=config.attn_implementation,
+            trust_remote_code=config.trust_remote_code,
+            use_safetensors=True,
+        )
+    except (OSError, ValueError) as error:
+        raise RRMError(f"cannot load model {config.base!r}: {error}") from error
+    return model, tokenizer
+
+
+def lora_config(settings: LoraSettings, model: Any) -> Any:
+    """peft's `LoraConfig` of the settings, for a causal language model."""
+    from peft import LoraConfig
+
+    skip = settings.skip_layers
+    return LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=settings.target_modules,
+        layers_to_transform=list(range(skip, model.config.num_hidden_layers)) if skip else None,
+        task_type="CAUSAL_LM",
+    )

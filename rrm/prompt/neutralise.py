@@ -1,0 +1,172 @@
+"""Disarm transcript text: nothing an agent or a tool wrote may open or close a block of the judge's prompt or reply.
+
+Three families are disarmed by swapping their brackets for round ones: the judge's tags (`<score>` becomes `(score)`),
+chat-template control tokens (`<|im_end|>` becomes `(|im_end|)`) and step markers (`[step 3]` becomes `(step 3)`). A fourth
+are the labels that begin the prompt's lines: `result: 42` in an agent's words, which would pass for what a tool said, becomes
+`(result) 42`. They stay within a line, and on a text's first, which the prompt continues after a label of its own.
+Look-alikes count too: the match runs on a skeleton in which compatibility forms, homoglyphs, HTML entities and
+invisible characters are folded away, with an index back to the original text. All other text stays as it is.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+_LOOK_ALIKES = {
+    "a": "аαɑ",
+    "c": "сϲⅽᴄ",
+    "d": "ԁⅾ",
+    "e": "еεҽᴇ",
+    "h": "һʜ",
+    "i": "іιɩɪⅰ",
+    "k": "кκᴋ",
+    "n": "ոɴ",
+    "o": "оοσᴏօ",
+    "p": "рρᴘ",
+    "q": "ԛ",
+    "r": "гʀᴦ",
+    "s": "ѕꜱ",
+    "t": "тτᴛ",
+    "u": "υսᴜ",
+    "<": "‹〈⟨❮❬《«≺˂ᐸ",
+    ">": "›〉⟩❯❭》»≻˃ᐳ",
+    "/": "⁄∕⧸",
+    "|": "ǀ∣│┃",
+    "[": "【〔⟦",
+    "]": "】〕⟧",
+    ":": "∶꞉ː׃",
+}
+_HOMOGLYPHS = {odd: plain for plain, odds in _LOOK_ALIKES.items() for odd in odds}
+# An ampersand may itself be escaped, any number of times: `&amp;lt;`.
+_ENTITY = re.compile(r"&(?:amp;|#38;|#[xX]26;)*(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z]{2,12});?")
+
+
+def _spaced(word: str) -> str:
+    return r"[\s.\-_*]{0,2}".join(word)
+
+
+_TAGS = "|".join(_spaced(w) for w in ("think", "critique", "score"))
+# Possessive quantifiers (`*+`) keep a match linear: `<` and a hundred thousand spaces must not stall a judge.
+_CONTROL = (
+    re.compile(r"<\s*+\|[^|\n<>]{0,64}(?:\|\s*+>?|>)"),
+    re.compile(
+        r"<\s*+/?\s*+s\s*+>|<\s*+<\s*+/?\s*+sys\s*+>\s*+>|\[\s*+/?\s*+inst\s*+\]|<\s*+(?:start|end)_of_turn\s*+>"
+    ),
+    re.compile(r"<\s*+(?:endoftext|eos|bos|pad|unk)\s*+>"),
+    # StarCoder's and SmolLM2's special tokens
+    re.compile(r"<(?:repo_?name|file_sep|filename|gh_stars|issue_\w{5,7}|jupyter_\w{4,6}|empty_output)>"),
+)
+_PATTERNS = (
+    re.compile(rf"<\s*+[/\\]?\s*+(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*+[/\\]\s*+(?:{_TAGS})"),
+    re.compile(r"\|\s*+>"),
+    *_CONTROL,
+    re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
+)
+_LABEL = re.compile(
+    r"(?<=[\n\r\x85\u2028\u2029])[ \t]*+(?:(?P<label>task|tools|agent|result|user)[ \t]{0,2}(?P<colon>:)"
+    r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
+)
+"""Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it."""
+_ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
+_BRACKET = re.compile(r"[<>\[\]]")
+ROUNDS = 16
+"""Of swaps, before every bracket is swapped: markers nested deeper stand in no honest text."""
+
+
+def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Fold look-alikes: returns the skeleton and, per skeleton character, its span [start, stop) in `text`."""
+    chars: list[str] = []
+    spans: list[tuple[int, int]] = []
+    i = 0
+    while i < len(text):
+        stop, piece = i + 1, text[i]
+        if piece == "&" and (entity := _ENTITY.match(text, i)):
+            decoded = html.unescape(entity.group())
+            while (again := html.unescape(decoded)) != decoded:
+                decoded = again
+            if decoded != entity.group():
+                stop, piece = entity.end(), decoded
+        if len(piece) == 1 and piece.isascii():
+            folded = piece.lower()
+        else:
+            folded = "".join(
+                _HOMOGLYPHS.get(c, c).lower()
+                for c in unicodedata.normalize("NFKD", "".join(_HOMOGLYPHS.get(c, c) for c in piece))
+                if unicodedata.category(c) not in ("Cf", "Mn", "Me")
+            )
+        for c in folded:
+            chars.append(c)
+            spans.append((i, stop))
+        i = stop
+    return "".join(chars), spans
+
+
+def _disarm_once(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False) -> str:
+    skeleton, spans = _skeleton(text)
+    swaps: dict[int, tuple[int, str]] = {}
+    for match in _LABEL.finditer(skeleton) if labels else ():
+        word, ending = ("label", "colon") if match["label"] else ("call", "blank")
+        first, last = spans[match.start(word)], spans[match.start(ending)]
+        swaps[first[0]] = (first[1], "(" + text[first[0] : first[1]])
+        swaps[last[0]] = (last[1], ")" if match["label"] else ") ")
+    for pattern in patterns:
+        for match in pattern.finditer(skeleton):
+            for k in range(match.start(), match.end()):
+                if skeleton[k] in _ROUND:
+                    start, stop = spans[k]
+                    swaps[start] = (stop, _ROUND[skeleton[k]])
+    if not swaps:
+        return text
+    out: list[str] = []
+    at = 0
+    for start in sorted(swaps):
+        stop, replacement = swaps[start]
+        if start < at:
+            continue
+        out += (text[at:start], replacement)
+        at = stop
+    return "".join(out) + text[at:]
+
+
+def _clean(text: str) -> str:
+    """Drop what a tokenizer cannot take (lone surrogates become U+FFFD) and C0 controls but tab and newline."""
+    text = text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text)
+
+
+def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False) -> str:
+    """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`)."""
+    text = _clean(text)
+    if text.isascii() and not any(c in text for c in "<[|&") and not (labels and _LABEL.search(text.lower())):
+        return text
+    for _ in range(ROUNDS):
+        if (disarmed := _disarm_once(text, patterns, labels)) == text:
+            return text
+        text = disarmed
+    # nested so deep by intention: a round each would take time in the square of the length, so nothing is left to nest
+    return _disarm_once(text, (_BRACKET,), labels)
+
+
+def neutralise(text: str) -> str:
+    """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers."""
+    return _disarm(text, _PATTERNS, labels=True)
+
+
+@lru_cache(maxsize=64)
+def _control_and(tags: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    if not tags:
+        return _CONTROL
+    names = "|".join(re.escape(tag) for tag in tags)
+    return (*_CONTROL, re.compile(rf"<\s*+/?\s*+(?:{names})\s*+>"))
+
+
+def neutralise_control(text: str, tags: Sequence[str] = ()) -> str:
+    """Disarm only chat-template control tokens and the named tags, for text a policy reads in a tool's result.
+
+    The judge's own tags and step markers stay as they are, unless `tags` names them.
+    """
+    return _disarm(text, _control_and(tuple(tags)))

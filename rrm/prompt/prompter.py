@@ -1,0 +1,54 @@
+"""Prompter: a tokenizer, a token budget and the judge's prompt format, in one place for training and judging.
+
+The prompt a local judge reads ends with its reply's opening tag (`<score>`, `<critique>` or `<think>`), so the sampled
+tokens begin at a fixed token boundary in training and in use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rrm.feedback import Mode
+from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, judge_messages
+from rrm.trajectory import Trajectory
+
+GRID = tuple(round(i / 10, 1) for i in range(11))
+"""The values a score may take in text: 0.0, 0.1 … 1.0."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids of a prompt and how many transcript tokens the budget cut."""
+
+    ids: list[int]
+    truncated_tokens: int
+
+
+class Prompter:
+    """Makes a judge's prompts. The tokenizer gets our chat template (SmolLM2's own injects a system prompt)."""
+
+    def __init__(self, tokenizer: Any, transcript_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self.transcript_tokens = transcript_tokens
+        tokenizer.chat_template = CHAT_TEMPLATE
+        self.eos_token_id: int = tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of our own text, without special tokens added."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def text(self, trajectory: Trajectory, mode: Mode) -> tuple[str, int]:
+        """Rubric, transcript and the opening of the reply as text, and how many transcript tokens the budget cut."""
+        messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
+        text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return text + OPENINGS[mode], cut
+
+    def prompt(self, trajectory: Trajectory, mode: Mode) -> Prompt:
+        """Rubric, transcript and the opening of the reply, as token ids."""
+        text, cut = self.text(trajectory, mode)
+        return Prompt(self.encode(text), cut)
+
+    def grid(self) -> list[list[int]]:
+        """Token ids of each grid value as it stands between the score tags."""
+        return [self.encode(f"{value:.1f}") for value in GRID]

@@ -1,0 +1,165 @@
+"""After training: export the judge, calibrate it, measure it, write its cards.
+
+The judge's directory holds the adapter (bf16) or the whole weights, the tokenizer, `judge.json`, `evaluation.json` and
+a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rrm.annotation import Annotation, Verdict
+from rrm.config import TrainConfig
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import fit
+from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.prompt.prompter import Prompter
+from rrm.train.data import score_target
+from rrm.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
+
+
+def export(model: Any, prompter: Prompter, config: TrainConfig, folder: Path, facts: dict[str, Any]) -> Path:
+    """Write the judge's directory (without calibration) and, for an adapter, `merged/`; returns the directory."""
+    import torch
+
+    judge = folder / "judge"
+    if judge.exists():
+        shutil.rmtree(judge)
+    is_adapter = hasattr(model, "merge_and_unload")
+    base = config.model.base if is_adapter else None
+    settings = JudgeSettings(
+        name=config.name,
+        base=base,
+        transcript_tokens=config.transcript_tokens,
+        max_new_tokens=config.max_new_tokens,
+        trained_on=facts,
+    )
+    model.save_pretrained(str(judge), safe_serialization=True)
+    if is_adapter:
+        halve_adapter(judge / "adapter_model.safetensors")
+        name_base(judge / "adapter_config.json", config.model.base)
+        (judge / "README.md").unlink(missing_ok=True)
+        merged = folder / "merged"
+        merged_model = model.merge_and_unload()
+        merged_model.to(getattr(torch, config.model.dtype)).save_pretrained(str(merged), safe_serialization=True)
+        prompter.tokenizer.save_pretrained(str(merged))
+    prompter.tokenizer.save_pretrained(str(judge))
+    save_settings(judge, settings)
+    return judge
+
+
+def halve_adapter(path: Path) -> None:
+    """Store an adapter in bfloat16: half the size, and what its base computes in."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = {k: v.to(torch.bfloat16).contiguous() for k, v in load_file(str(path)).items()}
+    save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+def name_base(path: Path, base: str) -> None:
+    """Name an adapter's base by its public name, not by this machine's cache folder."""
+    tree = json.loads(path.read_text())
+    tree["base_model_name_or_path"] = HUB_NAMES.get(base, base)
+    path.write_text(json.dumps(tree, indent=1) + "\n")
+
+
+def calibrate(
+    judge: AgentRRM, trajectories: Sequence[Trajectory], targets: Sequence[float], config: TrainConfig
+) -> dict[str, Any]:
+    """Fit one map per configured mode on calibration rows; returns what was fitted, by mode.
+
+    A mode whose raw scores do not rise with the labels is left uncalibrated, and said so.
+    """
+    found: dict[str, Any] = {}
+    for mode in config.calibration.modes:
+        most = config.calibration.max_rows if mode == "score" else config.calibration.sampled_rows
+        rows, labels = trajectories[:most], targets[:most]
+        feedback = judge.judge(rows, mode=mode, seed=config.seed)
+        kept = [(f.raw_score, y) for f, y in zip(feedback, labels, strict=True) if f.raw_score is not None]
+        try:
+            fitted = fit([raw for raw, _ in kept], [y for _, y in kept], config.calibration.method)
+        except RRMError as error:
+            logger.warning("mode %s stays uncalibrated: %s", mode, error)
+            found[mode] = {"skipped": str(error), "rows": len(kept)}
+            continue
+        judge.settings.calibration.modes[mode] = fitted
+        found[mode] = fitted.model_dump()
+    return found
+
+
+def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list[Verdict | None] | None:
+    """One verdict a step from an annotation's findings, None where the step has none."""
+    if annotation is None or not annotation.findings:
+        return None
+    by_step: dict[int, Verdict] = {f.step: f.verdict for f in annotation.findings}
+    return [by_step.get(step.index) for step in trajectory.steps]
+
+
+def measure(
+    judge: AgentRRM,
+    test: Sequence[Trajectory],
+    annotations: Mapping[str, Annotation],
+    config: TrainConfig,
+) -> dict[str, Any]:
+    """The evaluation card: `score` mode on the test rows, `full` mode on the first `full_rows` of them."""
+    from rrm.evaluation.evaluate import evaluate_feedback
+
+    found: dict[str, Any] = {}
+    rows = [t for t in test if label_of(t, annotations) is not None][: config.evaluation.max_rows]
+    plans: list[tuple[Mode, list[Trajectory]]] = [("score", rows), ("full", rows[: config.evaluation.full_rows])]
+    for mode, part in plans:
+        if not part:
+            continue
+        feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
+        verdicts = [step_verdicts(t, annotations.get(t.id)) for t in part] if mode == "full" else None
+        labels = [label_of(t, annotations) for t in part]
+        found[mode] = dict(evaluate_feedback(part, feedback, labels, step_labels=verdicts, seed=config.seed))
+    return found
+
+
+def label_of(trajectory: Trajectory, annotations: Mapping[str, Annotation]) -> float | None:
+    """What a judgement is measured against: the outcome, or the annotation's score where there is none."""
+    return (
+        trajectory.outcome
+        if trajectory.outcome is not None
+        else score_target(trajectory, annotations.get(trajectory.id))
+    )
+
+
+def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
+    """The judge's README: what it is, what it was trained on, what it measured."""
+    lines = [
+        "---", "library_name: agent-rrm", "license: apache-2.0", "tags: [reward-model, agents]", "---", "",
+        f"# {settings.name}", "",
+        "A reasoning reward model for agents: reads a transcript, writes a trace, a critique anchored to steps and a",
+        "calibrated score in [0, 1].", "",
+        f"Base: {settings.base or 'none (whole weights)'}. Transcript budget: {settings.transcript_tokens} tokens.", "",
+        "## Trained on", "", "```json", json.dumps(settings.trained_on, indent=1), "```", "", "## Measured", "",
+        "| mode | rows | metric | value | 95 % interval |", "|---|---|---|---|---|",
+    ]  # fmt: skip
+    for mode, report in card.items():
+        if not isinstance(report, Mapping) or "metrics" not in report:
+            continue
+        for name, found in report["metrics"]["judge"].items():
+            value, low, high = ("–" if found[k] is None else f"{found[k]:.3f}" for k in ("value", "low", "high"))
+            lines.append(f"| {mode} | {report['rows']} | {name} | {value} | {low} – {high} |")
+    lines += ["", "Scores on data unlike the training data are not calibrated; measure with `rrm eval` first.", ""]
+    return "\n".join(lines)
+
+
+def write_card(folder: Path, settings: JudgeSettings, card: Mapping[str, Any]) -> None:
+    """`evaluation.json` and the model card."""
+    (folder / "evaluation.json").write_text(json.dumps(card, indent=1) + "\n")
+    (folder / "README.md").write_text(model_card(settings, card), encoding="utf-8")

@@ -1,0 +1,79 @@
+"""Graders and tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from reagent.env.graders import exact_match, f1, last_number, normalise, numeric
+from reagent.env.task import Task, read_tasks
+from rrm.errors import ReadError
+
+
+def task(answer: str, *aliases: str) -> Task:
+    return Task("t", "?", answer, meta={"aliases": list(aliases)})
+
+
+def test_squad_normalisation() -> None:
+    assert normalise("The  Cat's  (old) Hat, an\tarticle") == "cats old hat article"
+    assert exact_match(task("Kavomi"), " the kavomi. ") == 1.0
+    assert exact_match(task("Kavomi"), "Kavomi Beltu") == 0.0
+    assert exact_match(task("no"), "unknown") == 0.0
+    assert exact_match(task("UK", "United Kingdom"), "the United Kingdom") == 1.0
+
+
+def test_f1_by_hand() -> None:
+    assert f1(task("Denver Broncos"), "Broncos of Denver") == pytest.approx(2 * (2 / 3) * 1 / (2 / 3 + 1))
+    assert f1(task("a a b"), "b b") == pytest.approx(2 / 3)  # the articles vanish: {b} against {b, b}
+    assert f1(task("cat"), "dog") == 0.0
+    assert f1(task("the"), "a") == 1.0 and f1(task("cat"), "") == 0.0
+    assert f1(task("cat", "dog"), "dog") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1,234,567", 1234567),
+        ("so 3 + 4 = 7 apples.", 7),
+        ("$1,200.50 a year", 1200.5),
+        ("-3", -3),
+        ("\N{MINUS SIGN}3.0 °C", -3),
+        ("50%", 50),
+        (".5 kg", 0.5),
+        ("2.5e3", 2500),
+        ("12, 13", 13),
+        ("3-2", 2),
+        ("v2", None),
+        ("none", None),
+    ],
+)
+def test_last_number(text: str, number: float | None) -> None:
+    assert last_number(text) == number
+
+
+def test_numeric() -> None:
+    assert numeric(task("1234"), "It is 1,234.00 dollars") == 1.0
+    assert numeric(task("1234"), "1233 or 1235") == 0.0
+    assert numeric(task("0"), "0.0") == 1.0 and numeric(task("0"), "0.1") == 0.0
+    assert numeric(task("3.3333333"), "3.33333333") == 1.0
+    assert numeric(task("7"), "unknown") == 0.0
+    with pytest.raises(ValueError, match="holds no number"):
+        numeric(task("seven"), "7")
+
+
+def test_tasks_from_a_file(tmp_path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(
+        '{"question": "a?", "answer": "b", "meta": {"hops": 1}}\n\n{"id": "x", "question": "c?", "seed": 4}\n'
+    )
+    assert read_tasks(path) == [Task("q:1", "a?", "b", meta={"hops": 1}), Task("x", "c?", seed=4)]
+    for line, reason in (
+        ("{", "not a task"),
+        ('{"answer": "b"}', "question"),
+        ('{"question": "a", "anwser": 1}', "anwser"),
+    ):
+        path.write_text('{"question": "a?"}\n' + line)
+        with pytest.raises(ReadError, match=rf"q\.jsonl:2: .*{reason}"):
+            read_tasks(path)
+    path.write_text('{"question": "a?", "answer": 7}')
+    with pytest.raises(ReadError, match="`answer` text or null"):
+        read_tasks(path)

@@ -1,0 +1,268 @@
+"""The trainer on a tiny real model and the real search lab: exactness, resume, faults, every algorithm."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from trainer_setup import make_trainer, settings
+from transformers import AutoTokenizer, LlamaForCausalLM
+
+from reagent.algorithms.advantages import Advantages
+from reagent.algorithms.losses import LossMetrics
+from reagent.rollout.episode import Episode
+from reagent.train.batch import Batch, make_batch, microbatches, minibatches
+from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.optimizer import learning_rate_factor
+from reagent.train.policy import Policy
+from reagent.train.run import train
+from reagent.train.trainer import AgentTrainer, TrainingError
+from rrm.errors import ConfigError, RRMError
+
+ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
+
+
+def graded(episodes: list[Episode]) -> list[Episode]:
+    """An untrained policy earns nothing anywhere: give its episodes rewards that differ."""
+    for i, e in enumerate(episodes):
+        e.outcome_reward = float(i % 3)
+    return episodes
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+# ---- exactness ----
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_first_update_has_ratio_one_and_engine_and_trainer_agree(base, tmp_path, algorithm) -> None:
+    trainer = make_trainer(settings(base, tmp_path, algorithm=algorithm))
+    before = {n: p.detach().clone() for n, p in trainer.policy.named_parameters()}
+    episodes = graded(trainer.collect(0))
+    metrics = trainer.learn(episodes)
+    assert metrics["ratio_deviation"] < 1e-5
+    assert metrics["logprob_gap"] < 1e-4  # the rollout engine's log-probabilities against the training forward's
+    assert metrics["tokens"] == sum(len(t.output_ids) for e in episodes for t in e.turns)
+    assert any(not torch.equal(p, before[n]) for n, p in trainer.policy.named_parameters())
+
+
+def test_microbatches_add_up_to_the_whole_batch(base, tmp_path) -> None:
+    gradients = []
+    for budget in (100_000, 300):
+        config = settings(base, tmp_path / str(budget), optim={"microbatch_tokens": budget, "max_grad_norm": 1e9})
+        trainer = make_trainer(config)
+        episodes = graded(trainer.collect(0))
+        batch = make_batch(episodes)
+        assert (len(microbatches(batch.lengths, range(len(batch)), budget)) > 1) == (budget == 300)
+        trainer.prepared.step = lambda: None  # look at the gradients instead
+        trainer.prepared.zero_grad = lambda set_to_none=True: None
+        trainer.learn(episodes)
+        gradients.append({n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None})
+    for name, whole in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], whole, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_values_and_logprobs_stand_at_the_token_they_speak_of(base) -> None:
+    model = LlamaForCausalLM.from_pretrained(base)
+    policy = Policy(model, with_values=True)
+    assert policy.value_head is not None
+    torch.nn.init.normal_(policy.value_head.weight)
+    ids = torch.tensor([[5, 6, 7, 8, 9], [5, 6, 7, 0, 0]])
+    mask = torch.tensor([[0, 0, 1, 0, 1], [0, 1, 1, 0, 0]], dtype=torch.bool)
+    out = policy(ids, mask, temperature=0.7)
+    for b, t in mask.nonzero().tolist():
+        alone = model(ids[b : b + 1, :t], output_hidden_states=True)
+        expected = (alone.logits[0, -1] / 0.7).log_softmax(-1)
+        torch.testing.assert_close(out.logprobs[b, t], expected[ids[b, t]])
+        torch.testing.assert_close(out.entropy[b, t], -(expected.exp() * expected).sum())
+        assert out.values is not None
+        torch.testing.assert_close(out.values[b, t], policy.value_head(alone.hidden_states[-1][0, -1])[0])
+    assert (out.logprobs[~mask] == 0).all()
+
+
+def test_reference_is_the_adapter_switched_off_and_training_goes_on(base, tmp_path) -> None:
+    config = settings(
+        base,
+        tmp_path,
+        loss={"kl_coef": 0.1},
+        policy={"lora": {"r": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj"]}},
+    )
+    trainer = make_trainer(config)
+    episodes = graded(trainer.collect(0))
+    first, second = trainer.learn(episodes), trainer.learn(episodes)
+    assert first["kl"] == pytest.approx(0.0, abs=1e-6) and second["kl"] > 0
+    assert all(p.requires_grad == ("lora" in n or "value_head" in n) for n, p in trainer.policy.named_parameters())
+
+
+def test_minibatches_hold_every_row_once() -> None:
+    class Rows:
+        def __len__(self) -> int:
+            return 10
+
+    dealt = minibatches(Rows(), 3, seed=1)  # pyright: ignore[reportArgumentType]
+    assert sorted(i for part in dealt for i in part) == list(range(10))
+    assert dealt == minibatches(Rows(), 3, seed=1) != minibatches(Rows(), 3, seed=2)  # pyright: ignore[reportArgumentType]
+
+
+def test_learning_rate_warms_up_and_decays() -> None:
+    config = AgentConfig(max_updates=6, optim={"warmup_updates": 2, "lr_schedule": "linear"})  # pyright: ignore[reportArgumentType]
+    assert [learning_rate_factor(u, config) for u in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+
+
+# ---- options of the loss ----
+
+
+def one_step(trainer: AgentTrainer, batch: Batch, advantage: float, old: torch.Tensor | None = None) -> LossMetrics:
+    """Metrics of one step in which every action token has the same advantage."""
+    advantages = Advantages(advantage * batch.action_mask.float(), None, batch.action_mask, 0)
+    (metrics,), _ = trainer.step(batch, range(len(batch)), advantages, old, None, None, "here")
+    return metrics
+
+
+def test_dual_clip_bounds_the_loss_of_a_bad_token(base, tmp_path) -> None:
+    found = {}
+    for clip in (None, 2.5):
+        loss = {} if clip is None else {"dual_clip": clip}
+        trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss))
+        batch = make_batch(graded(trainer.collect(0)))
+        old, _ = trainer.statistics(batch, trainer.wrapped, batch.action_mask)
+        found[clip] = one_step(trainer, batch, -1.0, old - math.log(8))  # the ratio is 8
+    assert found[None].losses["policy_loss"] == pytest.approx(8.0, rel=1e-4)
+    assert found[2.5].losses["policy_loss"] == pytest.approx(2.5, rel=1e-6)
+
+
+def test_importance_weights_multiply_the_loss_up_to_their_cap(base, tmp_path) -> None:
+    for cap, expected in ((None, 1.0), (100.0, 3.0), (2.0, 2.0)):
+        loss = {} if cap is None else {"importance_cap": cap}
+        trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss=loss))
+        batch = make_batch(graded(trainer.collect(0)))
+        batch.rollout_logprobs -= math.log(3)  # as if the engine had thought each token three times less likely
+        metrics = one_step(trainer, batch, -1.0)
+        assert metrics.losses["policy_loss"] == pytest.approx(expected, rel=1e-4)
+        assert ("importance_mean" in metrics.sums) == (cap is not None)
+
+
+def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_path) -> None:
+    found = {}
+    for bootstrap in (False, True):
+        loss = {"bootstrap": bootstrap, "whiten": False, "gamma": 0.9, "gae_lambda": 0.8}
+        trainer = make_trainer(settings(base, tmp_path, loss=loss))
+        head = trainer.policy.value_head
+        assert head is not None
+        torch.manual_seed(1)
+        torch.nn.init.normal_(head.weight)
+        episodes = graded(trainer.collect(0))
+        for e, status in zip(episodes, ("finished", "turn_limit", "token_limit", "turn_limit"), strict=False):
+            e.status = status
+        batch = make_batch(episodes)
+        found[bootstrap] = trainer.prepare(batch)[0].advantages
+    ends = trainer.end_values(batch)
+    for i, e in enumerate(episodes):
+        ids = torch.tensor([e.flatten().input_ids.tolist()])
+        hidden = trainer.policy.model(ids, output_hidden_states=True).hidden_states[-1]
+        expected = 0.0 if e.status == "finished" else head(hidden[0, -1]).item()
+        assert float(ends[i]) == pytest.approx(expected, abs=1e-4)
+        # the n-th last action token sees γ V through n − 1 decays of γλ
+        gained = (found[True] - found[False])[i][batch.action_mask[i]]
+        decay = 0.72 ** torch.arange(len(gained) - 1, -1, -1)
+        torch.testing.assert_close(gained, 0.9 * expected * decay, rtol=1e-4, atol=1e-5)
+    assert {e.status for e in episodes} >= {"finished", "turn_limit", "token_limit"}
+    with pytest.raises(ConfigError, match=r"loss\.bootstrap takes values"):
+        load_agent_config("lab", ["algorithm=grpo", "loss.bootstrap=true"])
+
+
+# ---- faults ----
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_batch_and_checkpoint(base, tmp_path) -> None:
+    trainer = make_trainer(settings(base, tmp_path))
+    trainer.update()
+    kept = trainer.save()
+    with torch.no_grad():
+        trainer.policy.model.get_output_embeddings().weight[3] = float("nan")
+    episodes = graded(make_trainer(settings(base, tmp_path / "other")).collect(0))
+    with pytest.raises(TrainingError, match=r"update 1, pass 0, minibatch 0, micro-batch 0.*checkpoint-000001"):
+        trainer.learn(episodes)
+    assert kept is not None and kept.is_dir()
+
+
+def test_an_episode_of_unknown_outcome_changes_no_other_row(base, tmp_path) -> None:
+    trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss={"credit": "episode"}))
+    episodes = graded(trainer.collect(0))
+    known = trainer.prepare(make_batch(episodes[2:]))[0].advantages
+    episodes[0].outcome_reward = episodes[1].outcome_reward = None
+    with_unknown = trainer.prepare(make_batch(episodes))[0]
+    assert with_unknown.unknown_rows == 2 and not with_unknown.loss_mask[:2].any()
+    width = known.shape[1]
+    torch.testing.assert_close(with_unknown.advantages[2:, :width], known)
+
+
+def test_an_environment_that_fails_at_once_leaves_the_others_to_learn_from(base, tmp_path) -> None:
+    trainer = make_trainer(settings(base, tmp_path))
+    episodes = graded(trainer.collect(0))
+    lost = episodes[0]
+    lost.prompt_ids, lost.turns, lost.status, lost.outcome_reward = [], [], "env_error", None
+    metrics = trainer.learn(episodes)
+    assert metrics["unknown_rows"] == 1 and metrics["tokens"] > 0
+
+
+# ---- resume ----
+
+
+def test_a_killed_run_resumes_to_the_bit(base, tmp_path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    files = {}
+    for folder in (whole, killed):
+        config = settings(base, folder, max_updates=6, optim={"epochs": 2, "minibatches": 2})
+        files[folder] = tmp_path / f"{folder.name}.yaml"
+        files[folder].write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    command = [sys.executable, "-m", "reagent", "train", "--config"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(["agents", "."]), "CUDA_VISIBLE_DEVICES": ""}
+    run = subprocess.Popen(
+        [*command, str(files[killed])], env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 240
+    while not (killed / "checkpoints" / "checkpoint-000002").is_dir():
+        assert run.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    assert len(lines(killed / "metrics.jsonl")) < 6
+    torch.set_num_threads(1)
+    for folder in (killed, whole):
+        train(load_agent_config(str(files[folder])))
+    assert lines(killed / "metrics.jsonl") == lines(whole / "metrics.jsonl")
+    assert (killed / "episodes.jsonl").read_text() == (whole / "episodes.jsonl").read_text()
+    weights = [(folder / "policy" / "model.safetensors").read_bytes() for folder in (killed, whole)]
+    assert weights[0] == weights[1]
+    assert (whole / "curves.png").stat().st_size > 1000
+    AutoTokenizer.from_pretrained(whole / "policy")
+
+
+def test_a_folder_of_another_run_is_refused(base, tmp_path) -> None:
+    train(settings(base, tmp_path, max_updates=1))
+    with pytest.raises(RRMError, match="another seed"):
+        train(settings(base, tmp_path, max_updates=2, seed=1))
+
+
+# ---- configs ----
+
+
+def test_configs_say_what_is_wrong() -> None:
+    with pytest.raises(ConfigError, match=r"nearest valid key: loss\.clip_low"):
+        load_agent_config("lab", ["loss.clip_lo=0.1"])
+    with pytest.raises(ConfigError, match="group_size"):
+        load_agent_config("lab", ["algorithm=grpo", "rollout.group_size=1"])

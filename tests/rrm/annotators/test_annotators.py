@@ -1,0 +1,338 @@
+"""The annotators: what rules see, what given labels become, and which model judgements are kept."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from agent_runs import REPLY, call, run
+
+from rrm.annotation import Finding
+from rrm.annotators import given, llm, rules, self_
+from rrm.annotators.actions import actions_of, error_of, final_answer, observation_text
+from rrm.annotators.text import contains_phrase, normalise, shorten
+from rrm.engines.scripted import ScriptedChatEngine
+from rrm.errors import ConfigError, EngineError, RRMError
+from rrm.feedback import Feedback, JudgeInfo, parse_findings
+from rrm.trajectory import Trajectory
+
+
+def faults(trajectory: Trajectory) -> dict[str, int]:
+    return dict(rules.check_steps(trajectory)[1])
+
+
+def bad_steps(trajectory: Trajectory) -> list[int]:
+    return [f.step for f in rules.check_steps(trajectory)[0] if f.verdict == "bad"]
+
+
+# ---- text and actions ------------------------------------------------------------------------------------------------
+
+
+def test_normalise_and_phrases() -> None:
+    assert normalise("The  Café, 1,000.0 Dahls!") == "cafe 1000 dahls"
+    assert contains_phrase(normalise("It is 3.5 kg"), normalise("3.5"))
+    assert not contains_phrase(normalise("It is 13.5 kg"), "3.5")
+    assert not contains_phrase("anything", "")
+
+
+def test_shorten_keeps_whole_sentences_that_fit() -> None:
+    assert shorten("One two. Three four. Five six.", 4) == "One two. Three four."
+    assert shorten("  short \n text") == "short text"
+    assert shorten("aa bb cc, dd ee ff gg", 4) == "aa bb cc."
+    assert shorten("aa bb cc dd ee", 4) == "aa bb cc dd."
+    assert len(shorten("word " * 500).split()) == 25
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<thought> hm </thought>\n<execute>\nprint(1)\n</execute>", [("code", "code", "print(1)", False)]),
+        ("<execute> print(1)", [("code", "code", "print(1)", True)]),
+        ("The answer is <solution> 42 </solution>.", [("answer", "answer", "42", False)]),
+        ("Thought: x\nAction: Search[Gryphon (film)]", [("call", "Search", "Gryphon (film)", False)]),
+        ("Action: search\nAction Input: Gryphon", [("call", "search", "Gryphon", False)]),
+        ("Action 3: Finish[1982]", [("answer", "Finish", "1982", False)]),
+        ("<think>a</think><search>who</search>", [("call", "search", "who", False)]),
+        ("<|begin_of_query|> who <|end_of_query|>", [("call", "search", "who", False)]),
+        ("<tool_call>{bad</tool_call>", [("call", "tool", "{bad", True)]),
+        (
+            '<tool_call>{"name": "f", "arguments": {"b": 1, "a": 2}}</tool_call>',
+            [("call", "f", '{"a": 2, "b": 1}', False)],
+        ),
+        ("> go to shelf 8", [("call", "go", "go to shelf 8", False)]),
+        ("just talk", []),
+    ],
+)
+def test_actions_in_every_convention(text: str, expected: list[tuple[str, str, str, bool]]) -> None:
+    actions = actions_of(run(text).steps[0])
+    assert [(a.kind, a.name, a.text, a.malformed) for a in actions] == expected
+
+
+def test_tool_calls_are_equal_whatever_the_order_of_their_arguments() -> None:
+    steps = run(call({"q": "x", "n": 1}), "ok", call('{"n": 1, "q": "X"}')).steps
+    assert actions_of(steps[0])[0].key == actions_of(steps[1])[0].key
+    assert actions_of(run(call('{"q": ')).steps[0])[0].malformed
+
+
+@pytest.mark.parametrize(
+    ("observation", "error"),
+    [
+        ("Traceback (most recent call last)\n...\nNameError: name 'x' is not defined", "NameError"),
+        ("I don't understand your input. \nIf you want", "not understood"),
+        ('{"error": "no such user"}', "error"),
+        ("Error: search is down", "error"),
+        ("The Comedy of Errors is a play. Error: none", None),
+        ("42", None),
+    ],
+)
+def test_errors_are_told_from_results(observation: str, error: str | None) -> None:
+    assert error_of(observation) == error
+
+
+def test_observation_text_drops_the_environments_counter() -> None:
+    step = run("x", "Observation:\n803\nYou have 4 steps left and 2 chances to propose solution left.").steps[0]
+    assert observation_text(step) == "803"
+
+
+def test_final_answer() -> None:
+    assert final_answer(run("<solution> 42 </solution>", "Your answer is wrong.", "I stop")) == (1, "42")
+    assert final_answer(run("so \\boxed{\\frac{1}{2}} it is")) == (1, "\\frac{1}{2}")
+    assert final_answer(run(call({"q": "x"}), "found")) is None
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_trace_says_what_each_step_did() -> None:
+    trajectory = run(
+        "<execute>print(wikipedia_search('Gryphon'))</execute>",
+        "Observation:\n" + "Page: Gryphon. Summary: a 1988 film written by Manuel Arce. " * 3,
+        "<execute>x = 1/0\nprint(x)</execute>",
+        "Observation:\nZeroDivisionError: division by zero",
+        "<execute>x = 1/0\nprint(x)</execute>",
+        "Observation:\nZeroDivisionError: division by zero",
+        "hmm",
+        "Observation:\nI don't understand your input.",
+        "<execute>print('the answer')</execute>",
+        "Observation:\nthe answer",
+        "<solution>Manuel Arce</solution>",
+    )
+    assert rules.rules_trace(trajectory).splitlines() == [
+        "[step 1] calls wikipedia_search; gets text",
+        "[step 2] runs code; error ZeroDivisionError",
+        "[step 3] repeats step 2; error ZeroDivisionError",
+        "[step 4] writes text, no action; not understood",
+        "[step 5] prints text only; gets a result",
+        "[step 6] proposes an answer seen in step 1",
+    ]
+
+
+def test_repeated_calls_and_ignored_errors() -> None:
+    assert faults(run(call({"q": "a"}), "some result", call({"q": "a"}), "some result", "Final Answer: some"))["repeat"]
+    error = "ValueError: bad"
+    code = "<execute>f()</execute>"
+    assert faults(run(code, error, code, error, "The answer is 5"))["ignored_error"] == 1
+    # what a retry can cure may be retried once, not for ever
+    down = "Error: temporarily unavailable"
+    assert bad_steps(run(call({"q": "a"}), down, call({"q": "a"}), "it is blue", "Final Answer: blue")) == []
+    again = run(call({"q": "a"}), down, call({"q": "a"}), down, call({"q": "a"}), down, call({"q": "a"}), down, "blue")
+    assert 4 in bad_steps(again)
+
+
+def test_malformed_empty_and_degenerate_messages() -> None:
+    trajectory = run(call("{'q': "), "Error: bad arguments", "", "hm", "spam ham eggs and more spam " * 30, "hm", "5")
+    assert faults(trajectory).items() >= {"malformed": 1, "empty": 1, "degenerate": 1}.items()
+    assert bad_steps(trajectory)[:3] == [1, 2, 3]
+    assert not rules.is_degenerate(" ".join(f"word{i}" for i in range(300)))
+    assert rules.is_degenerate("ab" * 1000)
+
+
+def test_results_are_used_or_not() -> None:
+    used = run(call({"q": "Gryphon"}), "written by Manuel Arce", "Arce it is. Final Answer: Manuel Arce")
+    findings, found = rules.check_steps(used)
+    assert findings == [Finding(step=1, verdict="good", text="its result is used later")] and not found
+    assert rules.rules_score(found) == 1.0
+    unused = run(call({"q": "Gryphon"}), "written by Manuel Arce", call({"q": "Zzz"}), "blue", "Final Answer: blue")
+    assert bad_steps(unused) == [1]
+
+
+def test_an_answer_from_the_task_is_used_where_the_result_names_it() -> None:
+    task = "Which is older, Zed or Ynx?"
+    chosen = run("<search>Zed</search>", "Zed is from 1900", "<answer>Zed</answer>", task=task)
+    assert rules.check_steps(chosen)[0] == [Finding(step=1, verdict="good", text="its result is used later")]
+
+
+def test_a_conversation_with_a_user_needs_no_final_answer() -> None:
+    talk = run("Which flight?", {"role": "user", "content": "AB1"}, call({"id": "AB1"}, "cancel"), "done")
+    assert faults(talk) == {}
+    assert rules.rules_trace(talk).splitlines()[0] == "[step 1] speaks to the user; the user replies"
+
+
+def test_endings() -> None:
+    search = (call({"q": "Gryphon"}), "written by Manuel Arce")
+    assert faults(run(*search, "I could not find the writer."))["gave_up"] == 1
+    assert faults(run(*search, "Final Answer: John Doe"))["unsupported"] == 1
+    assert faults(run(*search, "Final Answer: yes")) == {"unused": 1}  # yes and no occur anywhere
+    assert faults(run(*search))["no_answer"] == 1
+    assert faults(run("It is <solution>42</solution>")) == {}  # no tool: nothing could support it
+
+
+def test_the_score_is_the_documented_function() -> None:
+    assert rules.rules_score(Counter()) == 1.0
+    assert rules.rules_score(Counter(repeat=1, malformed=1)) == 0.5
+    assert rules.rules_score(Counter(repeat=9)) == 0.1
+    assert rules.rules_score(Counter(unsupported=1)) == 0.4
+    assert rules.rules_score(Counter(gave_up=1)) == 0.2
+
+
+def test_rules_read_neither_outcome_nor_reference() -> None:
+    plain = run(call({"q": "a"}), "x y", "Final Answer: y")
+    told = plain.model_copy(update={"outcome": 0.0, "meta": {"reference": "y"}})
+    assert list(rules.annotate([plain])) == list(rules.annotate([told]))
+    empty = Trajectory(id="e", messages=[])
+    assert next(rules.annotate([empty])).score is None
+
+
+# ---- given -----------------------------------------------------------------------------------------------------------
+
+
+def test_given_critiques_become_findings() -> None:
+    trajectory = run(
+        "<execute>f()</execute>",
+        "NameError: f",
+        "<solution>5</solution>",
+        critic="gpt-4",
+        reference="77",
+        outcome=0,
+        critiques=[
+            {"after_message": 3, "text": "This is GOOD. Nice.", "good": True},
+            {"after_message": 1, "text": "This is NOT GOOD. Define f. [step 9] Then call it.", "good": False},
+            {"after_message": 1, "text": "The assistant's approach is still incorrect. Define f first.", "good": False},
+            {"after_message": 1, "text": "This is INCORRECT. The answer is 77.", "good": False},
+            {"after_message": 3, "text": "NOT GIVEN", "good": False},
+            {"after_message": 2, "text": "This is GOOD. Speaks of no step.", "good": True},
+        ],
+    )
+    counts = Counter[str]()
+    (annotation,) = given.annotate([trajectory], counts=counts, with_trace=True)
+    assert annotation.findings == [
+        Finding(step=1, verdict="bad", text="Define f. step 9 Then call it."),
+        Finding(step=1, verdict="bad", text="Define f first."),
+        Finding(step=2, verdict="good", text="Nice."),
+    ]
+    assert parse_findings(annotation.critique, 2) == annotation.findings
+    assert annotation.trace == "[step 1] runs code; error NameError\n[step 2] proposes an answer not seen before"
+    assert (annotation.annotator, annotation.kind, annotation.score) == ("gpt-4", "llm", None)
+    assert counts == {"findings": 3, "leaks_dropped": 1, "critiques_unusable": 2, "annotated": 1}
+
+
+def test_what_the_transcript_says_is_no_leak() -> None:
+    assert given.leaks("it is 77", ["77"], normalise("nothing"))
+    assert not given.leaks("it is 77", ["77"], normalise("we saw 77 there"))
+    assert not given.leaks("it is 177", ["77"], "")
+    assert not given.leaks("no, that is wrong", ["no"], "")
+    several = given.references_of(
+        Trajectory(id="t", task="?", messages=[], meta={"reference": ["Paris", "Paris, France"]})
+    )
+    assert given.leaks("the answer is Paris", several, "which town")
+    assert not given.leaks("the answer is Paris", several, normalise("in Paris, France, I think"))
+
+
+def test_given_labels_of_another_shape() -> None:
+    trajectory = run("hi", judge={"mark": 0.4, "note": "[step 1] bad: greet later"})
+    fields = {"score": "judge.mark", "critique": "judge.note"}
+    (annotation,) = given.annotate([trajectory], fields=fields)
+    assert (annotation.score, annotation.critique, annotation.kind) == (0.4, "[step 1] bad: greet later", "human")
+    with pytest.raises(RRMError, match="trajectory t: a given label does not fit"):
+        list(given.annotate([run("hi", judge={"mark": 7})], fields=fields))
+    with pytest.raises(ConfigError, match="cannot map grade"):
+        list(given.annotate([trajectory], fields={"grade": "judge.mark"}))
+    counts = Counter[str]()
+    assert list(given.annotate([run("hi")], counts=counts)) == [] and counts["without_label"] == 1
+
+
+def test_given_and_rules_on_real_transcripts(shared_data: Path) -> None:
+    """Where both speak of a step: rules that see a fault agree with GPT-4's verdict far above its 78 % base rate."""
+    trajectories = []
+    for task in ("hotpotqa", "gsm8k"):
+        with gzip.open(shared_data / "transcripts" / "mint" / f"{task}.jsonl.gz", "rt") as lines:
+            rows = (Trajectory.model_validate(json.loads(line)) for line in lines)
+            trajectories += [t for t in rows if t.meta.get("critic")][::6]
+    counts = Counter[str]()
+    labels = {a.trajectory_id: a for a in given.annotate(trajectories, counts=counts)}
+    assert counts["findings"] > 400 and counts["annotated"] == len(trajectories)
+    agree = Counter[tuple[str, str]]()
+    for trajectory in trajectories:
+        trace = rules.rules_trace(trajectory).splitlines()
+        assert len(trace) == len(trajectory.steps) and max(map(len, map(str.split, trace)), default=0) <= 20
+        verdicts = {f.step: f.verdict for f in labels[trajectory.id].findings or []}
+        for finding in rules.check_steps(trajectory)[0]:
+            if finding.step in verdicts and ("repeat" in finding.text or "no action" in finding.text):
+                agree["hard", verdicts[finding.step]] += 1
+            elif finding.step in verdicts and finding.verdict == "good":
+                agree["used", verdicts[finding.step]] += 1
+    assert agree["hard", "bad"] > 15 * agree["hard", "good"]
+    assert agree["used", "good"] > agree["used", "bad"]
+
+
+# ---- llm and self ----------------------------------------------------------------------------------------------------
+
+
+def test_llm_labels_without_leaks_and_without_failures() -> None:
+    rows = [
+        run(call({"q": "a"}), "x", "Final Answer: x", reference="Baker Street", outcome=0).model_copy(update={"id": i})
+        for i in "abcd"
+    ]
+    script = {"a": REPLY, "b": "no idea", "c": EngineError("HTTP 500"), "d": REPLY.replace("Baker Street", "another")}
+    engine, counts = ScriptedChatEngine(script), Counter[str]()
+    labels = list(llm.annotate(rows, engine, model="m", window=2, counts=counts))
+    assert [a.trajectory_id for a in labels] == ["a", "d"]
+    assert [f.step for f in labels[0].findings or []] == [1]
+    assert [f.step for f in labels[1].findings or []] == [1, 2]
+    assert (labels[0].score, labels[0].trace, labels[0].kind) == (0.3, "[step 1] searched; found", "llm")
+    assert counts == {"annotated": 2, "leaks_dropped": 1, "unparsable": 1, "judge_error": 1}
+    system, user = engine.calls[0][0]
+    assert llm.INSTRUCTION in system["content"]
+    assert "Baker Street" not in system["content"] + user["content"]
+
+
+def test_llm_drops_a_trace_that_is_too_long_or_leaks() -> None:
+    trajectory = run("Final Answer: x", reference="Baker Street")
+    long = REPLY.replace("searched", "word " * 300)
+    leaking = REPLY.replace("searched", "Baker Street")
+    engine = ScriptedChatEngine([long, leaking])
+    assert [a.trace for a in llm.annotate([trajectory, trajectory], engine, model="m")] == [None, None]
+
+
+def judgement(score: float | None, *, anchored: bool = True, trace: str | None = "did it") -> Feedback:
+    findings = [Finding(step=1, verdict="bad", text="no")] if anchored else []
+    info = JudgeInfo(model="j", prompt_version="1", mode="full")
+    status = "unparsable" if score is None else "scored"
+    return Feedback(id="t", status=status, score=score, trace=trace, critique="c", findings=findings, judge=info)
+
+
+def test_self_keeps_the_judgements_that_agree_with_the_outcome() -> None:
+    failed = run("Final Answer: x", outcome=0)
+    offered = [judgement(0.4), judgement(0.5), judgement(None), judgement(0.1), judgement(0.0, anchored=False)]
+    assert [f.score for f in self_.agreeing(failed, offered)] == [0.1, 0.4]
+    assert [f.score for f in self_.agreeing(failed.model_copy(update={"outcome": 1.0}), offered)] == []
+    assert [f.score for f in self_.agreeing(failed, [judgement(0.2, trace=None)])] == []
+    assert [f.score for f in self_.agreeing(failed, [judgement(0.2, trace=None)], "critique")] == [0.2]
+    assert self_.agreeing(run("x"), offered) == []
+    leaking = run("Final Answer: x", outcome=0, reference="did it")
+    assert self_.agreeing(leaking, offered) == []
+
+
+def test_self_annotates_with_a_real_judge() -> None:
+    from rrm.judge.agent_rrm import AgentRRM
+
+    replies = {"t": REPLY.replace("Baker Street", "y"), "u": REPLY.replace("0.3", "0.9")}
+    judge = AgentRRM(ScriptedChatEngine(lambda messages, params, key: replies[key]), model="tiny")
+    rows = [run("a", "b", "c", outcome=0), run("a", "b", "c", outcome=0).model_copy(update={"id": "u"}), run("a")]
+    counts = Counter[str]()
+    labels = list(self_.annotate(rows, judge, model=judge.model, k=3, keep=2, counts=counts))
+    assert [(a.trajectory_id, a.score, a.kind, a.annotator) for a in labels] == [("t", 0.3, "self", "tiny")] * 2
+    assert counts == {"without_label": 1, "judgements": 6, "agreeing": 3, "annotated": 1, "without_agreement": 1}

@@ -1,0 +1,162 @@
+"""`rrm eval`: what it reads, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from evaluated_rows import judged, run
+from openai_server import completion, serve
+from typer.testing import CliRunner
+
+from rrm.annotation import Annotation, Finding
+from rrm.cli import eval_cmd
+from rrm.evaluation.evaluate import HEADLINE
+from rrm.trajectory import write_jsonl
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """48 canonical rows over 12 questions with agents, critiques on each step, feedback that is right 3 times in 4."""
+    rng = np.random.default_rng(5)
+    rows = []
+    feedback = []
+    for i in range(48):
+        y = float(i % 2)
+        critiques = [{"after_message": 1, "good": bool(y)}, {"after_message": 3, "good": False}]
+        words = "done nicely" if rng.random() < 0.5 + 0.3 * y else "stuck again"
+        rows.append(run(f"r{i}", f"q{i // 4}", y, steps=2, say=words, agent=f"agent{i % 3}", critiques=critiques))
+        score = float(np.clip(y if rng.random() < 0.75 else 1 - y, 0.1, 0.9))
+        found = [Finding(step=1, verdict="good" if score > 0.5 else "bad"), Finding(step=2, verdict="bad")]
+        feedback.append(judged(f"r{i}", score, trace="t", critique="[step 1] …", findings=found))
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    (tmp_path / "scored.jsonl").write_text("".join(f.model_dump_json() + "\n" for f in feedback))
+    (tmp_path / "split.json").write_text(
+        json.dumps({"train": [f"q{i}" for i in range(8)], "test": [f"q{i}" for i in range(8, 12)]})
+    )
+    return tmp_path
+
+
+def invoke(*args: str | Path):
+    app = typer.Typer()
+    app.command()(eval_cmd.command)
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+def measure(labelled: Path, *options: str | Path):
+    """The command on the labelled rows and their feedback, which must succeed and writes m.json."""
+    given = [labelled / "rows.jsonl", "--feedback", labelled / "scored.jsonl", "-o", labelled / "m.json"]
+    done = invoke(*given, *options, "--resamples", "300")
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_eval_writes_metrics_plot_table_and_one_json_line(labelled: Path):
+    done = measure(labelled, "--plot", labelled / "r.png")
+    line = json.loads(done.stdout.strip().splitlines()[-1])
+    report = json.loads((labelled / "m.json").read_text())
+    assert line[HEADLINE] == report["metrics"]["judge"][HEADLINE]["value"] > 0.5
+    assert set(report["metrics"]) == {"judge", "length", "tfidf", "agent"}
+    assert set(report["steps"]["metrics"]) == {"judge", "all_bad", "position_only", "shuffled"}
+    assert report["baselines_left_out"] == {}
+    assert (labelled / "r.png").read_bytes().startswith(b"\x89PNG")
+    for word in (HEADLINE, "tfidf", "position_only", "mcc"):
+        assert word in done.stderr
+
+
+def test_eval_of_a_split_trains_baselines_on_its_training_part_alone(labelled: Path):
+    measure(labelled, "--split", labelled / "split.json")
+    report = json.loads((labelled / "m.json").read_text())
+    assert (report["rows"], report["questions"], report["unmatched_feedback"]) == (16, 4, 32)
+    assert set(report["metrics"]) == {"judge", "length", "tfidf", "agent"}
+    assert "position_only" in report["steps"]["metrics"]
+
+
+def test_eval_refuses_a_leaking_or_unknown_split(labelled: Path):
+    scored = ("--feedback", labelled / "scored.jsonl", "-o", labelled / "m.json")
+    unknown = invoke(labelled / "rows.jsonl", *scored, "--split", labelled / "split.json", "--part", "dev")
+    assert "no list of question ids under 'dev'; there are: train, test" in str(unknown.exception)
+    (labelled / "leaky.json").write_text(json.dumps({"train": ["q1", "q2"], "test": ["q2"]}))
+    leaky = invoke(labelled / "rows.jsonl", *scored, "--split", labelled / "leaky.json")
+    assert "1 questions are in 'test' and in 'train', e.g. 'q2'" in str(leaky.exception)
+
+
+def test_eval_names_the_line_of_a_bad_feedback_row(labelled: Path):
+    (labelled / "bad.jsonl").write_text('{"id": "r0"}\n')
+    done = invoke(labelled / "rows.jsonl", "--feedback", labelled / "bad.jsonl", "-o", labelled / "m.json")
+    assert "bad.jsonl:1: not a row of `rrm score`" in str(done.exception)
+
+
+def test_eval_exits_1_when_rows_failed_and_takes_annotations(labelled: Path):
+    lines = (labelled / "scored.jsonl").read_text().splitlines()
+    failed = judged("r0", None, status="judge_error", reason="timeout")
+    (labelled / "some.jsonl").write_text("\n".join([*lines[1:], failed.model_dump_json()]) + "\n")
+    annotation = Annotation(
+        trajectory_id="r1",
+        findings=[Finding(step=1, verdict="good"), Finding(step=2, verdict="good")],
+        annotator="x",
+        kind="human",
+    )
+    (labelled / "notes.jsonl").write_text(annotation.model_dump_json() + "\n")
+    done = invoke(
+        labelled / "rows.jsonl", "--feedback", labelled / "some.jsonl", "-o", labelled / "m.json",
+        "--annotations", labelled / "notes.jsonl", "--resamples", "300",
+    )  # fmt: skip
+    assert done.exit_code == 1
+    report = json.loads((labelled / "m.json").read_text())
+    assert report["status"] == {"judge_error": 1, "scored": 47}
+    # 72 of 96 steps are bad; without r0 (2 bad) 70 of 94, and the annotation makes r1's second step good
+    assert report["steps"]["bad_share"] == pytest.approx(69 / 94)
+
+
+def test_eval_judges_with_a_model_and_again_for_the_variance(labelled: Path):
+    def answer(n: int, body: dict[str, Any]):
+        asked = json.dumps(body, sort_keys=True)
+        if "stuck again" not in asked:
+            return completion("<score>0.9</score>")
+        drawn = zlib.crc32(asked.encode())  # by what is asked and its seed: requests arrive in any order
+        return completion("<score>seven</score>" if drawn % 5 == 0 else f"<score>{0.1 + 0.2 * (drawn % 2)}</score>")
+
+    with serve(answer) as server:
+        done = invoke(
+            labelled / "rows.jsonl", "--model", f"openai:{server.url}#m", "-o", labelled / "m.json",
+            "--split", labelled / "split.json", "--reruns", "2", "--resamples", "300",
+        )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    report = json.loads((labelled / "m.json").read_text())
+    assert report["judge"]["mode"] == "score"
+    assert sum(report["status"].values()) == report["rows"] == 16
+    assert report["reruns"]["runs"] == 3
+    assert report["reruns"]["max_range"] == pytest.approx(0.2)
+    assert report["metrics"]["judge"][HEADLINE]["value"] is not None
+
+
+def test_eval_wants_one_source_of_judgements(labelled: Path):
+    done = invoke(
+        labelled / "rows.jsonl", "--feedback", labelled / "scored.jsonl", "--model", "x", "-o", labelled / "m.json"
+    )
+    assert "--feedback brings its own judgements" in str(done.exception)
+
+
+def test_baselines_do_not_learn_from_agents_held_out_of_training(labelled: Path):
+    split = json.loads((labelled / "split.json").read_text())
+    (labelled / "s.json").write_text(json.dumps(split | {"held_out_agents": ["agent0", "agent2"]}))
+    rows = [run(f"{q}{a}", f"q{q}", 1.0, agent=f"agent{a}") for q in range(12) for a in range(3)]
+    test, train = eval_cmd.split_rows(rows, labelled / "s.json", "test", "train")
+    assert (len(test), {t.meta["agent"] for t in train or []}) == (12, {"agent1"})
+
+
+def test_eval_never_writes_over_what_it_reads(labelled: Path):
+    rows, scored, split = labelled / "rows.jsonl", labelled / "scored.jsonl", labelled / "split.json"
+    before = {path: path.read_bytes() for path in (rows, scored, split)}
+    for extra in (["-o", rows], ["-o", scored], ["-o", split], ["-o", labelled / "m.json", "--plot", scored]):
+        done = invoke(rows, "--feedback", scored, "--split", split, "--resamples", "300", *extra)
+        assert done.exit_code != 0 and "choose another place" in str(done.exception)
+    assert before == {path: path.read_bytes() for path in before}
+    done = invoke(rows, "--feedback", scored, "-o", labelled / "new" / "m.json", "--resamples", "300")
+    assert done.exit_code == 0 and (labelled / "new" / "m.json").is_file()

@@ -1,0 +1,70 @@
+"""Calibration: hand-computed maps, monotone, and honest when nothing can be fitted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rrm.errors import RRMError
+from rrm.judge.calibration import Calibration, Isotonic, Platt, fit
+
+
+def test_platt_by_hand() -> None:
+    # logit(0.8) = ln 4; 2·ln 4 − 1
+    assert Platt(a=2, b=-1, rows=1)(0.8) == pytest.approx(1 / (1 + math.exp(-(2 * math.log(4) - 1))))
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_platt_is_monotone_and_stays_inside(x: float, y: float) -> None:
+    platt = Platt(a=0.7, b=0.3, rows=1)
+    low, high = sorted((x, y))
+    assert 0 <= platt(low) <= platt(high) <= 1
+
+
+def test_fit_recovers_a_known_miscalibration() -> None:
+    rng = np.random.default_rng(0)
+    raw = rng.uniform(0.02, 0.98, 20_000)
+    truth = 1 / (1 + np.exp(-(0.5 * np.log(raw / (1 - raw)) - 1)))
+    fitted = fit(raw.tolist(), (rng.uniform(size=20_000) < truth).astype(float).tolist())
+    assert isinstance(fitted, Platt)
+    assert fitted.a == pytest.approx(0.5, abs=0.05)
+    assert fitted.b == pytest.approx(-1, abs=0.06)
+
+
+def test_a_grade_is_read_as_it_is_by_hand() -> None:
+    assert Platt(a=4, b=-2, rows=1, reads="score")(0.8) == pytest.approx(1 / (1 + math.exp(-1.2)))
+    assert Platt(a=4, b=-2, rows=1, reads="score")(1.0) == pytest.approx(1 / (1 + math.exp(-2)))
+
+
+def test_a_few_sure_mistakes_do_not_flatten_the_map_of_grades() -> None:
+    """Right runs are graded 0.8 and wrong ones 0.2, but for three wrong ones in a hundred, graded 1 − 10⁻⁶."""
+    raw, labels = [0.8] * 100 + [0.2] * 97 + [1 - 1e-6] * 3, [1.0] * 100 + [0.0] * 100
+    off = {method: abs(fit(raw, labels, method)(0.8) - 1.0) for method in ("platt", "platt_score")}
+    assert off["platt_score"] < 0.05 < off["platt"]
+
+
+def test_isotonic_interpolates() -> None:
+    assert Isotonic(x=[0.0, 0.5, 1.0], y=[0.1, 0.2, 0.9], rows=3)(0.75) == pytest.approx(0.55)
+
+
+def test_refuses_one_class_and_falling_scores() -> None:
+    with pytest.raises(RRMError, match="both outcomes"):
+        fit([0.1] * 20, [0.0] * 20)
+    with pytest.raises(RRMError, match="fall as labels rise"):
+        fit([0.9] * 10 + [0.1] * 10, [0.0] * 10 + [1.0] * 10)
+    with pytest.raises(RRMError, match="do not rise with the labels"):
+        fit([0.9] * 10 + [0.1] * 10, [0.0] * 10 + [1.0] * 10, method="isotonic")
+
+
+def test_round_trip_keeps_the_map() -> None:
+    calibration = Calibration(
+        modes={"score": Platt(a=1.5, b=0.2, rows=9), "full": Isotonic(x=[0, 1], y=[0, 1], rows=4)}
+    )
+    again = Calibration.model_validate_json(calibration.model_dump_json())
+    assert again == calibration
+    assert again.apply("critique", 0.3) == 0.3
+    assert again.apply("score", 0.3) == calibration.modes["score"](0.3)

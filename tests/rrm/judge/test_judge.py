@@ -1,0 +1,111 @@
+"""AgentRRM over a real small model: expected scores, every status, samples, and TRL's reward interface."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from reagent.lab.transcripts import make_transcripts
+from rrm.engines.hf.engine import HFEngine
+from rrm.errors import RRMError
+from rrm.judge.agent_rrm import AgentRRM, as_trajectory
+from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
+from rrm.judge.local import expectation
+from rrm.prompt.prompter import GRID, Prompter
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [t for t, _ in make_transcripts(6, seed=3)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(rows):
+    return build_lab_tokenizer(
+        [m.text() for t in rows for m in t.messages] + ["<score>0.1</score> critique think"], 500
+    )
+
+
+def make_judge(tokenizer, **settings) -> AgentRRM:
+    model = build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0).eval()
+    defaults = {"transcript_tokens": 300, "max_new_tokens": 24}
+    return AgentRRM(
+        HFEngine(model, tokenizer), Prompter(tokenizer, 300), settings=JudgeSettings(**{**defaults, **settings})
+    )
+
+
+def test_expectation_by_hand() -> None:
+    # two thirds of the grid's mass on 1.0, one third on 0.1; half of all mass is off the grid
+    logprobs = [-math.inf] * len(GRID)
+    logprobs[10], logprobs[1] = math.log(1 / 3), math.log(1 / 6)
+    score, off = expectation(logprobs)
+    assert score == pytest.approx((2 * 1.0 + 0.1) / 3)
+    assert off == pytest.approx(0.5)
+
+
+def test_score_mode_equals_a_plain_forward(tokenizer, rows) -> None:
+    judge = make_judge(tokenizer)
+    assert judge.prompter is not None
+    feedback = judge.judge(rows, mode="score")
+    model = judge.engine.model  # type: ignore[union-attr]
+    for t, f in zip(rows, feedback, strict=True):
+        prompt = judge.prompter.prompt(t, "score").ids
+        totals = []
+        for continuation in judge.prompter.grid():
+            ids = torch.tensor([prompt + continuation])
+            with torch.no_grad():
+                logprobs = model(ids).logits.log_softmax(-1)[0]
+            totals.append(sum(logprobs[len(prompt) - 1 + i, c].item() for i, c in enumerate(continuation)))
+        assert f.status == "scored"
+        assert f.raw_score == pytest.approx(expectation(totals)[0], abs=1e-5)
+        assert f.judge.score_source == "expected"
+        assert f.judge.off_grid_mass == pytest.approx(expectation(totals)[1], abs=1e-5)
+
+
+def test_a_judge_that_never_scores_is_truncated_not_zero(tokenizer, rows) -> None:
+    for f in make_judge(tokenizer).judge(rows, mode="full"):
+        assert f.status in ("truncated", "unparsable")
+        assert f.score is None
+        assert f.raw_score is None
+        assert f.reason
+
+
+def test_too_long_is_a_status(tokenizer, rows) -> None:
+    judge = make_judge(tokenizer, max_new_tokens=2000)
+    assert {f.status for f in judge.judge(rows, mode="full")} == {"too_long"}
+    assert {f.status for f in judge.judge(rows, mode="score")} == {"scored"}
+
+
+def test_calibration_is_applied_per_mode(tokenizer, rows) -> None:
+    platt = Platt(a=2.0, b=-0.5, rows=10)
+    judge = make_judge(tokenizer, calibration=Calibration(modes={"score": platt}))
+    for f in judge.judge(rows[:2], mode="score"):
+        assert f.raw_score is not None
+        assert f.score == pytest.approx(platt(f.raw_score))
+
+
+def test_reward_function_for_trl(tokenizer, rows) -> None:
+    reward = make_judge(tokenizer).as_reward_func()
+    talk = [{"role": "user", "content": "What is 2+2?"}]
+    scores = reward(
+        prompts=[talk, "2+2?"], completions=[[{"role": "assistant", "content": "4"}], "4"], trainer_state=None
+    )
+    assert len(scores) == 2
+    assert all(s is not None and 0 <= s <= 1 for s in scores)
+    assert reward.__name__ == "agent_rrm_score"
+    assert as_trajectory("0", talk, "4").steps[0].message.text() == "4"
+
+
+def test_settings_refuse_another_prompt_version(tmp_path) -> None:
+    save_settings(tmp_path, JudgeSettings(prompt_version="0"))
+    with pytest.raises(RRMError, match="prompt version 0"):
+        load_settings(tmp_path)
+
+
+def test_missing_directory_is_named() -> None:
+    with pytest.raises(RRMError, match=r"no judge at '\./nowhere'"):
+        AgentRRM.from_pretrained("./nowhere")

@@ -1,0 +1,353 @@
+"""The scoring run: killed at random points and continued, locked, refused where rows would mix, told how long it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrm.cli import score_cmd
+from rrm.engines.base import SamplingParams
+from rrm.engines.scripted import ScriptedChatEngine
+from rrm.errors import ConfigError, EngineError, ReadError, RRMError
+from rrm.estimate import estimate
+from rrm.feedback import Feedback, JudgeInfo, Mode
+from rrm.judge.chat import ChatItem, judge_chat
+from rrm.score import open_output, pace_text, score_file, windows
+from rrm.seeds import derive_seed
+from rrm.trajectory import Message, Source, Trajectory, write_jsonl
+
+
+def transcripts(n: int, said: str = "done") -> list[Trajectory]:
+    return [
+        Trajectory(
+            id=f"t{i}",
+            task=f"task {i}",
+            messages=[Message(role="user", content=f"task {i}"), Message(role="assistant", content=f"{said} {i}")],
+            source=Source(file="runs.jsonl", line=i + 1, format="canonical"),
+        )
+        for i in range(n)
+    ]
+
+
+class ChatJudge:
+    """A judge over a scripted engine: the score follows from the row's seed alone."""
+
+    def __init__(
+        self,
+        on_window: Callable[[Sequence[Trajectory]], None] = lambda window: None,
+        down: tuple[str, ...] = (),
+        **about: Any,
+    ) -> None:
+        self.on_window, self.down, self.about = on_window, down, about
+        self.windows: list[list[str]] = []
+
+    def judge(
+        self, trajectories: Sequence[Trajectory], *, mode: Mode = "full", samples: int = 1, seed: int = 0
+    ) -> list[Feedback]:
+        self.on_window(trajectories)
+        self.windows.append([t.id for t in trajectories])
+
+        def reply(messages: Any, params: SamplingParams, key: str) -> str | EngineError:
+            if key in self.down:
+                return EngineError("server is down")
+            score = derive_seed(params.seed, key) % 11 / 10
+            return f"<think>\ud800 {key}</think><critique>[step 1] good: ok</critique><score>{score}</score>"
+
+        items = [ChatItem(t.id, [], len(t.steps)) for t in trajectories]
+        info = JudgeInfo(model=self.describe()["model"], prompt_version="1", mode=mode)
+        params = SamplingParams(seed=seed, temperature=0.5)
+        return judge_chat(ScriptedChatEngine(reply), items, info=info, params=params, samples=samples)
+
+    def describe(self) -> dict[str, Any]:
+        return {"model": "scripted", "model_hash": None, "prompt_version": "1", **self.about}
+
+    def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
+        return [10 * len(t.messages) for t in trajectories]
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("ascii").splitlines()]
+
+
+ROWS, WINDOW = 60, 4
+
+
+def run_in_child(output: Path) -> None:
+    """Body of the killed process: says over the pipe that it is about to judge, and waits for leave to go on."""
+
+    def wait(window: Sequence[Trajectory]) -> None:
+        print(window[0].id, flush=True)
+        sys.stdin.readline()
+
+    score_file(ChatJudge(wait), transcripts(ROWS), output, seed=7, chunk_size=WINDOW)
+
+
+def start_child(output: Path) -> subprocess.Popen[str]:
+    folder, root = Path(__file__).parent, Path(__file__).resolve().parents[2]
+    code = f"from pathlib import Path; import test_score_resume as t; t.run_in_child(Path({str(output)!r}))"
+    path = os.pathsep.join([str(folder), str(root)])
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+
+
+def kill_after(child: subprocess.Popen[str], allowed: int) -> None:
+    """SIGKILL: right at a window's start, or on its heels while it judges, writes and syncs."""
+    assert child.stdin is not None and child.stdout is not None
+    for _ in range(allowed):
+        if not child.stdout.readline():
+            break
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    child.send_signal(signal.SIGKILL)
+    assert child.wait(30) == -signal.SIGKILL
+    child.stdin.close()
+    child.stdout.close()
+
+
+def test_a_run_killed_at_random_points_ends_like_an_unbroken_one(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
+    score_file(ChatJudge(), transcripts(ROWS), whole, seed=7, chunk_size=WINDOW)
+    chance = random.Random(11)
+    for _ in range(4):
+        kill_after(start_child(broken), chance.randint(1, 4))
+        written = broken.read_bytes()
+        # a kill inside write(2) cannot be timed from outside: tear the last line as it would
+        if written and chance.random() < 0.7:
+            broken.write_bytes(written[: -chance.randint(1, 40)])
+    before = {row["id"] for row in rows_of_whole_lines(broken)}
+    assert 0 < len(before) < ROWS
+    judge = ChatJudge()
+    summary = score_file(judge, transcripts(ROWS), broken, seed=7, chunk_size=WINDOW)
+    assert broken.read_bytes() == whole.read_bytes()
+    judged = [name for window in judge.windows for name in window]
+    assert not before & set(judged) and summary.resumed == len(before) and summary.judged == ROWS - len(before)
+    assert summary.rows == ROWS and summary.statuses == {"scored": ROWS}
+
+
+def rows_of_whole_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def test_a_second_run_on_the_same_output_is_refused_while_the_first_lives(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    child = start_child(output)
+    assert child.stdout is not None and child.stdout.readline()  # it holds the lock now
+    try:
+        with pytest.raises(RRMError, match=r"another run is writing .*out\.jsonl"):
+            score_file(ChatJudge(), transcripts(ROWS), output, seed=7)
+    finally:
+        kill_after(child, 0)
+    assert score_file(ChatJudge(), transcripts(ROWS), output, seed=7).rows == ROWS
+
+
+def test_rows_and_order(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "out.jsonl"
+    score_file(ChatJudge(down=("t2",)), transcripts(5), output)
+    rows = rows_of(output)
+    assert [r["id"] for r in rows] == [f"t{i}" for i in range(5)]
+    assert set(rows[0]) == {
+        "id", "status", "score", "raw_score", "trace", "critique", "findings", "truncated_tokens", "judge", "reason", "source",
+    }  # fmt: skip
+    assert [(r["status"], r["score"] is None) for r in rows] == [("scored", False)] * 2 + [("judge_error", True)] + [
+        ("scored", False)
+    ] * 2
+    source = {k: v for k, v in rows[1]["source"].items() if k != "digest"}
+    assert source == {"file": "runs.jsonl", "line": 2, "format": "canonical"}
+
+
+@pytest.mark.parametrize(
+    ("about", "options", "said"),
+    [
+        ({"prompt_version": "2"}, {}, "prompt_version was '1' and is '2'"),
+        ({"model": "other"}, {}, "model was 'scripted' and is 'other'"),
+        ({}, {"seed": 1}, "seed was 0 and is 1"),
+        ({}, {"samples": 2}, "samples was 1 and is 2"),
+        ({}, {"mode": "score"}, "mode was 'full' and is 'score'"),
+        ({}, {"settings": {"max_tokens": 99}}, "max_tokens was None and is 99"),
+    ],
+)
+def test_rows_of_another_making_are_not_mixed_in(
+    tmp_path: Path, about: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    output = tmp_path / "out.jsonl"
+    score_file(ChatJudge(), transcripts(2), output)
+    before = output.read_bytes()
+    with pytest.raises(RRMError, match=f"{said}.*--overwrite"):
+        score_file(ChatJudge(**about), transcripts(3), output, **options)
+    assert output.read_bytes() == before
+    summary = score_file(ChatJudge(**about), transcripts(3), output, overwrite=True, **options)
+    assert (summary.judged, summary.resumed, len(rows_of(output))) == (3, 0, 3)
+
+
+def test_the_same_weights_under_another_path_continue(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    score_file(ChatJudge(model="a/judge", model_hash="abc"), transcripts(2), output)
+    assert score_file(ChatJudge(model="./a/judge", model_hash="abc"), transcripts(3), output).resumed == 2
+
+
+def test_damage_is_named_and_nothing_is_judged_over_it(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    score_file(ChatJudge(), transcripts(3), output)
+    good = output.read_bytes()
+    lines = good.splitlines(keepends=True)
+    for bad, said in ((lines[0] + b"{}\n", ":2: not a row"), (lines[0] + lines[0], ":2: a second row of 't0'")):
+        output.write_bytes(bad)
+        with pytest.raises(RRMError, match=said):
+            score_file(ChatJudge(), transcripts(3), output)
+        assert output.read_bytes() == bad
+    output.write_bytes(good)
+    with pytest.raises(RRMError, match="'t0', but that transcript has changed"):
+        score_file(ChatJudge(), transcripts(3, said="other words"), output)
+    Path(f"{output}.run.json").unlink()
+    with pytest.raises(RRMError, match="does not say what made them"):
+        score_file(ChatJudge(), transcripts(3), output)
+    with pytest.raises(RRMError, match="'t0' occurs twice"):
+        score_file(ChatJudge(), transcripts(1) * 2, tmp_path / "twice.jsonl")
+
+
+def test_judge_errors_are_judged_again_on_demand(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    summary = score_file(ChatJudge(down=("t1", "t3")), transcripts(5), output)
+    assert summary.statuses == {"judge_error": 2, "scored": 3} and summary.first_error == "server is down"
+    assert score_file(ChatJudge(), transcripts(5), output).judged == 0
+    judge = ChatJudge()
+    summary = score_file(judge, transcripts(5), output, retry_errors=True)
+    assert judge.windows == [["t1", "t3"]] and summary.statuses == {"scored": 5}
+    fresh = tmp_path / "fresh.jsonl"
+    score_file(ChatJudge(), transcripts(5), fresh)
+    assert sorted(output.read_bytes().splitlines()) == sorted(fresh.read_bytes().splitlines())
+
+
+def test_a_server_that_is_gone_stops_the_run(tmp_path: Path) -> None:
+    everyone = tuple(f"t{i}" for i in range(100))
+    with pytest.raises(RRMError, match=r"server is down.*--retry-errors"):
+        score_file(ChatJudge(down=everyone), transcripts(100), tmp_path / "out.jsonl", chunk_size=8, give_up_after=20)
+    assert len(rows_of(tmp_path / "out.jsonl")) == 24
+
+
+def test_a_judge_that_loses_rows_is_caught(tmp_path: Path) -> None:
+    class Loses(ChatJudge):
+        def judge(self, trajectories: Sequence[Trajectory], **options: Any) -> list[Feedback]:
+            return super().judge(trajectories[1:], **options)
+
+    with pytest.raises(RRMError, match=r"missing: \['t0'\]"):
+        score_file(Loses(), transcripts(3), tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+
+
+def test_inputs_stream_through_windows(tmp_path: Path) -> None:
+    drawn: list[int] = []
+
+    def endless() -> Iterator[Trajectory]:
+        for i, t in enumerate(transcripts(500)):
+            drawn.append(i)
+            yield t
+
+    ahead: list[int] = []
+    judge = ChatJudge(lambda window: ahead.append(len(drawn)))
+    score_file(judge, endless(), tmp_path / "out.jsonl", chunk_size=50)
+    assert max(len(w) for w in judge.windows) == 50 and ahead[0] == 32  # the first is small, none is read ahead
+    assert [len(w) for w in windows(transcripts(3), 2)] == [2, 1]
+
+
+def test_an_unwritable_output_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(RRMError, match="cannot write"),
+        open_output(tmp_path / "file" / "out.jsonl", {}, False, False),
+    ):
+        pass
+
+
+def test_pace() -> None:
+    assert pace_text(3.2, 100, 36) == "3.2/s, 0:00:20 left"
+    assert pace_text(0.5, 4000, 400) == "30.0/min, 2:00:00 left"
+    assert pace_text(2.0, None, 5) == "2.0/s"
+
+
+def test_progress_shows_on_a_terminal_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score_file(ChatJudge(), transcripts(3), tmp_path / "out.jsonl", total=4)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a pipe for a terminal
+    monkeypatch.setenv("COLUMNS", "120")
+    score_file(ChatJudge(), transcripts(4), tmp_path / "out.jsonl", total=4)
+    shown = capsys.readouterr().err
+    assert "4/4" in shown and "left" in shown
+
+
+def test_estimate_counts_and_probes() -> None:
+    judge = ChatJudge()
+    found = estimate(judge, transcripts(300), mode="full", samples=2, price_in=1.0, price_out=10.0)
+    assert (found.rows, found.prompt_tokens, found.max_output_tokens) == (300, 12_000, 300 * 512 * 2)
+    assert found.probed == 4 and found.seconds is not None and found.cost == pytest.approx(0.012 + 3.072)
+    silent = ChatJudge()
+    assert estimate(silent, transcripts(3), probe=0).seconds is None and silent.windows == []
+    assert estimate(silent, []).rows == 0
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, invoke) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """`rrm score` with a scripted judge in the place of the weights."""
+    judge = ChatJudge()
+    monkeypatch.setattr(score_cmd, "load_judge", lambda *args, **options: judge)
+
+    def run(*args: str | Path, judge_down: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
+        judge.down = judge_down
+        return invoke(score_cmd.command, *args)
+
+    return run
+
+
+def test_command(tmp_path: Path, cli: Callable[..., tuple[int, dict[str, Any]]]) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_jsonl(source, transcripts(4))
+    code, summary = cli(source, "--dry-run", "--mode", "score")
+    assert (code, summary["rows"], summary["unreadable"]) == (0, 4, 0) and not output.exists()
+    code, summary = cli(source, "-o", output, "--html", tmp_path / "report.html")
+    assert (code, summary["rows"], summary["statuses"]) == (0, 4, {"scored": 4})
+    assert "t3" in (tmp_path / "report.html").read_text()
+    with open(source, "a") as more:
+        more.write("{broken\n")
+    code, summary = cli(source, "-o", output)
+    assert (code, summary["resumed"], summary["unreadable"]) == (1, 4, 1)
+    error = json.loads((tmp_path / "out.errors.jsonl").read_text())
+    assert error["line"] == 5 and error["path"] == str(source) and error["reason"]
+    with pytest.raises(ReadError, match=":5:"):
+        cli(source, "-o", output, "--strict")
+    write_jsonl(source, transcripts(5))
+    code, summary = cli(source, "-o", output, judge_down=("t4",))
+    assert (code, summary["judged"], summary["statuses"]) == (1, 1, {"judge_error": 1, "scored": 4})
+    assert not (tmp_path / "out.errors.jsonl").exists()
+    assert cli(source, "-o", output, "--retry-errors")[0] == 0
+
+
+def test_command_refuses_what_would_hurt(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("")
+    with pytest.raises(RRMError, match=r"no such file or folder: .*absent\.jsonl"):
+        score_cmd.check_paths([str(tmp_path / "absent.jsonl")], tmp_path / "out.jsonl", None)
+    for inputs, output, html in (
+        ([str(source)], source, None),
+        ([str(tmp_path)], tmp_path / "out.jsonl", None),
+        (["-"], None, tmp_path / "r.html"),
+    ):
+        with pytest.raises(RRMError):
+            score_cmd.check_paths(inputs, output, html)
+    score_cmd.check_paths([str(source)], tmp_path / "out.jsonl", None)
+    assert score_cmd.parse_mapping(["messages=log.turns", "a=b=c"]) == {"messages": "log.turns", "a": "b=c"}
+    for pair in ("messages", "=x", "x="):
+        with pytest.raises(ConfigError, match="field=path"):
+            score_cmd.parse_mapping([pair])

@@ -1,0 +1,210 @@
+"""Training rows: masks, balance, homogeneous batches, targets."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from reagent.lab.drills import drill_rows, follow_row
+from reagent.lab.model import build_lab_tokenizer
+from reagent.lab.transcripts import make_transcripts
+from rrm.annotation import Annotation, Finding
+from rrm.config import DataConfig, MixConfig, SFTSettings
+from rrm.errors import RRMError
+from rrm.feedback import parse_findings, parse_judgement
+from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import OPENINGS, shown_steps
+from rrm.splits import apply_split, load_split, make_split
+from rrm.train.data import Row, about, balanced, batched, make_row, target_text, with_claim
+from rrm.train.rl import make_row as rl_row
+from rrm.train.sft import as_dataset, schedule
+from rrm.trajectory import Message, Trajectory
+
+
+@pytest.fixture(scope="module")
+def prompter() -> Prompter:
+    return Prompter(
+        build_lab_tokenizer(["You judge an agent's run. score critique think step good bad 0.5"] * 3, 400), 200
+    )
+
+
+def row(i: int, question: str, outcome: float | None, agent: str = "a") -> Trajectory:
+    messages = [Message(role="user", content=question), Message(role="assistant", content=f"answer {i}")]
+    return Trajectory(
+        id=str(i), task=question, question_id=question, messages=messages, outcome=outcome, meta={"agent": agent}
+    )
+
+
+ANNOTATION = Annotation(
+    trajectory_id="1", trace="[step 1] answers", critique="[step 1] bad: check it", annotator="x", kind="human"
+)
+
+
+@pytest.mark.parametrize("mode", ["full", "critique", "score"])
+def test_target_parses_back(mode) -> None:
+    text = target_text(mode, 0.7, ANNOTATION)
+    assert text is not None
+    parsed = parse_judgement(OPENINGS[mode] + text)
+    assert parsed.score == 0.7
+    assert parsed.critique == (None if mode == "score" else ANNOTATION.critique)
+    assert parsed.trace == (ANNOTATION.trace if mode == "full" else None)
+
+
+def test_target_needs_its_parts() -> None:
+    assert target_text("critique", 1.0, None) is None
+    assert target_text("full", 1.0, ANNOTATION.model_copy(update={"trace": None})) is None
+
+
+def test_labels_cover_exactly_the_completion(prompter) -> None:
+    made = make_row(prompter, row(1, "q", 1.0), "score")
+    assert made is not None
+    whole = as_dataset([made], completion_only=False)[0]
+    assert whole["labels"] == whole["input_ids"] == made.prompt + made.completion
+    example = as_dataset([made])[0]
+    assert [t for t in example["labels"] if t != -100] == [*prompter.encode("1.0</score>"), prompter.eos_token_id]
+    assert len(example["labels"]) == len(example["input_ids"])
+    assert example["labels"][: len(made.prompt)] == [-100] * len(made.prompt)
+    text = prompter.tokenizer.decode(example["input_ids"])
+    assert text.endswith("<score>1.0</score><|im_end|>")
+
+
+def test_no_target_speaks_of_a_step_that_the_prompt_leaves_out(prompter) -> None:
+    said = [
+        Message(role="user", content="q"),
+        *(Message(role="assistant", content=f"answer {i}") for i in range(1, 61)),
+    ]
+    lines = {k: f"[step {k}] bad: check it" for k in range(1, 61)}
+    findings = [Finding(step=k, verdict="bad", text="check it") for k in lines]
+    whole = ANNOTATION.model_copy(update={"critique": "\n".join(lines.values()), "findings": findings})
+    trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
+    made = make_row(prompter, trajectory, "critique", whole)
+    assert made is not None
+    shown = shown_steps(prompter.tokenizer.decode(made.prompt))
+    assert 1 in shown and 60 in shown and len(shown) < 40
+    critique = parse_judgement("<critique>" + prompter.tokenizer.decode(made.completion)).critique or ""
+    assert [f.step for f in parse_findings(critique, 60)] == sorted(shown)
+    asked = rl_row(prompter, trajectory, whole, "critique")
+    assert {f["step"] for f in json.loads(asked["findings"])} == shown
+    assert about(whole, range(1, 61)) == whole
+    # a step of which nothing is shown leaves no label at all
+    assert make_row(prompter, trajectory, "critique", whole.model_copy(update={"critique": lines[30]})) is None
+
+
+def test_annotated_score_wins_over_outcome(prompter) -> None:
+    made = make_row(prompter, row(1, "q", 1.0), "critique", ANNOTATION.model_copy(update={"score": 0.3}))
+    assert made is not None
+    assert "<score>0.3</score>" in prompter.tokenizer.decode(made.completion)
+
+
+def test_balanced_keeps_ratio_inside_each_group() -> None:
+    rows = [row(i, "hard", float(i < 2)) for i in range(20)] + [row(100 + i, "lost", 0.0) for i in range(9)]
+    chosen = Counter((t.question_id, t.outcome) for t in balanced(rows, 1.5, random.Random(0)))
+    assert chosen == {("hard", 1.0): 2, ("hard", 0.0): 3, ("lost", 0.0): 2}
+    assert len(balanced(rows, None, random.Random(0))) == len(rows)
+
+
+def test_batches_share_mode_and_are_close_in_length() -> None:
+    rng = random.Random(0)
+    rows = [Row([0] * rng.randrange(5, 200), [1], rng.choice(["score", "full"])) for _ in range(101)]  # type: ignore[arg-type]
+    ordered = batched(rows, 8, rng)
+    assert len(ordered) % 8 == 0
+    for i in range(0, len(ordered), 8):
+        batch = ordered[i : i + 8]
+        assert len({r.mode for r in batch}) == 1
+    waste = sum(8 * max(len(r.prompt) for r in ordered[i : i + 8]) for i in range(0, len(ordered), 8))
+    assert waste < 1.25 * sum(len(r.prompt) for r in ordered)
+    assert {id(r) for r in rows} == {id(r) for r in ordered}
+
+
+def test_short_rows_come_first_where_asked_and_none_is_lost() -> None:
+    rng = random.Random(0)
+    rows = [Row([0] * rng.randrange(5, 200), [1], "full") for _ in range(800)]
+    ordered = batched(rows, 8, random.Random(1), short_first=1.0)
+    assert sorted(map(id, ordered)) == sorted(map(id, rows))
+    lengths = [len(r.prompt) for r in ordered]
+    first, middle, last = (sum(lengths[i : i + 200]) / 200 for i in (0, 300, 600))
+    assert first < 70 and 85 < middle < 120 and last > 135
+    assert max(lengths[:200]) > min(lengths[-200:])  # a tendency, not a sorting
+
+
+def test_claim_changes_one_message_and_never_the_label() -> None:
+    t = row(1, "q", 1.0)
+    claimed = with_claim(t, random.Random(3))
+    assert claimed.outcome == t.outcome
+    assert sum(a != b for a, b in zip(t.messages, claimed.messages, strict=True)) == 1
+    assert t.messages[1].text() in claimed.messages[1].text()
+
+
+def test_schedule_is_the_same_for_the_same_seed(prompter) -> None:
+    rows = [row(i, f"q{i % 5}", float(i % 2)) for i in range(30)]
+    settings = SFTSettings(epochs=2, balance=1.0, injection=0.5)
+    first = schedule(prompter, rows, {}, settings, seed=1)
+    assert first == schedule(prompter, rows, {}, settings, seed=1)
+    assert first != schedule(prompter, rows, {}, settings, seed=2)
+
+
+def test_schedule_without_labels_says_what_to_do(prompter) -> None:
+    with pytest.raises(RRMError, match="rrm annotate"):
+        schedule(prompter, [row(1, "q", None)], {}, SFTSettings(), seed=0)
+
+
+def test_split_is_by_question_and_holds_agents_out(tmp_path) -> None:
+    rows = [row(i, f"q{i % 10}", 1.0, agent=f"a{i % 3}") for i in range(60)]
+    split = make_split(rows, DataConfig(), seed=0)
+    assert sorted(split["train"] + split["calibration"] + split["test"]) == sorted({t.question_id or "" for t in rows})
+    parts = apply_split(rows, {**split, "held_out_agents": ["a1"]})
+    assert all(t.meta["agent"] != "a1" for t in parts["train"])
+    assert any(t.meta["agent"] == "a1" for t in parts["test"])
+    bad = tmp_path / "split.json"
+    bad.write_text('{"train": ["q1"], "calibration": [], "test": ["q1"]}')
+    with pytest.raises(RRMError, match="'q1' is in train and in test"):
+        load_split(bad)
+
+
+def test_drills_are_traces_of_which_only_the_verdicts_are_learned(prompter) -> None:
+    rows = drill_rows(prompter, 24, seed=0)
+    assert len(rows) == 24
+    data = as_dataset(rows)
+    verdicts = set()
+    for row, made in zip(rows, data, strict=True):
+        text = prompter.tokenizer.decode(row.completion)
+        assert "call search" not in text and made["input_ids"] == row.completion
+        learned = [i for i, token in enumerate(made["labels"]) if token != -100]
+        assert learned == sorted(row.learned) and 0 not in learned
+        said = prompter.tokenizer.decode([row.completion[i] for i in learned]).split()
+        verdicts |= set(said)
+        assert said == [line.split()[-1] for line in text.strip().splitlines()]
+    assert verdicts == {"good", "bad"}
+
+
+def test_a_critique_that_follows_a_turned_trace_is_learned_at_its_verdicts_alone(prompter) -> None:
+    turned, lines = 0, 0
+    for n, (trajectory, annotation) in enumerate(make_transcripts(24, seed=3)):
+        made, plain = follow_row(prompter, trajectory, annotation, random.Random(n)), None
+        assert made is not None and made.learned is not None
+        plain = make_row(prompter, trajectory, "full", annotation)
+        assert plain is not None and made.prompt == plain.prompt
+        text = prompter.tokenizer.decode(made.completion)
+        trace, critique = text.split("</think><critique>")
+        said = [line.split()[-1] for line in trace.splitlines()]
+        assert [f.verdict for f in parse_findings(critique, len(said))] == said
+        learned = [prompter.tokenizer.decode([made.completion[i]]).strip() for i in made.learned]
+        assert learned == said  # a verdict is one token here
+        whole = [line.split()[-1] for line in (annotation.trace or "").splitlines()]
+        turned, lines = turned + sum(a != b for a, b in zip(said, whole, strict=True)), lines + len(whole)
+    assert 0.2 < turned / lines < 0.4
+    assert follow_row(prompter, row(1, "q", 1.0), ANNOTATION, random.Random(0)) is None  # not the lab's trace
+
+
+def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompter) -> None:
+    pairs = make_transcripts(24, seed=4)
+    rows, labels = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
+    settings = SFTSettings(epochs=1, batch_size=4, follow=0.5, mix=MixConfig(score=1, critique=0, full=1))
+    made = schedule(prompter, rows, labels, settings, seed=0)
+    parts = [{r.learned is None for r in made[i : i + 4]} for i in range(0, len(made), 4)]
+    assert all(len(part) == 1 for part in parts) and parts.count({False}) == 3
+    without = schedule(prompter, rows, labels, settings.model_copy(update={"follow": 0.0}), seed=0)
+    assert len(without) == len(made) - 12
