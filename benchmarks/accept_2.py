@@ -45,28 +45,28 @@ UPDATES = 20
 TESTS = "tests/reagent/"
 SUITES = {
     "mask = sampled spans, tokens = the full template's turn by turn; three chat templates": (
-        f"{TESTS}test_rollout.py::test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards "
-        f"{TESTS}test_rollout.py::test_each_turns_prompt_is_the_full_rendering {TESTS}test_templates.py"
+        f"{TESTS}rollout/test_rollout.py::test_the_mask_is_what_was_sampled_and_its_logprobs_are_a_full_forwards "
+        f"{TESTS}rollout/test_rollout.py::test_each_turns_prompt_is_the_full_rendering {TESTS}rollout/test_templates.py"
     ),
     "no observation token has a loss gradient": (
-        f"{TESTS}test_losses.py::test_tokens_off_the_mask_change_nothing_and_get_exactly_no_gradient "
-        f"{TESTS}test_ppo_oracle.py::test_states_that_predict_no_action_get_exactly_zero_gradient"
+        f"{TESTS}algorithms/test_losses.py::test_tokens_off_the_mask_change_nothing_and_get_exactly_no_gradient "
+        f"{TESTS}algorithms/test_ppo_oracle.py::test_states_that_predict_no_action_get_exactly_zero_gradient"
     ),
     "ratio on the first update = 1 to 1e-5": (
-        f"{TESTS}test_trainer.py::test_first_update_has_ratio_one_and_engine_and_trainer_agree"
+        f"{TESTS}train/test_trainer.py::test_first_update_has_ratio_one_and_engine_and_trainer_agree"
     ),
-    "PPO's loss and gradient = an independent float64 computation": f"{TESTS}test_ppo_oracle.py",
+    "PPO's loss and gradient = an independent float64 computation": f"{TESTS}algorithms/test_ppo_oracle.py",
     "advantages and losses by hand": (
-        f"{TESTS}test_advantages.py {TESTS}test_advantages_properties.py {TESTS}test_losses.py"
+        f"{TESTS}algorithms/test_advantages.py {TESTS}algorithms/test_advantages_properties.py {TESTS}algorithms/test_losses.py"
     ),
-    "two processes = one, to 1e-5": f"{TESTS}test_distributed.py",
-    "SIGKILL and resume = unbroken, to the bit": f"{TESTS}test_trainer.py::test_a_killed_run_resumes_to_the_bit",
+    "two processes = one, to 1e-5": f"{TESTS}train/test_distributed.py",
+    "SIGKILL and resume = unbroken, to the bit": f"{TESTS}train/test_trainer.py::test_a_killed_run_resumes_to_the_bit",
     "faults of tools, policy and environment end in typed outcomes": (
-        f"{TESTS}test_rollout_faults.py {TESTS}test_tool.py {TESTS}test_env.py"
+        f"{TESTS}rollout/test_rollout_faults.py {TESTS}env/test_tool.py {TESTS}env/test_env.py"
     ),
-    "Gymnasium's env_checker": f"{TESTS}test_gym.py",
+    "Gymnasium's env_checker": f"{TESTS}env/test_gym.py",
     "the guide's environment works as it stands": (
-        f"{TESTS}test_lab_envs.py::test_the_guides_environment_works_as_it_stands"
+        f"{TESTS}lab/test_lab_envs.py::test_the_guides_environment_works_as_it_stands"
     ),
 }
 

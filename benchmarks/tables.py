@@ -1,15 +1,26 @@
-"""The README's tables of the agent side and of the feedback modes, from benchmarks/results/*.json: what stands there is what was measured.
+"""All tables of docs/results.md, from benchmarks/results/*.json: what stands there is what was measured.
 
-python -m benchmarks.tables
+    python -m benchmarks.tables            (writes docs/results.md)
+    python -m benchmarks.tables --check    (exit code 1 where it is out of date)
+
+The page's prose is written by hand; between `<!-- table: NAME -->` and `<!-- end -->` stands what `TABLES[NAME]` makes.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import re
 import statistics
+import sys
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks.acceptance import interval, load
+from benchmarks.acceptance import ROOT, interval, load
 
+PAGE = ROOT / "docs" / "results.md"
+CARD = ROOT / "rrm" / "assets" / "default" / "evaluation.json"
+_BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SAID = {
     "ppo": "PPO",
     "grpo": "GRPO",
@@ -49,7 +60,9 @@ def feedback_tables(found: dict[str, Any]) -> str:
     for arm, row in found["arms"].items():
         tokens = row["judge"]["judge_tokens"] / row["seeds"] / 1000
         minutes = statistics.median(row["seconds"]) / 60
-        lines.append([arm, str(row["seeds"]), *_attempts(row, hops), f"{tokens:,.0f} k", f"{minutes:.1f}"])
+        lines.append(
+            [arm, str(row["seeds"]), *_attempts(row, hops), f"{tokens:,.0f} k" if tokens else "–", f"{minutes:.1f}"]
+        )
     differences = [
         [
             "difference, same seeds and questions",
@@ -93,16 +106,187 @@ def _table(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *others])
 
 
-def main() -> None:
-    found = load("rl_lab")
+def needed(name: str) -> dict[str, Any]:
+    """A results file that a table cannot do without.
+
+    Raises:
+        SystemExit: it was never made; names the file.
+    """
+    found = load(name)
     if found is None:
-        raise SystemExit("no benchmarks/results/rl_lab.json: run python -m benchmarks.studies.rl_lab first")
-    for environment, ending in (("search", ""), ("calculator", "-calculator")):
-        arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == bool(ending)}
-        print(markdown(f"{environment} lab", {**found["baselines"].get(environment, {}), **arms}), end="\n\n")
-    feedback = load("feedback_modes")
-    if feedback is not None:
-        print(feedback_tables(feedback))
+        raise SystemExit(f"no benchmarks/results/{name}.json, which docs/results.md has a table of")
+    return found
+
+
+# ---- the judge ----
+
+
+def default_judge() -> str:
+    """The default judge in `score` mode beside what it must beat."""
+    score = needed("judge_mint")["parts"]["score"]["all"]
+    of = score["metrics"]
+    arms = ("judge", "tfidf", "agent", "length")
+    rows = [["`score` mode", "judge", "TF-IDF", "agent identity", "length"]]
+    for key, said in (
+        ("pair_accuracy_same_turns", "same question and turns, pairs"),
+        ("pair_accuracy_same_question", "same question, pairs"),
+        ("auroc", "AUROC"),
+        ("best_of_n_gain", "best-of-n gain"),
+        ("ece", "ECE"),
+    ):
+        rows.append([said, *(interval(of[arm][key]) if key in of[arm] else "–" for arm in arms)])
+    paired = [interval(score["differences"][arm]["pair_accuracy_same_turns"]) for arm in arms[1:]]
+    rows.append(["judge − baseline, paired (first row)", "", *paired])
+    return _table(rows)
+
+
+def default_judge_modes() -> str:
+    """The two modes of the same judge."""
+    parts = needed("judge_mint")["parts"]
+    modes = {"score": parts["score"]["all"], "full": parts["critiques"]}
+    rows = [["mode", "rows, questions", "pairs, same turns", "pairs, same question", "AUROC", "ECE"]]
+    for mode, found in modes.items():
+        of = found["metrics"]["judge"]
+        shown = [interval(of[k]) for k in ("pair_accuracy_same_turns", "pair_accuracy_same_question", "auroc", "ece")]
+        counts = found["pairs"]
+        shown[0] += f" of {counts['pair_accuracy_same_turns']}"
+        shown[1] += f" of {counts['pair_accuracy_same_question']}"
+        rows.append([f"`{mode}`", f"{found['rows']}, {found['questions']}", *shown])
+    return _table(rows)
+
+
+def default_judge_elsewhere() -> str:
+    """Sources the judge was never trained on."""
+    rows = [["source, never trained on", "rows", "AUROC"]]
+    for name, found in needed("judge_mint")["parts"]["sources"].items():
+        rows.append([name, str(found["rows"]), interval(found["metrics"]["judge"]["auroc"])])
+    return _table(rows)
+
+
+def critiques() -> str:
+    """Where the default judge points, beside what needs no judge."""
+    steps = needed("judge_mint")["parts"]["critiques"]["steps"]
+    rows = [["findings against GPT-4's step labels", "MCC", "macro-F1"]]
+    for name, said in (
+        ("judge", "the judge"),
+        ("all_bad", "every step bad"),
+        ("position_only", "position alone"),
+        ("shuffled", "findings of another transcript"),
+    ):
+        rows.append([said, interval(steps["metrics"][name]["mcc"]), interval(steps["metrics"][name]["macro_f1"])])
+    return _table(rows)
+
+
+def judge_speed() -> str:
+    """Transcripts a second, and what they are times the plain loop's."""
+    found = needed("judge_speed")
+    rate, ratio = found["transcripts_per_s"], found["ratios"]
+    rows = [["mode", "seconds a transcript", "times a plain loop"]]
+    rows += [[f"`{m}`", f"{1 / rate[m]:.2f}", f"{ratio[f'{m}_over_plain']:.2f}"] for m in ("full", "score")]
+    return _table(rows)
+
+
+STAGES = {
+    "sft": "SFT*",
+    "rl": "+ RL*",
+    "calibration": "+ calibration",
+    "shipped": "five rounds (shipped)",
+}
+
+
+def lab_stages() -> str:
+    """What each training stage brings to the lab judge."""
+    rows = [
+        [
+            "stage",
+            "well-formed",
+            "planted step, false alarms",
+            "held out",
+            "agent",
+            "trained agents",
+            "AUROC, Brier, ECE",
+            "process MSE",
+        ]
+    ]
+    for stage, said in STAGES.items():
+        found = needed("lab_stages")["stages"][stage]
+        planted = [
+            f"{p['named_step']:.0%}, {p['false_alarms']:.0%}" if (p := found.get(part, {}).get("full", {}).get("planted")) else "–"
+            for part in ("fresh", "heldout_kinds", "agent", "trained_agents")
+        ]  # fmt: skip
+        full = found["fresh"]["full"]
+        of = full["metrics"]["judge"]
+        numbers = ", ".join(f"{of[k]['value']:.3f}" for k in ("auroc", "brier", "ece"))
+        rows.append([said, f"{full['format_validity']:.0%}", *planted, numbers, f"{full['process']['mse']:.3f}"])
+    return _table(rows)
+
+
+# ---- the agents ----
+
+
+def rl(environment: str) -> str:
+    """One lab's arms of the study of algorithms."""
+    found, ending = needed("rl_lab"), "-calculator" if environment == "calculator" else ""
+    arms = {k: v for k, v in found["arms"].items() if k.endswith("-calculator") == bool(ending)}
+    return markdown(f"{environment} lab", {**found["baselines"].get(environment, {}), **arms})
+
+
+def self_labels() -> str:
+    """The weak judge retrained on labels made in four ways."""
+    found = needed("self_labels")["arms"]
+    said = {"start": "none: the weak judge", "rules": "`rules`", "self": "`self`", "both": "`self`, else `rules`"}
+    keys = ("auroc", "verdicts", "named_first", "false_alarms", "score_mse")
+    rows = [["labels", "AUROC", "step verdicts, macro-F1", "first wrong step named", "false alarms", "process MSE"]]
+    for name, arm in found.items():
+        rows.append([said.get(name, "replayed in the world"), *(_ranged(arm[key]) for key in keys)])
+    return _table(rows)
+
+
+def _ranged(value: dict[str, float]) -> str:
+    """`0.54 (0.47–0.61)`, without the range where it vanishes."""
+    mean, low, high = (f"{value[k]:.2f}" for k in ("mean", "low", "high"))
+    return mean if low == high else f"{mean} ({low}–{high})"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "default_judge": default_judge,
+    "default_judge_modes": default_judge_modes,
+    "default_judge_elsewhere": default_judge_elsewhere,
+    "critiques": critiques,
+    "judge_speed": judge_speed,
+    "lab_stages": lab_stages,
+    "rl_search": lambda: rl("search"),
+    "rl_calculator": lambda: rl("calculator"),
+    "feedback": lambda: feedback_tables(needed("feedback_modes")),
+    "self_labels": self_labels,
+}
+
+
+def filled(page: str) -> str:
+    """The page with every table made anew.
+
+    Raises:
+        SystemExit: the page names a table there is not.
+    """
+
+    def made(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise SystemExit(f"{PAGE.name} names a table {match[2]!r}; there are {', '.join(TABLES)}")
+        return f"{match[1]}{TABLES[match[2]]()}\n{match[3]}"
+
+    return _BLOCK.sub(made, page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the page is out of date")
+    args = parser.parse_args()
+    page = PAGE.read_text(encoding="utf-8")
+    now = filled(page)
+    if not args.check:
+        PAGE.write_text(now, encoding="utf-8")
+    print(json.dumps({"page": str(PAGE.relative_to(ROOT)), "tables": len(TABLES), "changed": now != page}))
+    sys.exit(1 if args.check and now != page else 0)
 
 
 if __name__ == "__main__":
