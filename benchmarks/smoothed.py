@@ -53,4 +53,6 @@ def annotate(
         y = t.outcome or 0.0
         name = t.meta.get(group)
         score = y if name is None else own_share * y + (1.0 - own_share) * rates[str(name)] / best
-        yield Annotation(trajectory_id=t.id, score=round(score, 4), annotator=f"smoothed:{group}", kind="rules")
+        yield Annotation(
+            trajectory_id=t.own_id, digest=t.digest, score=round(score, 4), annotator=f"smoothed:{group}", kind="rules"
+        )

@@ -1,31 +1,50 @@
-"""Annotation: a training label for one trajectory. Several may stand for one trajectory."""
+"""Annotation: a training label for one trajectory. Several may stand for one trajectory.
+
+A label belongs to what was said, not to a name: `match` joins annotations and transcripts by the digest of the transcript's
+content (`Trajectory.digest`). The id is for people, and for labels written by hand, which have no digest.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rrm.errors import RRMError
 from rrm.jsonl import read_lines
+from rrm.readers.base import describe, printable
+from rrm.trajectory import Trajectory
 
-Verdict = Literal["good", "bad"]
+Verdict = Literal["good", "bad", "unclear"]
+"""`unclear`: something was said of the step, but not whether it was good; it counts as no verdict anywhere."""
 
 
 class Finding(BaseModel):
     """What was good or bad about one step (k counts from 1)."""
 
+    model_config = ConfigDict(extra="forbid")
+
     step: int = Field(ge=1)
     verdict: Verdict
+    p_good: float | None = Field(default=None, ge=0.0, le=1.0)
+    """The judge's probability that the step was good, where it gives one."""
     text: str = ""
 
 
 class Annotation(BaseModel):
     """A label: who said it, of what kind, and what was said. Empty parts are simply not trained on."""
 
+    model_config = ConfigDict(extra="forbid")
+
     trajectory_id: str
+    """The id the transcript's file gives it (`Trajectory.own_id`)."""
+    digest: str | None = None
+    """`Trajectory.digest` of the transcript that was read. None (a label written by hand): matched by the id."""
     score: float | None = Field(default=None, ge=0.0, le=1.0)
     """Process quality in [0, 1]. Where absent the trajectory's outcome is the score target."""
     trace: str | None = None
@@ -35,15 +54,123 @@ class Annotation(BaseModel):
     """Name of the person, model or rule set that wrote it."""
     kind: Literal["human", "llm", "rules", "self"]
     weight: float = Field(default=1.0, ge=0.0)
+    """Of this label among those of the same trajectory."""
+
+    def to_json(self) -> str:
+        """One ASCII-only line of JSON (lone surrogates survive as escapes)."""
+        return json.dumps(self.model_dump(exclude_none=True), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, line: str) -> Annotation:
+        """The inverse of `to_json`; raises `ValueError` on a bad line, in one sentence."""
+        row = json.loads(line)
+        unknown = sorted(row.keys() - cls.model_fields.keys()) if isinstance(row, dict) else []
+        if unknown:
+            names = ", ".join(printable(name) for name in unknown)
+            raise ValueError(f"unknown {names}: the keys are {', '.join(cls.model_fields)}")
+        try:
+            return cls.model_validate(row)
+        except ValidationError as error:
+            raise ValueError(describe(error)) from error
 
 
-def read_annotations(path: str | Path) -> dict[str, list[Annotation]]:
-    """A file's annotations by trajectory id, in file order.
+def read_annotations(*paths: str | Path) -> list[Annotation]:
+    """The annotations of all files, in order. `match` says which transcript each is of.
 
     Raises:
-        ReadError: as `rrm.jsonl.read_lines`.
+        ReadError: as `rrm.jsonl.read_lines`, naming file and line; a key that no annotation has is an error too.
     """
-    found: dict[str, list[Annotation]] = defaultdict(list)
-    for annotation in read_lines(path, lambda line: Annotation.model_validate(json.loads(line)), "an annotation"):
-        found[annotation.trajectory_id].append(annotation)
-    return dict(found)
+    return [annotation for path in paths for annotation in read_lines(path, Annotation.from_json, "an annotation")]
+
+
+@dataclass
+class Matched:
+    """What `match` found."""
+
+    by_id: dict[str, list[Annotation]] = field(default_factory=dict)
+    """Trajectory id (unique, as the readers give it) → its annotations in their order; none for an unlabelled one."""
+    strays: list[Annotation] = field(default_factory=list)
+    """Annotations that belong to no transcript."""
+    total: int = 0
+    """Annotations looked at."""
+    changed: int = 0
+    """Strays whose id names a transcript whose content is not what was labelled."""
+
+    def complaint(self) -> str | None:
+        """One sentence on the strays for a warning or an error; None where every annotation found its transcript."""
+        if not self.strays:
+            return None
+        said = f"{len(self.strays)} of {self.total} annotations belong to no transcript"
+        said += f", e.g. {printable(self.strays[0].trajectory_id)!r}"
+        if self.changed:
+            said += f"; {self.changed} name one whose messages, task or tools are not those that were labelled"
+        return said
+
+
+def match(trajectories: Sequence[Trajectory], annotations: Iterable[Annotation]) -> Matched:
+    """Join annotations and transcripts; the one join for training, evaluation and export.
+
+    With a digest, an annotation is of the transcripts with that content, whatever they are called; where several share
+    the content, each takes those that name it, or all where none does. Without one it is of the transcript whose file
+    gives it that id.
+
+    Args:
+        trajectories: with unique ids, as one call of `rrm.readers.read` gives them.
+
+    Raises:
+        RRMError: two trajectories share an id; or an annotation without a digest has an id that two transcripts of
+            different content have in their files, or one that only the order of reading gave (`x#2`).
+    """
+    labels = list(annotations)
+    names = {t.id: t for t in trajectories}
+    if len(names) != len(trajectories):
+        raise RRMError("two transcripts have the same id: read them all in one call, which makes their ids unique")
+    contents, own_ids = defaultdict[str, list[Trajectory]](list), defaultdict[str, list[Trajectory]](list)
+    for t in trajectories:
+        own_ids[t.own_id].append(t)
+    if any(a.digest for a in labels):  # digests take a pass over all text
+        for t in trajectories:
+            contents[t.digest].append(t)
+    named = {t.id for a in labels for t in contents.get(a.digest or "", ()) if a.trajectory_id == t.own_id}
+    found = Matched(total=len(labels))
+    for a in labels:
+        if a.digest is not None:
+            owners = [t for t in contents.get(a.digest, ()) if a.trajectory_id == t.own_id or t.id not in named]
+        else:
+            owners = _by_name(a, own_ids, names)
+        for t in owners:
+            found.by_id.setdefault(t.id, []).append(a)
+        if not owners:
+            found.strays.append(a)
+            found.changed += a.digest is not None and (a.trajectory_id in own_ids or a.trajectory_id in names)
+    return found
+
+
+def _by_name(
+    annotation: Annotation, own_ids: Mapping[str, list[Trajectory]], names: Mapping[str, Trajectory]
+) -> list[Trajectory]:
+    """The transcripts an annotation without a digest is of: one, or several with the same content."""
+    name = annotation.trajectory_id
+    owners = own_ids.get(name, [])
+    if len(owners) > 1 and len({t.digest for t in owners}) > 1:
+        places = ", ".join(_place(t) for t in owners[:5]) + (", …" if len(owners) > 5 else "")
+        raise RRMError(
+            f"an annotation by {printable(annotation.annotator)!r} has the id {printable(name)!r} and no digest, but "
+            f"{len(owners)} different transcripts have that id: {places}. Give it the digest of its own "
+            "(`rrm annotate` writes them), or name these files in runs of their own"
+        )
+    if not owners and name in names:
+        raise RRMError(
+            f"an annotation by {printable(annotation.annotator)!r} has the id {printable(name)!r} and no digest, but only "
+            f"the order of reading gave {_place(names[name])} that id: its file says {printable(names[name].own_id)!r}. "
+            "Give the annotation the digest of its transcript (`rrm annotate` writes them)"
+        )
+    return owners
+
+
+def _place(trajectory: Trajectory) -> str:
+    """`file:line`, or the id of a trajectory made in memory."""
+    source = trajectory.source
+    if source is None:
+        return repr(printable(trajectory.id))
+    return printable(source.file if source.line is None else f"{source.file}:{source.line}")

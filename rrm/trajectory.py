@@ -6,12 +6,13 @@ view, never stored.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from rrm.jsonl import read_lines, write_lines
 
@@ -119,6 +120,7 @@ class Trajectory(BaseModel):
     """Success in [0, 1] where known. The judge never sees it."""
     meta: dict[str, Any] = Field(default_factory=dict)
     source: Source | None = None
+    _own_id: str | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -148,6 +150,22 @@ class Trajectory(BaseModel):
         if not 0.0 <= number <= 1.0:
             raise ValueError(f"outcome must lie in [0, 1], got {number}")
         return number
+
+    @property
+    def own_id(self) -> str:
+        """The id its file gives it; `id` differs where the readers renamed a repeated one (`x#2`, by order of reading)."""
+        return self.id if self._own_id is None else self._own_id
+
+    def rename(self, id: str) -> None:
+        """Give it another id, as the readers do to a repeated one; `own_id` and `meta["original_id"]` keep the first."""
+        self.meta.setdefault("original_id", self.id)
+        self._own_id, self.id = self.own_id, id
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits over what a judge may see: task, messages and tools; not id, outcome, meta or source."""
+        seen = self.model_dump(include={"task", "messages", "tools"}, exclude_none=True)
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode("ascii")).hexdigest()[:16]
 
     @property
     def steps(self) -> list[Step]:

@@ -150,7 +150,9 @@ def annotate(
             values["trace"] = rules_trace(trajectory) or None
         values = {"annotator": str(critic or "given"), **values}
         try:
-            annotation = Annotation(trajectory_id=trajectory.id, kind="llm" if critic else "human", **values)
+            annotation = Annotation(
+                trajectory_id=trajectory.own_id, digest=trajectory.digest, kind="llm" if critic else "human", **values
+            )
         except ValidationError as error:
             raise RRMError(f"trajectory {trajectory.id}: a given label does not fit: {error}") from error
         counts["annotated"] += 1

@@ -61,7 +61,8 @@ def to_annotation(trajectory: Trajectory, feedback: Feedback, model: str, counts
         trace = None
     counts["annotated"] += 1
     return Annotation(
-        trajectory_id=trajectory.id,
+        trajectory_id=trajectory.own_id,
+        digest=trajectory.digest,
         score=feedback.score,
         trace=trace or None,
         critique=format_findings(findings) or None,

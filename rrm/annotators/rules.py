@@ -266,7 +266,8 @@ def annotate(trajectories: Iterable[Trajectory]) -> Iterator[Annotation]:
     for trajectory in trajectories:
         findings, faults = check_steps(trajectory)
         yield Annotation(
-            trajectory_id=trajectory.id,
+            trajectory_id=trajectory.own_id,
+            digest=trajectory.digest,
             score=rules_score(faults) if trajectory.steps else None,
             trace=rules_trace(trajectory) or None,
             critique=format_findings(findings) or None,

@@ -84,7 +84,8 @@ def annotate(
             counts["annotated" if good else "without_agreement"] += 1
             for judgement in good[:keep]:
                 yield Annotation(
-                    trajectory_id=trajectory.id,
+                    trajectory_id=trajectory.own_id,
+                    digest=trajectory.digest,
                     score=judgement.score,
                     trace=judgement.trace,
                     critique=format_findings(judgement.findings) or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rrm.annotation import Annotation, read_annotations
+from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import finish
 from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, load_judge, parse_mapping, read_inputs
 from rrm.errors import ConfigError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from rrm.evaluation.evaluate import EvaluationReport
 
+log = logging.getLogger(__name__)
 console = Console(stderr=True, highlight=False)
 Labels = list[float | None]
 
@@ -78,7 +80,10 @@ def command(
             target.parent.mkdir(parents=True, exist_ok=True)
     with ErrorLog(output) as errors:
         everything = list(read_inputs(inputs, errors, **reading))
-    labelled = read_annotations(annotations) if annotations else {}
+    matched = match(everything, read_annotations(annotations) if annotations else [])
+    labelled = matched.by_id
+    if complaint := matched.complaint():
+        log.warning("%s: %s; they are not used", annotations, complaint)
     test, train = split_rows(everything, split, part, train_part)
     if not test:
         raise EvaluationError(f"nothing to evaluate: none of {len(everything)} transcripts is in the part {part!r}")

@@ -97,8 +97,7 @@ def _read(
                 continue
             unique = ids.take(result.id)
             if unique != result.id:
-                result.meta.setdefault("original_id", result.id)
-                result.id = unique
+                result.rename(unique)
             yield result
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation, read_annotations
+from rrm.annotation import Annotation, match, read_annotations
 from rrm.config import TrainConfig
 from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import RRMError
@@ -23,7 +23,6 @@ from rrm.judge.judge_dir import save_settings
 from rrm.prompt.prompter import Prompter
 from rrm.provenance import environment
 from rrm.readers import read
-from rrm.readers.base import printable
 from rrm.run_folder import check_folder, claim_folder
 from rrm.splits import apply_split, load_split, make_split
 from rrm.train import export as finish
@@ -51,17 +50,19 @@ def merged(annotations: Sequence[Annotation]) -> Annotation:
     return order[0].model_copy(update=parts)
 
 
-def load_annotations(paths: Sequence[str]) -> dict[str, Annotation]:
-    """Annotations by trajectory id, several of one trajectory `merged`.
+def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, Annotation]:
+    """One annotation by trajectory id, several of one trajectory `merged`.
 
     Raises:
         ReadError: naming file and line of what is no annotation.
+        RRMError: an annotation that could be of two transcripts, or none that is of any.
     """
-    found: dict[str, list[Annotation]] = {}
-    for path in paths:
-        for trajectory, several in read_annotations(path).items():
-            found.setdefault(trajectory, []).extend(several)
-    return {trajectory: merged(several) for trajectory, several in found.items()}
+    matched = match(trajectories, read_annotations(*paths))
+    if complaint := matched.complaint():
+        if not matched.by_id:
+            raise RRMError(f"{complaint}: annotate these very files (`rrm annotate`)")
+        logger.warning("%s; they are not used", complaint)
+    return {trajectory: merged(several) for trajectory, several in matched.by_id.items()}
 
 
 def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotation]]:
@@ -75,7 +76,7 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
     if missing:
         raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
     trajectories = list(read(data.trajectories)) if data.trajectories else []
-    annotations = load_annotations(data.annotations)
+    annotations = load_annotations(data.annotations, trajectories)
     if data.lab_transcripts or data.lab_wanderers:
         from reagent.lab.transcripts import make_transcripts
         from reagent.lab.wanderers import make_wanderers
@@ -88,12 +89,6 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
             annotations.setdefault(annotation.trajectory_id, annotation)
     if not trajectories:
         raise RRMError("no transcripts: set data.trajectories=[FILE…] (or data.lab_transcripts=N for the lab's own)")
-    strays = sorted(annotations.keys() - {t.id for t in trajectories})
-    if strays:
-        said = f"{len(strays)} of {len(annotations)} annotations name no transcript, e.g. {printable(strays[0])}"
-        if len(strays) == len(annotations):
-            raise RRMError(f"{said}: annotate these very files (`rrm annotate {' '.join(data.trajectories)}`)")
-        logger.warning("%s; they are not used", said)
     return trajectories, annotations
 
 

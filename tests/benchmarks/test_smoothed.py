@@ -81,11 +81,11 @@ def test_merged_parts_come_from_the_heaviest_that_has_them(tmp_path) -> None:
     ]
     path = tmp_path / "labels.jsonl"
     path.write_text("".join(json.dumps(a.model_dump(exclude_none=True)) + "\n" for a in labels))
-    found = load_annotations([str(path)])["1"]
+    found = load_annotations([str(path)], [ROWS[1]])["1"]
     assert (found.score, found.critique, found.trace) == (0.9, "[step 1] good: y", "t")
 
 
 def test_lone_surrogates_in_annotations_are_read(tmp_path) -> None:
     path = tmp_path / "labels.jsonl"
     path.write_text('{"trajectory_id": "1", "critique": "bad \\ud800", "annotator": "x", "kind": "llm"}\n')
-    assert load_annotations([str(path)])["1"].critique == "bad \ud800"
+    assert load_annotations([str(path)], [ROWS[1]])["1"].critique == "bad \ud800"

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from rrm.score import digest
 from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
@@ -115,7 +114,7 @@ def judged(t: Trajectory, score: float | None = 0.25, **row: Any) -> dict[str, A
     """A row as `rrm score` writes it."""
     findings = [{"step": 1, "verdict": "bad", "text": f"asks too little of {t.question_id}"}]
     found = {"id": t.id, "status": "scored", "score": score, "raw_score": score, "findings": findings, "judge": JUDGE}
-    return found | {"source": {"digest": digest(t)}} | row
+    return found | {"source": {"digest": t.digest}} | row
 
 
 def files(folder: Path, name: str, outcomes: dict[str, float | None], **options: Any) -> tuple[str, Path, Path]:

@@ -32,8 +32,8 @@ def test_errors_name_file_and_line(tmp_path) -> None:
         list(read_lines(tmp_path / "absent.jsonl", json.loads, "a number"))
 
 
-def test_annotations_are_grouped_in_file_order(tmp_path) -> None:
+def test_annotations_are_read_in_file_order(tmp_path) -> None:
     rows = [Annotation(trajectory_id=t, annotator=a, kind="llm", trace="\ud800") for t, a in ("xa", "yb", "xc")]
     path = tmp_path / "annotations.jsonl"
     write_lines(path, (json.dumps(a.model_dump(exclude_none=True)) for a in rows))
-    assert read_annotations(path) == {"x": [rows[0], rows[2]], "y": [rows[1]]}
+    assert read_annotations(path) == rows

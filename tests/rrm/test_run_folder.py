@@ -112,7 +112,7 @@ def test_annotations_of_no_transcript_are_told_and_none_of_all_is_an_error(tmp_p
     labels.write_text("".join(a.model_dump_json() + "\n" for a in (made[1][1], stray)))
     data = {"trajectories": [str(rows)], "annotations": [str(labels)]}
     prepared(tmp_path / "run", rows, data=data)
-    assert "1 of 2 annotations name no transcript, e.g. elsewhere:1" in caplog.text
+    assert "1 of 2 annotations belong to no transcript, e.g. 'elsewhere:1'" in caplog.text
     labels.write_text(stray.model_dump_json() + "\n")
-    with pytest.raises(RRMError, match=r"1 of 1 annotations name no transcript.*annotate these very files"):
+    with pytest.raises(RRMError, match=r"1 of 1 annotations belong to no transcript.*annotate these very files"):
         prepared(tmp_path / "other", rows, data=data)

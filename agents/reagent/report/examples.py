@@ -17,7 +17,6 @@ from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
 from rrm.report.rows import question, to_feedback
-from rrm.score import digest
 from rrm.trajectory import Trajectory
 
 FORM = "NAME=TRANSCRIPTS.jsonl,FEEDBACK.jsonl"
@@ -182,4 +181,4 @@ def _is_of_another(row: dict[str, Any], trajectory: Trajectory) -> bool:
     """Whether a row says that it was written on another text than the transcript's."""
     source = row.get("source")
     known = source.get("digest") if isinstance(source, dict) else None
-    return known is not None and known != digest(trajectory)
+    return known is not None and known != trajectory.digest
