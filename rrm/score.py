@@ -1,19 +1,16 @@
 """The scoring run: transcripts in, one JSON line each out; append-only, resumable, nothing judged twice.
 
     OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, judge, reason, source
-    OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed); locked while a run writes
+    OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
+    OUT.jsonl.lock        locked while a run writes (`rrm.output`)
 
-Rows are appended a window at a time and synced to disk, so a killed run loses at most the window it was judging, which
-was not written. `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
+Rows are appended a window at a time, so a killed run loses at most the window it was judging, which was not written.
+`source` carries a digest of the transcript: a changed transcript under an old id is noticed.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +21,7 @@ from typing import Any, Protocol
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
+from rrm.output import WAY_OUT, Output, open_output
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -103,7 +101,7 @@ def score_file(
     summary, statuses, seen = ScoreSummary(str(output)), Counter[str](), set[str]()
     started, failing = time.monotonic(), 0
     with ExitStack() as stack:
-        out = stack.enter_context(open_output(Path(output), fingerprint, overwrite, retry_errors))
+        out = Judged(stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite)), retry_errors)
         show = stack.enter_context(progress_bar(total, progress))
 
         def unjudged() -> Iterator[Trajectory]:
@@ -165,145 +163,53 @@ def _judge_window(judge: Judge, window: list[Trajectory], mode: Mode, samples: i
 def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:
     """An output row: the feedback, and where its transcript came from."""
     source = trajectory.source.model_dump() if trajectory.source else {}
-    return {**feedback.model_dump(), "source": {**source, "digest": digest(trajectory)}}
+    return {**feedback.model_dump(), "source": {**source, "digest": trajectory.digest}}
 
 
-def digest(trajectory: Trajectory) -> str:
-    """16 hex digits over what a judge may see of a transcript."""
-    seen = trajectory.model_dump(include={"task", "messages", "tools"}, exclude_none=True)
-    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode("ascii")).hexdigest()[:16]
+class Judged:
+    """The rows an output holds, by id, and an append to them."""
 
+    def __init__(self, output: Output, retry_errors: bool) -> None:
+        """Read the rows that stand; `retry_errors` drops those with status `judge_error` from the file.
 
-class OutputFile:
-    """The rows already written, and an append that is on disk when it returns."""
-
-    def __init__(self, path: Path, done: dict[str, tuple[str, str]]) -> None:
-        self.path, self._done = path, done
+        Raises:
+            RRMError: a line that is no row of a scoring run, or a second one of an id.
+        """
+        self._output, self._done = output, dict[str, tuple[str, str]]()
         """id → (status, digest)."""
+        for number, row in output.rows():
+            try:
+                key, value = row["id"], (row["status"], row["source"]["digest"])
+            except (KeyError, TypeError) as error:
+                raise RRMError(f"{output.path}:{number}: not a row of `rrm score`; {WAY_OUT}") from error
+            if key in self._done:
+                raise RRMError(f"{output.path}:{number}: a second row of {key!r}; {WAY_OUT}")
+            self._done[key] = value
+        failed = {key for key, (status, _) in self._done.items() if status == "judge_error"}
+        if retry_errors and failed:
+            output.keep(lambda row: row["id"] not in failed)
+            self._done = {key: value for key, value in self._done.items() if key not in failed}
+            log.warning("%s: %d transcripts that ended in judge_error are judged again", output.path, len(failed))
 
     def status_of(self, trajectory: Trajectory) -> str | None:
-        """The status of a trajectory's row, None where it has none yet."""
+        """The status of a trajectory's row, None where it has none yet.
+
+        Raises:
+            RRMError: the row is of other content.
+        """
         if trajectory.id not in self._done:
             return None
         status, known = self._done[trajectory.id]
-        if known != digest(trajectory):
+        if known != trajectory.digest:
             raise RRMError(
-                f"{self.path} holds a judgement of {trajectory.id!r}, but that transcript has changed since; "
-                "choose another -o, or --overwrite"
+                f"{self._output.path} holds a judgement of {trajectory.id!r}, but that transcript has changed since; "
+                f"{WAY_OUT}"
             )
         return status
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Append rows and sync them to disk."""
-        data = b"".join(json.dumps(row, allow_nan=False).encode("ascii") + b"\n" for row in rows)
-        try:
-            with open(self.path, "ab") as out:
-                out.write(data)
-                out.flush()
-                os.fsync(out.fileno())
-        except OSError as error:
-            raise RRMError(
-                f"cannot write {self.path}: {error.strerror}; mend that and run the same command to continue"
-            ) from error
-
-
-@contextmanager
-def open_output(path: Path, fingerprint: dict[str, Any], overwrite: bool, retry_errors: bool) -> Iterator[OutputFile]:
-    """Lock the output, check that its rows are of this run's making, mend a half-written end.
-
-    Raises:
-        RRMError: see `score_file`.
-    """
-    header = Path(f"{path}.run.json")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(header, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise RRMError(f"cannot write {header}: {error.strerror}") from error
-    with os.fdopen(handle, "r+", encoding="ascii") as run:
-        # the header is locked, not the rows: those may be replaced by a rewritten file
-        try:
-            fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RRMError(f"another run is writing {path}; wait for it, or choose another -o") from error
-        except OSError as error:
-            raise RRMError(f"cannot lock {header} ({error.strerror}); choose an -o on a local disk") from error
-        if overwrite or not path.exists():
-            path.write_bytes(b"")
-            run.truncate(0)
-        done, keep = read_rows(path)
-        if done or keep:
-            _compare(path, run.read(), fingerprint)
-        else:
-            _write_header(run, fingerprint)
-        if keep != path.stat().st_size:
-            log.warning("%s: its last line was only half written and is judged again", path)
-            os.truncate(path, keep)
-        if retry_errors and any(status == "judge_error" for status, _ in done.values()):
-            done = _without_errors(path, done)
-        yield OutputFile(path, done)
-
-
-def read_rows(path: Path) -> tuple[dict[str, tuple[str, str]], int]:
-    """id → (status, digest) of each whole row, and the bytes they take (a half-written last line is not counted)."""
-    done: dict[str, tuple[str, str]] = {}
-    size = 0
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                row = json.loads(line)
-                key, value = row["id"], (row["status"], row["source"]["digest"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise RRMError(
-                    f"{path}:{number}: not a row of `rrm score`; choose another -o, or --overwrite"
-                ) from error
-            if key in done:
-                raise RRMError(f"{path}:{number}: a second row of {key!r}; choose another -o, or --overwrite")
-            done[key] = value
-            size += len(line)
-    return done, size
-
-
-def _write_header(run: Any, fingerprint: dict[str, Any]) -> None:
-    """On disk before the first row, so rows never stand without it."""
-    run.seek(0)
-    run.truncate()
-    json.dump({"fingerprint": fingerprint}, run)
-    run.flush()
-    os.fsync(run.fileno())
-
-
-def _compare(path: Path, header: str, fingerprint: dict[str, Any]) -> None:
-    """Refuse to mix rows of different making in one file."""
-    way_out = "choose another -o, or --overwrite to judge everything again"
-    try:
-        before = json.loads(header)["fingerprint"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise RRMError(f"{path} has rows, but {path}.run.json does not say what made them; {way_out}") from error
-    now = json.loads(json.dumps(fingerprint))
-    names = sorted(set(before) | set(now))
-    if now.get("model_hash") and now.get("model_hash") == before.get("model_hash"):
-        names = [n for n in names if n != "model"]  # the same weights under another path are the same judge
-    differs = [f"{n} was {before.get(n)!r} and is {now.get(n)!r}" for n in names if before.get(n) != now.get(n)]
-    if differs:
-        raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {way_out}")
-
-
-def _without_errors(path: Path, done: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Rewrite the output without its `judge_error` rows; the old file stands until the new one is whole."""
-    kept = {key: value for key, value in done.items() if value[0] != "judge_error"}
-    draft = Path(f"{path}.tmp")
-    with open(path, "rb") as old, open(draft, "wb") as new:
-        for line in old:
-            if json.loads(line)["id"] in kept:
-                new.write(line)
-        new.flush()
-        os.fsync(new.fileno())
-    os.replace(draft, path)
-    log.warning("%s: %d transcripts that ended in judge_error are judged again", path, len(done) - len(kept))
-    return kept
+        """Append rows, which a kill does not undo."""
+        self._output.append(rows)
 
 
 @contextmanager

@@ -1,61 +1,59 @@
-"""An annotation file that a killed run leaves usable: whole lines, one appended as each annotation is made."""
+"""An annotation file: which transcripts it labels already, whatever they are called now, and an append to it."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 from rrm.annotation import Annotation
 from rrm.errors import RRMError
+from rrm.output import WAY_OUT, Output
+from rrm.trajectory import Trajectory
 
 
-def read_done(path: Path, annotator: str | None) -> set[str]:
-    """Ids annotated already; a half-written last line is cut off the file.
+class Labelled:
+    """The transcripts that an annotation file labels, by the digest of their content.
 
-    One line is enough for a trajectory to count as done, also where a killed run had more to write (`self --keep 2`).
-
-    Raises:
-        RRMError: a line that is no annotation, or one by another annotator than this run's (None: any is fine).
+    One line is enough for a transcript to count as labelled, also where a killed run had more to write (`self --keep 2`).
     """
-    done: set[str] = set()
-    if not path.exists():
-        return done
-    whole = 0
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith(b"\n"):
-                break
-            whole += len(line)
+
+    def __init__(self, output: Output) -> None:
+        """Read the lines that stand.
+
+        Raises:
+            RRMError: a line that is no annotation of a transcript.
+        """
+        self._output = output
+        self._names: dict[str, set[str]] = defaultdict(set)
+        """digest → ids of the transcripts with that content that have a label (or are being given one)"""
+        self._taken: dict[str, set[str]] = defaultdict(set)
+        """The part of them that was met in this run's input."""
+        self.read = self.resumed = self.repeated = 0
+        for number, row in output.rows():
             try:
-                annotation = Annotation.model_validate(json.loads(line))
+                annotation = Annotation.model_validate(row)
             except ValueError as error:
-                raise RRMError(f"{path}:{number}: not an annotation; choose another -o, or --overwrite") from error
-            if annotator is not None and annotation.annotator != annotator:
-                raise RRMError(
-                    f"{path}:{number}: written by {annotation.annotator!r}, this run's annotator is {annotator!r}; "
-                    "choose another -o, or --overwrite"
-                )
-            done.add(annotation.trajectory_id)
-    if whole != path.stat().st_size:
-        os.truncate(path, whole)
-    return done
+                raise RRMError(f"{output.path}:{number}: not an annotation; {WAY_OUT}") from error
+            if annotation.digest is None:
+                raise RRMError(f"{output.path}:{number}: an annotation without a digest; {WAY_OUT}")
+            self._names[annotation.digest].add(annotation.trajectory_id)
 
+    def unlabelled(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """The transcripts without a label; counts `read`, `resumed`, and `repeated`: the same one given twice."""
+        for trajectory in trajectories:
+            self.read += 1
+            names, taken = self._names[trajectory.digest], self._taken[trajectory.digest]
+            name = trajectory.own_id
+            if name in taken:
+                self.repeated += 1
+                continue
+            label = name if name in names else next(iter(sorted(names - taken)), None)
+            taken.add(name if label is None else label)
+            if label is None:
+                yield trajectory
+            else:
+                self.resumed += 1
 
-def append(path: Path, annotations: Iterable[Annotation]) -> int:
-    """Append annotations as they come, each line flushed, all synced at the end; returns how many were written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with open(path, "a", encoding="ascii") as out:
-        for annotation in annotations:
-            out.write(to_line(annotation))
-            out.flush()
-            count += 1
-        os.fsync(out.fileno())
-    return count
-
-
-def to_line(annotation: Annotation) -> str:
-    """One ASCII-only line of JSON (lone surrogates survive as escapes)."""
-    return json.dumps(annotation.model_dump(exclude_none=True), ensure_ascii=True) + "\n"
+    def append(self, annotations: Iterable[Annotation]) -> int:
+        """Append annotations as they are made; returns how many."""
+        return self._output.append(a.model_dump(exclude_none=True) for a in annotations)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from rrm.cli import finish
 from rrm.cli.reading import counting
 from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, parse_mapping, read_inputs
 from rrm.errors import ConfigError
-from rrm.trajectory import Trajectory
 
 
 class Annotators(StrEnum):
@@ -62,18 +60,19 @@ def command(
     A killed run goes on where it stopped when the same command is given again; what brought no annotation is tried again
     then. Exit code 1: some lines could not be read, or the model's reply was of no use for some transcripts.
     """
-    from rrm.annotators.output import append, read_done
+    from rrm.annotators.output import Labelled
+    from rrm.output import open_output
 
     check_paths(inputs, output, None)
-    counts, skipped = Counter[str](), Counter[str]()
-    options = {"max_tokens": max_tokens, "seed": seed, "counts": counts}
+    counts = Counter[str]()
+    options: dict[str, Any] = {}
     if annotator is Annotators.llm:
-        options |= {"temperature": temperature or 0.0}
+        options = {"max_tokens": max_tokens, "seed": seed, "temperature": temperature or 0.0}
     elif annotator is Annotators.self:
-        options |= {"temperature": 1.0 if temperature is None else temperature, "k": samples, "keep": keep}
-        options |= {"mode": mode.value}
+        options = {"max_tokens": max_tokens, "seed": seed, "temperature": 1.0 if temperature is None else temperature}
+        options |= {"k": samples, "keep": keep, "mode": mode.value}
     elif annotator is Annotators.given:
-        options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words, "counts": counts}
+        options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words}
     elif annotator is Annotators.smoothed:
         if split is None:
             raise ConfigError(
@@ -81,23 +80,22 @@ def command(
             )
         if output.exists() and not overwrite:
             raise ConfigError(f"{output} exists, and rates need all rows at once: give --overwrite or another output")
-        options = {"split": split, "group": group, "own_share": own_share}
-    name, annotate = _open(annotator, model, options)
-    if overwrite:
-        output.unlink(missing_ok=True)
-    done = read_done(output, name)
-    with ErrorLog(output) as errors:
+        options = {"split": str(split), "group": group, "own_share": own_share}
+    made_by, annotate = _open(annotator, model, options, counts)
+    with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
+        labelled = Labelled(out)
         rows = read_inputs(inputs, errors, format=format, mapping=parse_mapping(map), strict=strict)
-        written = append(output, annotate(_undone(counting(rows, "annotating"), done, skipped)))
+        written = labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))
     useless = sum(counts[status] for status in ("unparsable", "truncated", "too_long", "judge_error"))
     finish(
         {
             "command": "annotate",
             "annotator": annotator.value,
             "output": str(output),
-            "transcripts": skipped["read"],
+            "transcripts": labelled.read,
             "annotations": written,
-            "resumed": skipped["resumed"],
+            "resumed": labelled.resumed,
+            "repeated": labelled.repeated,
             **dict(sorted(counts.items())),
             "unreadable": errors.count,
             "errors": errors.written_to,
@@ -105,15 +103,6 @@ def command(
     )
     if errors.count or useless:
         raise typer.Exit(1)
-
-
-def _undone(trajectories: Iterable[Trajectory], done: set[str], skipped: Counter[str]) -> Iterator[Trajectory]:
-    for trajectory in trajectories:
-        skipped["read"] += 1
-        if trajectory.id in done:
-            skipped["resumed"] += 1
-        else:
-            yield trajectory
 
 
 def _fields(pairs: list[str]) -> dict[str, str] | None:
@@ -126,33 +115,41 @@ def _fields(pairs: list[str]) -> dict[str, str] | None:
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
-def _open(annotator: Annotators, model: str | None, options: dict[str, Any]) -> tuple[str | None, Any]:
-    """(the name its annotations carry, the function over trajectories); the model is loaded here, before any reading."""
+def _open(
+    annotator: Annotators, model: str | None, options: dict[str, Any], counts: Counter[str]
+) -> tuple[dict[str, Any], Any]:
+    """(what decides its annotations, the function over trajectories); the model is loaded here, before any reading."""
+    made_by = {"annotator": annotator.value, **options}
     if annotator is Annotators.given:
         from rrm.annotators import given
 
-        return None, lambda rows: given.annotate(rows, **options)
+        return made_by, lambda rows: given.annotate(rows, counts=counts, **options)
     if annotator is Annotators.rules:
         from rrm.annotators import rules
 
-        return "rules", lambda rows: rules.annotate(rows)
+        return made_by, lambda rows: rules.annotate(rows)
     if annotator is Annotators.smoothed:
         from benchmarks import smoothed
         from rrm.splits import load_split
 
         questions = set(load_split(options.pop("split"))["train"])
-        return None, lambda rows: smoothed.annotate(list(rows), questions, **options)
+        return made_by, lambda rows: smoothed.annotate(list(rows), questions, **options)
     budget = options.pop("max_tokens")
     if annotator is Annotators.llm:
         from rrm.annotators import llm
         from rrm.engines.openai import OpenAIEngine
+        from rrm.prompt.rendering import PROMPT_VERSION
 
         if not (model or "").startswith("openai:"):
             raise ConfigError(f"--annotator llm needs --model openai:BASE_URL#model, got {model!r}")
         engine, given_budget = OpenAIEngine.from_spec(model or ""), {"transcript_tokens": budget} if budget else {}
-        return model, lambda rows: llm.annotate(rows, engine, model=model or "", **given_budget, **options)
+        made_by |= {"model": model, "prompt_version": PROMPT_VERSION}
+        return made_by, lambda rows: llm.annotate(
+            rows, engine, model=model or "", counts=counts, **given_budget, **options
+        )
     from rrm.annotators import self_
     from rrm.judge.agent_rrm import AgentRRM
 
     judge = AgentRRM.from_pretrained(model, max_transcript_tokens=budget)
-    return judge.model, lambda rows: self_.annotate(rows, judge, model=judge.model, **options)
+    made_by |= judge.describe()
+    return made_by, lambda rows: self_.annotate(rows, judge, model=judge.model, counts=counts, **options)

@@ -21,7 +21,8 @@ from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.estimate import estimate
 from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.chat import ChatItem, judge_chat
-from rrm.score import open_output, pace_text, score_file, windows
+from rrm.output import open_output
+from rrm.score import pace_text, score_file, windows
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Source, Trajectory, write_jsonl
 
@@ -265,7 +266,7 @@ def test_an_unwritable_output_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(RRMError, match="cannot write"),
-        open_output(tmp_path / "file" / "out.jsonl", {}, False, False),
+        open_output(tmp_path / "file" / "out.jsonl", {}),
     ):
         pass
 

@@ -11,26 +11,65 @@ import pytest
 from agent_runs import REPLY, call, run
 from openai_server import Answer, completion, failure, serve
 
-from rrm.annotation import Annotation
-from rrm.annotators.output import append, read_done
+from rrm.annotation import read_annotations
 from rrm.cli.annotate_cmd import command
 from rrm.errors import ConfigError, RRMError
+from rrm.output import open_output
 from rrm.trajectory import Trajectory, write_jsonl
 
 
-def test_a_torn_last_line_is_cut_and_foreign_lines_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ann.jsonl"
-    assert read_done(path, "rules") == set()
-    rows = [Annotation(trajectory_id=i, annotator="rules", kind="rules", trace="\ud800") for i in "ab"]
-    assert append(path, rows) == 2
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[:20])
-    assert read_done(path, "rules") == {"a", "b"} and path.read_bytes() == whole
-    with pytest.raises(RRMError, match="written by 'rules', this run's annotator is 'm'"):
-        read_done(path, "m")
-    path.write_text("{}\n")
-    with pytest.raises(RRMError, match="1: not an annotation"):
-        read_done(path, None)
+def test_a_torn_last_line_is_cut_and_foreign_lines_are_refused(tmp_path: Path, invoke) -> None:
+    data, out = tmp_path / "in.jsonl", tmp_path / "ann.jsonl"
+    write_jsonl(data, rows_named("ab"))
+    options = (data, "-o", out, "--annotator", "rules")
+    assert invoke(command, *options)[0] == 0
+    whole = out.read_bytes()
+    out.write_bytes(whole + whole[:20])
+    assert invoke(command, *options)[1]["resumed"] == 2 and out.read_bytes() == whole
+    for damage, said in ((b"{}\n", "3: not an annotation"), (b"[1]\n", "3: not a row")):
+        out.write_bytes(whole + damage)
+        with pytest.raises(RRMError, match=said):
+            invoke(command, *options)
+        assert out.read_bytes() == whole + damage
+    old = json.loads(whole.splitlines()[0])
+    del old["digest"]
+    out.write_text(json.dumps(old) + "\n")
+    with pytest.raises(RRMError, match="1: an annotation without a digest"):
+        invoke(command, *options)
+
+
+def test_lines_of_another_making_are_not_mixed_in_and_a_running_one_is_left_alone(tmp_path: Path, invoke) -> None:
+    data, out = tmp_path / "in.jsonl", tmp_path / "ann.jsonl"
+    write_jsonl(data, rows_named("ab"))
+    options = (data, "-o", out, "--annotator", "given")
+    assert invoke(command, *options)[1]["annotations"] == 2
+    before = out.read_bytes()
+    with pytest.raises(RRMError, match=r"max_words was 25 and is 30.*--overwrite"):
+        invoke(command, *options, "--max-words", 30)
+    with pytest.raises(RRMError, match="annotator was 'given' and is 'rules'"):
+        invoke(command, data, "-o", out, "--annotator", "rules")
+    assert out.read_bytes() == before
+    assert invoke(command, *options, "--max-words", 30, "--overwrite")[1]["annotations"] == 2
+    made_by = json.loads(Path(f"{out}.run.json").read_text())["fingerprint"]
+    with open_output(out, made_by), pytest.raises(RRMError, match=r"another run is writing .*ann\.jsonl"):
+        invoke(command, *options, "--max-words", 30)
+
+
+def test_transcripts_are_resumed_by_content_not_by_name_or_order(tmp_path: Path, invoke) -> None:
+    one, two, out = tmp_path / "one.jsonl", tmp_path / "two.jsonl", tmp_path / "ann.jsonl"
+    first, second = (t.model_copy(update={"id": "0"}) for t in rows_named("ab"))
+    write_jsonl(one, [first])
+    write_jsonl(two, [second, second])
+    options = ("-o", out, "--annotator", "rules")
+    summary = invoke(command, one, two, *options)[1]
+    assert (summary["annotations"], summary["repeated"]) == (2, 1)
+    summary = invoke(command, two, one, *options)[1]
+    assert (summary["annotations"], summary["resumed"]) == (0, 2)
+    write_jsonl(one, [first.model_copy(update={"id": "renamed"}), first.model_copy(update={"task": "another"})])
+    summary = invoke(command, two, one, *options)[1]
+    assert (summary["annotations"], summary["resumed"]) == (1, 2)
+    labels = read_annotations(out)
+    assert [(a.trajectory_id, a.digest) for a in labels[:2]] == [("0", first.digest), ("0", second.digest)]
 
 
 @pytest.fixture

@@ -1,0 +1,177 @@
+"""Rows that a killed run leaves usable: appended, resumed, written by one run at a time, all of one making.
+
+OUT.jsonl             the rows, one JSON object a line
+OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
+OUT.jsonl.lock        locked while a run writes (the file itself stays)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from rrm.errors import RRMError
+
+log = logging.getLogger(__name__)
+WAY_OUT = "choose another -o, or --overwrite"
+SYNC_SECONDS = 1.0
+"""A row is with the system as soon as it is appended, which a killed run does not undo; on disk after this long."""
+
+
+class Output:
+    """A locked file of rows: those that stand, and an append (see `open_output`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+        self._synced = 0.0
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(line number, row) of all rows.
+
+        Raises:
+            RRMError: a line that is no JSON object.
+        """
+        with open(self.path, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise RRMError(f"{self.path}:{number}: not a row but {line[:40]!r}; {WAY_OUT}") from error
+                if not isinstance(row, dict):
+                    raise RRMError(f"{self.path}:{number}: not a row but {line[:40]!r}; {WAY_OUT}")
+                yield number, row
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> int:
+        """Append rows as they come; a kill loses none of those appended. Returns how many there were.
+
+        Raises:
+            RRMError: the disk is full or gone; what was written before stays.
+        """
+        count = 0
+        for row in rows:  # outside of `try`: an error in what makes the rows is none of the file's
+            data = json.dumps(row, allow_nan=False).encode("ascii") + b"\n"
+            with self._writing():
+                self._file = self._file or open(self.path, "ab")  # noqa: SIM115  # closed by `close`
+                self._file.write(data)
+                self._file.flush()
+                if time.monotonic() - self._synced > SYNC_SECONDS:
+                    os.fsync(self._file.fileno())
+                    self._synced = time.monotonic()
+            count += 1
+        return count
+
+    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Rewrite the file with the wanted rows alone; the old file stands until the new one is whole."""
+        self.close()
+        draft = Path(f"{self.path}.tmp")
+        with self._writing():
+            with open(self.path, "rb") as old, open(draft, "wb") as new:
+                new.writelines(line for line in old if wanted(json.loads(line)))
+                new.flush()
+                os.fsync(new.fileno())
+            os.replace(draft, self.path)
+
+    def close(self) -> None:
+        """Sync what was appended to disk."""
+        file, self._file = self._file, None
+        if file is not None:
+            with self._writing(), file:
+                os.fsync(file.fileno())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RRMError(
+                f"cannot write {self.path}: {error.strerror}; mend that and run the same command to continue"
+            ) from error
+
+
+@contextmanager
+def open_output(path: Path, made_by: Mapping[str, Any], *, overwrite: bool = False) -> Iterator[Output]:
+    """Lock the file, check that its rows are of this run's making, cut off a half-written end.
+
+    Args:
+        made_by: everything that decides the rows: command, model, seed, … (anything JSON holds).
+        overwrite: drop the rows of an earlier run.
+
+    Raises:
+        RRMError: the file belongs to other settings or to a running process, or cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    header = Path(f"{path}.run.json")
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
+            stack.enter_context(FileLock(f"{path}.lock", timeout=0))
+            run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
+            if overwrite or not path.exists():
+                path.write_bytes(b"")
+                run.truncate(0)
+            torn = _cut_torn_end(path)
+        except Timeout as error:
+            raise RRMError(f"another run is writing {path}; wait for it, or choose another -o") from error
+        except NotImplementedError as error:
+            raise RRMError(f"cannot lock {path}.lock ({error}); choose an -o on a local disk") from error
+        except OSError as error:
+            raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
+        if path.stat().st_size:
+            _compare(path, run.read(), made_by)
+        else:
+            _write_header(run, made_by)
+        if torn:
+            log.warning("%s: its last line was only half written and is made again", path)
+        output = Output(path)
+        stack.callback(output.close)
+        yield output
+
+
+def _cut_torn_end(path: Path) -> bool:
+    """Cut off a last line that does not end, and say whether there was one."""
+    with open(path, "r+b") as file:
+        end = whole = file.seek(0, os.SEEK_END)
+        while whole > 0:
+            start = max(0, whole - 65_536)
+            file.seek(start)
+            newline = file.read(whole - start).rfind(b"\n")
+            if newline >= 0:
+                whole = start + newline + 1
+                break
+            whole = start
+        file.truncate(whole)
+    return whole != end
+
+
+def _write_header(run: IO[str], made_by: Mapping[str, Any]) -> None:
+    """On disk before the first row, so rows never stand without it."""
+    run.seek(0)
+    run.truncate()
+    json.dump({"fingerprint": dict(made_by)}, run)
+    run.flush()
+    os.fsync(run.fileno())
+
+
+def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> None:
+    """Refuse to mix rows of different making in one file."""
+    way_out = f"{WAY_OUT} to make everything again"
+    try:
+        before = json.loads(header)["fingerprint"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RRMError(f"{path} has rows, but {path}.run.json does not say what made them; {way_out}") from error
+    now = json.loads(json.dumps(dict(made_by)))
+    names = sorted(set(before) | set(now))
+    if now.get("model_hash") and now.get("model_hash") == before.get("model_hash"):
+        names = [n for n in names if n != "model"]  # the same weights under another path are the same judge
+    differs = [f"{n} was {before.get(n)!r} and is {now.get(n)!r}" for n in names if before.get(n) != now.get(n)]
+    if differs:
+        raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {way_out}")
