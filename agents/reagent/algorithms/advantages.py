@@ -8,6 +8,8 @@ Legend
     turn_index   (B, T) -1 on the prompt and on padding, k on turn k's output and on the observation that answers it
     known        (B,)   false where a row's reward is unknown: the row teaches nothing and counts in no statistic
     group        (B,)   any integer per group; all rows of a group must be in the same call (one process)
+    attempt      (B,)   number within the group; a second attempt has the number of the first one its prompt holds
+    stage        (B,)   0 for first attempts, 1 for second ones
 
 `compute_advantages` is the one call a trainer makes; the functions above it are its parts, each usable alone. All are
 pure, carry no gradient, and never read a number outside their mask, so garbage in padding or in failed rows is inert.
@@ -262,27 +264,79 @@ def group_statistics(returns: Tensor, present: Tensor, group: Tensor) -> GroupSt
 
 
 @torch.no_grad()
+def comparable(group: Tensor, attempt: Tensor | None = None, stage: Tensor | None = None) -> Tensor:
+    """(B, B) bool, [i, j]: row j may stand in row i's baseline. It is another row of i's group, and none that comes out of
+    row i: a second attempt, whose prompt holds row i, depends on row i's actions.
+
+    Args:
+        attempt, stage: both or neither; see the module's legend. None: no row comes out of another.
+    """
+    others = (group[:, None] == group[None]) & ~torch.eye(len(group), dtype=torch.bool, device=group.device)
+    if attempt is None or stage is None:
+        return others
+    return others & ~((attempt[:, None] == attempt[None]) & (stage[:, None] < stage[None]))
+
+
+@torch.no_grad()
+def leave_one_out(returns: Tensor, present: Tensor, compared: Tensor) -> Tensor:
+    """(B, K): G_{i,k} minus its baseline, the mean of G_{j,k} over the rows j that row i is compared with and that reached
+    turn k; where none did, the mean of their whole returns. DESIGN: no source has this baseline turn by turn.
+
+    No action of row i is in its baseline, nor is how many turns it took, so E[baseline · ∇log π] = 0: unbiased also where
+    the policy decides when to stop (leave-one-out: Kool et al. 2019, RLOO 2402.14740 §2.2; reward-to-go: an action earns
+    nothing that came before it). Taken as a mean of differences, so that equal rows come out as 0 to the last bit; a
+    difference that rounding alone can make counts as none.
+
+    Args:
+        returns, present: (B, K), from `episode_returns` or `turn_returns`; the first column is the whole return.
+        compared: (B, B), from `comparable`.
+
+    Returns:
+        (B, K); zero where not present and where there is nobody to be compared with.
+    """
+    known, size = present.any(1), torch.where(present, returns, 0).abs().amax(1)  # (B,)
+    noise = 8 * torch.finfo(returns.dtype).eps * torch.maximum(size[:, None], size[None])  # (B, B)
+    columns = []
+    for k in range(returns.shape[1]):
+        reached = compared & present[:, k]  # (B, B)
+        others = torch.where(reached.any(1, keepdim=True), reached, compared & known)
+        theirs = torch.where(present[:, k], returns[:, k], returns[:, 0])
+        difference = returns[:, k, None] - theirs  # (B, B)
+        kept = torch.where(others & (difference.abs() > noise), difference, 0)
+        columns.append(kept.sum(1) / others.sum(1).clamp(min=1))
+    return torch.where(present, torch.stack(columns, 1), 0)
+
+
+@torch.no_grad()
 def grpo(
     returns: Tensor,
     present: Tensor,
     group: Tensor,
     *,
+    compared: Tensor | None = None,
     scale: Scale = "group",
     eps: float = 1e-6,
     reduce: Reduce = local_only,
 ) -> Tensor:
-    """Group-relative advantages (GRPO §4.1.2 and, with K > 1 returns a row, §4.1.3): (R − mean_g) / (std + eps).
+    """Group-relative advantages (GRPO §4.1.2): (R − mean_g) / (std + eps).
+
+    GRPO's own process supervision (§4.1.3: standardised step rewards, added up) is another thing and is not here.
 
     Args:
         returns, present: (B, K), from `episode_returns` or `turn_returns`.
-        scale: `group` divides by the group's standard deviation (ddof = 1), `batch` by that of every return of the batch
-            on all processes (ddof = 1), `none` not at all (Dr. GRPO, 2503.20783).
+        compared: (B, B) for credit turn by turn: then what is divided by the std is `leave_one_out`'s difference.
+        scale: `group` divides by the standard deviation (ddof = 1) of the group's returns, all its rows' turns with
+            K > 1; `batch` by that of every return of the batch on all processes (ddof = 1), `none` not at all (Dr. GRPO,
+            2503.20783).
 
     Returns:
-        (B, K); zero where not present, in a group of one row, and in a group whose returns are all equal.
+        (B, K); zero where not present, in a group of one row, and in a group whose rows' returns are all equal.
     """
     stats = group_statistics(returns, present, group)
-    centred = torch.where(present & ~stats.flat, returns - stats.mean, 0)
+    if compared is None:
+        centred = torch.where(present & ~stats.flat, returns - stats.mean, 0)
+    else:
+        centred = leave_one_out(returns, present, compared)
     if scale == "none":
         return centred
     if scale == "group":
@@ -292,16 +346,10 @@ def grpo(
 
 
 @torch.no_grad()
-def rloo(returns: Tensor, present: Tensor, group: Tensor) -> Tensor:
-    """Leave-one-out advantages (RLOO eq. 8): R − mean of the returns of the group's *other rows*, (B, K).
-
-    With several returns a row the whole row is left out: a baseline that held the row's own later turns would depend on
-    the action it is the baseline of. Zero where not present and where no other row is known.
-    """
-    stats = group_statistics(returns, present, group)
-    own = torch.where(present, returns, 0).sum(1, keepdim=True)
-    others = stats.count - present.sum(1, keepdim=True).to(returns)
-    return torch.where(present & (others > 0), returns - (stats.total - own) / others.clamp(min=1), 0)
+def flat_rows(relative: Tensor, group: Tensor) -> Tensor:
+    """(B,) bool: rows of groups in which every relative return (B, K) is 0: nothing says which row was better."""
+    differs = (relative != 0).any(1)
+    return ~((group[:, None] == group[None]) & differs).any(1)
 
 
 # ---- the algorithms -------------------------------------------------------------------------------------------------
@@ -315,6 +363,8 @@ def compute_advantages(
     group: Tensor,
     *,
     known: Tensor | None = None,
+    attempt: Tensor | None = None,
+    stage: Tensor | None = None,
     values: Tensor | None = None,
     bootstrap: Tensor | None = None,
     logprobs: Tensor | None = None,
@@ -334,14 +384,15 @@ def compute_advantages(
     Args:
         token_rewards, action_mask, turn_index, group: see the module's legend; rewards sit on action tokens.
         known: (B,) bool, None for all.
+        attempt, stage: (B,) where the batch holds second attempts, for `rloo` and `per_turn`; see `comparable`.
         values: (B, T), `ppo` only (required); see `gae`. `bootstrap`: (B,), see `gae`.
         logprobs, ref_logprobs: (B, T), `reinforce++` with kl_coef > 0 only: the KL penalty that goes into its reward. The
             other algorithms have their KL in the loss.
         gamma, gae_lambda: per token; `gamma` serves ppo and reinforce++, `gae_lambda` ppo.
         use_whitening: ppo and both reinforce++; grpo and rloo are never whitened.
         scale: grpo only.
-        per_turn: for grpo, rloo and reinforce++-baseline, credit each turn with its reward-to-go among all (row, turn)
-            returns of the group (process rewards) rather than with the episode's whole reward.
+        per_turn: for grpo, rloo and reinforce++-baseline, credit each turn with its reward-to-go (process rewards) rather
+            than with the episode's whole reward, against the other rows that reached the turn: see `leave_one_out`.
         use_action_mask, use_advantage_mask: off only for ablations, see `credit_masks`; the second serves ppo and
             reinforce++ alone.
 
@@ -361,7 +412,7 @@ def compute_advantages(
     credit_per_token = algorithm in ("ppo", "reinforce++")  # the others know no credit between a row's tokens to mask
     advantage_mask = use_advantage_mask if credit_per_token else use_action_mask
     masks = credit_masks(action, turn_index, action=use_action_mask, advantage=advantage_mask)
-    targets = None
+    targets = flat = None
 
     if algorithm == "ppo":
         if values is None:
@@ -380,14 +431,26 @@ def compute_advantages(
         returns, present = (
             turn_returns(token_rewards, action, turn_index) if per_turn else episode_returns(token_rewards, action)
         )
+        compared = comparable(group, attempt, stage)
         if algorithm == "rloo":
-            relative = rloo(returns, present, group)
+            relative = leave_one_out(returns, present, compared)
         else:  # reinforce++-baseline is the group mean alone, then whitening
-            relative = grpo(returns, present, group, scale=scale if algorithm == "grpo" else "none", reduce=reduce)
+            relative = grpo(
+                returns,
+                present,
+                group,
+                compared=compared if per_turn else None,
+                scale=scale if algorithm == "grpo" else "none",
+                reduce=reduce,
+            )
+        if algorithm == "reinforce++-baseline":
+            flat = flat_rows(relative, group)
         advantages = spread(relative, turn_index, masks.loss)
 
     if use_whitening and algorithm not in ("grpo", "rloo"):
         advantages = whiten(advantages, masks.loss, reduce)
+    if flat is not None:  # whitening moves every token by the batch's mean, also those of groups that say nothing
+        advantages = torch.where(flat[:, None], 0, advantages)
     return Advantages(torch.where(masks.loss, advantages, 0), targets, masks.loss, int((~known).sum().item()))
 
 

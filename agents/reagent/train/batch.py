@@ -28,6 +28,10 @@ class Batch:
     """(B, T) float32, 0 off the action mask."""
     group: torch.Tensor
     """(B,) long."""
+    attempt: torch.Tensor
+    """(B,) long: number within the group; a second attempt has that of the first one its prompt holds."""
+    stage: torch.Tensor
+    """(B,) long: 0 for first attempts, 1 for second ones."""
     known: torch.Tensor
     """(B,) bool: the row's reward is known."""
     truncated: torch.Tensor
@@ -77,6 +81,8 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
         token_rewards=pad([f.token_rewards for f in flat], 0, torch.float32) * known[:, None],
         rollout_logprobs=pad([f.rollout_logprobs for f in flat], 0, torch.float32),
         group=torch.tensor([groups[e.group_id] for e in episodes]),
+        attempt=torch.tensor([e.attempt for e in episodes]),
+        stage=torch.tensor([int(e.stage == "refined") for e in episodes]),
         known=known,
         truncated=torch.tensor([e.status in ("turn_limit", "token_limit") for e in episodes]),
         other_prompt=torch.tensor([e.other_prompt for e in episodes]),

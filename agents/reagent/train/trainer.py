@@ -294,6 +294,8 @@ class AgentTrainer:
             batch.turn_index,
             batch.group,
             known=batch.known,
+            attempt=batch.attempt,
+            stage=batch.stage,
             values=values,
             bootstrap=self.end_values(batch) if loss.bootstrap else None,
             logprobs=old,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reagent.algorithms.advantages import (
     compact_index,
+    comparable,
     compute_advantages,
     credit_masks,
     discounted_returns,
@@ -22,8 +23,8 @@ from reagent.algorithms.advantages import (
     group_statistics,
     grpo,
     kl_penalised_rewards,
+    leave_one_out,
     moments,
-    rloo,
     scatter,
     spread,
     turn_returns,
@@ -184,7 +185,7 @@ def test_grpo_by_hand():
 def test_rloo_by_hand():
     # R = 1, 2, 6: A = 1 − (2+6)/2 = −3;  2 − (1+6)/2 = −1.5;  6 − (1+2)/2 = 4.5; alone: 0
     returns, present = column(1, 2, 6, 4)
-    advantages = rloo(returns, present, torch.tensor([0, 0, 0, 1]))
+    advantages = leave_one_out(returns, present, comparable(torch.tensor([0, 0, 0, 1])))
     assert advantages[:, 0].tolist() == [-3.0, -1.5, 4.5, 0.0]
 
 
@@ -207,22 +208,50 @@ def test_reward_to_go_per_turn_by_hand():
     assert present.tolist() == [[True, True], [True, False]]
     assert episode_returns(rewards, mask)[0].tolist() == [[1.5], [-1.0]]
     group = torch.tensor([0, 0])
+    # Turn 0: 1.5 − (−1) and −1 − 1.5. Row 0 alone reached turn 1: 1 − the other's whole return −1.
+    assert leave_one_out(returns, present, comparable(group)).tolist() == [[2.5, 2.0], [-2.5, 0.0]]
     # All (row, turn) returns: 1.5, 1, −1: mean 0.5, squares 1 + 0.25 + 2.25 = 3.5, std sqrt(3.5/2)
     s = math.sqrt(1.75) + 1e-6
-    expected = f([1 / s, 0.5 / s], [-1.5 / s, 0])
-    torch.testing.assert_close(grpo(returns, present, group), expected)
-    # RLOO leaves the whole row out: 1.5 − (−1) = 2.5;  1 − (−1) = 2;  −1 − (1.5 + 1)/2 = −2.25
-    assert rloo(returns, present, group).tolist() == [[2.5, 2.0], [-2.25, 0.0]]
     full = compute_advantages("grpo", rewards, mask, turn, group, per_turn=True).advantages
-    torch.testing.assert_close(full[0], torch.tensor([0, 1 / s, 1 / s, 0, 0, 0.5 / s, 0], dtype=F))
-    torch.testing.assert_close(full[1], torch.tensor([0, -1.5 / s, -1.5 / s, 0, 0, 0, 0], dtype=F))
+    torch.testing.assert_close(full[0], torch.tensor([0, 2.5 / s, 2.5 / s, 0, 0, 2 / s, 0], dtype=F))
+    torch.testing.assert_close(full[1], torch.tensor([0, -2.5 / s, -2.5 / s, 0, 0, 0, 0], dtype=F))
+    plain = compute_advantages("rloo", rewards, mask, turn, group, per_turn=True).advantages
+    assert plain.tolist() == [[0, 2.5, 2.5, 0, 0, 2, 0], [0, -2.5, -2.5, 0, 0, 0, 0]]
+
+
+def test_a_turn_is_compared_with_the_other_rows_that_reached_it_by_hand():
+    # Three rows of a group, G by turn: (6, 4, 1), (3, 2), (0): whole returns 6, 3, 0. And a group of its own: (9).
+    returns = f([6, 4, 1], [3, 2, 0], [0, 0, 0], [9, 0, 0])
+    present = b([1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 0, 0])
+    got = leave_one_out(returns, present, comparable(torch.tensor([5, 5, 5, 8])))
+    # turn 0: 6 − 1.5, 3 − 3, 0 − 4.5; turn 1: 4 − 2, 2 − 4; turn 2, which row 0 alone reached: 1 − (3 + 0)/2
+    assert got.tolist() == [[4.5, 2.0, -0.5], [0.0, -2.0, 0.0], [-4.5, 0.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+def test_a_first_attempt_is_not_compared_with_the_second_one_that_read_it_by_hand():
+    # G = 2 tasks' attempts, each followed by a second one: o1 of attempts 0 and 1 earn 1 and 2, their o2 4 and 8.
+    returns, present = column(1, 2, 4, 8)
+    group, attempt, stage = torch.zeros(4).long(), torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1])
+    got = leave_one_out(returns, present, comparable(group, attempt, stage))[:, 0]
+    # o1: 1 − (2 + 8)/2 = −4 and 2 − (1 + 4)/2 = −0.5; o2, whom its own o1 came before: 4 − 11/3 and 8 − 7/3
+    torch.testing.assert_close(got, torch.tensor([-4, -0.5, 4 - 11 / 3, 8 - 7 / 3], dtype=F))
+    rewards = torch.stack([torch.zeros(4, dtype=F), returns[:, 0]], 1)
+    mask = b(*([[0, 1]] * 4))
+    turn = torch.where(mask, 0, -1)
+    for arm in ({}, {"per_turn": True}):
+        whole = compute_advantages("rloo", rewards, mask, turn, group, attempt=attempt, stage=stage, **arm).advantages
+        torch.testing.assert_close(whole[:, 1], got)
+    # GRPO's mean over the pooled group holds every row (DESIGN: 2G rows, normalised jointly)
+    pooled = compute_advantages(
+        "grpo", rewards, mask, turn, group, attempt=attempt, stage=stage, scale="none"
+    ).advantages
+    assert pooled[:, 1].tolist() == [1 - 3.75, 2 - 3.75, 4 - 3.75, 8 - 3.75]
 
 
 def test_a_lone_row_with_several_turns_has_nothing_to_be_compared_with():
-    returns, present = turn_returns(REWARDS, MASK, TURN)
-    group = torch.tensor([0])
-    assert grpo(returns, present, group).tolist() == [[0.0, 0.0]]
-    assert rloo(returns, present, group).tolist() == [[0.0, 0.0]]
+    for algorithm in ("grpo", "rloo"):
+        got = compute_advantages(algorithm, REWARDS, MASK, TURN, torch.tensor([0]), per_turn=True)
+        assert got.advantages.abs().sum() == 0
 
 
 def test_reinforce_plus_plus_by_hand():
@@ -251,15 +280,16 @@ def test_reinforce_plus_plus_by_hand():
 
 def test_reinforce_plus_plus_baseline_by_hand():
     # One turn each. Group means 0.5 and 2: A = ±0.5 on 1 and 3 tokens, 0 on one token each; token mean
-    # (0.5 − 3·0.5 + 0 + 0)/6 = −1/6, squares: (2/3)² + 3·(1/3)² + 2·(1/6)² = 4/9 + 1/3 + 1/18 = 5/6, over 6
+    # (0.5 − 3·0.5 + 0 + 0)/6 = −1/6, squares: (2/3)² + 3·(1/3)² + 2·(1/6)² = 4/9 + 1/3 + 1/18 = 5/6, over 6.
+    # The group of equal rewards stays at 0: it says nothing, and the batch's mean must not speak for it.
     mask = b([0, 1, 0, 0], [0, 1, 1, 1], [0, 1, 0, 0], [0, 1, 0, 0])
     rewards = f([0, 1, 0, 0], [0, 0, 0, 0], [0, 2, 0, 0], [0, 2, 0, 0])
     turn = torch.where(mask, 0, -1)
     got = compute_advantages("reinforce++-baseline", rewards, mask, turn, torch.tensor([0, 0, 1, 1])).advantages
     s = math.sqrt(5 / 36 + 1e-8)
-    zero = (1 / 6) / s
-    expected = f([0, (2 / 3) / s, 0, 0], [0, *([(-1 / 3) / s] * 3)], [0, zero, 0, 0], [0, zero, 0, 0])
+    expected = f([0, (2 / 3) / s, 0, 0], [0, *([(-1 / 3) / s] * 3)], [0, 0, 0, 0], [0, 0, 0, 0])
     torch.testing.assert_close(got, expected)
+    assert got[2:].abs().sum() == 0
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

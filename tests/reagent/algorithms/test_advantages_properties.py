@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, get_args
 
 import pytest
@@ -9,8 +10,18 @@ import torch
 from advantage_batches import F, random_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from reagent.algorithms.advantages import Advantages, Algorithm, compact_index, compute_advantages, gae, gather
+from reagent.algorithms.advantages import (
+    Advantages,
+    Algorithm,
+    Scale,
+    compact_index,
+    compute_advantages,
+    gae,
+    gather,
+    turn_returns,
+)
 
 ALGORITHMS: tuple[Any, ...] = get_args(Algorithm)
 
@@ -76,6 +87,106 @@ def test_observations_neither_carry_nor_receive_credit(batch, algorithm, per_tur
     bare["turn_index"] = torch.cat([lead.long() - 1, torch.where(valid, batch["turn_index"].gather(1, index), -1)], 1)
     after = compute_advantages(algorithm, **(batch | bare), gamma=0.9, per_turn=per_turn)
     torch.testing.assert_close(after.advantages[:, 1:], gather(before.advantages, index, valid))
+
+
+GROUP_METHODS = ("grpo", "rloo", "reinforce++-baseline")
+
+
+def repeated(batch: dict[str, Any], times: int) -> dict[str, Any]:
+    """The first row of each group, `times` times."""
+    groups = batch["group"].unique().tolist()
+    first = torch.tensor([int((batch["group"] == g).nonzero()[0, 0]) for g in groups]).repeat_interleave(times)
+    return {name: column[first] for name, column in batch.items()}
+
+
+@quick
+@given(
+    batch=batches,
+    algorithm=st.sampled_from(GROUP_METHODS),
+    per_turn=st.booleans(),
+    scale=st.sampled_from(get_args(Scale)),
+    times=st.integers(2, 9),
+    single=st.booleans(),
+)
+def test_identical_rows_have_exactly_zero_advantage(batch, algorithm, per_turn, scale, times, single):
+    """All rows of a group do and earn the same: there is nothing to learn from it, whatever each of their turns earned."""
+    same = repeated(batch, times)
+    if single:
+        same["token_rewards"] = same["token_rewards"].float()
+    got = compute_advantages(algorithm, **same, per_turn=per_turn, scale=scale)
+    assert torch.count_nonzero(got.advantages) == 0 and got.loss_mask.any()
+
+
+def test_the_rows_of_our_own_page_have_zero_advantage():
+    """Two equal rows that earn 0.1 a turn and 1 at the end had advantages of ±1.2 turn by turn."""
+    mask = torch.tensor([[False, True, True, True, True]] * 2)
+    turn = torch.tensor([[-1, 0, 1, 2, 3]] * 2)
+    rewards = torch.tensor([[0, 0.1, 0.1, 0.1, 1.1]] * 2)
+    for algorithm in GROUP_METHODS:
+        got = compute_advantages(algorithm, rewards, mask, turn, torch.zeros(2).long(), per_turn=True)
+        assert got.advantages.abs().max() == 0
+
+
+def replaced(batch: dict[str, Any], rows: list[int], other: dict[str, Any]) -> dict[str, Any]:
+    """`batch` with `rows` taken from another batch: what they did, what they earned and how many turns they took."""
+    fills = {"token_rewards": 0.0, "action_mask": False, "turn_index": -1, "values": 0.0}
+    width = max(batch["token_rewards"].shape[1], other["token_rewards"].shape[1])
+    mine, theirs = (with_padding(x, width - x["token_rewards"].shape[1], 0.0) for x in (batch, other))
+    out = {name: mine[name].clone() for name in fills} | {k: v for k, v in batch.items() if k not in fills}
+    for name in fills:
+        out[name][rows] = theirs[name][rows]
+    return out
+
+
+def baselines(batch: dict[str, Any], algorithm: Any, stages: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """What was taken off each turn's reward-to-go, (B, K), and which turns there are."""
+    returns, present = turn_returns(batch["token_rewards"], batch["action_mask"], batch["turn_index"])
+    got = compute_advantages(algorithm, **batch, **stages, per_turn=True, scale="none").advantages
+    taken = torch.zeros_like(returns)
+    for row, k in present.nonzero().tolist():
+        taken[row, k] = returns[row, k] - got[row][batch["action_mask"][row] & (batch["turn_index"][row] == k)][0]
+    return taken, present
+
+
+@quick
+@given(seed=st.integers(0, 10_000), other=st.integers(0, 10_000), row=st.integers(0, 3), algorithm=st.sampled_from(["grpo", "rloo"]))  # fmt: skip
+def test_a_baseline_depends_on_nothing_its_own_row_does(seed, other, row, algorithm):
+    """Row i acts, earns and stops otherwise, and so does its second attempt, which read it: row i's baselines stay."""
+    batch = random_batch(seed, rows=8, n_groups=1)
+    stages = {"attempt": torch.arange(8) % 4, "stage": torch.arange(8) // 4}
+    before, turns = baselines(batch, algorithm, stages)
+    changed = replaced(batch, [row, row + 4], random_batch(other + 20_000, rows=8, n_groups=1))
+    after, turns_now = baselines(changed, algorithm, stages)
+    shared = min(before.shape[1], after.shape[1])
+    both = turns[row, :shared] & turns_now[row, :shared]
+    torch.testing.assert_close(after[row, :shared][both], before[row, :shared][both])
+
+
+def test_turn_by_turn_the_gradient_is_that_of_the_expected_return_where_the_policy_decides_when_to_stop():
+    """Every pair of episodes of a policy with three choices, weighed by its probability: Σ P · Σ A ∇log π = ∇ E[R].
+
+    Turn 0 stops (earns 1) with probability σ(θ0) or goes on (earns −0.5); turn 1 is right (2) with σ(θ1), else wrong (0.3).
+    """
+    theta = torch.tensor([0.4, -0.7], dtype=F, requires_grad=True)
+    stop, right = theta.sigmoid()
+    paths = [([1.0], [stop]), ([-0.5, 2.0], [1 - stop, right]), ([-0.5, 0.3], [1 - stop, 1 - right])]
+    probability = torch.stack([torch.stack(chosen).prod() for _, chosen in paths])
+    (wanted,) = torch.autograd.grad((probability * torch.tensor([1.0, 1.5, -0.2], dtype=F)).sum(), theta, retain_graph=True)  # fmt: skip
+    mask = torch.zeros(len(paths), 3, dtype=torch.bool)
+    turn, rewards = torch.full((len(paths), 3), -1), torch.zeros(len(paths), 3, dtype=F)
+    for i, (earned, _) in enumerate(paths):
+        mask[i, 1 : len(earned) + 1], turn[i, 1 : len(earned) + 1] = True, torch.arange(len(earned))
+        rewards[i, 1 : len(earned) + 1] = torch.tensor(earned, dtype=F)
+    surrogate = torch.zeros((), dtype=F)
+    for pair in itertools.product(range(len(paths)), repeat=2):
+        rows = torch.tensor(pair)
+        got = compute_advantages("rloo", rewards[rows], mask[rows], turn[rows], torch.zeros(2).long(), per_turn=True)
+        for i, path in enumerate(pair):
+            for k, chosen in enumerate(paths[path][1]):
+                weight = probability[rows].prod().detach() / 2
+                surrogate = surrogate + weight * got.advantages[i, k + 1] * chosen.log()
+    (gradient,) = torch.autograd.grad(surrogate, theta)
+    torch.testing.assert_close(gradient, wanted)
 
 
 def textbook_gae(rewards: list[float], values: list[float], gamma: float, lam: float) -> list[float]:
