@@ -23,18 +23,16 @@ from benchmarks import record
 from benchmarks.judge_mint import report
 from benchmarks.lab_agent import agent_runs
 from benchmarks.ship_lab import TARGET
-from reagent.lab.judge_base import build_lab_base
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
 from rrm.engines.hf.engine import HFEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings
-from rrm.prompt.prompter import Prompter
 from rrm.provenance import environment
 from rrm.run_folder import saved_config
 from rrm.splits import apply_split, load_split
 from rrm.train.export import step_verdicts
-from rrm.train.run import load_data, load_trained
+from rrm.train.run import base_and_prompter, load_data, load_trained
 from rrm.trajectory import Trajectory
 
 FRESH_SEED = 7_000
@@ -46,12 +44,11 @@ def stage_judge(run: Path, stage: str, config: TrainConfig) -> AgentRRM:
         return AgentRRM.from_pretrained(str(run / "judge") if stage == "calibration" else "lab", device="cpu")
     trajectories, annotations = load_data(config)
     train = apply_split(trajectories, load_split(run / "split.json"))["train"]
-    model, tokenizer = build_lab_base(config, train, annotations)
+    model, prompter = base_and_prompter(config, train, annotations)
     if stage in ("sft", "rl"):
         model = load_trained(model, run / stage / "model")
     settings = JudgeSettings(transcript_tokens=config.transcript_tokens, max_new_tokens=config.max_new_tokens)
-    prompter = Prompter(tokenizer, config.transcript_tokens)
-    return AgentRRM(HFEngine(model.eval(), tokenizer), prompter, settings=settings, model=f"lab/{stage}")
+    return AgentRRM(HFEngine(model.eval(), prompter.tokenizer), prompter, settings=settings, model=f"lab/{stage}")
 
 
 def process_error(rows: Any, feedback: Any) -> dict[str, float | None]:

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rrm.config import TrainConfig, load_config
 from rrm.judge.judge_dir import load_settings
-from rrm.run_folder import saved_config
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "agents" / "reagent" / "lab" / "assets" / "judge"
@@ -30,14 +31,30 @@ AGAIN = ("sft.learning_rate=1.0e-3", "sft.short_first=0", "rl.enabled=false")
 ROUNDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("d5096ff", ()),
     ("d5096ff", ("seed=1", "drills.rows=0", *AGAIN)),
-    ("6d96bf9", ("seed=2", "drills.rows=16000", "data.lab_wordings=many", *AGAIN)),
-    ("cea3b70", ("seed=3", "drills.rows=16000", "data.lab_wordings=many", *AGAIN)),
-    ("436e49d", ("seed=4", "data.lab_transcripts=2000", "data.lab_wanderers=2500", "data.lab_wordings=many", "drills.rows=0",
-                 "sft.learning_rate=5.0e-4", "sft.short_first=0", "sft.follow=0.5", "rl.enabled=false")),
+    ("6d96bf9", ("seed=2", "drills.rows=16000", "data.generate_options.wordings=many", *AGAIN)),
+    ("cea3b70", ("seed=3", "drills.rows=16000", "data.generate_options.wordings=many", *AGAIN)),
+    ("436e49d", ("seed=4", "data.generate_options.transcripts=2000",
+                 "data.generate_options.wanderers=2500", "data.generate_options.wordings=many", "drills.rows=0",
+                 "sft.learning_rate=5.0e-4", "sft.short_first=0", "sft.follow={rows: reagent.lab.drills:follow_row, share: 0.5}", "rl.enabled=false")),
 )  # fmt: skip
 """Of each round: the commit whose generator made its transcripts, and what it changes of the config `lab` beside
 `model.base`. From the first commit to the third there are 700 question wordings in place of 46, twelve times the agents'
 sentences, and more ways to err (docs/decisions.md, 41); the last round teaches the critique to follow the trace (45)."""
+
+
+def as_now(tree: dict[str, Any]) -> dict[str, Any]:
+    """A round's saved config in today's words: at these commits `model` and `data` held the lab's options themselves."""
+    model, data, drills, sft = (tree[name] for name in ("model", "data", "drills", "sft"))
+    if "lab_wordings" not in data:
+        return tree
+    model["options"] = {k: model.pop(k) for k in ("hidden_size", "intermediate_size", "layers", "heads", "vocab_size")}
+    model["base"] = "reagent.lab.judge_base:build" if model["base"] == "lab" else model["base"]
+    data["generate"] = "reagent.lab.transcripts:generate"
+    data["generate_options"] = {k: data.pop(f"lab_{k}") for k in ("transcripts", "wanderers", "wordings")}
+    drills["generate"] = "reagent.lab.drills:drill_rows"
+    share = sft.pop("follow", 0.0)
+    sft["follow"] = {"rows": "reagent.lab.drills:follow_row", "share": share} if share else None
+    return tree
 
 
 def round_of(run: Path, number: int, overrides: Sequence[str]) -> dict[str, Any]:
@@ -47,12 +64,12 @@ def round_of(run: Path, number: int, overrides: Sequence[str]) -> dict[str, Any]
         SystemExit: it is not the one named above.
     """
     free = {"output_dir", "threads"}
-    found = TrainConfig.model_validate(saved_config(run / "config.yaml", TrainConfig))
+    found = TrainConfig.model_validate(as_now(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))))
     wanted = load_config("lab", [*overrides, f"model.base={found.model.base}"])
     if found.model_dump(exclude=free) != wanted.model_dump(exclude=free):
         raise SystemExit(f"{run}: not made by `rrm train --config lab {' '.join(overrides)}`; see the top of this file")
     config = found.model_dump(exclude={"output_dir"})
-    config["model"]["base"] = "lab" if number == 1 else f"the judge of round {number - 1}"
+    config["model"]["base"] = found.model.base if number == 1 else f"the judge of round {number - 1}"
     return config
 
 

@@ -36,31 +36,27 @@ class BaseSettings(Section):
 
 
 class ModelConfig(BaseSettings):
-    """The judge's base model; `base` may also be `lab` (built from scratch) or `lab-judge` (the shipped lab judge)."""
+    """The judge's base model; `base` may also name a judge that an installed package ships (its whole weights are trained
+    further), or be `module:function`, which builds model and tokenizer from scratch: it is called as
+    `build(trajectories, annotations, seed=…, **options)` with the training part and its annotations by trajectory id."""
 
-    hidden_size: int = 192
-    """`lab` only: width, feed-forward width (null: four times the width), depth, heads and vocabulary of the Llama built
-    from scratch."""
-    intermediate_size: int | None = None
-    layers: int = 4
-    heads: int = 6
-    vocab_size: int = 2048
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Of a `module:function` base: passed on."""
 
 
 class DataConfig(Section):
     """Where the rows come from. Parts are sets of questions, never of rows."""
 
     trajectories: list[str] = Field(default_factory=list)
-    """Files of transcripts; empty with `lab_transcripts` > 0 generates lab transcripts."""
+    """Files of transcripts, beside what `generate` makes."""
     annotations: list[str] = Field(default_factory=list)
+    generate: str | None = None
+    """`module:function` that makes transcripts and their labels: called as `generate(seed=…, **generate_options)`, it
+    returns pairs of `Trajectory` and `Annotation`."""
+    generate_options: dict[str, Any] = Field(default_factory=dict)
     split: str | None = None
     """JSON with question ids under `train`, `calibration`, `test`, and optionally `held_out_agents`; where absent, a
     seeded split by question is made and saved in the run folder."""
-    lab_transcripts: int = 0
-    lab_wanderers: int = 0
-    """Runs with many mistakes beside them (`reagent.lab.wanderers`)."""
-    lab_wordings: Literal["few", "many"] = "many"
-    """How differently their questions and agents speak; a judge from scratch learns to read on few."""
     calibration_share: float = 0.1
     test_share: float = 0.2
 
@@ -85,11 +81,22 @@ class LoraSettings(Section):
 
 
 class DrillSettings(Section):
-    """Stage 0, for `model.base=lab`: traces alone, of which only the verdicts are learned (`reagent.lab.drills`)."""
+    """Stage 0, for a model from scratch: rows of one's own before the transcripts, every weight trained."""
 
+    generate: str | None = None
+    """`module:function`, called with (prompter, rows, seed); returns rows as `rrm.train.data.Row`."""
     rows: int = 0
     batch_size: int = 64
     learning_rate: float = 1e-3
+
+
+class FollowSettings(Section):
+    """Further rows made of full ones, in batches of their own."""
+
+    rows: str
+    """`module:function`, called with (prompter, trajectory, annotation, rng); returns a `rrm.train.data.Row`, or None."""
+    share: float = 0.5
+    """Of the full rows that come once more this way."""
 
 
 class SFTSettings(Section):
@@ -119,9 +126,8 @@ class SFTSettings(Section):
     look among few tokens, then among many."""
     injection: float = 0.0
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
-    follow: float = 0.0
-    """Lab traces: share of full rows that come once more with verdicts of their trace turned at random; of these only the
-    critique's verdicts are learned, so that they follow the trace's (`reagent.lab.drills.follow_row`)."""
+    follow: FollowSettings | None = None
+    """Full rows that come once more, changed by a function of one's own; null: none."""
     save_steps: int = 100
     gradient_checkpointing: bool = False
     compile: bool = False
@@ -200,8 +206,13 @@ def config_folder() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).resolve().parents[1] / "configs"
 
 
+def config_names(kind: str = "rrm") -> list[str]:
+    """Names of the shipped configs."""
+    return sorted(p.stem for p in (config_folder() / kind).glob("*.yaml"))
+
+
 def find_config(name: str, kind: str = "rrm") -> Path:
-    """A config's path from a path or a shipped name (`lab` → configs/rrm/lab.yaml).
+    """A config's path from a path or a shipped name (`smollm2` → configs/rrm/smollm2.yaml).
 
     Raises:
         ConfigError: naming the configs that exist.
@@ -212,7 +223,7 @@ def find_config(name: str, kind: str = "rrm") -> Path:
     path = folder / f"{name}.yaml"
     if path.is_file():
         return path
-    known = sorted(p.stem for p in folder.glob("*.yaml"))
+    known = config_names(kind)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(f"no config {name!r}: not a file, and the shipped ones are {', '.join(known)}{hint}")

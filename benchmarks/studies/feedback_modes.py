@@ -91,7 +91,8 @@ def weak_judge(runs: Path) -> str:
     """The folder of a judge trained on few rows; trained where it is missing."""
     folder = runs / "weak_judge"
     if not (folder / "judge" / "evaluation.json").is_file():  # what a training writes last
-        few = [f"data.lab_transcripts={WEAK_ROWS}", f"data.lab_wanderers={WEAK_ROWS}", f"drills.rows={WEAK_DRILLS}"]
+        rows = [f"data.generate_options.{kind}={WEAK_ROWS}" for kind in ("transcripts", "wanderers")]
+        few = [*rows, f"drills.rows={WEAK_DRILLS}"]
         options = [*few, "rl.enabled=false", "threads=1", f"output_dir={folder}"]
         call(["train", "--config", "lab", *options], runs / "weak_judge.log", "rrm")
     return str(folder / "judge")

@@ -68,7 +68,7 @@ def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
     labels = ", ".join(str(runs / f"{name}.jsonl") for name in ARMS[arm])
     options = [
         f"model.base={weak_judge(FEEDBACK_RUNS)}", f"data.trajectories=[{runs / 'rollouts.jsonl'}]",
-        f"data.annotations=[{labels}]", "data.lab_transcripts=0", "data.lab_wanderers=0",
+        f"data.annotations=[{labels}]", "data.generate=null",
         "drills.rows=0", "data.test_share=0.05", "data.calibration_share=0.1", f"sft.max_steps={STEPS}", "sft.learning_rate=0.0003", "rl.enabled=false", "evaluation.enabled=false",
         "threads=1", f"seed={seed}", f"output_dir={folder}",
     ]  # fmt: skip

@@ -34,9 +34,9 @@ def command(
     inputs: list[str] = typer.Argument(..., metavar="LABELLED...", help="Files, folders, or - for standard input."),
     output: Path = typer.Option(..., "-o", "--output", metavar="METRICS.json", help="Where the metrics go."),
     model: str | None = typer.Option(
-        None, help="A directory, a hub id, or openai:BASE_URL#model. Default: the judge that ships with the package."
+        None,
+        help="A directory, a hub id, openai:BASE_URL#model, or a shipped judge's name. Default: the default judge.",
     ),
-    config: str | None = typer.Option(None, help="Take the judge a shipped config made: lab."),
     feedback: list[Path] = typer.Option(
         [], help="Rows of `rrm score` instead of judging now; further files are re-runs of the same rows."
     ),
@@ -70,8 +70,8 @@ def command(
     """
     from rrm.evaluation.evaluate import EvaluationError, evaluate_feedback
 
-    if feedback and (model is not None or config is not None or reruns):
-        raise ConfigError("--feedback brings its own judgements: leave out --model, --config and --reruns")
+    if feedback and (model is not None or reruns):
+        raise ConfigError("--feedback brings its own judgements: leave out --model and --reruns")
     reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
     given = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
     for target in (output, plot):
@@ -90,7 +90,7 @@ def command(
     if feedback:
         runs = [read_feedback(path) for path in feedback]
     else:
-        judge = load_judge(model, config, device, None, None)
+        judge = load_judge(model, device, None, None)
         runs = [judge.judge(test, mode=mode.value, samples=samples, seed=seed + i) for i in range(1 + reruns)]
     labels = labels_of(test, labelled)
     baselines, left_out = score_baselines(test, labels, train, labels_of(train, labelled) if train else [], seed)

@@ -35,9 +35,9 @@ def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
     output: Path | None = typer.Option(None, "-o", "--output", metavar="OUT.jsonl", help="One row per transcript."),
     model: str | None = typer.Option(
-        None, help="A directory, a hub id, or openai:BASE_URL#model. Default: the judge that ships with the package."
+        None,
+        help="A directory, a hub id, openai:BASE_URL#model, or a shipped judge's name. Default: the default judge.",
     ),
-    config: str | None = typer.Option(None, help="Take the judge a shipped config made: lab."),
     mode: Modes = typer.Option(Modes.full, help="full: trace, critique, score; critique: without trace; score: alone."),
     samples: int = typer.Option(1, min=1, help="Judgements per transcript; the score is their mean."),
     seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
@@ -76,7 +76,7 @@ def command(
     reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
     with ErrorLog(None if dry_run else output) as errors:
         server = {"max_new_tokens": max_new_tokens, "timeout_s": timeout, "concurrency": concurrency}
-        judge = load_judge(model, config, device, batch_tokens, max_tokens, **server)
+        judge = load_judge(model, device, batch_tokens, max_tokens, **server)
         trajectories = read_inputs(inputs, errors, strict=strict, **reading)
         run: dict[str, Any] = {"mode": mode.value, "samples": samples, "seed": seed}
         if dry_run:
@@ -109,21 +109,16 @@ def command(
 
 def load_judge(
     model: str | None,
-    config: str | None,
     device: str | None,
     batch_tokens: int | None,
     max_tokens: int | None,
     **options: Any,
 ) -> AgentRRM:
-    """The judge that `--model` or `--config` names, or the default one; further `options` are `from_pretrained`'s."""
+    """The judge that `--model` names, or the default one; further `options` are `from_pretrained`'s."""
     from rrm.judge.agent_rrm import AgentRRM
 
-    if model is not None and config is not None:
-        raise ConfigError(f"give --model or --config, not both (got {model!r} and {config!r})")
-    if config not in (None, "lab"):
-        raise ConfigError(f"no judge ships for the config {config!r}: only for lab; name a trained one with --model")
     return AgentRRM.from_pretrained(
-        model or config, device=device, batch_tokens=batch_tokens, max_transcript_tokens=max_tokens, **options
+        model, device=device, batch_tokens=batch_tokens, max_transcript_tokens=max_tokens, **options
     )
 
 

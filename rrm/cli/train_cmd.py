@@ -7,16 +7,20 @@ from typing import Annotated
 import typer
 
 from rrm.cli import finish
+from rrm.errors import ConfigError
 
 
 def command(
     overrides: Annotated[list[str] | None, typer.Argument(help="a.b=c overrides of the config")] = None,
-    config: Annotated[
-        str, typer.Option("--config", help="shipped name (lab, smollm2, qwen3-8b) or a YAML file")
-    ] = "lab",
+    config: Annotated[str | None, typer.Option("--config", help="name of a shipped config, or a YAML file")] = None,
 ) -> None:
     """Train a judge: SFT, RL, calibration. Repeat the command to continue a run that was stopped."""
-    from rrm.config import load_config
+    from rrm.config import config_names, load_config
     from rrm.train.run import train
 
+    if config is None:
+        names = ", ".join(config_names())
+        raise ConfigError(
+            f"say which judge to train: --config NAME, a YAML file or one of {names} (`smollm2` is the usual one)"
+        )
     finish(train(load_config(config, overrides)))

@@ -24,7 +24,6 @@ from rrm.trajectory import Message, Trajectory
 if TYPE_CHECKING:
     import torch
 
-SHIPPED = ("default", "lab")
 SAMPLING_TEMPERATURE = 0.7
 """Temperature of a local judge's replies where more than one is sampled; a single reply is greedy."""
 
@@ -88,8 +87,8 @@ class AgentRRM:
         """Load a judge.
 
         Args:
-            model: a directory, a hub id, `openai:BASE_URL#model`, `lab` (the shipped lab judge), or None for the
-                shipped default judge.
+            model: a directory, a hub id, `openai:BASE_URL#model`, the name of a judge that an installed package
+                ships, or None for the default judge.
             device: `cpu`, `cuda`, …; the best there is by default.
             dtype: `float32` or `bfloat16`; by default bfloat16 on an accelerator and float32 on a CPU, where scores
                 then do not depend on the batch a transcript stands in.
@@ -295,4 +294,4 @@ def default_dtype(device: str) -> torch.dtype:
     return torch.float32 if device == "cpu" else torch.bfloat16
 
 
-__all__ = ["AgentRRM", "SHIPPED", "as_trajectory", "content_hash", "load_settings"]
+__all__ = ["AgentRRM", "as_trajectory", "content_hash", "load_settings"]

@@ -7,17 +7,25 @@ from typing import Any
 
 from rrm.config import BaseSettings, LoraSettings
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import shipped
+from rrm.judge.judge_dir import is_shipped, shipped
 
 
 def base_path(base: str) -> str:
-    """A directory or hub id for `from_pretrained`; `smollm2` is fetched to the cache once, `lab-judge` is shipped."""
+    """A directory or hub id for `from_pretrained`: `smollm2` is fetched to the cache once, a judge's name is where an
+    installed package has it.
+
+    Raises:
+        RRMError: no such directory, or the shipped judge is an adapter.
+    """
     if base == "smollm2":
         from rrm.models.weights import fetch_base
 
         return str(fetch_base())
-    if base == "lab-judge":
-        return str(shipped("lab"))
+    if is_shipped(base):
+        folder = shipped(base)
+        if (folder / "adapter_config.json").is_file():
+            raise RRMError(f"the shipped judge {base!r} is an adapter: name its base and train an adapter of your own")
+        return str(folder)
     if base.startswith((".", "/", "~")) and not Path(base).expanduser().is_dir():
         raise RRMError(f"model directory {base!r} does not exist")
     return str(Path(base).expanduser()) if Path(base).expanduser().is_dir() else base

@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rrm.annotation import Annotation
+from rrm.config import FollowSettings
 from rrm.feedback import Mode
+from rrm.imports import imported
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import shown_steps
 from rrm.trajectory import Message, Trajectory
@@ -148,10 +150,10 @@ def epoch_rows(
     balance: float | None,
     injection: float,
     rng: random.Random,
-    follow: float = 0.0,
+    follow: FollowSettings | None = None,
 ) -> list[Row]:
-    """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode, `follow` the share of
-    full rows that come once more as `reagent.lab.drills.follow_row`."""
+    """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode; `follow` says which
+    full rows come once more, and made by what."""
     rows: list[Row] = []
     labelled = [t for t in trajectories if score_target(t, annotations.get(t.id)) is not None]
     for mode, share in mix.items():
@@ -175,12 +177,11 @@ def _followed(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
     annotations: Mapping[str, Annotation],
-    share: float,
+    follow: FollowSettings,
     rng: random.Random,
 ) -> list[Row]:
-    from reagent.lab.drills import follow_row
-
-    chosen = rng.sample(list(trajectories), round(share * len(trajectories)))
+    follow_row = imported(follow.rows, "sft.follow.rows")
+    chosen = rng.sample(list(trajectories), round(follow.share * len(trajectories)))
     rows = [follow_row(prompter, t, annotations[t.id], rng) for t in chosen]
     return [row for row in rows if row is not None]
 

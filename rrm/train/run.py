@@ -17,7 +17,8 @@ from typing import Any
 from rrm.annotation import Annotation, match, read_annotations
 from rrm.config import TrainConfig
 from rrm.engines.hf.host_memory import keep_freed_memory
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
+from rrm.imports import call, imported, is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import save_settings
 from rrm.prompt.prompter import Prompter
@@ -66,7 +67,7 @@ def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -
 
 
 def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotation]]:
-    """The configured transcripts and annotations; lab transcripts are generated.
+    """The configured transcripts and annotations: those of the files, then those `data.generate` makes.
 
     Raises:
         RRMError: nothing configured, or a file is missing.
@@ -77,18 +78,15 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
         raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
     trajectories = list(read(data.trajectories)) if data.trajectories else []
     annotations = load_annotations(data.annotations, trajectories)
-    if data.lab_transcripts or data.lab_wanderers:
-        from reagent.lab.transcripts import make_transcripts
-        from reagent.lab.wanderers import make_wanderers
-
-        split = "few" if data.lab_wordings == "few" else "train"
-        scripted = make_transcripts(data.lab_transcripts, seed=config.seed, split=split)
-        wanderers = make_wanderers(data.lab_wanderers, seed=config.seed, split=split)
-        for trajectory, annotation in [*scripted, *wanderers]:
+    if data.generate is not None:
+        options = {"options": data.generate_options, "options_key": "data.generate_options"}
+        for trajectory, annotation in call(data.generate, "data.generate", seed=config.seed, **options):
             trajectories.append(trajectory)
             annotations.setdefault(annotation.trajectory_id, annotation)
     if not trajectories:
-        raise RRMError("no transcripts: set data.trajectories=[FILE…] (or data.lab_transcripts=N for the lab's own)")
+        raise RRMError(
+            "no transcripts: set data.trajectories=[FILE…] (or data.generate=module:function that makes some)"
+        )
     return trajectories, annotations
 
 
@@ -120,11 +118,11 @@ def check_data(folder: Path, now: dict[str, Any]) -> None:
 def base_and_prompter(
     config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
 ) -> tuple[Any, Prompter]:
-    """The base model and its prompter; `lab` builds both from the seed and the text of transcripts and annotations."""
-    if config.model.base == "lab":
-        from reagent.lab.judge_base import build_lab_base
-
-        model, tokenizer = build_lab_base(config, trajectories, annotations)
+    """The base model and its prompter; a base named `module:function` is built from seed, transcripts and annotations."""
+    chosen = config.model
+    if is_import_path(chosen.base):
+        options = {"options": chosen.options, "options_key": "model.options"}
+        model, tokenizer = call(chosen.base, "model.base", trajectories, annotations, seed=config.seed, **options)
     else:
         from rrm.models.base import load_model
 
@@ -171,13 +169,18 @@ def prepare(config: TrainConfig) -> tuple[Path, dict[str, list[Trajectory]], dic
 
 
 def run_drills(config: TrainConfig, folder: Path, model: Any, prompter: Prompter) -> Any:
-    """Stage 0 of a lab model from scratch, or its saved result."""
-    from reagent.lab.drills import drill_rows
+    """Stage 0 of a model from scratch, or its saved result.
 
+    Raises:
+        ConfigError: `drills.generate` does not say what makes the rows.
+    """
     stage, drills = folder / "drills", config.drills
     if is_done(stage):
         return load_trained(model, stage / "model")
-    rows = batched(drill_rows(prompter, drills.rows, config.seed), drills.batch_size, random.Random(config.seed))
+    if drills.generate is None:
+        raise ConfigError(f"drills.rows={drills.rows} needs drills.generate=module:function, which makes them")
+    made = imported(drills.generate, "drills.generate")(prompter, drills.rows, config.seed)
+    rows = batched(made, drills.batch_size, random.Random(config.seed))
     own = {"batch_size": drills.batch_size, "learning_rate": drills.learning_rate, "lora": None, "max_steps": None}
     settings = config.model_copy(update={"sft": config.sft.model_copy(update=own)})
     trained = train_sft(model, rows, prompter, settings, stage)
@@ -285,7 +288,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
     if config.threads:
         torch.set_num_threads(config.threads)
     set_seed(config.seed)
-    if config.model.base == "lab":
+    if is_import_path(config.model.base):
         # a large model's many sizes of block would pile up: there jemalloc serves better (docs/training.md)
         keep_freed_memory()
     folder, parts, annotations, model, prompter = prepare(config)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import rrm
+from rrm.cli import train_cmd
 from rrm.config import config_folder, load_config
 from rrm.errors import ConfigError
+from rrm.imports import call, imported, is_import_path
 
 
 def test_every_shipped_config_loads() -> None:
@@ -57,3 +63,46 @@ def test_broken_yaml_names_the_file(tmp_path) -> None:
     path.write_text("sft: [1,")
     with pytest.raises(ConfigError, match=r"broken\.yaml: not readable as YAML"):
         load_config(str(path))
+
+
+def test_the_core_names_no_lab() -> None:
+    """Where a config wants the lab's data or model it says so; `rrm` knows neither it nor the package it lies in."""
+    source = Path(rrm.__file__).parent
+    files = [path for path in source.rglob("*.py") if "configs" not in path.relative_to(source).parts]
+    named = [str(path) for path in files if re.search(r"\blab\b|\blab_|reagent", path.read_text(encoding="utf-8"))]
+    assert len(files) > 80 and named == []
+
+
+def test_train_without_a_config_lists_them() -> None:
+    with pytest.raises(ConfigError, match=r"--config NAME.*lab, quickstart, qwen3-8b, smollm2"):
+        train_cmd.command([], None)
+
+
+def build(rows, annotations, *, seed, width=3):
+    return rows, annotations, seed, width
+
+
+def test_functions_named_in_a_config_are_called_with_its_options() -> None:
+    path, key = f"{__name__}:build", {"options_key": "model.options"}
+    assert call(path, "model.base", [1], {}, seed=7, options={"width": 5}, **key) == ([1], {}, 7, 5)
+    with pytest.raises(ConfigError, match=r"model\.options: .*build does not take these options: .*'widht'"):
+        call(path, "model.base", [1], {}, seed=7, options={"widht": 5}, **key)
+
+
+@pytest.mark.parametrize(
+    ("path", "match"),
+    [
+        ("nowhere.at_all:build", "cannot be imported: No module named 'nowhere'"),
+        ("rrm.config:nothing", "cannot be imported: module 'rrm.config' has no attribute 'nothing'"),
+        ("rrm.config:__doc__", "is a str, not a function"),
+        ("rrm.config", "not of the form module:function"),
+    ],
+)
+def test_functions_that_are_not_there_are_named_with_their_key(path: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=rf"data\.generate: .*{match}"):
+        imported(path, "data.generate")
+
+
+@pytest.mark.parametrize("base", ["Qwen/Qwen3-8B", "smollm2", "./judge", r"C:\models\mine", "openai:http://x/v1#m"])
+def test_other_bases_are_no_functions(base: str) -> None:
+    assert not is_import_path(base)

@@ -69,7 +69,8 @@ def test_a_mistaken_base_leaves_no_folder(tmp_path) -> None:
 def prepared(run: Path, rows: Path, **changes: Any) -> dict[str, list[Trajectory]]:
     """The parts a run in the folder trains, calibrates and tests on."""
     small = {"hidden_size": 32, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 400}
-    tree = {"output_dir": str(run), "model": {"base": "lab", **small}, "data": {"trajectories": [str(rows)]}, **changes}
+    model = {"base": "reagent.lab.judge_base:build", "options": small}
+    tree = {"output_dir": str(run), "model": model, "data": {"trajectories": [str(rows)]}, **changes}
     return prepare(TrainConfig.model_validate(tree))[1]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reagent.lab.judge_base import build_lab_base
+from reagent.lab.judge_base import build
 from reagent.lab.transcripts import make_transcripts
 from rrm.cli import COMMANDS
 from rrm.config import TrainConfig
@@ -57,8 +57,9 @@ def rrm(site: Path, cwd: Path, *args: str) -> subprocess.CompletedProcess[str]:
 def test_score_from_the_wheel(site: Path, tmp_path: Path) -> None:
     pairs = make_transcripts(4, seed=1)
     write_jsonl(tmp_path / "in.jsonl", [t for t, _ in pairs])
-    config = TrainConfig.model_validate({"model": {"base": "lab", "hidden_size": 32, "layers": 1, "heads": 2}})
-    model, tokenizer = build_lab_base(config, [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs})
+    config = TrainConfig.model_validate({"model": {"base": "reagent.lab.judge_base:build"}})
+    trajectories, annotations = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
+    model, tokenizer = build(trajectories, annotations, seed=0, hidden_size=32, layers=1, heads=2)
     export(HFEngine(model, tokenizer).model, Prompter(tokenizer, 300), config, tmp_path / "run", {"seed": 0})
     done = rrm(site, tmp_path, "score", "in.jsonl", "--model", "run", "-o", "out.jsonl", "--mode", "score")
     assert done.returncode == 0, done.stderr

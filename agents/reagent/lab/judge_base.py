@@ -7,7 +7,6 @@ from typing import Any
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from rrm.annotation import Annotation
-from rrm.config import TrainConfig
 from rrm.prompt.rendering import OPENINGS, agent_text, observation_text, rubric, task_text
 from rrm.train.data import target_text
 from rrm.trajectory import Trajectory
@@ -26,17 +25,25 @@ def lab_texts(trajectories: Sequence[Trajectory], annotations: Mapping[str, Anno
         yield reply or "</think><critique></critique><score>0.5</score>"
 
 
-def build_lab_base(
-    config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
+def build(
+    trajectories: Sequence[Trajectory],
+    annotations: Mapping[str, Annotation],
+    *,
+    seed: int,
+    hidden_size: int = 192,
+    intermediate_size: int | None = None,
+    layers: int = 4,
+    heads: int = 6,
+    vocab_size: int = 2048,
 ) -> tuple[Any, Any]:
-    """(model, tokenizer), deterministic for the config's seed."""
-    tokenizer = build_lab_tokenizer(lab_texts(trajectories, annotations), config.model.vocab_size)
+    """(model, tokenizer), deterministic for the seed: a config's `model.base`, the rest its `model.options`.
+
+    Args:
+        annotations: by trajectory id.
+        intermediate_size: feed-forward width; four times the width by default.
+    """
+    tokenizer = build_lab_tokenizer(lab_texts(trajectories, annotations), vocab_size)
     model = build_lab_model(
-        tokenizer,
-        hidden=config.model.hidden_size,
-        layers=config.model.layers,
-        heads=config.model.heads,
-        intermediate=config.model.intermediate_size,
-        seed=config.seed,
+        tokenizer, hidden=hidden_size, layers=layers, heads=heads, intermediate=intermediate_size, seed=seed
     )
     return model, tokenizer

@@ -16,13 +16,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from reagent.lab.score import process_score
 from reagent.lab.scripted import ATTEMPTS, HOPS, TERSE_RATE, Run, Split, question_of
 from reagent.lab.trace import trace_of
+from reagent.lab.wanderers import make_wanderers
 from reagent.lab.wordings import QUESTION
 from reagent.lab.world import RELATIONS, Question, World
 from rrm.annotation import Annotation
+from rrm.errors import ConfigError
 from rrm.feedback import format_findings
 from rrm.trajectory import Trajectory
 
@@ -273,3 +276,24 @@ def _row(run: Run, fault: Fault | None, task: str, question_id: str, attempt: in
         kind="rules",
     )
     return trajectory, annotation
+
+
+def generate(
+    *, seed: int, transcripts: int = 0, wanderers: int = 0, wordings: Literal["few", "many"] = "many"
+) -> list[tuple[Trajectory, Annotation]]:
+    """A judge's training data: scripted agents' transcripts, then wanderers' (a config's `data.generate`).
+
+    Args:
+        wanderers: how many runs with many mistakes (`reagent.lab.wanderers`).
+        wordings: how differently questions and agents speak; a judge from scratch learns to read on few.
+
+    Raises:
+        ConfigError: `wordings` is neither.
+    """
+    if wordings not in ("few", "many"):
+        raise ConfigError(f"data.generate_options.wordings is {wordings!r}: few or many")
+    split: Split = "few" if wordings == "few" else "train"
+    return [
+        *make_transcripts(transcripts, seed=seed, split=split),
+        *make_wanderers(wanderers, seed=seed, split=split),
+    ]

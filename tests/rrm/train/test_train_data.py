@@ -12,7 +12,7 @@ from reagent.lab.drills import drill_rows, follow_row
 from reagent.lab.model import build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.annotation import Annotation, Finding
-from rrm.config import DataConfig, MixConfig, SFTSettings
+from rrm.config import DataConfig, FollowSettings, MixConfig, SFTSettings
 from rrm.errors import RRMError
 from rrm.feedback import parse_findings, parse_judgement
 from rrm.prompt.prompter import Prompter
@@ -202,9 +202,10 @@ def test_a_critique_that_follows_a_turned_trace_is_learned_at_its_verdicts_alone
 def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompter) -> None:
     pairs = make_transcripts(24, seed=4)
     rows, labels = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
-    settings = SFTSettings(epochs=1, batch_size=4, follow=0.5, mix=MixConfig(score=1, critique=0, full=1))
+    follow = FollowSettings(rows="reagent.lab.drills:follow_row", share=0.5)
+    settings = SFTSettings(epochs=1, batch_size=4, follow=follow, mix=MixConfig(score=1, critique=0, full=1))
     made = schedule(prompter, rows, labels, settings, seed=0)
     parts = [{r.learned is None for r in made[i : i + 4]} for i in range(0, len(made), 4)]
     assert all(len(part) == 1 for part in parts) and parts.count({False}) == 3
-    without = schedule(prompter, rows, labels, settings.model_copy(update={"follow": 0.0}), seed=0)
+    without = schedule(prompter, rows, labels, settings.model_copy(update={"follow": None}), seed=0)
     assert len(without) == len(made) - 12
