@@ -23,7 +23,7 @@ from typing import Any
 from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
 from reagent.feedback.judging import Report
 from reagent.feedback.leaks import leaks
-from reagent.feedback.refine import after_question, second_attempt
+from reagent.feedback.refine import second_attempt
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings, with_score
 from reagent.feedback.texts import KINDS, Kind, TextRow
@@ -146,16 +146,6 @@ class SecondAttempts(Adapter):
         report.counts["no_room"] += sum(e.status == "token_limit" and not e.turns for e in seconds)
         return seconds, [e for e, _ in chosen]
 
-    def learned(self, seconds: Sequence[Episode], firsts: Sequence[Episode]) -> list[Episode]:
-        """Second attempts as rows to learn, after the prompt that `refined_prompt` says.
-
-        Args:
-            firsts: the first attempts they follow, in the same order.
-        """
-        if self.settings.refined_prompt == "played":
-            return list(seconds)
-        return [after_question(second, first) for second, first in zip(seconds, firsts, strict=True)]
-
 
 class CritiqueFeedback(SecondAttempts):
     """`c`: a second attempt after the critique; R_env alone."""
@@ -173,14 +163,13 @@ class CritiqueFeedback(SecondAttempts):
         judged = self.first_judged(firsts, update, report)
         critiques = self.texts_of(judged, "critique", report)
         shown = self.shown(judged, critiques, update, report)
-        seconds, before = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks), report)
+        seconds, _ = self.refine(firsts, shown, lambda again, _, **hooks: play(again, **hooks), report)
         # without first attempts, those that no second one followed stand in as rows that teach nothing: processes need
         # as many as each other
         others = firsts if self.settings.train_initial else [
             replace(e, outcome_reward=None) for e in firsts if not judgeable(e)
         ]  # fmt: skip
-        rows = [*others, *self.learned(seconds, before)]
-        return Round([*firsts, *seconds], rows, report=report)
+        return Round([*firsts, *seconds], [*others, *seconds], report=report)
 
 
 class PlaceboFeedback(CritiqueFeedback):
@@ -244,7 +233,7 @@ class UnifiedFeedback(SecondAttempts):
             seconds, before = self.refine(firsts, shown, partial(self.again, play, update, report), report)
         texts = self.texts(firsts, {"trace": traces, "critique": critiques}, report)
         known = written if self.asks_texts(settings) and writes == settings.score_mode else None
-        refined = self.learned(self.paid(seconds, before, update, report), before)
+        refined = self.paid(seconds, before, update, report)
         rows = [*self.paid(firsts, (), update, report, known), *refined]
         return Round([*firsts, *seconds], rows, texts, report)
 

@@ -6,11 +6,9 @@ Demonstrations, rollouts and evaluation use the same functions, so that a second
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from reagent.env.tool import shorten
-from reagent.rollout.episode import Episode
 from rrm.prompt.neutralise import neutralise_control
 from rrm.prompt.rendering import water_fill
 from rrm.trajectory import Message
@@ -69,12 +67,3 @@ def second_attempt(
     messages = [dict(message) for message in prompt]
     messages[places[-1]]["content"] = "\n".join([*parts, AGAIN])
     return messages
-
-
-def after_question(second: Episode, first: Episode) -> Episode:
-    """A copy of a second attempt as if it had been a first one: the same turns after the first attempt's prompt.
-
-    What a policy does with a critique at hand is learned for when there is none, as in Critique-GRPO (arXiv 2506.03106,
-    without its shaping function). The turns' log-probabilities remain those of the prompt they were sampled after.
-    """
-    return replace(second, prompt_ids=first.prompt_ids, other_prompt=True)

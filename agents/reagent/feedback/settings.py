@@ -11,7 +11,6 @@ from rrm.feedback import Mode as JudgeMode
 
 ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo"]
 Refinement = Literal["critique", "retry", "placebo", "none"]
-RefinedPrompt = Literal["played", "question"]
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
 
@@ -69,9 +68,6 @@ class FeedbackConfig(Section):
     """`linear`: λ falls to 0 at max_updates."""
     refinement: Refinement = "critique"
     """Modes `c` and `u`: what a second attempt is shown beside the first; `none` (mode `u`): there is no second attempt."""
-    refined_prompt: RefinedPrompt = "played"
-    """What second attempts are learned after: the prompt they were `played` with (first attempt and critique in it), as in
-    Reagent, or the `question` alone, as if they had been first ones, as in Critique-GRPO."""
     train_initial: bool = True
     """Modes `c`, `retry`, `placebo`: also learn from first attempts."""
     attempt_chars: int = Field(default=700, ge=50)

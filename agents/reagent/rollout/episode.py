@@ -83,8 +83,6 @@ class Episode:
     """Its number within the group and stage."""
     prompt_messages: int = 0
     """How many of the trajectory's messages were the prompt; examples of other agents' turns may be among them."""
-    other_prompt: bool = False
-    """The turns were sampled after another prompt than `prompt_ids` (`reagent.feedback.refine.after_question`)."""
 
     @property
     def reward(self) -> float | None:

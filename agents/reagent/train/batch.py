@@ -36,8 +36,6 @@ class Batch:
     """(B,) bool: the row's reward is known."""
     truncated: torch.Tensor
     """(B,) bool: the episode was cut off by a limit."""
-    other_prompt: torch.Tensor
-    """(B,) bool: sampled after another prompt than the one in the row."""
     lengths: torch.Tensor
     """(B,) long: tokens without padding."""
 
@@ -85,17 +83,13 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
         stage=torch.tensor([int(e.stage == "refined") for e in episodes]),
         known=known,
         truncated=torch.tensor([e.status in ("turn_limit", "token_limit") for e in episodes]),
-        other_prompt=torch.tensor([e.other_prompt for e in episodes]),
         lengths=lengths,
     )
 
 
 def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
-    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token.
-
-    Rows sampled after another prompt are not looked at: theirs differ by intention.
-    """
-    compared = batch.action_mask & (batch.known & ~batch.other_prompt)[:, None]
+    """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token."""
+    compared = batch.action_mask & batch.known[:, None]
     return float(((logprobs - batch.rollout_logprobs).abs() * compared).max())
 
 

@@ -378,9 +378,8 @@ class AgentTrainer:
                 before = output.logprobs.detach() if old is None else cut(old)
                 importance = None
                 if settings.importance_cap is not None:
-                    compared = batch.action_mask & ~batch.other_prompt[:, None]
                     importance = importance_weights(
-                        before, cut(batch.rollout_logprobs), cut(compared), settings.importance_cap
+                        before, cut(batch.rollout_logprobs), cut(batch.action_mask), settings.importance_cap
                     )
                 loss, metrics = agent_loss(
                     output.logprobs,
