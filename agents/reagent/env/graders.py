@@ -24,15 +24,31 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
+def _words(text: str, reference: str) -> list[str]:
+    """The words of a text as it is compared with a reference: normalised, as far as that leaves any of the reference.
+
+    SQuAD's normalisation leaves nothing of the choice "A", nor of "The", nor of "+": such a reference keeps its articles,
+    or, where it is punctuation alone, that as well.
+    """
+    if normalise(reference):
+        return normalise(text).split()
+    if reference.translate(_PUNCTUATION).strip():
+        return text.lower().translate(_PUNCTUATION).split()
+    return text.lower().split()
+
+
 def exact_match(task: Task, answer: str) -> float:
-    """1.0 where the normalised answer equals a normalised reference (SQuAD's EM), else 0.0."""
-    return float(normalise(answer) in [normalise(reference) for reference in task.references])
+    """1.0 where the normalised answer equals a normalised reference (SQuAD's EM), else 0.0.
+
+    A reference of which normalisation leaves nothing ("A" of a multiple choice) is compared as it is, but for case.
+    """
+    return float(any(_words(answer, reference) == _words(reference, reference) for reference in task.references))
 
 
 def f1(task: Task, answer: str) -> float:
-    """Word-overlap F1 with the best reference (SQuAD): 2PR/(P + R) over bags of normalised words, without words on
-    either side 1.0 where both have none, else 0.0."""
-    return max(_overlap(normalise(answer).split(), normalise(reference).split()) for reference in task.references)
+    """Word-overlap F1 with the best reference (SQuAD): 2PR/(P + R) over bags of normalised words, of a reference that
+    normalisation leaves nothing of as in `exact_match`."""
+    return max(_overlap(_words(answer, reference), _words(reference, reference)) for reference in task.references)
 
 
 def _overlap(said: list[str], wanted: list[str]) -> float:
