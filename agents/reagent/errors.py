@@ -69,6 +69,12 @@ class MalformedCallError(ToolError):
     agents_fault = True
 
 
+class TurnCut(MalformedCallError):
+    """A turn that reached its token limit: nobody can say what its end would have been."""
+
+    kind = "cut_turn"
+
+
 class TooManyCalls(ToolError):
     """More calls in one turn than the environment allows."""
 

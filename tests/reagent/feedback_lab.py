@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from trainer_setup import settings
 
+from reagent.env.env import StepResult
 from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.lab.search_env import SearchEnv
@@ -18,6 +19,7 @@ from reagent.rollout.episode import Episode, Turn
 from reagent.train.config import AgentConfig
 from reagent.train.policy import load_policy
 from reagent.train.trainer import AgentTrainer
+from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import Message, Trajectory
@@ -28,7 +30,13 @@ TURNS = {"options": {"parser": "search_tags"}}
 
 
 class PaidEnv(SearchEnv):
-    """Pays by the length of the answer, so that episodes of an untrained policy earn rewards that differ."""
+    """Pays by the length of the answer, so that episodes of an untrained policy earn rewards that differ.
+
+    It ends hardly a turn by itself, so turns that were cut are taken as well.
+    """
+
+    async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
+        return await super().step(text)
 
     def grade(self, task: Task, answer: str) -> float:
         return len(answer) % 3 / 2

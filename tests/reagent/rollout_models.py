@@ -12,7 +12,7 @@ from reagent.env.env import StepResult
 from reagent.env.task import Task
 from reagent.lab.model import build_lab_tokenizer
 from reagent.rollout.templates import TEMPLATES
-from rrm.engines.base import Completion, SamplingParams
+from rrm.engines.base import Completion, SamplingParams, StopReason
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedEngine
 
@@ -71,7 +71,7 @@ class Echo:
     def observations(self, text: str) -> list[dict[str, Any]]:
         return [{"role": self.role, "content": f"{len(text)} seen", "name": "search", "tool_call_id": f"c{self.count}"}]
 
-    async def step(self, text: str) -> StepResult:
+    async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         self.count += 1
         message = {"role": "assistant", "content": text}
         if self.count >= self.turns:

@@ -27,9 +27,11 @@ from reagent.errors import (
     ToolDefinitionError,
     ToolError,
     TooManyCalls,
+    TurnCut,
     UnknownTool,
 )
 from rrm.config import Section
+from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 from rrm.prompt.neutralise import neutralise_control
 from rrm.trajectory import ToolCall
@@ -50,7 +52,8 @@ class RewardWeights(Section):
     failed: float = 0.0
     """A call the tool failed on: not the agent's fault."""
     malformed: float = -0.1
-    """A call that cannot be run: broken syntax, unknown tool, wrong arguments; also a turn without call or answer."""
+    """A call that cannot be run: broken syntax, unknown tool, wrong arguments; also a turn without call or answer, and one
+    that was cut at its token limit."""
     max_useful: int | None = 4
     """Useful calls an episode is paid for, so that calling on and on never beats answering; null pays for all."""
     outcome: float = 1.0
@@ -58,6 +61,8 @@ class RewardWeights(Section):
     unanswered: float = 0.0
     """Outcome of an episode that reached its turn limit without an answer."""
 
+
+_CUT = "the turn was cut at its token limit: nothing in it was run, and it is no answer; write a shorter turn"
 
 NO_PROCESS_REWARDS = RewardWeights(useful=0.0, repeated=0.0, malformed=0.0)
 """The outcome alone."""
@@ -88,6 +93,9 @@ class Environment(Protocol):
 
     It may also have `stop` (texts that end a turn) and `template_tools` (what the chat template is given as its tools:
     `tools` where the attribute is absent, nothing where it is None).
+
+    `step` may leave out `stop_reason`: a turn cut at its token limit then ends the episode without an answer, unseen by
+    the environment.
     """
 
     @property
@@ -99,8 +107,12 @@ class Environment(Protocol):
         """Set up the task and return the messages an episode begins with (system, user)."""
         ...
 
-    async def step(self, text: str) -> StepResult:
-        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did."""
+    async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
+        """Take the agent's decoded turn, without its end-of-turn token. Raises nothing that the agent did.
+
+        Args:
+            stop_reason: why the turn ended; one of `length` was cut, and is no answer.
+        """
         ...
 
     async def close(self) -> None:
@@ -221,22 +233,29 @@ class ToolEnv:
         system = [{"role": "system", "content": "\n".join(parts)}] if parts else []
         return [*system, {"role": "user", "content": self.question(task)}]
 
-    async def step(self, text: str) -> StepResult:
+    async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         """Parse the turn, run its calls at the same time, reward them; or grade the answer.
+
+        Of a turn that was cut (`stop_reason` of `length`) nothing is run or graded: what stands in it may be half an
+        answer, or half an argument. The agent reads that it was cut.
 
         Raises:
             EnvironmentMisuse: there is no episode, or it is over.
         """
         if self.task is None:
             raise EnvironmentMisuse("step without an episode: call reset(task) first, and again after an episode's end")
-        turn = self.parser.parse(text)
+        cut = stop_reason == "length"
+        turn = ParsedTurn(None, text, [MalformedCall("", _CUT)], None) if cut else self.parser.parse(text)
         self._turn += 1
         ids = [f"call_{self._calls + i}" for i in range(1, len(turn.calls) + 1)]
         self._calls += len(ids)
         message = _message(turn, ids)
         if turn.answer is not None:
             return self._finish(self.task, message, turn.answer)
-        results = await asyncio.gather(*(self._run(call, i) for i, call in enumerate(turn.calls)))
+        if cut:
+            results = [_refused(TurnCut(_CUT))]
+        else:
+            results = await asyncio.gather(*(self._run(call, i) for i, call in enumerate(turn.calls)))
         outcomes = [_Outcome(c, r, c.name or "call") for c, r in zip(turn.calls, results, strict=True)]
         verdicts: list[Verdict] = [self._judge(outcome) for outcome in outcomes]
         reward = sum(self._pay(verdict) for verdict in verdicts)

@@ -11,6 +11,7 @@ An episode's samples depend on (seed, its key, its length) alone, never on the b
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import math
@@ -29,7 +30,7 @@ from reagent.rollout.envloop import EnvLoop
 from reagent.rollout.episode import Episode, Stage, Status, Turn, jsonable
 from reagent.rollout.observations import MIN_OBSERVATION, fit
 from reagent.rollout.templates import TurnTemplate
-from rrm.engines.base import Completion, SamplingParams, Session, TokenEngine
+from rrm.engines.base import Completion, SamplingParams, Session, StopReason, TokenEngine
 from rrm.engines.sessions import open_session
 from rrm.errors import RRMError
 from rrm.trajectory import Message, Trajectory
@@ -185,7 +186,8 @@ class _Opening:
 
 
 class _Stopped:
-    """A step that was not taken: no room was left for what a tool would say."""
+    """A step that was not taken: no room was left for what a tool would say, or the turn was cut and the environment does
+    not ask how turns end."""
 
 
 class _Player:
@@ -295,7 +297,7 @@ class _Player:
         row.messages.append({"role": "assistant", "content": text})
         own = len(row.template.suffix([], row.template.ended(turn.output_ids)))
         has_room = len(row.held) + own + MIN_OBSERVATION < self.budget
-        loop.start(row.attempt.key, _step(row.env, str(text), has_room))
+        loop.start(row.attempt.key, _step(row.env, str(text), turn.stop_reason, has_room))
 
     def _stepped(self, row: _Row, job: Future[Any], session: Session) -> None:
         """Take in what the environment answered, and go on if the episode does."""
@@ -378,13 +380,24 @@ class _Player:
         )
 
 
-async def _step(env: Environment, text: str, has_room: bool) -> StepResult | _Stopped:
-    """The environment's step; without room for an observation only an answer is still taken (to be graded)."""
+async def _step(env: Environment, text: str, stop_reason: StopReason, has_room: bool) -> StepResult | _Stopped:
+    """The environment's step; without room for an observation only an answer is still taken (to be graded).
+
+    A turn cut at its token limit is never an answer: only an environment that asks for the stop reason is shown it.
+    """
+    cut = stop_reason == "length"
     if not has_room:
         is_final = getattr(env, "is_final", None)
-        if is_final is None or not is_final(text):
+        if cut or is_final is None or not is_final(text):
             return _Stopped()
-    return await env.step(text)
+    if _takes_stop_reason(env):
+        return await env.step(text, stop_reason=stop_reason)
+    return _Stopped() if cut else await env.step(text)
+
+
+def _takes_stop_reason(env: Environment) -> bool:
+    parameters = inspect.signature(env.step).parameters
+    return "stop_reason" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 async def _close(env: Environment) -> None:

@@ -17,7 +17,7 @@ from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt, TokenDriftError, _Row, plan, rollout
-from rrm.engines.base import Completion, SamplingParams
+from rrm.engines.base import Completion, SamplingParams, StopReason
 from rrm.engines.hf.decoder import Decoder
 from rrm.engines.hf.engine import HFEngine
 from rrm.errors import EngineError
@@ -178,14 +178,14 @@ def test_tools_run_while_other_rows_are_decoded(model: LlamaForCausalLM, tokeniz
     went_on: list[int] = []
 
     class Waits(Echo):
-        async def step(self, text: str) -> StepResult:
+        async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
             began.append(engine.counters.decode_forwards)
             if len(began) == 1:
                 deadline = time.monotonic() + 60  # only a rollout that waits for its tools gets there
                 while engine.counters.decode_forwards < began[0] + 10 and time.monotonic() < deadline:
                     await asyncio.sleep(0)
                 went_on.append(engine.counters.decode_forwards - began[0])
-            return await super().step(text)
+            return await super().step(text, stop_reason)
 
     rollout(engine, tokenizer, Waits, tasks(6, lambda i: 2), params=PARAMS, group_size=2)
     assert len(began) == 24 and went_on[0] >= 10

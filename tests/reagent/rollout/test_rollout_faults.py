@@ -18,7 +18,7 @@ from reagent.env.env import StepResult
 from reagent.env.task import Task
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
-from rrm.engines.base import SamplingParams
+from rrm.engines.base import SamplingParams, StopReason
 from rrm.engines.hf.engine import HFEngine
 
 PARAMS = SamplingParams(max_new_tokens=10, temperature=1.2, seed=5)
@@ -79,11 +79,11 @@ def test_a_failing_step_ends_its_own_episode(
             self.task = task
             return super().reset(task)
 
-        async def step(self, text: str) -> StepResult:
+        async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
             if self.task.id == "t1" and self.count == 1:
                 found = act()
                 return await found if asyncio.iscoroutine(found) else found
-            return await super().step(text)
+            return await super().step(text, stop_reason)
 
     episodes = rollout(
         HFEngine(model, tokenizer), tokenizer, Fails, tasks(4, lambda i: 3), params=PARAMS, env_timeout_s=0.5
@@ -153,9 +153,9 @@ def test_a_step_that_blocks_the_event_loop_is_given_up(
     free = threading.Event()
 
     class Blocks(Echo):
-        async def step(self, text: str) -> StepResult:
+        async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
             free.wait(20)
-            return await super().step(text)
+            return await super().step(text, stop_reason)
 
     episodes = rollout(says(tokenizer, "x"), tokenizer, Blocks, tasks(2), params=PARAMS, env_timeout_s=0.2)
     assert [e.status for e in episodes] == ["env_error"] * 2

@@ -1,0 +1,134 @@
+"""A turn cut at its token limit is never an answer: it is answered by a typed observation, or ends its episode."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from rollout_models import Echo, make_model, says
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from reagent.env.env import NO_PROCESS_REWARDS, StepResult, ToolEnv
+from reagent.env.graders import numeric
+from reagent.env.task import Task
+from reagent.env.tool import tool
+from reagent.rollout.rollout import rollout
+from rrm.engines.base import SamplingParams
+from rrm.engines.hf.engine import HFEngine
+
+HALF = "Answer: three times fourteen, which is 42 but"
+CALL = '<tool_call>{"name": "double", "arguments": {"number": 21}}</tool_call>'
+TASK = Task("t", "Three times fourteen?", "42")
+PARAMS = SamplingParams(max_new_tokens=64)
+
+
+class Sums(ToolEnv):
+    """Grades by the last number, as GSM8K does; counts its calls."""
+
+    grader = staticmethod(numeric)
+    calls = 0
+
+    @tool
+    def double(self, number: int) -> int:
+        """Double a number.
+
+        Args:
+            number: Which.
+        """
+        type(self).calls += 1
+        return 2 * number
+
+
+class Untold(ToolEnv):
+    """An environment of before: its step does not ask how the turn ended."""
+
+    grader = staticmethod(numeric)
+    steps = 0
+
+    async def step(self, text: str) -> StepResult:  # pyright: ignore[reportIncompatibleMethodOverride]
+        type(self).steps += 1
+        return await super().step(text)
+
+
+def test_half_an_answer_cut_by_the_limit_earns_0(tokenizer: PreTrainedTokenizerFast) -> None:
+    """It was graded as the final answer and earned 1.0."""
+    env = lambda: Sums(max_turns=2, rewards=NO_PROCESS_REWARDS)  # noqa: E731
+    e = rollout(says(tokenizer, HALF, ended=False), tokenizer, env, [TASK], params=PARAMS)[0]
+    assert [turn.stop_reason for turn in e.turns] == ["length", "length"]
+    assert (e.reward, e.outcome_reward, e.success, e.answer, e.status) == (0.0, 0.0, False, None, "turn_limit")
+    whole = rollout(says(tokenizer, HALF), tokenizer, env, [TASK], params=PARAMS)[0]
+    assert (whole.reward, whole.success, whole.status) == (1.0, True, "finished")  # the same words, ended by the policy
+
+
+def test_a_cut_turn_is_answered_by_a_typed_counted_observation(tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = says(tokenizer, HALF, ended=False)
+    e = rollout(engine, tokenizer, lambda: Sums(max_turns=2), [TASK], params=PARAMS)[0]
+    first = e.turns[0]
+    (error,) = first.info["tool_errors"]
+    assert error["kind"] == "cut_turn" and first.info["malformed"] == 1 and first.info["verdicts"] == ["malformed"]
+    assert first.reward == -0.1 and first.info["tool_calls"] == 0
+    assert "the turn was cut at its token limit" in tokenizer.decode(first.observation_ids)
+    said, read = e.own_messages[:2]
+    assert said.text() == HALF and read.role == "user" and read.text().startswith("Error: the turn was cut")
+
+
+def test_nothing_of_a_cut_turn_is_run(tokenizer: PreTrainedTokenizerFast) -> None:
+    Sums.calls = 0
+    engine = says(tokenizer, CALL + ' and then <tool_call>{"name": "dou', ended=False)
+    e = rollout(engine, tokenizer, lambda: Sums(max_turns=1), [TASK], params=PARAMS)[0]
+    assert Sums.calls == 0 and e.turns[0].info["verdicts"] == ["malformed"]
+
+
+@pytest.mark.parametrize("parser", ["hermes", "search_tags", "react"])
+def test_every_format_knows_a_cut_turn(parser: str) -> None:
+    """In `react` a cut argument would look whole."""
+    Sums.calls = 0
+    texts = {"hermes": HALF, "search_tags": "<answer>42</answer>", "react": "Action: double\nAction Input: 2"}
+
+    async def play() -> StepResult:
+        env = Sums(parser=parser)
+        env.reset(TASK)
+        return await env.step(texts[parser], stop_reason="length")
+
+    step = asyncio.run(play())
+    assert (step.terminated, step.outcome_reward, Sums.calls) == (False, None, 0)
+    assert [e["kind"] for e in step.info["tool_errors"]] == ["cut_turn"]
+
+
+def test_an_environment_that_is_not_told_never_sees_a_cut_turn(tokenizer: PreTrainedTokenizerFast) -> None:
+    Untold.steps = 0
+    e = rollout(says(tokenizer, HALF, ended=False), tokenizer, Untold, [TASK], params=PARAMS)[0]
+    assert (e.status, e.reward, e.success, Untold.steps) == ("token_limit", 0.0, False, 0)
+    assert e.trajectory.outcome == 0.0 and e.own_messages[-1].text() == HALF
+    whole = rollout(says(tokenizer, HALF), tokenizer, Untold, [TASK], params=PARAMS)[0]
+    assert (whole.reward, Untold.steps) == (1.0, 1)
+
+
+def test_an_answer_cut_by_the_episodes_budget_is_none(tokenizer: PreTrainedTokenizerFast) -> None:
+    """The last turn gets what is left of the budget; an answer that fills it is graded only where it ended."""
+    prompt = len(rollout(says(tokenizer, "x"), tokenizer, Sums, [TASK], params=PARAMS)[0].prompt_ids)
+    room = len(tokenizer.encode("Answer: 42", add_special_tokens=False))
+    limits: dict[str, Any] = {"params": PARAMS, "max_episode_tokens": prompt + room}
+    e = rollout(says(tokenizer, "Answer: 42 and more"), tokenizer, Sums, [TASK], **limits)[0]
+    assert e.turns[0].stop_reason == "length" and (e.status, e.reward, e.success) == ("token_limit", 0.0, False)
+    limits["max_episode_tokens"] += 1  # room for the end of the turn
+    e = rollout(says(tokenizer, "Answer: 42"), tokenizer, Sums, [TASK], **limits)[0]
+    assert (e.status, e.reward, e.success) == ("finished", 1.0, True)
+
+
+def test_a_policy_that_never_ends_a_turn_earns_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+    """With a real engine, and a grader that takes whatever it is shown."""
+
+    class Generous(ToolEnv):
+        grader = staticmethod(lambda task, answer: 1.0)
+
+    endless: LlamaForCausalLM = make_model(tokenizer, eos_bias=-1e9)
+    params = SamplingParams(max_new_tokens=10, temperature=1.2, seed=5)
+    episodes = rollout(
+        HFEngine(endless, tokenizer), tokenizer, Generous, [TASK], params=params, group_size=4, max_turns=3
+    )
+    assert [e.success for e in episodes] == [False] * 4 and all((e.reward or 0.0) <= 0 for e in episodes)
+    assert {t.stop_reason for e in episodes for t in e.turns} == {"length"}
+    told = rollout(HFEngine(endless, tokenizer), tokenizer, lambda: Echo(2), [TASK], params=params)[0]
+    assert told.status == "finished"  # an environment that asks decides by itself
