@@ -195,7 +195,7 @@ def trl_inputs(episodes: Sequence[Episode], pad: int) -> dict[str, Any]:
     """What TRL's rollout hands to its loss: left-padded prompts, right-padded completions, masks, advantages (B,)."""
     import torch
 
-    from reagent.algorithms.advantages import compute_advantages
+    from reagent.algorithms.registry import compute_advantages
     from reagent.train.batch import make_batch
 
     batch = make_batch(episodes)

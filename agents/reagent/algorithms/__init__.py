@@ -1,1 +1,1 @@
-"""The mathematics of learning: advantages and losses, pure functions of tensors."""
+"""Policy-gradient algorithms as pure functions on tensors: one short file each, and one registry a trainer calls."""

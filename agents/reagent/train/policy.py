@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from reagent.algorithms.losses import token_logprobs
+from reagent.algorithms.logprobs import token_logprobs
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.errors import RRMError
 

@@ -28,15 +28,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from reagent.algorithms.advantages import Advantages, compute_advantages
-from reagent.algorithms.losses import (
-    LossMetrics,
-    agent_loss,
-    explained_variance,
-    importance_weights,
-    loss_denominator,
-    merge_metrics,
-)
+from reagent.algorithms.losses import importance_weights
+from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
+from reagent.algorithms.registry import Advantages, compute_advantages
 from reagent.env.env import Environment
 from reagent.env.task import Task
 from reagent.feedback.base import Round

@@ -11,25 +11,13 @@ import torch
 from advantage_batches import F, random_batch
 from torch import Tensor
 
-from reagent.algorithms.advantages import (
-    compact_index,
-    comparable,
-    compute_advantages,
-    credit_masks,
-    discounted_returns,
-    episode_returns,
-    gae,
-    gather,
-    group_statistics,
-    grpo,
-    kl_penalised_rewards,
-    leave_one_out,
-    moments,
-    scatter,
-    spread,
-    turn_returns,
-    whiten,
-)
+from reagent.algorithms.gae import discounted_returns, gae
+from reagent.algorithms.groups import comparable, episode_returns, leave_one_out, turn_returns
+from reagent.algorithms.grpo import grpo
+from reagent.algorithms.masks import compact_index, credit_masks, gather, scatter, spread
+from reagent.algorithms.registry import compute_advantages
+from reagent.algorithms.reinforce_pp import kl_penalised_rewards
+from reagent.algorithms.whitening import moments, whiten
 from rrm.errors import ConfigError
 
 ALGORITHMS: tuple[Any, ...] = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
@@ -336,8 +324,8 @@ def test_an_unknown_row_changes_no_other_row_and_trains_nothing(algorithm, per_t
 def test_a_row_without_actions_counts_in_no_statistic():
     mask = torch.cat([MASK, MASK, torch.zeros_like(MASK)])
     rewards = torch.cat([REWARDS, REWARDS * 3, torch.zeros_like(REWARDS)])
-    stats = group_statistics(*episode_returns(rewards, mask), torch.zeros(3, dtype=torch.long))
-    assert stats.mean[:, 0].tolist() == [3.0] * 3 and stats.count[0].item() == 2
+    got = grpo(*episode_returns(rewards, mask), torch.zeros(3, dtype=torch.long), scale="none")
+    assert got[:, 0].tolist() == [-1.5, 1.5, 0.0]  # 1.5 and 4.5 about their mean 3, not that of three rows
 
 
 def test_every_row_unknown_gives_no_token_to_learn_from():

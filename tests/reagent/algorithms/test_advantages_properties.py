@@ -12,18 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from reagent.algorithms.advantages import (
-    Advantages,
-    Algorithm,
-    Scale,
-    compact_index,
-    compute_advantages,
-    gae,
-    gather,
-    turn_returns,
-)
+from reagent.algorithms.base import Scale
+from reagent.algorithms.gae import gae
+from reagent.algorithms.groups import turn_returns
+from reagent.algorithms.masks import compact_index, gather
+from reagent.algorithms.registry import ALGORITHMS as REGISTERED
+from reagent.algorithms.registry import Advantages, compute_advantages
+from reagent.train import config
 
-ALGORITHMS: tuple[Any, ...] = get_args(Algorithm)
+ALGORITHMS: tuple[Any, ...] = tuple(REGISTERED)
 
 
 def with_padding(batch: dict[str, Any], extra: int, rubbish: float) -> dict[str, Any]:
@@ -187,6 +184,10 @@ def test_turn_by_turn_the_gradient_is_that_of_the_expected_return_where_the_poli
                 surrogate = surrogate + weight * got.advantages[i, k + 1] * chosen.log()
     (gradient,) = torch.autograd.grad(surrogate, theta)
     torch.testing.assert_close(gradient, wanted)
+
+
+def test_a_config_names_the_algorithms_there_are():
+    assert get_args(config.Algorithm) == ALGORITHMS
 
 
 def textbook_gae(rewards: list[float], values: list[float], gamma: float, lam: float) -> list[float]:

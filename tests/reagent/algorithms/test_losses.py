@@ -11,20 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from reagent.algorithms.losses import (
+from reagent.algorithms.logprobs import entropy_from_logits, token_logprobs
+from reagent.algorithms.losses import importance_weights, kl_penalty, policy_loss, value_loss
+from reagent.algorithms.objective import (
     LossMetrics,
     agent_loss,
     aggregate,
-    entropy_from_logits,
     explained_variance,
-    importance_weights,
-    kl_penalty,
     loss_denominator,
     merge_metrics,
-    policy_loss,
     ratio_metrics,
-    token_logprobs,
-    value_loss,
 )
 from rrm.errors import ConfigError
 
@@ -75,6 +71,33 @@ def test_on_the_first_update_the_ratio_is_one_and_the_loss_minus_the_mean_advant
     got = merge_metrics([metrics])
     assert got["ratio_mean"] == 1.0 and got["ratio_deviation"] == 0.0
     assert got["clip_fraction"] == 0.0 and got["approx_kl"] == 0.0 and got["tokens"] == 3.0
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("gap", [200.0, -200.0])
+def test_a_ratio_beyond_all_numbers_stays_finite(gap, estimator):
+    """exp(200) is infinite in fp32, and times an advantage of 0 it was NaN, which stopped the run."""
+    old = torch.tensor([[-1.0, -1.0, -1.0]])
+    logprobs, mask = (old + gap).requires_grad_(), torch.ones(1, 3, dtype=torch.bool)
+    advantages = torch.tensor([[0.0, 1.0, -1.0]])
+    importance = importance_weights(old + gap, old, mask)
+    loss, metrics = agent_loss(
+        logprobs,
+        old,
+        advantages,
+        mask,
+        3.0,
+        ref_logprobs=old,
+        kl_coef=0.1,
+        kl_estimator=estimator,
+        importance=importance,
+    )
+    loss.backward()
+    assert loss.isfinite() and logprobs.grad is not None and logprobs.grad.isfinite().all()
+    assert all(math.isfinite(number) for number in merge_metrics([metrics]).values())
+    # the good token's loss is clipped as ever: −1.2 where it became likelier, −ρ ≈ 0 where it became unlikely
+    good, _ = policy_loss(logprobs, old, advantages, mask)
+    assert good[0, 1].item() == pytest.approx(-1.2 if gap > 0 else 0.0, abs=1e-6) and good[0, 0] == 0
 
 
 def test_dual_clip_must_exceed_one():

@@ -10,8 +10,9 @@ import math
 import pytest
 import torch
 
-from reagent.algorithms.advantages import compute_advantages
-from reagent.algorithms.losses import agent_loss, loss_denominator, merge_metrics, token_logprobs
+from reagent.algorithms.logprobs import token_logprobs
+from reagent.algorithms.objective import agent_loss, loss_denominator, merge_metrics
+from reagent.algorithms.registry import compute_advantages
 
 F = torch.float64
 H, V, TAU = 3, 5, 0.8

@@ -19,8 +19,8 @@ import yaml
 from trainer_setup import make_trainer, settings
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from reagent.algorithms.advantages import Advantages
-from reagent.algorithms.losses import LossMetrics
+from reagent.algorithms.objective import LossMetrics
+from reagent.algorithms.registry import Advantages
 from reagent.rollout.episode import Episode
 from reagent.train.batch import Batch, make_batch, microbatches, minibatches
 from reagent.train.config import AgentConfig, load_agent_config

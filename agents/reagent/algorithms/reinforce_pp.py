@@ -1,0 +1,58 @@
+"""REINFORCE++ (2501.03262): a token-level KL penalty in the reward, whitening over the batch, no critic; and its variant with
+the group's mean as a baseline."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from reagent.algorithms.base import Credit, Options, Rows
+from reagent.algorithms.gae import discounted_returns
+from reagent.algorithms.groups import comparable, returns_of
+from reagent.algorithms.grpo import grpo
+from reagent.algorithms.masks import spread
+from reagent.algorithms.whitening import whiten
+
+
+def reinforce_pp(rows: Rows, options: Options) -> Credit:
+    """Discounted returns of the penalised rewards over the credit mask, whitened.
+
+    Raises:
+        ValueError: `kl_coef` is not 0 and log-probabilities are missing.
+    """
+    rewards = torch.where(rows.action, rows.token_rewards, 0)
+    if options.kl_coef:
+        if rows.logprobs is None or rows.ref_logprobs is None:
+            raise ValueError("reinforce++ with kl_coef > 0 needs logprobs and ref_logprobs (B, T)")
+        rewards = kl_penalised_rewards(rewards, rows.logprobs, rows.ref_logprobs, rows.action, options.kl_coef)
+    advantages = discounted_returns(rewards, rows.masks.credit, gamma=options.gamma)
+    return Credit(whiten(advantages, rows.masks.loss, options.reduce) if options.whiten else advantages)
+
+
+def reinforce_pp_baseline(rows: Rows, options: Options) -> Credit:
+    """R minus the group's mean (turn by turn: minus `leave_one_out`'s baseline), whitened over the tokens of all groups.
+
+    A group whose returns are all equal stays at 0: whitening moves every token by the batch's mean, also those of groups
+    that say nothing.
+    """
+    returns, present = returns_of(rows, options.per_turn)
+    compared = comparable(rows.group, rows.attempt, rows.stage) if options.per_turn else None
+    relative = grpo(returns, present, rows.group, compared=compared, scale="none")
+    advantages = spread(relative, rows.turn_index, rows.masks.loss)
+    if not options.whiten:
+        return Credit(advantages)
+    together = rows.group[:, None] == rows.group[None]
+    differs = (together & (relative != 0).any(1)).any(1, keepdim=True)  # (B, 1)
+    return Credit(torch.where(differs, whiten(advantages, rows.masks.loss, options.reduce), 0))
+
+
+@torch.no_grad()
+def kl_penalised_rewards(
+    token_rewards: Tensor, logprobs: Tensor, ref_logprobs: Tensor, action_mask: Tensor, kl_coef: float
+) -> Tensor:
+    """(B, T): r_t − β (log π(a_t) − log π_ref(a_t)) on action tokens, zero elsewhere (REINFORCE++ eq. 5; InstructGPT).
+
+    Args:
+        logprobs: (B, T) of the policy that sampled, i.e. before the update.
+    """
+    return torch.where(action_mask, token_rewards - kl_coef * (logprobs - ref_logprobs), 0)
