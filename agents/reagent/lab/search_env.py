@@ -16,7 +16,7 @@ from reagent.env.tool import ToolResult, tool
 from reagent.errors import ToolError
 from reagent.lab.plans import Move, spread
 from reagent.lab.wordings import FINDING
-from reagent.lab.world import NOTHING_FOUND, RELATIONS, Question, World, make_question, make_world
+from reagent.lab.world import NOTHING_FOUND, RELATIONS, Question, World, as_drawn, make_question, make_world
 from rrm.seeds import derive_seed
 from rrm.trajectory import ToolCall
 
@@ -62,7 +62,7 @@ class SearchEnv(ToolEnv):
             query: What to look for.
         """
         self.asked[query] = self.asked.get(query, 0) + 1
-        draw = random.Random(derive_seed(self.world.seed, "down", query, self.asked[query])).random()
+        draw = random.Random(derive_seed(self.world.seed, "down", as_drawn(query), self.asked[query])).random()
         if draw < self.error_rate:
             raise ToolError("search is down, try again")
         return self.world.search(query, distractors=self.distractors)

@@ -57,6 +57,11 @@ _ENDINGS = {
     "town": ("ford", "ton", "by"),
     "company": ("corp", "tec", "lux"),
 }  # fmt: skip
+RESPELLED = {"enis": "eris", "edor": "eror"}
+"""What a drawn name may have after its first letter → how that is spelled: `P` before either made a crude word.
+
+Each is one piece of the shipped tokenizers, whose piece was respelled in place: same ids, same length, same two last
+letters (look-alikes share them). So the weights read what they always read."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class World:
         The best match comes first, as a search engine ranks.
         """
         words = set(re.findall(r"\w+", query.lower()))
-        rng = random.Random(derive_seed(self.seed, query))
+        rng = random.Random(derive_seed(self.seed, as_drawn(query)))
 
         def score(fact: Fact) -> int:
             named = 4 * (fact.subject.lower() in words) + 2 * (fact.object.lower() in words)
@@ -148,8 +153,20 @@ class World:
         return " ".join(f.text for f in self.find(query, distractors=distractors)) or NOTHING_FOUND
 
 
+def _spelled(drawn: str) -> str:
+    """A name as it is spelled, from its beginning and ending as they were drawn."""
+    return drawn[0] + RESPELLED.get(drawn[1:], drawn[1:])
+
+
+def as_drawn(text: str) -> str:
+    """The text with every name as it was drawn: what depends on a text draws by this, so that respelling changes no world."""
+    for drawn, spelled in RESPELLED.items():
+        text = text.replace(spelled, drawn)
+    return text
+
+
 def _name(rng: random.Random, kind: str, beginning: str | None = None) -> str:
-    return (beginning or rng.choice(_BEGINNINGS)) + rng.choice(_ENDINGS[kind])
+    return _spelled((beginning or rng.choice(_BEGINNINGS)) + rng.choice(_ENDINGS[kind]))
 
 
 def _names(rng: random.Random, kind: str, count: int, taken: set[str]) -> list[str]:
