@@ -9,7 +9,7 @@ feedback = judge.judge(trajectories, mode="full")
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import ConfigError, RRMError
@@ -20,9 +20,6 @@ from rrm.judge.local import judge_rows
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
 from rrm.trajectory import Message, Trajectory
-
-if TYPE_CHECKING:
-    import torch
 
 SAMPLING_TEMPERATURE = 0.7
 """Temperature of a local judge's replies where more than one is sampled; a single reply is greedy."""
@@ -119,7 +116,14 @@ class AgentRRM:
             )
         from rrm.judge.loading import load_local
 
-        return load_local(cls, model, device, dtype, batch_tokens, max_transcript_tokens, max_new_tokens)
+        parts = load_local(model, device, dtype, batch_tokens, max_transcript_tokens, max_new_tokens)
+        return cls(
+            parts.engine,
+            parts.prompter,
+            settings=parts.settings,
+            model=model or "default",
+            model_hash=parts.model_hash,
+        )
 
     # ---- judging ----
 
@@ -276,22 +280,6 @@ def as_trajectory(name: str, prompt: Any, completion: Any, tools: Any = None) ->
     )
     task = next((m.text() for m in before if m.role == "user"), "")
     return Trajectory(id=name, task=task, messages=before + after, tools=tools)
-
-
-def default_device() -> str:
-    """`cuda` or `mps` where there is one, else `cpu`."""
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def default_dtype(device: str) -> torch.dtype:
-    """bfloat16 on an accelerator, float32 on a CPU."""
-    import torch
-
-    return torch.float32 if device == "cpu" else torch.bfloat16
 
 
 __all__ = ["AgentRRM", "as_trajectory", "content_hash", "load_settings"]

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rrm.engines.base import TokenEngine
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import JudgeSettings, content_hash, is_shipped, load_settings, shipped
 from rrm.models.base import base_path
+from rrm.models.device import default_device, default_dtype
 from rrm.prompt.prompter import Prompter
 
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
+
+@dataclass(frozen=True)
+class LocalJudge:
+    """What a judge in this process is made of."""
+
+    engine: TokenEngine
+    prompter: Prompter
+    settings: JudgeSettings
+    model_hash: str | None
 
 
 def find_folder(model: str | None) -> Path | None:
@@ -29,20 +39,18 @@ def find_folder(model: str | None) -> Path | None:
 
 
 def load_local(
-    kind: type[AgentRRM],
     model: str | None,
     device: str | None,
     dtype: str | None,
     batch_tokens: int | None,
     max_transcript_tokens: int | None,
     max_new_tokens: int | None = None,
-) -> AgentRRM:
-    """The judge over an in-process engine; an adapter is merged into its base."""
+) -> LocalJudge:
+    """The parts of a judge over an in-process engine; an adapter is merged into its base."""
     import torch
 
     from rrm.engines.hf.engine import HFEngine
     from rrm.engines.hf.host_memory import keep_freed_memory
-    from rrm.judge.agent_rrm import default_device, default_dtype
 
     folder = find_folder(model)
     place = device or default_device()
@@ -58,8 +66,7 @@ def load_local(
     prompter = Prompter(tokenizer, settings.transcript_tokens)
     options: dict[str, Any] = {"max_batch_tokens": batch_tokens} if batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **options)
-    name = model or "default"
-    return kind(engine, prompter, settings=settings, model=name, model_hash=content_hash(folder) if folder else None)
+    return LocalJudge(engine, prompter, settings, content_hash(folder) if folder else None)
 
 
 def load_weights(folder: Path | None, model: str | None, settings: JudgeSettings, dtype: Any) -> tuple[Any, Any]:

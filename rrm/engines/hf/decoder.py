@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from rrm.engines.base import Completion, SamplingParams, StopReason
+from rrm.engines.base import Completion, EngineCounters, SamplingParams, StopReason
 from rrm.engines.hf.sampling import choose, row_uniforms
 from rrm.engines.hf.slots import KV, SlotCache
 from rrm.errors import EngineError
@@ -24,8 +24,6 @@ from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rrm.engines.hf.engine import HFEngine
 
 MIN_SHARED_PREFIX = 16
 """A shorter common prefix is not worth a forward of its own."""
@@ -61,10 +59,49 @@ class Row:
         return Completion(self.new, self.logprobs, self.stop_reason)
 
 
+class Host(Protocol):
+    """What a decoder needs of its engine (`rrm.engines.hf.engine.HFEngine` is one): its model, its budget, its kept rows."""
+
+    tokenizer: Any
+    layers: int
+    max_positions: int | None
+    max_batch_tokens: int
+    eos_ids: frozenset[int]
+    counters: EngineCounters
+
+    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[Row]:
+        """Checked rows, each with what is kept under its key."""
+        ...
+
+    def share(self, rows: list[Row], known: tuple[list[int], KV] | None = None) -> tuple[list[int], KV] | None:
+        """Run the rows' common prefix once and hand it to them."""
+        ...
+
+    def forward(self, cache: SlotCache, low: int, tokens: list[list[int]], starts: list[int]) -> torch.Tensor:
+        """Hidden states (B, L, H) of `tokens[i]`, which follow `starts[i]` cached tokens of slot low + i."""
+        ...
+
+    def last_states(self, cache: SlotCache, low: int, rows: list[Row]) -> torch.Tensor:
+        """Hidden states (B, H) after each row's last token, prefilled into slots from `low` on."""
+        ...
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """(…, V) float32 logits of hidden states (…, H)."""
+        ...
+
+    def keep(self, key: str, ids: list[int], kv: KV) -> None:
+        """Keep a row's keys and values under its key."""
+        ...
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Forget what is kept under `keys`."""
+        ...
+
+
 class Decoder:
     """A running batch over an engine's model; row i of `active` stands in slot i. See `HFEngine.session`."""
 
-    def __init__(self, engine: HFEngine, params: SamplingParams) -> None:
+    def __init__(self, engine: Host, params: SamplingParams) -> None:
         self.engine, self.params = engine, params
         self.waiting: deque[Row] = deque()
         self.active: list[Row] = []
