@@ -377,7 +377,7 @@ class HFEngine:
         found: list[list[float]] = []
         for chunk in states.split(max(1, LOGIT_POSITIONS // states.shape[1])):
             logits = self.logits(chunk)  # (b, 1 + N, V)
-            values = (logits[:, nodes, tokens] - logits.logsumexp(-1)[:, nodes]).double().tolist()
+            values = (logits[:, nodes, tokens] - logits.logsumexp(-1)[:, nodes]).tolist()
             for row in values:
                 at = dict(zip(edges, row, strict=True))
                 found.append([sum(at[edge] for edge in path) for path in trie.paths])

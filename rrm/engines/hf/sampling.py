@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from rrm.models.device import widest_float
+
+BELOW_ONE = 1 - 2**-24
+"""The largest float32 below 1: times a sum it stays below the sum, so a token of mass 0 is never chosen."""
+
 
 def row_uniforms(seed: int, count: int) -> torch.Tensor:
     """`count` uniform numbers in [0, 1) (float64, on the CPU) of one row; number t decides its token t."""
@@ -37,11 +42,14 @@ def choose(
         best, ids = logits.max(-1)
         return ids, best - logits.logsumexp(-1)
     logprobs = (logits / temperature).log_softmax(-1)
-    probs = logprobs.double().exp()
+    wide = widest_float(logits.device)
+    probs = logprobs.to(wide).exp()
     if top_p < 1.0:
         probs = _nucleus(probs, top_p)
     cumulative = probs.cumsum(-1)
-    targets = uniforms.to(cumulative.device)[:, None] * cumulative[:, -1:]
+    drawn = uniforms if wide == torch.float64 else uniforms.clamp(max=BELOW_ONE)
+    # cast before it moves: a device without float64 cannot receive one
+    targets = drawn.to(wide).to(cumulative.device)[:, None] * cumulative[:, -1:]
     # right=True takes the first token whose cumulative mass exceeds the target: one of mass 0 is never chosen.
     ids = torch.searchsorted(cumulative, targets, right=True).clamp_(max=logits.shape[1] - 1)
     return ids[:, 0], logprobs.gather(1, ids)[:, 0]
