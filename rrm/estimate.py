@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rrm.feedback import Mode
-from rrm.score import Judge, windows
+from rrm.pacing import windows
+from rrm.score import Judge
 from rrm.trajectory import Trajectory
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16}

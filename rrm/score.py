@@ -4,8 +4,8 @@
     OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
     OUT.jsonl.lock        locked while a run writes (`rrm.output`)
 
-Rows are appended a window at a time, so a killed run loses at most the window it was judging, which was not written.
-`source` carries a digest of the transcript: a changed transcript under an old id is noticed.
+Each row is appended as soon as it is judged, so rows stand in the order in which they ended, and a killed run loses only
+what it was judging. `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,28 @@ from typing import Any, Protocol
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
 from rrm.output import WAY_OUT, Output, open_output
+from rrm.pacing import windows
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
-FIRST_WINDOW = 32
-"""Transcripts in the first window, until it is known how fast the judge is."""
-WINDOW_SECONDS = 60.0
-"""What a window should take: work a kill may cost, and how often progress is written."""
+progress_log = logging.getLogger("rrm.progress")
+"""Says every `PROGRESS_SECONDS` how far a run is, where no terminal shows a bar; the command line lets INFO through."""
+PROGRESS_SECONDS = 30.0
 
 
 class Judge(Protocol):
     """What a scoring run needs of a judge (`rrm.judge.agent_rrm.AgentRRM` is one)."""
 
     def judge(
-        self, trajectories: Sequence[Trajectory], *, mode: Mode = ..., samples: int = ..., seed: int = ...
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        mode: Mode = ...,
+        samples: int = ...,
+        seed: int = ...,
+        on_feedback: Callable[[Feedback], None] | None = ...,
     ) -> list[Feedback]:
-        """One Feedback per trajectory."""
+        """One Feedback per trajectory; `on_feedback` hears of each as soon as it is there."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -62,6 +68,8 @@ class ScoreSummary:
     """Rows of each status, resumed ones included."""
     first_error: str | None = None
     """Reason of the first `judge_error` met in this run."""
+    first_failure: str | None = None
+    """Status and reason of the first row without a score met in this run, whatever its status."""
     seconds: float = 0.0
 
 
@@ -90,7 +98,7 @@ def score_file(
         retry_errors: judge rows with status `judge_error` again (the file is rewritten without them first).
         settings: anything else that decides the scores (token budget, …), compared on resume.
         total: number of inputs where known, for the time left.
-        progress: show a progress bar on stderr where that is a terminal.
+        progress: a progress bar on stderr where that is a terminal, else a line of the log every half minute.
         give_up_after: stop after so many `judge_error` rows in a row: the server is gone or refuses the key.
 
     Raises:
@@ -99,7 +107,7 @@ def score_file(
     """
     fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
     summary, statuses, seen = ScoreSummary(str(output)), Counter[str](), set[str]()
-    started, failing = time.monotonic(), 0
+    started = time.monotonic()
     with ExitStack() as stack:
         out = Judged(stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite)), retry_errors)
         show = stack.enter_context(progress_bar(total, progress))
@@ -116,48 +124,71 @@ def score_file(
                     statuses[status] += 1
                     summary.resumed += 1
 
-        for window in windows(unjudged(), chunk_size):
-            rows = _judge_window(judge, window, mode, samples, seed)
-            out.append(rows)
-            summary.judged += len(rows)
-            for row in rows:
-                statuses[row["status"]] += 1
-                failing = failing + 1 if row["status"] == "judge_error" else 0
-                if failing and summary.first_error is None:
-                    summary.first_error = row["reason"]
-            show(summary.judged, summary.resumed)
-            if failing >= give_up_after:
-                raise RRMError(
-                    f"the last {failing} transcripts all ended in judge_error: {rows[-1]['reason']}. Once that is "
-                    "mended, run the same command with --retry-errors; what was judged is kept"
-                )
+        taking = _Taking(out, summary, statuses, show, give_up_after)
+        try:
+            for window in windows(unjudged(), chunk_size):
+                taking.expect(window)
+                judge.judge(window, mode=mode, samples=samples, seed=seed, on_feedback=taking.take)
+                taking.settle()
+        except KeyboardInterrupt:
+            kept = summary.judged + summary.resumed
+            log.warning(
+                "interrupted: %d rows are kept in %s (%d of this run); run the same command again to go on",
+                kept,
+                output,
+                summary.judged,
+            )
+            raise
     summary.rows, summary.statuses = len(seen), dict(sorted(statuses.items()))
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
 
-def windows(items: Iterable[Trajectory], largest: int) -> Iterator[list[Trajectory]]:
-    """Lists of consecutive items, sized after the time the caller took for the one before (about a minute each)."""
-    window: list[Trajectory] = []
-    size = min(FIRST_WINDOW, largest)
-    for item in items:
-        window.append(item)
-        if len(window) == size:
-            started = time.monotonic()
-            yield window
-            factor = WINDOW_SECONDS / max(time.monotonic() - started, 1e-3)
-            size, window = max(1, min(largest, int(size * min(factor, 4.0)))), []
-    if window:
-        yield window
+class _Taking:
+    """Takes a window's feedback as it comes: matched by id, written, counted, shown; stops where nothing answers any more."""
 
+    def __init__(
+        self,
+        out: Judged,
+        summary: ScoreSummary,
+        statuses: Counter[str],
+        show: Callable[[int, int], None],
+        give_up_after: int,
+    ) -> None:
+        self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
+        self.give_up_after, self.failing = give_up_after, 0
+        self.waiting: dict[str, Trajectory] = {}
 
-def _judge_window(judge: Judge, window: list[Trajectory], mode: Mode, samples: int, seed: int) -> list[dict[str, Any]]:
-    """Rows of one window in its order, matched by id."""
-    feedback = {f.id: f for f in judge.judge(window, mode=mode, samples=samples, seed=seed)}
-    lost = [t.id for t in window if t.id not in feedback]
-    if lost or len(feedback) != len(window):
-        raise RRMError(f"the judge returned {len(feedback)} rows for {len(window)} transcripts; missing: {lost[:5]}")
-    return [to_row(feedback[t.id], t) for t in window]
+    def expect(self, window: Sequence[Trajectory]) -> None:
+        """The transcripts whose feedback comes next."""
+        self.waiting = {t.id: t for t in window}
+
+    def take(self, feedback: Feedback) -> None:
+        """Write one row."""
+        trajectory = self.waiting.pop(feedback.id, None)
+        if trajectory is None:
+            raise RRMError(f"the judge returned a row for {feedback.id!r}, which it was not asked about (any more)")
+        self.out.append([to_row(feedback, trajectory)])
+        self.summary.judged += 1
+        self.statuses[feedback.status] += 1
+        if feedback.score is None and self.summary.first_failure is None:
+            self.summary.first_failure = f"{feedback.status}: {feedback.reason}"
+        self.failing = self.failing + 1 if feedback.status == "judge_error" else 0
+        if self.failing and self.summary.first_error is None:
+            self.summary.first_error = feedback.reason
+        self.show(self.summary.judged, self.summary.resumed)
+        if self.failing >= self.give_up_after:
+            raise RRMError(
+                f"the last {self.failing} transcripts all ended in judge_error: {feedback.reason}. Once that is "
+                "mended, run the same command with --retry-errors; what was judged is kept"
+            )
+
+    def settle(self) -> None:
+        """Check that nothing was lost."""
+        if self.waiting:
+            raise RRMError(
+                f"the judge returned no row for {len(self.waiting)} transcripts; missing: {list(self.waiting)[:5]}"
+            )
 
 
 def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:
@@ -214,22 +245,33 @@ class Judged:
 
 @contextmanager
 def progress_bar(total: int | None, wanted: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yields `show(judged, resumed)`: a bar with rate and time left on stderr, nothing where that is no terminal."""
+    """Yields `show(judged, resumed)`: a bar with rate and time left on stderr where that is a terminal, else log lines."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
+    started = said = time.monotonic()
+
+    def pace(judged: int, resumed: int) -> str:
+        rate = judged / max(time.monotonic() - started, 1e-9)  # resumed rows cost nothing and say nothing
+        return pace_text(rate, total, judged + resumed)
+
+    def say(judged: int, resumed: int) -> None:
+        nonlocal said
+        if wanted and time.monotonic() - said >= PROGRESS_SECONDS:
+            said = time.monotonic()
+            of = "" if total is None else f" of {total}"
+            progress_log.info("judged %d%s, %s", judged + resumed, of, pace(judged, resumed))
+
     if not wanted or not console.is_terminal:
-        yield lambda judged, resumed: None
+        yield say
         return
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
-    started = time.monotonic()
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
         task = bar.add_task("judging", total=total, pace="")
 
         def show(judged: int, resumed: int) -> None:
-            rate = judged / max(time.monotonic() - started, 1e-9)  # resumed rows cost nothing and say nothing
-            bar.update(task, completed=judged + resumed, pace=pace_text(rate, total, judged + resumed))
+            bar.update(task, completed=judged + resumed, pace=pace(judged, resumed))
 
         yield show
 

@@ -17,9 +17,9 @@ from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.feedback import Feedback, JudgeInfo, format_findings
 from rrm.judge.agent_rrm import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.judge.chat import ChatItem, judge_chat
+from rrm.pacing import windows
 from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
 from rrm.readers.base import printable
-from rrm.score import windows
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)

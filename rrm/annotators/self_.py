@@ -14,7 +14,7 @@ from typing import Protocol
 from rrm.annotation import Annotation
 from rrm.annotators.given import leaks, references_of, transcript_text
 from rrm.feedback import Feedback, Mode, format_findings
-from rrm.score import windows
+from rrm.pacing import windows
 from rrm.trajectory import Trajectory
 
 

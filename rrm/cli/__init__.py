@@ -32,6 +32,7 @@ def _register() -> None:
 def run(app: typer.Typer) -> None:
     """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 130 interrupted."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("rrm.progress").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
     try:
         app()

@@ -14,7 +14,7 @@ from typing import Any
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode
-from rrm.judge.chat import ChatItem, combine, judge_chat
+from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
 from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
 from rrm.prompt.prompter import Prompt, Prompter
@@ -128,24 +128,36 @@ class AgentRRM:
     # ---- judging ----
 
     def judge(
-        self, trajectories: Sequence[Trajectory], *, mode: Mode = "full", samples: int = 1, seed: int = 0
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        mode: Mode = "full",
+        samples: int = 1,
+        seed: int = 0,
+        on_feedback: Callable[[Feedback], None] | None = None,
     ) -> list[Feedback]:
         """One Feedback per trajectory, in order. Failures keep their status and are never a number.
 
         With `samples` > 1 replies are sampled at temperature 0.7 and the score is their mean; `score` mode on a local
         model samples nothing, so one is enough there.
+
+        Args:
+            on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
         """
         if samples < 1:
             raise RRMError(f"samples must be at least 1, got {samples}")
         temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
         if self.prompter is None:
-            return self._judge_chat(trajectories, mode, samples, seed, temperature)
-        return [
-            combine(item, judgements, self._info(mode, seed), self._calibrate(mode))
-            if judgements
-            else self._too_long(item, mode, seed)
-            for item, judgements in self._judge_local(trajectories, mode, samples, seed, temperature)
-        ]
+            return self._judge_chat(trajectories, mode, samples, seed, temperature, on_feedback)
+        info, calibrate, done = self._info(mode, seed), self._calibrate(mode), dict[int, Feedback]()
+
+        def take(row: int, item: ChatItem, judgements: list[Judgement]) -> None:
+            done[row] = combine(item, judgements, info, calibrate) if judgements else self._too_long(item, mode, seed)
+            if on_feedback is not None:
+                on_feedback(done[row])
+
+        self._judge_local(trajectories, mode, samples, seed, temperature, take)
+        return [done[row] for row in range(len(trajectories))]
 
     def sample(
         self,
@@ -160,11 +172,13 @@ class AgentRRM:
         if self.prompter is None:
             runs = [self._judge_chat(trajectories, mode, 1, seed + i, temperature) for i in range(k)]
             return [list(row) for row in zip(*runs, strict=True)]
-        info, calibrate = self._info(mode, seed), self._calibrate(mode)
-        return [
-            [combine(item, [j], info, calibrate) for j in judgements] or [self._too_long(item, mode, seed)]
-            for item, judgements in self._judge_local(trajectories, mode, k, seed, temperature)
-        ]
+        info, calibrate, done = self._info(mode, seed), self._calibrate(mode), dict[int, list[Feedback]]()
+
+        def take(row: int, item: ChatItem, judgements: list[Judgement]) -> None:
+            done[row] = [combine(item, [j], info, calibrate) for j in judgements] or [self._too_long(item, mode, seed)]
+
+        self._judge_local(trajectories, mode, k, seed, temperature, take)
+        return [done[row] for row in range(len(trajectories))]
 
     def describe(self) -> dict[str, Any]:
         """What decides this judge's scores."""
@@ -215,9 +229,15 @@ class AgentRRM:
         return lambda raw: self.settings.calibration.apply(mode, raw)
 
     def _judge_local(
-        self, trajectories: Sequence[Trajectory], mode: Mode, samples: int, seed: int, temperature: float
-    ) -> list[tuple[ChatItem, list[Any]]]:
-        """Judgements of each trajectory; none for a prompt longer than the model's positions."""
+        self,
+        trajectories: Sequence[Trajectory],
+        mode: Mode,
+        samples: int,
+        seed: int,
+        temperature: float,
+        take: Callable[[int, ChatItem, list[Judgement]], None],
+    ) -> None:
+        """Each trajectory's judgements through `take`, as they come; none for a prompt longer than the model's positions."""
         assert self.prompter is not None
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
         prompts: list[Prompt] = [self.prompter.prompt(t, mode) for t in trajectories]
@@ -227,13 +247,17 @@ class AgentRRM:
         room = getattr(engine, "max_positions", None)
         reply = 8 if mode == "score" else self.settings.max_new_tokens + 8
         fit = [i for i, p in enumerate(prompts) if room is None or len(p.ids) + reply <= room]
-        names = [trajectories[i].id for i in fit]
-        found = judge_rows(engine, self.prompter, [prompts[i] for i in fit], names, mode, params, samples)
-        by_row = dict(zip(fit, found, strict=True))
-        return [
-            (ChatItem(t.id, [], len(t.steps), prompts[i].truncated_tokens), by_row.get(i, []))
-            for i, t in enumerate(trajectories)
+        items = [
+            ChatItem(t.id, [], len(t.steps), p.truncated_tokens) for t, p in zip(trajectories, prompts, strict=True)
         ]
+        for i in sorted(set(range(len(prompts))) - set(fit)):
+            take(i, items[i], [])
+
+        def on_row(row: int, judgements: list[Judgement]) -> None:
+            take(fit[row], items[fit[row]], judgements)
+
+        names = [trajectories[i].id for i in fit]
+        judge_rows(engine, self.prompter, [prompts[i] for i in fit], names, mode, params, samples, on_row)
 
     def _too_long(self, item: ChatItem, mode: Mode, seed: int) -> Feedback:
         return Feedback(
@@ -250,7 +274,13 @@ class AgentRRM:
         return ChatItem(trajectory.id, messages, len(trajectory.steps), -(-cut // CHARACTERS_PER_TOKEN))
 
     def _judge_chat(
-        self, trajectories: Sequence[Trajectory], mode: Mode, samples: int, seed: int, temperature: float
+        self,
+        trajectories: Sequence[Trajectory],
+        mode: Mode,
+        samples: int,
+        seed: int,
+        temperature: float,
+        on_feedback: Callable[[Feedback], None] | None = None,
     ) -> list[Feedback]:
         params = SamplingParams(
             max_new_tokens=self.settings.max_new_tokens,  # also for a score alone: a server's model may think first
@@ -267,6 +297,7 @@ class AgentRRM:
             params=params,
             samples=samples,
             calibrate=self._calibrate(mode),
+            on_feedback=on_feedback,
         )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rrm.engines.base import Completion, SamplingParams, TokenEngine
 from rrm.engines.hf.trie import off_grid_mass
+from rrm.engines.sessions import open_session
+from rrm.errors import EngineError
 from rrm.feedback import Mode, parse_judgement
 from rrm.judge.chat import Judgement
+from rrm.pacing import windows
 from rrm.prompt.prompter import GRID, Prompt, Prompter
 from rrm.prompt.rendering import OPENINGS
 
@@ -18,6 +22,12 @@ SCORE_TAG = "<score>"
 RETRIES = 2
 """How often a malformed reply is written again."""
 RETRY_TEMPERATURE = 0.7
+SLICE_SECONDS = 10.0
+"""How long finished rows wait for others to be scored with; and what a slice of rows in `score` mode should take."""
+SLICE_ROWS = 16
+"""Rows that are scored together at most while others are still being written, and in `score` mode's first slice."""
+OnRow = Callable[[int, list["Judgement"]], None]
+"""Called with a row's number and its judgements as soon as it has all of them."""
 
 
 class Decoder(Protocol):
@@ -67,11 +77,15 @@ def write_replies(
 ) -> list[Written]:
     """Sample each reply as far as its score tag."""
     completions = engine.generate([p.ids for p in prompts], params, keys)
-    written = []
-    for completion in completions:
-        text = prompter.tokenizer.decode(completion.ids, skip_special_tokens=True)
-        written.append(Written(completion.ids, OPENINGS[mode] + text, completion))
-    return written
+    return [_written(prompter, completion, mode) for completion in completions]
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """One reply that is wanted: sample `sample` of row `row`."""
+
+    row: int
+    sample: int
 
 
 def judge_written(
@@ -117,43 +131,93 @@ def judge_rows(
     mode: Mode,
     params: SamplingParams,
     samples: int,
+    on_row: OnRow = lambda row, judgements: None,
 ) -> list[list[Judgement]]:
-    """`samples` judgements of each prompt; in `score` mode, which samples nothing, one."""
+    """`samples` judgements of each prompt; in `score` mode, which samples nothing, one.
+
+    Args:
+        on_row: hears of each row as soon as it is judged: in slices of about `SLICE_SECONDS` in `score` mode, else when
+            its last sample is written, while others still are.
+    """
     if mode == "score":
-        scored = score_rows(engine, prompter, [p.ids for p in prompts])
-        return [[Judgement("scored", raw_score=raw, off_grid_mass=off)] for raw, off in scored]
-    found: list[list[Judgement]] = [[] for _ in prompts]
-    for k in range(samples):
-        for row, judgement in enumerate(_judge_once(engine, prompter, prompts, names, mode, params, k)):
-            found[row].append(judgement)
-    return found
+        return _score_in_slices(engine, prompter, prompts, on_row)
+    found: list[dict[int, Judgement]] = [{} for _ in prompts]
+
+    def take(ask: _Ask, judgement: Judgement) -> None:
+        found[ask.row][ask.sample] = judgement
+        if len(found[ask.row]) == samples:
+            on_row(ask.row, [found[ask.row][k] for k in range(samples)])
+
+    asks = [_Ask(row, sample) for row in range(len(prompts)) for sample in range(samples)]
+    first: dict[_Ask, Judgement] = {}
+    for attempt in range(1 + RETRIES):
+        if attempt:
+            # greedy text may run in circles until it is cut off; asking again at temperature 0 would only repeat it
+            params = replace(params, temperature=max(params.temperature, RETRY_TEMPERATURE))
+        failed: list[_Ask] = []
+        for ask, judgement in _write_and_read(engine, prompter, prompts, names, asks, mode, params, attempt):
+            first.setdefault(ask, judgement)
+            if judgement.status == "scored":
+                take(ask, judgement)
+            elif attempt == RETRIES:
+                take(ask, first[ask])  # the first failure is kept where every retry fails too
+            else:
+                failed.append(ask)
+        asks = sorted(failed, key=lambda ask: (ask.row, ask.sample))
+        if not asks:
+            break
+    return [[row[k] for k in range(samples)] for row in found]
 
 
-def _judge_once(
+def _score_in_slices(
+    engine: TokenEngine, prompter: Prompter, prompts: Sequence[Prompt], on_row: OnRow
+) -> list[list[Judgement]]:
+    """`score` mode: rows of like length together, longest first."""
+    found: dict[int, list[Judgement]] = {}
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].ids), reverse=True)
+    for rows in windows(order, max(len(order), 1), first=SLICE_ROWS, seconds=SLICE_SECONDS):
+        scored = score_rows(engine, prompter, [prompts[i].ids for i in rows])
+        for i, (raw, off) in zip(rows, scored, strict=True):
+            found[i] = [Judgement("scored", raw_score=raw, off_grid_mass=off)]
+            on_row(i, found[i])
+    return [found[i] for i in range(len(prompts))]
+
+
+def _write_and_read(
     engine: TokenEngine,
     prompter: Prompter,
     prompts: Sequence[Prompt],
     names: Sequence[str],
+    asks: Sequence[_Ask],
     mode: Mode,
     params: SamplingParams,
-    sample: int,
-) -> list[Judgement]:
-    """One judgement of each prompt. A malformed reply is written again, sampled, with a new seed each time.
+    attempt: int,
+) -> Iterator[tuple[_Ask, Judgement]]:
+    """Sample a reply to each ask as far as its score tag, and read it, in the order in which they end."""
+    by_key = {f"{names[ask.row]}/sample{ask.sample}/try{attempt}": ask for ask in asks}
+    if len(by_key) != len(asks):
+        raise EngineError(
+            f"{len(asks)} replies need distinct row ids, got {len(by_key)} distinct: give rows ids of their own"
+        )
+    pending: list[tuple[str, Completion]] = []
+    with open_session(engine, params) as session:
+        for key, ask in sorted(by_key.items(), key=lambda pair: len(prompts[pair[1].row].ids), reverse=True):
+            session.submit(key, prompts[ask.row].ids)
+        since = time.monotonic()
+        while pending or not session.idle:
+            pending += session.step()
+            late = time.monotonic() - since > SLICE_SECONDS
+            if not (session.idle or late or len(pending) >= SLICE_ROWS):
+                continue
+            keys = [key for key, _ in pending]
+            chosen = [prompts[by_key[key].row] for key in keys]
+            written = [_written(prompter, completion, mode) for _, completion in pending]
+            judged = judge_written(engine, prompter, chosen, written, keys, mode)
+            engine.release(keys)
+            pending, since = [], time.monotonic()
+            yield from ((by_key[key], judgement) for key, judgement in zip(keys, judged, strict=True))
 
-    Greedy text may run in circles until it is cut off; asking again at temperature 0 would only repeat it.
-    """
-    judgements: dict[int, Judgement] = {}
-    for attempt in range(1 + RETRIES):
-        rows = [i for i in range(len(prompts)) if i not in judgements or judgements[i].status != "scored"]
-        if not rows:
-            break
-        if attempt:
-            params = replace(params, temperature=max(params.temperature, RETRY_TEMPERATURE))
-        keys = [f"{names[i]}/sample{sample}/try{attempt}" for i in rows]
-        chosen = [prompts[i] for i in rows]
-        written = write_replies(engine, prompter, chosen, mode, params, keys)
-        judged = judge_written(engine, prompter, chosen, written, keys, mode)
-        engine.release(keys)
-        # the first failure is kept where every retry fails too
-        judgements |= {i: j for i, j in zip(rows, judged, strict=True) if i not in judgements or j.status == "scored"}
-    return [judgements[i] for i in range(len(prompts))]
+
+def _written(prompter: Prompter, completion: Completion, mode: Mode) -> Written:
+    text = prompter.tokenizer.decode(completion.ids, skip_special_tokens=True)
+    return Written(completion.ids, OPENINGS[mode] + text, completion)

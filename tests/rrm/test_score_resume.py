@@ -22,7 +22,8 @@ from rrm.estimate import estimate
 from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.chat import ChatItem, judge_chat
 from rrm.output import open_output
-from rrm.score import pace_text, score_file, windows
+from rrm.pacing import windows
+from rrm.score import pace_text, score_file
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Source, Trajectory, write_jsonl
 
@@ -52,7 +53,13 @@ class ChatJudge:
         self.windows: list[list[str]] = []
 
     def judge(
-        self, trajectories: Sequence[Trajectory], *, mode: Mode = "full", samples: int = 1, seed: int = 0
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        mode: Mode = "full",
+        samples: int = 1,
+        seed: int = 0,
+        on_feedback: Callable[[Feedback], None] | None = None,
     ) -> list[Feedback]:
         self.on_window(trajectories)
         self.windows.append([t.id for t in trajectories])
@@ -66,7 +73,8 @@ class ChatJudge:
         items = [ChatItem(t.id, [], len(t.steps)) for t in trajectories]
         info = JudgeInfo(model=self.describe()["model"], prompt_version="1", mode=mode)
         params = SamplingParams(seed=seed, temperature=0.5)
-        return judge_chat(ScriptedChatEngine(reply), items, info=info, params=params, samples=samples)
+        engine = ScriptedChatEngine(reply)
+        return judge_chat(engine, items, info=info, params=params, samples=samples, on_feedback=on_feedback)
 
     def describe(self) -> dict[str, Any]:
         return {"model": "scripted", "model_hash": None, "prompt_version": "1", **self.about}
@@ -234,7 +242,7 @@ def test_a_server_that_is_gone_stops_the_run(tmp_path: Path) -> None:
     everyone = tuple(f"t{i}" for i in range(100))
     with pytest.raises(RRMError, match=r"server is down.*--retry-errors"):
         score_file(ChatJudge(down=everyone), transcripts(100), tmp_path / "out.jsonl", chunk_size=8, give_up_after=20)
-    assert len(rows_of(tmp_path / "out.jsonl")) == 24
+    assert len(rows_of(tmp_path / "out.jsonl")) == 20
 
 
 def test_a_judge_that_loses_rows_is_caught(tmp_path: Path) -> None:
@@ -244,7 +252,7 @@ def test_a_judge_that_loses_rows_is_caught(tmp_path: Path) -> None:
 
     with pytest.raises(RRMError, match=r"missing: \['t0'\]"):
         score_file(Loses(), transcripts(3), tmp_path / "out.jsonl")
-    assert (tmp_path / "out.jsonl").read_bytes() == b""
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == ["t1", "t2"]
 
 
 def test_inputs_stream_through_windows(tmp_path: Path) -> None:
@@ -352,3 +360,23 @@ def test_command_refuses_what_would_hurt(tmp_path: Path) -> None:
     for pair in ("messages", "=x", "x="):
         with pytest.raises(ConfigError, match="field=path"):
             score_cmd.parse_mapping([pair])
+
+
+def test_the_lock_needs_no_fcntl(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    code = f"""
+import pathlib, sys
+sys.modules["fcntl"] = None  # as on Windows: importing it fails
+from rrm.output import RRMError, open_output
+path = pathlib.Path({str(path)!r})
+with open_output(path, {{}}):
+    try:
+        with open_output(path, {{}}):
+            pass
+    except RRMError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "another run is writing" in done.stdout
+    with open_output(path, {}):  # and it was given back
+        pass
