@@ -29,5 +29,9 @@ class EngineError(RRMError):
     """An engine could not produce a completion (time-out, HTTP status, empty reply) after its retries."""
 
 
+class KeyRefused(EngineError):
+    """A server refuses the API key: whatever else is asked of it fails alike, so a run stops at once."""
+
+
 class MissingExtra(RRMError):
     """An optional dependency is needed and absent; the message names the extra to install."""

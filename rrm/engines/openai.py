@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import time
@@ -19,22 +20,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from rrm.engines.base import Reply, SamplingParams, StopReason
-from rrm.errors import ConfigError, EngineError
+from rrm.errors import ConfigError, EngineError, KeyRefused
 from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
     from tenacity import RetryCallState
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRY_STATUS = frozenset({408, 409, 429})
 """Besides every 5xx."""
 MAX_WAIT_S = 300.0
 """Longest pause a server's `Retry-After` may ask for."""
 MAX_BACKOFF_S = 20.0
+OPTIONAL = frozenset({"temperature", "top_p", "seed"})
+"""Parameters a server may refuse (reasoning models take no temperature): a request goes without what its refusal names."""
+_OPTIONAL = re.compile(rf"\b(?:{'|'.join(sorted(OPTIONAL))})\b")
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
 _HINTS = {
-    400: "read the server's message; where it speaks of the context length, lower --max-tokens",
+    400: "read the server's message; where it speaks of the context length, lower --transcript-tokens",
     401: "set OPENAI_API_KEY to a key this server accepts",
     403: "set OPENAI_API_KEY to a key that may use this model",
     404: "check the base URL (it usually ends in /v1) and the model's name",
@@ -96,7 +101,14 @@ class OpenAIEngine:
         self.concurrency, self.max_retries = concurrency, max_retries
         self.timeout_s, self.backoff_s = timeout_s, backoff_s
         self._quirks: frozenset[str] = frozenset()
-        """What this server was found not to accept: `no_logprobs`, `max_completion_tokens`."""
+        """What this server was found not to accept: a parameter's name, `no_logprobs`, `max_completion_tokens`."""
+        self._answered = False
+        """Whether it ever accepted the key."""
+
+    @property
+    def refuses_temperature(self) -> bool:
+        """Whether this server was found to sample at a temperature of its own (reasoning models)."""
+        return "temperature" in self._quirks
 
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
@@ -123,6 +135,9 @@ class OpenAIEngine:
         """A reply, or the error in its place, per row and in the rows' order.
 
         `on_reply(i, reply)` is called as each row finishes, in whatever order the server answers.
+
+        Raises:
+            KeyRefused: the server does not take the key; rows that had not finished by then are not asked.
         """
         if len(keys) != len(list_of_messages):
             raise ValueError(f"{len(list_of_messages)} rows but {len(keys)} keys")
@@ -137,12 +152,17 @@ class OpenAIEngine:
     ) -> list[Reply | EngineError]:
         from openai import AsyncOpenAI
 
-        slots = asyncio.Semaphore(self.concurrency)
+        slots, refused = asyncio.Semaphore(self.concurrency), list[KeyRefused]()
 
         async def row(i: int, client: AsyncOpenAI) -> Reply | EngineError:
             async with slots:
+                if refused:  # before this row's turn came, and before it was cancelled
+                    raise refused[0]
                 try:
                     reply: Reply | EngineError = await self._with_retries(client, rows[i], params, keys[i])
+                except KeyRefused as error:
+                    refused.append(error)
+                    raise  # the others would fare no better: leaving cancels them
                 except EngineError as error:
                     reply = error
             if on_reply is not None:
@@ -197,11 +217,21 @@ class OpenAIEngine:
                 workaround = _workaround(rejected, params, quirks)
                 if workaround is None:
                     hint = _HINTS.get(rejected.status, _HINTS[400])
-                    raise self._error(f"HTTP {rejected.status}: {rejected.text}", hint) from rejected
+                    error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
+                    # a 403 after answers is a filter's objection to one text; a 401 is never about the text
+                    if rejected.status == 401 or (rejected.status == 403 and not self._answered):
+                        raise KeyRefused(str(error)) from rejected
+                    raise error from rejected
                 quirks = quirks | {workaround}
                 continue
-            self._quirks |= quirks
+            self._answered = True
+            self._remember(quirks)
             return reply
+
+    def _remember(self, quirks: frozenset[str]) -> None:
+        for name in sorted(OPTIONAL & (quirks - self._quirks)):
+            log.warning("%s refuses %r: it is left to the server from here on", self._name(), name)
+        self._quirks |= quirks
 
     def _body(
         self, messages: list[dict[str, str]], params: SamplingParams, seed: int, quirks: frozenset[str]
@@ -217,7 +247,7 @@ class OpenAIEngine:
         }
         if params.top_logprobs > 0 and "no_logprobs" not in quirks:
             body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
-        return body
+        return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
 
     async def _post(self, client: AsyncOpenAI, body: dict[str, Any], params: SamplingParams) -> Reply:
         """One HTTP request; every way it can fail becomes `_Retry` or `_Rejected`."""
@@ -253,17 +283,24 @@ class OpenAIEngine:
         return reply
 
     def _error(self, reason: str, hint: str) -> EngineError:
+        text = f"{self._name()}: {reason}; {hint}"
+        return EngineError(text.replace(self._api_key, "***") if self._api_key != "none" else text)
+
+    def _name(self) -> str:
         parts = urlsplit(self.base_url)
         host = parts.netloc.rpartition("@")[2]  # a password in the address stays out of messages
-        text = f"{urlunsplit((parts.scheme, host, parts.path, '', ''))} ({self.model}): {reason}; {hint}"
-        return EngineError(text.replace(self._api_key, "***") if self._api_key != "none" else text)
+        return f"{urlunsplit((parts.scheme, host, parts.path, '', ''))} ({self.model})"
 
 
 def _workaround(rejected: _Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
+    """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities."""
     if rejected.status not in (400, 422):
         return None
     if "max_completion_tokens" in rejected.text and "max_completion_tokens" not in quirks:
         return "max_completion_tokens"
+    named = [m.group() for m in _OPTIONAL.finditer(rejected.text) if m.group() not in quirks]
+    if named:  # the first one: a server may go on to quote the whole request
+        return named[0]
     return "no_logprobs" if params.top_logprobs > 0 and "no_logprobs" not in quirks else None
 
 

@@ -3,6 +3,7 @@
 | what came back | status |
 |---|---|
 | no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
+| the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
 | empty reply, no score, a score that is not a number in [0, 1] | `unparsable` |
 | cut off by length before a complete score | `truncated` |
 
@@ -18,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rrm.engines.base import ChatEngine, Reply, SamplingParams
-from rrm.errors import EngineError, RRMError
+from rrm.errors import EngineError, KeyRefused, RRMError
 from rrm.feedback import Feedback, JudgeInfo, ParsedJudgement, Status, parse_findings, parse_judgement, parse_score
 from rrm.prompt.prompter import GRID
 
@@ -109,6 +110,8 @@ def _complete_all(
     for i, (messages, key) in enumerate(zip(rows, keys, strict=True)):
         try:
             reply: Reply | EngineError = engine.complete(messages, params, key)
+        except KeyRefused:
+            raise
         except EngineError as error:
             reply = error
         take(i, reply)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -73,12 +73,19 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
             finally:
                 with lock:
                     active[0] -= 1
-            self.send_response(said.status)
-            for name, value in {"Content-Type": "application/json", **said.headers}.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", str(len(said.body)))
-            self.end_headers()
-            self.wfile.write(said.body)
+            with suppress(
+                ConnectionError
+            ):  # a client that stops at the first refusal leaves the others' replies unread
+                self.send_response(said.status)
+                for name, value in {"Content-Type": "application/json", **said.headers}.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", str(len(said.body)))
+                self.end_headers()
+                self.wfile.write(said.body)
+
+        def handle(self) -> None:
+            with suppress(ConnectionError):
+                super().handle()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""

@@ -1,0 +1,90 @@
+"""What servers refuse: reasoning models take no temperature, and a key that is not taken ends a run at once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai_server import Answer, completion, failure, serve
+from test_score_resume import rows_of, transcripts
+
+from rrm.engines.base import SamplingParams
+from rrm.engines.openai import OpenAIEngine
+from rrm.errors import EngineError, KeyRefused
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.score import score_file
+
+PARAMS = SamplingParams(max_new_tokens=16, temperature=0.7, seed=5, timeout_s=20)
+ASK = [{"role": "user", "content": "q"}]
+
+
+def reasoning_model(n: int, body: dict[str, Any]) -> Answer:
+    """Refuses as OpenAI's reasoning models do, one parameter a reply; the last refusal quotes the request."""
+    if "max_tokens" in body:
+        return failure(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.")
+    if "temperature" in body:
+        return failure(400, "Unsupported value: 'temperature' does not support 0.7 with this model (seed=5).")
+    if "top_p" in body:
+        return failure(422, "Unsupported parameter: 'top_p' is not supported with this model.")
+    if "logprobs" in body:
+        return failure(400, "You are not allowed to request logprobs from this model.")
+    return completion("fine")
+
+
+def test_a_server_that_refuses_temperature_answers_without(caplog: pytest.LogCaptureFixture) -> None:
+    with serve(reasoning_model) as server:
+        engine = OpenAIEngine(server.url, "o", backoff_s=0.001)
+        assert not engine.refuses_temperature
+        asking = SamplingParams(max_new_tokens=16, temperature=0.7, seed=5, timeout_s=20, top_logprobs=20)
+        assert [engine.complete(ASK, asking).text for _ in range(3)] == ["fine"] * 3
+        assert engine.refuses_temperature
+    last = server.requests[-1]
+    assert len(server.requests) == 5 + 2  # four refusals, then remembered
+    assert not {"temperature", "top_p", "logprobs", "max_tokens"} & set(last) and "seed" in last
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(said) == 2 and "refuses 'temperature'" in said[0] and "refuses 'top_p'" in said[1]
+
+
+def test_a_refusal_that_goes_on_is_an_error_and_nothing_is_remembered() -> None:
+    with serve(lambda n, body: failure(400, "temperature, seed and top_p look fine, but I am broken")) as server:
+        engine = OpenAIEngine(server.url, "m", backoff_s=0.001)
+        with pytest.raises(EngineError, match="I am broken"):
+            engine.complete(ASK, PARAMS)
+        assert not engine.refuses_temperature and len(server.requests) == 4
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_stops_at_once(status: int, tmp_path: Path) -> None:
+    with serve(lambda n, body: failure(status, "no such key")) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=2), model="m")
+        with pytest.raises(KeyRefused, match=rf"HTTP {status}: .*no such key.*OPENAI_API_KEY"):
+            score_file(judge, transcripts(30), tmp_path / "out.jsonl", mode="score")
+    assert len(server.requests) <= 2
+    assert rows_of(tmp_path / "out.jsonl") == []
+
+
+def test_a_key_that_is_withdrawn_stops_the_run_and_keeps_its_rows(tmp_path: Path) -> None:
+    with serve(lambda n, body: completion("<score>0.5</score>") if n < 3 else failure(401)) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=1), model="m")
+        with pytest.raises(KeyRefused):
+            score_file(judge, transcripts(9), tmp_path / "out.jsonl", mode="score")
+    assert len(server.requests) == 4 and len(rows_of(tmp_path / "out.jsonl")) == 3
+
+
+def test_a_filter_that_forbids_one_text_takes_one_row() -> None:
+    first = threading.Event()
+
+    def answer(n: int, body: dict[str, Any]) -> Answer:
+        if body["messages"][0]["content"] == "bad":
+            return failure(403, "blocked by the firewall")
+        first.set()
+        return completion("fine")
+
+    with serve(answer) as server:
+        engine = OpenAIEngine(server.url, "m", concurrency=1)
+        rows = [[{"role": "user", "content": text}] for text in ("a", "bad", "b")]
+        found = engine.complete_many(rows, PARAMS, ["1", "2", "3"])
+    assert first.is_set() and isinstance(found[1], EngineError) and not isinstance(found[1], KeyRefused)
