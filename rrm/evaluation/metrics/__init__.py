@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rrm.evaluation.metrics.rerun_variance import RerunVariance
     from rrm.evaluation.metrics.step_localisation import StepLocalisation
 
-_FILES = {
+FILES = {
     "AUROC": "auroc",
     "AnswerLeak": "answer_leak",
     "BestOfN": "best_of_n",
@@ -49,8 +49,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FILES:
+    if name not in FILES:
         raise AttributeError(
-            f"module 'rrm.evaluation.metrics' has no attribute {name!r}; metrics are {', '.join(_FILES)}"
+            f"module 'rrm.evaluation.metrics' has no attribute {name!r}; metrics are {', '.join(FILES)}"
         )
-    return getattr(importlib.import_module(f"rrm.evaluation.metrics.{_FILES[name]}"), name)
+    return getattr(importlib.import_module(f"rrm.evaluation.metrics.{FILES[name]}"), name)

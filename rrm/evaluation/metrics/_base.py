@@ -1,11 +1,28 @@
-"""What our `evaluate.Metric` modules share: they keep their rows in memory and fetch nothing."""
+"""What our `evaluate.Metric` modules share: they keep their rows in memory and fetch nothing.
+
+Each computes with the very function or statistic that `rrm eval` reports, at the point where every question counts once.
+"""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 import evaluate
+import numpy as np
 from datasets import Features, Value
+
+from rrm.evaluation.bootstrap import Statistic, point
+
+
+def one_question(rows: list[Any]) -> np.ndarray:
+    """(N,) codes for a metric to which questions do not matter."""
+    return np.zeros(len(rows), dtype=np.int64)
+
+
+def value(statistic: Statistic, n_questions: int = 1) -> float | None:
+    """The statistic on the rows as they are, None where it is undefined."""
+    found = point(statistic, n_questions)
+    return found if np.isfinite(found) else None
 
 
 class LocalMetric(evaluate.Metric):

@@ -15,4 +15,5 @@ class AUROC(_base.LocalMetric):
     inputs = (("predictions", "float64"), ("references", "float64"))
 
     def _compute(self, predictions: list[float], references: list[float]) -> dict[str, Any]:
-        return {"auroc": probability.auroc(np.asarray(predictions), np.asarray(references))}
+        rows = np.asarray(predictions), np.asarray(references), _base.one_question(predictions)
+        return {"auroc": _base.value(probability.Auroc(*rows))}

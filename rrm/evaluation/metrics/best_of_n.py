@@ -20,5 +20,4 @@ class BestOfN(_base.LocalMetric):
     def _compute(self, predictions: list[float], references: list[float], question_ids: list[str]) -> dict[str, Any]:
         questions, n = pairs.codes(question_ids)
         parts = pairs.best_of_n_parts(np.asarray(predictions), np.asarray(references), questions, n)
-        total = int(parts.denominator.sum())
-        return {"best_of_n_gain": parts.value if total else None, "questions": total}
+        return {"best_of_n_gain": _base.value(parts, n), "questions": int(parts.denominator.sum())}

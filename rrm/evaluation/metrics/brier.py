@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rrm.evaluation.metrics import _base, probability
@@ -12,6 +14,6 @@ class Brier(_base.LocalMetric):
 
     inputs = (("predictions", "float64"), ("references", "float64"))
 
-    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
-        one = np.zeros(len(predictions), dtype=np.int64)
-        return {"brier": probability.brier_parts(np.asarray(predictions), np.asarray(references), one, 1).value}
+    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, Any]:
+        rows = np.asarray(predictions), np.asarray(references), _base.one_question(predictions)
+        return {"brier": _base.value(probability.brier_parts(*rows, 1))}

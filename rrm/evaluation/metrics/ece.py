@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rrm.evaluation.metrics import _base, probability
@@ -12,5 +14,6 @@ class ECE(_base.LocalMetric):
 
     inputs = (("predictions", "float64"), ("references", "float64"))
 
-    def _compute(self, predictions: list[float], references: list[float], n_bins: int = 10) -> dict[str, float]:
-        return {"ece": probability.ece(np.asarray(predictions), np.asarray(references), n_bins)}
+    def _compute(self, predictions: list[float], references: list[float], n_bins: int = 10) -> dict[str, Any]:
+        rows = np.asarray(predictions), np.asarray(references), _base.one_question(predictions)
+        return {"ece": _base.value(probability.CalibrationError(*rows, 1, n_bins))}

@@ -29,6 +29,5 @@ class PairAccuracy(_base.LocalMetric):
         questions, n = pairs.codes(question_ids)
         matched = np.asarray(turns) if match_turns else None
         parts = pairs.pair_parts(np.asarray(predictions), np.asarray(references), questions, n, matched)
-        total = int(parts.denominator.sum())
         having = int(np.count_nonzero(parts.denominator))
-        return {"pair_accuracy": parts.value if total else None, "pairs": total, "questions": having}
+        return {"pair_accuracy": _base.value(parts, n), "pairs": int(parts.denominator.sum()), "questions": having}

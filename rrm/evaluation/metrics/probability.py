@@ -13,20 +13,12 @@ from rrm.evaluation.bootstrap import Ratio
 from rrm.evaluation.metrics.pairs import check_rows
 
 
-def auroc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Area under the ROC curve (scikit-learn); a label counts as positive from 0.5. None with one class only."""
-    from sklearn.metrics import roc_auc_score
-
-    check_rows(scores=scores, labels=labels)
-    positive = labels >= 0.5
-    if positive.all() or not positive.any():
-        return None
-    return float(roc_auc_score(positive, scores))
-
-
 @dataclass(frozen=True)
 class Auroc:
-    """AUROC as a bootstrap statistic: rows are sorted once, a resample weighs each row by its question's count."""
+    """Area under the ROC curve as a bootstrap statistic; a label counts as positive from 0.5. NaN without two classes.
+
+    Rows are sorted once, a resample weighs each row by its question's count.
+    """
 
     scores: np.ndarray
     labels: np.ndarray
@@ -34,6 +26,8 @@ class Auroc:
 
     def __call__(self, counts: np.ndarray) -> np.ndarray:
         check_rows(scores=self.scores, labels=self.labels, questions=self.questions)
+        if not len(self.scores):
+            return np.full(len(counts), np.nan)
         order = np.argsort(self.scores, kind="stable")
         ranked, owner, positive = self.scores[order], self.questions[order], self.labels[order] >= 0.5
         starts = np.flatnonzero(np.r_[True, np.diff(ranked) > 0])  # first row of each group of equal scores
@@ -104,9 +98,3 @@ class CalibrationError:
         rows = counts @ np.bincount(self.questions, minlength=self.n_questions)
         total = np.abs(counts @ gaps.reshape(self.n_questions, self.n_bins)).sum(axis=1)
         return np.divide(total, rows, out=np.full(len(rows), np.nan), where=rows > 0)
-
-
-def ece(scores: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> float:
-    """Expected calibration error over equal-mass bins (see `equal_mass_bins` for ties)."""
-    one_question = np.zeros(len(scores), dtype=np.int64)
-    return float(CalibrationError(scores, labels, one_question, 1, n_bins)(np.ones((1, 1)))[0])

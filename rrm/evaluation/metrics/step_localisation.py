@@ -19,6 +19,6 @@ class StepLocalisation(_base.LocalMetric):
         if unknown:
             raise ValueError(f"verdicts must be 'good' or 'bad', got {unknown[:3]}")
         said, true = np.array(predictions) == "bad", np.array(references) == "bad"
-        counts = localisation.confusion(said, true, np.zeros(len(said), dtype=np.int64), 1)[0]
-        names = ("mcc", "macro_f1", "f1_bad")
-        return {name: float(getattr(localisation, name)(counts)) for name in names} | {"steps": len(said)}
+        counts = localisation.confusion(said, true, _base.one_question(predictions), 1)
+        found = {name: _base.value(localisation.OfConfusion(name, counts)) for name in ("mcc", "macro_f1", "f1_bad")}
+        return {**found, "steps": len(said)}
