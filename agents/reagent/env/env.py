@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import ValidationError
 
-from reagent.env.graders import Grader, exact_match
+from reagent.env.graders import REFERENCE_GRADERS, Grader, exact_match
 from reagent.env.parsers import MalformedCall, ParsedTurn, Parser, make_parser
 from reagent.env.task import Task
 from reagent.env.tool import EMPTY, Tool, ToolResult
@@ -64,6 +64,9 @@ class RewardWeights(Section):
 
 _CUT = "the turn was cut at its token limit: nothing in it was run, and it is no answer; write a shorter turn"
 
+_FAILED: dict[str, Any] = {"grade": 0.0, "success": False}
+_UNGRADED: dict[str, Any] = {"grade": None, "success": None}
+
 NO_PROCESS_REWARDS = RewardWeights(useful=0.0, repeated=0.0, malformed=0.0)
 """The outcome alone."""
 
@@ -79,20 +82,22 @@ class StepResult:
     reward: float
     """The turn's process reward."""
     outcome_reward: float | None
-    """Set once the episode is over by the environment's own doing (an answer, or the turn limit), else None."""
+    """Set once the episode is over by the environment's own doing (an answer, or the turn limit), else None. None at the
+    end: nobody can grade it (`ungraded`), as the task has no answer key."""
     terminated: bool
     truncated: bool
     """The turn limit was reached. Token limits are the rollout's."""
     info: dict[str, Any] = field(default_factory=dict)
     """`tool_calls` (well-formed ones), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts` (one a call),
-    `cut_chars`, and at the end `answer`, `grade`, `success`."""
+    `cut_chars`, and at the end `answer`, `grade`, `success` (the last two None where nobody can grade)."""
 
 
 class Environment(Protocol):
     """What a rollout needs of an environment. One instance plays one episode at a time.
 
     It may also have `stop` (texts that end a turn) and `template_tools` (what the chat template is given as its tools:
-    `tools` where the attribute is absent, nothing where it is None).
+    `tools` where the attribute is absent, nothing where it is None), and `is_graded(task)`, as `ToolEnv` has it, where some
+    tasks have no answer key.
 
     `step` may leave out `stop_reason`: a turn cut at its token limit then ends the episode without an answer, unseen by
     the environment.
@@ -136,7 +141,7 @@ class ToolEnv:
     """The standard environment: tools, a parser, process rewards, a grader.
 
     Subclasses declare tools as methods with `@tool` and may set the class attributes or override `begin`, `question`,
-    `is_useful` and `grade`.
+    `is_useful`, `grade` and `is_graded`.
 
     Args:
         tools: further tools beside the class's own.
@@ -182,6 +187,7 @@ class ToolEnv:
         if grader is not None:
             self.grader = grader
         self.task: Task | None = None
+        self._graded = True
         self._turn = self._calls = self._paid = 0
         self._done: set[str] = set()
 
@@ -218,14 +224,25 @@ class ToolEnv:
         return result.content != EMPTY
 
     def grade(self, task: Task, answer: str) -> float:
-        """The answer's grade in [0, 1]."""
+        """The answer's grade in [0, 1]; asked for where `is_graded` says so."""
         return self.grader(task, answer)
+
+    def is_graded(self, task: Task) -> bool:
+        """Whether anybody can grade the task's episodes, however they end. It is asked of the task, never of an episode, so
+        that a group is graded wholly or not at all.
+
+        A task without an answer is not graded by a grader that compares with the answer; one of your own is taken to need
+        none.
+        """
+        own = type(self).grade is not ToolEnv.grade or self.grader not in REFERENCE_GRADERS
+        return task.graded and (own or task.answer is not None)
 
     # ---- the contract --------------------------------------------------------------------------------------------------
 
     def reset(self, task: Task) -> list[dict[str, Any]]:
         """A fresh episode of the task: the system message, if there is anything to say, and the question."""
         self.task, self._turn, self._calls, self._paid, self._done = task, 0, 0, 0, set()
+        self._graded = self.is_graded(task)
         self.begin(task)
         parts = [self.system] if self.system else []
         if self.tools and self.tool_prompt != "template":
@@ -263,9 +280,9 @@ class ToolEnv:
         info = _info(outcomes, verdicts)
         if truncated:
             self.task = None
-            info |= {"answer": None, "grade": 0.0, "success": False}
+            info |= {"answer": None} | (_FAILED if self._graded else _UNGRADED)
         observations = [self._observe(outcome, i) for outcome, i in zip(outcomes, ids, strict=True)]
-        outcome_reward = self.rewards.unanswered if truncated else None
+        outcome_reward = self.rewards.unanswered if truncated and self._graded else None
         return StepResult(message, observations, reward, outcome_reward, False, truncated, info)
 
     async def close(self) -> None:
@@ -275,6 +292,9 @@ class ToolEnv:
     # ---- how ------------------------------------------------------------------------------------------------------------
 
     def _finish(self, task: Task, message: dict[str, Any], answer: str) -> StepResult:
+        if not self._graded:
+            self.task = None
+            return StepResult(message, [], 0.0, None, True, False, _info([], []) | {"answer": answer} | _UNGRADED)
         grade = float(self.grade(task, answer))
         if not math.isfinite(grade):
             raise ValueError(f"the grader gave {grade} for task {task.id!r}; a grade is a number in [0, 1]")

@@ -91,3 +91,7 @@ def numeric(task: Task, answer: str) -> float:
         if said is not None and same_number(said, wanted):
             return 1.0
     return 0.0
+
+
+REFERENCE_GRADERS: tuple[Grader, ...] = (exact_match, f1, numeric)
+"""Graders that compare with the task's answer: without one there is nothing to grade by."""

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
 from rrm.errors import ConfigError
+from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
     from reagent.train.config import EnvironmentConfig
+
+logger = logging.getLogger(__name__)
 
 ENVIRONMENTS: dict[str, str] = {
     "search": "reagent.lab.search_env:SearchEnv",
@@ -71,7 +77,7 @@ def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options:
     """
     build = find_environment(name)
     if "path" in options:
-        return _tasks_from_file(n, **options)
+        return _tasks_from_file(n, seed, **options)
     maker = getattr(build, "make_tasks", None)
     if maker is None:
         raise ConfigError(
@@ -83,22 +89,41 @@ def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options:
         raise ConfigError(f"tasks of environment {name!r}: {error}") from error
 
 
-def _tasks_from_file(n: int, path: str, **options: Any) -> list[Task]:
+def _tasks_from_file(n: int, seed: int, path: str, **options: Any) -> list[Task]:
+    """`n` of a file's tasks in an order drawn by the seed: files are often sorted, by difficulty or by topic."""
     if options:
         raise ConfigError(f"tasks from {path}: these options mean nothing for a file: {', '.join(options)}")
     tasks = read_tasks(path)
     if len(tasks) < n:
         raise ConfigError(f"{path} holds {len(tasks)} tasks and {n} are wanted: set train_tasks or eval_tasks lower")
-    return tasks[:n]
+    return random.Random(derive_seed("tasks", seed)).sample(tasks, n)
+
+
+def with_labels(tasks: Sequence[Task], share: float, seed: int) -> list[Task]:
+    """The tasks, of which a share keeps its grading; the others are played ungraded. It is drawn by task (by question where
+    several tasks ask one), so that a group is graded wholly or not at all."""
+    if share >= 1.0:
+        return list(tasks)
+    return [
+        task if random.Random(derive_seed("labels", seed, task.question_id or task.id)).random() < share
+        else replace(task, graded=False)
+        for task in tasks
+    ]  # fmt: skip
 
 
 def make_environment(config: EnvironmentConfig, seed: int) -> tuple[EnvFactory, list[Task], list[Task]]:
     """(environment factory, training tasks, held-out tasks) of a config. Training tasks follow the run's seed."""
-    return (
-        make_factory(config.name, **config.options),
-        make_tasks(config.name, config.train_tasks, **{"seed": seed, **config.train}),
-        held_out_tasks(config),
-    )
+    factory = make_factory(config.name, **config.options)
+    found = make_tasks(config.name, config.train_tasks, **{"seed": seed, **config.train})
+    held_out = held_out_tasks(config)
+    both = {t.question_id or t.id for t in found} & {t.question_id or t.id for t in held_out}
+    if both:
+        logger.warning(
+            "%d of %d held-out questions are trained on too (for example %s): figures on them say nothing of new ones; give "
+            "environment.train and environment.eval files, seeds or splits of their own",
+            len(both), len({t.question_id or t.id for t in held_out}), sorted(both)[0],
+        )  # fmt: skip
+    return factory, with_labels(found, config.label_share, seed), held_out
 
 
 def held_out_tasks(config: EnvironmentConfig) -> list[Task]:

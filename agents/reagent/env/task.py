@@ -20,13 +20,16 @@ class Task:
     id: str
     question: str
     answer: str | None = None
-    """The reference answer, where grading needs one."""
+    """The reference answer, where grading needs one. Without it the task is played all the same, and its outcome is
+    `ungraded`: a judge's score may be all that it earns."""
     seed: int = 0
     """Sets up the environment: same task, same environment, in every attempt."""
     question_id: str | None = None
     """Groups tasks that ask the same question; splits are made by it."""
     meta: dict[str, Any] = field(default_factory=dict)
     """Whatever a report groups by (`{"hops": 2}`), and `aliases`: further answers that count as right."""
+    graded: bool = True
+    """Off: nobody grades it, though an environment may need its answer to set itself up (`environment.label_share`)."""
 
     @property
     def references(self) -> list[str]:
@@ -36,18 +39,25 @@ class Task:
             ValueError: the task has none, so it cannot be graded against a reference.
         """
         if self.answer is None:
-            raise ValueError(f"task {self.id!r} has no reference answer: give it one or grade by another function")
+            raise ValueError(
+                f"task {self.id!r} has no reference answer: give it one, grade by another function, or say in `is_graded` "
+                "that nobody can"
+            )
         return [self.answer, *self.meta.get("aliases", ())]
 
 
 def read_tasks(path: str | Path) -> list[Task]:
-    """Tasks from JSONL: `question` is required; `id`, `answer`, `seed`, `question_id`, `meta` are optional.
+    """Tasks from JSONL: `question` is required; `id`, `answer`, `seed`, `question_id`, `meta`, `graded` are optional.
 
     Raises:
-        ReadError: naming the line that is not such an object.
+        ReadError: no such file, or naming the line that is not such an object.
     """
     tasks: list[Task] = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReadError(str(path), None, f"tasks cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -57,5 +67,7 @@ def read_tasks(path: str | Path) -> list[Task]:
             raise ReadError(str(path), number, f"not a task: {error}") from error
         if not isinstance(task.question, str) or not isinstance(task.answer, str | None):
             raise ReadError(str(path), number, "`question` must be text, and `answer` text or null")
+        if not isinstance(task.graded, bool) or not isinstance(task.meta, dict):
+            raise ReadError(str(path), number, "`graded` must be true or false, and `meta` an object")
         tasks.append(task)
     return tasks

@@ -59,7 +59,7 @@ class Judged:
 
     episode: Episode
     feedback: Feedback | None
-    """None where nothing was asked: the episode has no turn, or no known outcome."""
+    """None where nothing was asked: the episode has no turn, or the environment failed."""
 
     @property
     def score(self) -> float | None:
@@ -69,7 +69,7 @@ class Judged:
 
 def judgeable(episode: Episode) -> bool:
     """Whether there is an attempt to judge: it has a turn, and the environment did not fail."""
-    return bool(episode.turns) and episode.reward is not None
+    return bool(episode.turns) and (episode.ungraded or episode.reward is not None)
 
 
 def as_judged(episode: Episode, first: Episode | None = None) -> Trajectory:
@@ -120,6 +120,12 @@ class Adapter(ABC):
     def asks_judge(cls, settings: FeedbackConfig) -> bool:
         """Whether the mode, with these settings, needs a judge."""
         return True
+
+    @classmethod
+    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
+        """Whether, with these settings, a judge's feedback is part of the reward: episodes that nobody can grade teach
+        something then."""
+        return False
 
     @classmethod
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
@@ -216,12 +222,18 @@ class Adapter(ABC):
         for one in judged:
             if one.score is None:
                 continue
-            success = "failure" if not one.episode.success else "success"
-            for name in (stage, f"{stage}_{success}"):
+            apart = [] if one.episode.ungraded else [f"{stage}_{'success' if one.episode.success else 'failure'}"]
+            for name in (stage, *apart):
                 report.counts[f"{name}_sum"] += one.score  # pyright: ignore[reportArgumentType]
                 report.counts[f"{name}_n"] += 1
             if self.curriculum is not None and one.episode.stage == "initial":
                 report.scores.append((self.curriculum.level_of(one.episode.task), one.score))
+
+    def note_rewards(self, rows: Sequence[Episode], report: Report) -> None:
+        """Count rewards with the feedback in them: all that is known of episodes that nobody can grade."""
+        known = [row.reward for row in rows if row.reward is not None]
+        report.counts["reward_sum"] += sum(known)  # pyright: ignore[reportArgumentType]
+        report.counts["reward_n"] += len(known)
 
     def _check(self, update: int | None, whole: Report) -> None:
         judged, failed = whole.counts["judged"], whole.counts["failed"]
@@ -253,7 +265,15 @@ SUMS = (
     "long_texts",
     "no_room",
 )
-MEANS = ("score", "score_success", "score_failure", "refined_score", "refined_score_success", "refined_score_failure")
+MEANS = (
+    "reward",
+    "score",
+    "score_success",
+    "score_failure",
+    "refined_score",
+    "refined_score_success",
+    "refined_score_failure",
+)
 
 
 def figures(report: Report) -> dict[str, float]:

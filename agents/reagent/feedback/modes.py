@@ -49,6 +49,10 @@ class NoFeedback(Adapter):
 class ScoreFeedback(Adapter):
     """`r`: R_env + λ·s."""
 
+    @classmethod
+    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
+        return settings.score_weight != 0
+
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid for their scores."""
         report, mode = Report(), self.settings.score_mode
@@ -56,11 +60,17 @@ class ScoreFeedback(Adapter):
         judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
         weight = self.weight(update)
-        return Round(episodes, [with_score(j.episode, j.score, weight) for j in judged], report=report)
+        rows = [with_score(j.episode, j.score, weight) for j in judged]
+        self.note_rewards(rows, report)
+        return Round(episodes, rows, report=report)
 
 
 class ProcessFeedback(Adapter):
     """`process`: the findings of the critique as rewards of the turns they speak of."""
+
+    @classmethod
+    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
+        return settings.process.good != 0 or settings.process.bad != 0
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid turn by turn."""
@@ -72,6 +82,7 @@ class ProcessFeedback(Adapter):
             with_findings(j.episode, j.feedback.findings if j.feedback and j.score is not None else None,
                           good=paid.good, bad=paid.bad) for j in judged
         ]  # fmt: skip
+        self.note_rewards(rows, report)
         return Round(episodes, rows, report=report)
 
 
@@ -205,6 +216,10 @@ class UnifiedFeedback(SecondAttempts):
         return settings.score_weight != 0 or cls.asks_texts(settings)
 
     @classmethod
+    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
+        return settings.score_weight != 0
+
+    @classmethod
     def asks_texts(cls, settings: FeedbackConfig) -> bool:
         """Whether the judge is to write."""
         return settings.refinement in ("critique", "placebo") or cls.writes_texts(settings)
@@ -269,7 +284,9 @@ class UnifiedFeedback(SecondAttempts):
         judged = known or self.judge(episodes, self.settings.score_mode, update, report, firsts)
         self.note_scores(judged, report, "refined_score" if firsts else "score")
         weight = self.weight(update)
-        return [with_score(j.episode, j.score, weight) for j in judged]
+        rows = [with_score(j.episode, j.score, weight) for j in judged]
+        self.note_rewards(rows, report)
+        return rows
 
     def texts(self, firsts: Sequence[Episode], said: dict[Kind, list[str | None]], report: Report) -> list[TextRow]:
         """The auxiliary rows, first attempt by first attempt."""

@@ -23,8 +23,21 @@ def with_score(episode: Episode, score: float | None, weight: float) -> Episode:
         score: s in [0, 1]; None where the judge failed: the copy's reward then is unknown (DESIGN §5).
         weight: λ.
     """
-    outcome = None if score is None or episode.outcome_reward is None else episode.outcome_reward + weight * score
-    return replace(episode, outcome_reward=outcome)
+    outcome = graded_outcome(episode)
+    if score is None or outcome is None:
+        return unknown(episode)
+    return replace(episode, outcome_reward=outcome + weight * score)
+
+
+def unknown(episode: Episode) -> Episode:
+    """A copy whose reward is unknown, because the judge that was to give it failed."""
+    return replace(episode, outcome_reward=None, ungraded=False)
+
+
+def graded_outcome(episode: Episode) -> float | None:
+    """The outcome that feedback adds to: nothing (0) where nobody can grade it, so that an ungraded episode learns from the
+    judge alone; None where it is unknown."""
+    return 0.0 if episode.ungraded else episode.outcome_reward
 
 
 def with_findings(episode: Episode, findings: Sequence[Finding] | None, *, good: float, bad: float) -> Episode:
@@ -36,8 +49,9 @@ def with_findings(episode: Episode, findings: Sequence[Finding] | None, *, good:
         findings: None where the judge failed: the copy's reward then is unknown.
     """
     if findings is None:
-        return replace(episode, outcome_reward=None)
+        return unknown(episode)
+    outcome = graded_outcome(episode)
     paid = {"good": good, "bad": bad, None: 0.0}
     verdicts = step_verdicts(findings, len(episode.turns))
     turns = [replace(t, reward=t.reward + paid[v]) for t, v in zip(episode.turns, verdicts, strict=True)]
-    return replace(episode, turns=turns)
+    return replace(episode, turns=turns, outcome_reward=outcome)

@@ -69,12 +69,12 @@ class Episode:
     prompt_ids: list[int]
     turns: list[Turn]
     outcome_reward: float | None
-    """None: unknown, because the environment failed or the policy had no room to begin."""
+    """None: `ungraded`, or unknown, because the environment failed or the policy had no room to begin."""
     status: Status
     error: str | None
     """What went wrong, for `env_error` and for a prompt that left no room."""
     success: bool | None
-    """Whether the task was solved; None where unknown."""
+    """Whether the task was solved; None where unknown or ungraded."""
     group_id: str
     """Attempts at one task share it, in both stages."""
     stage: Stage
@@ -83,10 +83,13 @@ class Episode:
     """Its number within the group and stage."""
     prompt_messages: int = 0
     """How many of the trajectory's messages were the prompt; examples of other agents' turns may be among them."""
+    ungraded: bool = False
+    """The task has no answer key: the episode was played as it should, and nobody can say what its outcome is worth."""
 
     @property
     def reward(self) -> float | None:
-        """Σ process rewards + outcome reward; None while the outcome is unknown (DESIGN §5: such rows are left out)."""
+        """Σ process rewards + outcome reward; None while the outcome is unknown or ungraded (DESIGN §5: such rows are left
+        out, an ungraded one until a judge's score is part of its reward)."""
         return None if self.outcome_reward is None else sum(t.reward for t in self.turns) + self.outcome_reward
 
     @property

@@ -157,9 +157,22 @@ class _Row:
     error: str | None = None
     outcome: float | None = None
     success: bool | None = None
+    graded: bool = True
+    """Whether the task has an answer key, as far as the environment says."""
+    ungraded: bool = False
 
-    def end(self, status: Status, outcome: float | None = None, success: bool | None = None, error: str = "") -> None:
-        self.status, self.outcome, self.success, self.error = status, outcome, success, error or None
+    def end(self, status: Status, outcome: float | None = None, success: bool | None = None) -> None:
+        """The episode was played to an end; an outcome of None is one that nobody can grade."""
+        outcome, success = (outcome, success) if self.graded else (None, None)
+        self.status, self.outcome, self.success, self.ungraded = status, outcome, success, outcome is None
+
+    def end_at_limit(self, status: Status, outcome: float | None = None, success: bool = False) -> None:
+        """A limit ended it: not solved, unless the environment says so. It may price that."""
+        self.end(status, float(getattr(self.env, "unanswered_reward", 0.0)) if outcome is None else outcome, success)
+
+    def fail(self, status: Status, error: str) -> None:
+        """It could not be played: its outcome is unknown."""
+        self.status, self.error = status, error
 
     def tokens(self) -> list[int]:
         """Prompt, outputs and observations; starts with all that is held, or the episode is worth nothing."""
@@ -183,6 +196,7 @@ class _Opening:
     """Those that the chat template is to show; None where the messages describe them."""
     stop: tuple[str, ...]
     """Texts that end a turn."""
+    graded: bool
 
 
 class _Stopped:
@@ -240,7 +254,9 @@ class _Player:
         def reset(row: _Row) -> _Opening:
             env = row.env = self.env_factory()
             messages, tools = env.reset(row.attempt.task), [*env.tools]
-            return _Opening(messages, tools, getattr(env, "template_tools", tools), tuple(getattr(env, "stop", ())))
+            stop, is_graded = tuple(getattr(env, "stop", ())), getattr(env, "is_graded", None)
+            graded = row.attempt.task.graded and (is_graded is None or bool(is_graded(row.attempt.task)))
+            return _Opening(messages, tools, getattr(env, "template_tools", tools), stop, graded)
 
         for key, row in rows.items():
             loop.start_blocking(key, lambda row=row: reset(row))
@@ -250,7 +266,7 @@ class _Player:
                 if isinstance(opening, _Opening):
                     problem = _messages_problem(opening.messages)
                     if problem:
-                        rows[key].end("env_error", error=f"reset: {problem}")
+                        rows[key].fail("env_error", f"reset: {problem}")
                     else:
                         self._prompt(rows[key], opening, prompt_messages(rows[key].attempt, opening.messages))
 
@@ -267,10 +283,10 @@ class _Player:
             opening.tools,
             opening.stop,
         )
-        row.given = len(messages)
+        row.given, row.graded = len(messages), opening.graded
         row.prompt_ids = row.template.prompt(messages)
         if len(row.prompt_ids) >= self.budget:
-            row.end("token_limit", error=f"the prompt's {len(row.prompt_ids)} tokens leave no room in {self.budget}")
+            row.fail("token_limit", f"the prompt's {len(row.prompt_ids)} tokens leave no room in {self.budget}")
 
     def _with_stop_texts(self, rows: dict[str, _Row]) -> SamplingParams:
         own = [text for row in rows.values() for text in row.stop]
@@ -305,24 +321,22 @@ class _Player:
         if row.status is not None:
             return
         if isinstance(result, _Stopped):
-            row.end("token_limit", _limit_reward(row), False)
+            row.end_at_limit("token_limit")
             return
         problem = _step_problem(result)
         if problem:
-            row.end("env_error", error=f"step: {problem}")
+            row.fail("env_error", f"step: {problem}")
             return
         turn = row.turns[-1]
         turn.reward, turn.info = float(result.reward), jsonable(result.info)
         row.messages[-1] = dict(result.message)
-        success = result.info.get("success")
-        success = bool(success) if success is not None else None
         if result.terminated or result.truncated or len(row.turns) >= self.limits.max_turns:
             row.messages += [dict(m) for m in result.observations]
+            success = result.info.get("success")
             if result.terminated:
-                row.end("finished", result.outcome_reward, success)
+                row.end("finished", result.outcome_reward, None if success is None else bool(success))
             else:
-                outcome = result.outcome_reward if result.outcome_reward is not None else _limit_reward(row)
-                row.end("turn_limit", outcome, bool(success))
+                row.end_at_limit("turn_limit", result.outcome_reward, bool(success))
             return
         self._observe(row, turn, result.observations)
         self._go_on(row, session)
@@ -335,7 +349,7 @@ class _Player:
         row.messages += shown
         turn.info["truncated_tokens"] = cut
         if len(ids) > room:
-            row.end("token_limit", _limit_reward(row), False)
+            row.end_at_limit("token_limit")
         else:
             turn.observation_ids = ids
 
@@ -346,7 +360,7 @@ class _Player:
             return job.result()
         logger.warning("%s: the environment failed in %s", row.attempt.key, what, exc_info=error)
         # format_exception_only survives exceptions whose own __str__ raises
-        row.end("env_error", error=f"{what}: {traceback.format_exception_only(error)[-1].strip()}")
+        row.fail("env_error", f"{what}: {traceback.format_exception_only(error)[-1].strip()}")
         return None
 
     # ---- after the last turn ----
@@ -377,6 +391,7 @@ class _Player:
             trajectory=trajectory,
             attempt=attempt.number,
             prompt_messages=row.given,
+            ungraded=row.ungraded,
         )
 
 
@@ -402,11 +417,6 @@ def _takes_stop_reason(env: Environment) -> bool:
 
 async def _close(env: Environment) -> None:
     await env.close()
-
-
-def _limit_reward(row: _Row) -> float:
-    """The outcome of an episode that a limit of the rollout ended: it was not solved. The environment may price it."""
-    return float(getattr(row.env, "unanswered_reward", 0.0))
 
 
 def _messages_problem(messages: Any) -> str | None:

@@ -30,6 +30,8 @@ class EnvironmentConfig(Section):
     """Passed to the task maker for held-out tasks."""
     train_tasks: int = 4096
     """Distinct training tasks; they are drawn in order, anew from the start when used up."""
+    label_share: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Share of them that is graded, drawn by task; the others are played ungraded, and earn what a judge's feedback pays."""
     eval_tasks: int = 200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,27 +42,35 @@ def mean_grade(episodes: Sequence[Episode], grade: Grader) -> float:
 
 
 def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[str, Any]:
-    """Figures of episodes, `samples` of each task; an episode without a known outcome counts as no success."""
+    """Figures of episodes, `samples` of each task; an episode without a known outcome counts as no success.
+
+    Tasks that nobody can grade are counted (`ungraded_tasks`) and have no success: what there is of them is a judge's score
+    (`feedback/score`) and the reward with it (`feedback/reward`). Figures of nothing are None.
+    """
     by_task: dict[str, list[Episode]] = defaultdict(list)
+    tasks = {e.task.id for e in episodes}
     for e in episodes:
-        by_task[e.task.id].append(e)
+        if not e.ungraded:
+            by_task[e.task.id].append(e)
     rates = {t: mean([float(e.success or 0) for e in found]) for t, found in by_task.items()}
     hops: dict[str, list[float]] = defaultdict(list)
     for t, found in by_task.items():
         if "hops" in found[0].task.meta:
             hops[str(found[0].task.meta["hops"])].append(rates[t])
     counts = [sum(bool(e.success) for e in found) for found in by_task.values()]
-    return {
-        "tasks": len(by_task),
+    found = {
+        "tasks": len(tasks),
+        "ungraded_tasks": len(tasks) - len(by_task),
         "samples": samples,
         "success": mean_interval(list(rates.values()), seed=seed),
         "success_by_hops": {h: mean_interval(v, seed=seed) | {"tasks": len(v)} for h, v in sorted(hops.items())},
         "exact_match": mean_grade(episodes, exact_match),
         "f1": mean_grade(episodes, f1),
         "by_task": {t: rate for t, rate in rates.items()},
-        "pass_at_k": {str(k): pass_at_k(counts, samples, k) for k in sorted({1, samples})},
+        "pass_at_k": {str(k): pass_at_k(counts, samples, k) if counts else None for k in sorted({1, samples})},
         **{k.removeprefix("episode/"): v for k, v in episode_metrics(episodes).items() if "hops" not in k and "success" not in k},
     }  # fmt: skip
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in found.items()}
 
 
 def evaluate(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from reagent.rollout.episode import Episode
+from reagent.rollout.episode import Episode, Turn
+
+SAME = 1e-9
+"""Rewards that differ by less are equal: rounding."""
 
 
 def mean(values: Sequence[float]) -> float:
@@ -16,6 +19,8 @@ def mean(values: Sequence[float]) -> float:
 def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dict[str, float]:
     """Means over episodes; rewards and success over those where they are known. Keys are `<prefix>/…`.
 
+    `ungraded` is the share of episodes that nobody can grade (no answer key), `unknown` of those whose environment failed,
+    or had no room to begin; `malformed_share` is of calls, a turn without any and a cut one counted as a call.
     `zero_variance_groups` is the share of groups whose known rewards are all equal: they teach a group method nothing.
     """
     known = [e for e in episodes if e.reward is not None]
@@ -33,6 +38,9 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "tool_calls": mean([float(sum(t.info.get("tool_calls", 0) for t in e.turns)) for e in episodes]),
         "tool_errors": mean([float(sum(len(t.info.get("tool_errors", ())) for t in e.turns)) for e in episodes]),
         "malformed": mean([float(sum(t.info.get("malformed", 0) for t in e.turns)) for e in episodes]),
+        "malformed_share": mean([float(v == "malformed") for t in turns for v in _verdicts(t)]),
+        "ungraded": mean([float(e.ungraded) for e in episodes]),
+        "unknown": mean([float(e.reward is None and not e.ungraded) for e in episodes]),
         "cut_turns": mean([float(t.stop_reason == "length") for t in turns]),
         "zero_variance_groups": mean([float(len(values) == 1) for values in groups.values()]),
     }
@@ -43,6 +51,35 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         if "hops" in e.task.meta and e.success is not None:
             by_hops[f"success_hops_{e.task.meta['hops']}"].append(float(e.success))
     return {f"{prefix}/{k}": v for k, v in {**found, **{k: mean(v) for k, v in sorted(by_hops.items())}}.items()}
+
+
+def _verdicts(turn: Turn) -> list[str]:
+    """What became of a turn's calls, one a call."""
+    found = turn.info.get("verdicts")
+    if isinstance(found, list):
+        return [str(v) for v in found]
+    bad, calls = turn.info.get("malformed", 0), turn.info.get("tool_calls", 0)
+    return ["malformed"] * bad + ["called"] * max(calls - bad, 0)
+
+
+def learned_metrics(rows: Sequence[tuple[str, float | None]]) -> dict[str, float]:
+    """What an update learns from: (group, reward) of its rows, feedback in the reward; None is left out.
+
+    `learned/rows` that are known, their mean `reward`, its `spread` (largest less smallest), and `flat_groups`, the share of
+    groups of two and more in which it is the same for all (NaN without such a group).
+    """
+    groups: dict[str, list[float]] = defaultdict(list)
+    for group, reward in rows:
+        if reward is not None:
+            groups[group].append(reward)
+    known = [reward for found in groups.values() for reward in found]
+    compared = [max(found) - min(found) for found in groups.values() if len(found) > 1]
+    return {
+        "learned/rows": float(len(known)),
+        "learned/reward": mean(known),
+        "learned/spread": max(known) - min(known) if known else float("nan"),
+        "learned/flat_groups": mean([float(spread < SAME) for spread in compared]),
+    }
 
 
 def pass_at_k(successes: Sequence[int], samples: int, k: int) -> float:

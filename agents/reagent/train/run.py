@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from reagent.env.registry import make_environment
+from reagent.feedback.check import check_labels
 from reagent.rollout.episode import Episode
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
@@ -128,6 +129,7 @@ def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     if done:
         check_folder(config, folder, FIXED, FREE)
     env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
+    check_labels(config.feedback, env_factory, train_tasks)
     policy, tokenizer = load_policy(
         config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
     )

@@ -41,7 +41,7 @@ from reagent.rollout.rollout import Attempt, rollout
 from reagent.train.batch import Batch, logprob_gap, make_batch, microbatches, minibatches
 from reagent.train.checkpoint import load_checkpoint, save_checkpoint
 from reagent.train.config import AgentConfig
-from reagent.train.metrics import episode_metrics
+from reagent.train.metrics import episode_metrics, learned_metrics
 from reagent.train.optimizer import learning_rate_factor, make_optimizer
 from reagent.train.policy import Policy
 from rrm.engines.hf.engine import HFEngine
@@ -219,6 +219,7 @@ class AgentTrainer:
         self.update_index += 1
         self.episodes_seen += len(everyones)
         tokens = sum(len(turn.output_ids) for e in everyones for turn in e.turns)
+        metrics |= learned_metrics(gather_object([(e.group_id, e.reward) for e in found.rows]))
         metrics |= episode_metrics([e for e in everyones if e.stage == "initial"])
         refined = [e for e in everyones if e.stage == "refined"]
         if refined:
@@ -235,7 +236,11 @@ class AgentTrainer:
         """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics."""
         batch = make_batch(episodes)
         advantages, old, ref, values = self.prepare(batch)
-        metrics = {"unknown_rows": float(sum(gather_object([advantages.unknown_rows])))}
+        ungraded = sum(e.ungraded and e.reward is None for e in episodes)
+        metrics = {
+            "unknown_rows": float(sum(gather_object([advantages.unknown_rows - ungraded]))),
+            "ungraded_rows": float(sum(gather_object([ungraded]))),
+        }
         if values is not None and advantages.returns is not None:
             explained = explained_variance(values, advantages.returns, advantages.loss_mask, self._sum)
             metrics["explained_variance"] = float(explained)

@@ -391,7 +391,7 @@ def test_bugs_of_the_environment_itself_are_raised() -> None:
     with pytest.raises(ValueError, match="the grader gave nan"):
         play(HouseEnv(grader=lambda task, answer: float("nan")), "Answer: x")
     with pytest.raises(ValueError, match="'t' has no reference answer"):
-        play(HouseEnv(), "Answer: x", task=Task("t", "?"))
+        play(HouseEnv(grader=lambda task, answer: f1(task, answer)), "Answer: x", task=Task("t", "?"))
 
 
 def test_wrong_settings_are_refused() -> None:

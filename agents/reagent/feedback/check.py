@@ -1,0 +1,39 @@
+"""What can be known of a training before its first rollout: whether its tasks can teach anything, and its judge read it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from reagent.env.env import EnvFactory
+from reagent.env.task import Task
+from reagent.feedback.build import MODES
+from reagent.feedback.settings import FeedbackConfig
+from rrm.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Sequence[Task]) -> None:
+    """Whether the training tasks can teach anything: a grade of them, or a judge's feedback, is part of the reward.
+
+    Environments that do not say which tasks they grade (`is_graded`) are taken to grade all.
+
+    Raises:
+        ConfigError: no task can be graded, and the mode pays for grades alone.
+    """
+    is_graded = getattr(env_factory(), "is_graded", None)
+    ungraded = sum(not (t.graded and (is_graded is None or is_graded(t))) for t in tasks)
+    if not ungraded or MODES[settings.mode].pays_feedback(settings):
+        return
+    if ungraded == len(tasks):
+        raise ConfigError(
+            f"none of the {len(tasks)} training tasks has an answer to grade by, and with feedback.mode={settings.mode} "
+            "(as it is set) the reward is nothing but the grade: choose feedback.mode=r|u|process, whose reward is also a "
+            "judge's, or give the tasks an `answer`, or the environment a grader of its own (`grade`)"
+        )
+    logger.warning(
+        "%d of %d training tasks have no answer to grade by: with feedback.mode=%s they are played and teach nothing; "
+        "feedback.mode=r|u|process learns from a judge's feedback on them",
+        ungraded, len(tasks), settings.mode,
+    )  # fmt: skip

@@ -1,0 +1,52 @@
+"""Tasks from files: drawn by seed, never in the file's order, and apart from the held-out ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from reagent.env.registry import make_environment, make_tasks
+from reagent.train.config import EnvironmentConfig
+from rrm.errors import ConfigError, ReadError
+
+
+def write(path: Path, count: int, name: str = "t") -> str:
+    rows = [
+        {"id": f"{name}{i}", "question": f"{i} + 1?", "answer": str(i + 1), "meta": {"level": i}} for i in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_tasks_from_files_are_shuffled(tmp_path: Path) -> None:
+    """A file is often sorted, by difficulty or topic: its first n were every training's tasks, in its order."""
+    path = write(tmp_path / "sorted.jsonl", 200)
+    first, again, other = (make_tasks("calculator", 50, seed, path=path) for seed in (1, 1, 2))
+    assert first == again and [t.id for t in first] != [t.id for t in other]
+    levels = [t.meta["level"] for t in first]
+    assert levels != sorted(levels) and max(levels) > 100 and len(set(levels)) == 50
+    assert {t.id for t in make_tasks("calculator", 200, 1, path=path)} == {f"t{i}" for i in range(200)}
+
+
+def test_a_file_that_is_not_there_or_too_short_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ReadError, match=r"nowhere\.jsonl: tasks cannot be read: .*No such file"):
+        make_tasks("calculator", 1, 0, path=str(tmp_path / "nowhere.jsonl"))
+    with pytest.raises(ConfigError, match=r"holds 3 tasks and 4 are wanted"):
+        make_tasks("calculator", 4, 0, path=write(tmp_path / "few.jsonl", 3))
+    with pytest.raises(ReadError, match="tasks cannot be read"):
+        make_tasks("calculator", 1, 0, path=str(tmp_path))
+
+
+def test_held_out_questions_that_are_trained_on_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one, two = write(tmp_path / "one.jsonl", 20), write(tmp_path / "two.jsonl", 20, "u")
+    for held_out, said in ((two, False), (one, True)):
+        caplog.clear()
+        config = EnvironmentConfig(
+            name="calculator", train={"path": one}, eval={"path": held_out}, train_tasks=20, eval_tasks=5
+        )
+        with caplog.at_level(logging.WARNING):
+            make_environment(config, seed=0)
+        assert ("5 of 5 held-out questions are trained on too" in caplog.text) == said
