@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from rrm.annotation import Finding, Verdict
+from rrm.annotation import Finding
+from rrm.verdicts import read_findings
 
 Mode = Literal["full", "critique", "score"]
 Status = Literal["scored", "unparsable", "truncated", "too_long", "judge_error"]
@@ -113,18 +115,28 @@ def parse_judgement(text: str) -> ParsedJudgement:
 
 
 def parse_findings(critique: str | None, n_steps: int) -> list[Finding]:
-    """Findings anchored as `[step k] good|bad: text`; an anchor without a verdict counts as bad (a critique's default).
+    """What a judge's critique says of each step, however it spells it (see `rrm.verdicts`).
 
-    Anchors to steps that do not exist (k < 1 or k > n_steps) are left out; of several lines on a step all are kept.
+    A verdict that cannot be read is `unclear`. Anchors to steps that do not exist (k < 1 or k > n_steps) are left out; of
+    several lines on a step all are kept.
     """
-    findings: list[Finding] = []
-    for step, verdict, text in _ANCHOR.findall(critique or ""):
-        if 1 <= int(step) <= n_steps:
-            chosen: Verdict = "good" if verdict == "good" else "bad"
-            findings.append(Finding(step=int(step), verdict=chosen, text=" ".join(text.split())))
-    return findings
+    return read_findings(critique, n_steps) if critique else []
 
 
-def format_findings(findings: list[Finding]) -> str:
-    """The inverse of `parse_findings`: one anchored line a finding."""
+def written_findings(critique: str, n_steps: int) -> list[Finding]:
+    """The lines in exactly the form that judges are trained to write, `[step k] good|bad: text`; for their rewards.
+
+    An anchor without such a verdict is `unclear`.
+    """
+    found = [(int(k), verdict or "unclear", text) for k, verdict, text in _ANCHOR.findall(critique)]
+    return [Finding(step=k, verdict=v, text=" ".join(text.split())) for k, v, text in found if 1 <= k <= n_steps]
+
+
+def format_findings(findings: Iterable[Finding]) -> str:
+    """One anchored line a finding, `[step k] verdict: text`: what judges are trained to write, and `parse_findings` reads."""
     return "\n".join(f"[step {f.step}] {f.verdict}: {f.text}" for f in findings)
+
+
+def clear(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings that say good or bad: what is unclear is not passed on as a label."""
+    return [f for f in findings if f.verdict != "unclear"]

@@ -23,7 +23,7 @@ from rrm.annotation import Annotation, Finding, Verdict
 from rrm.annotators.rules import rules_trace
 from rrm.annotators.text import contains_phrase, normalise, shorten
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import format_findings
+from rrm.feedback import clear, format_findings
 from rrm.prompt.neutralise import neutralise
 from rrm.trajectory import Trajectory
 
@@ -142,7 +142,7 @@ def annotate(
         critic = trajectory.meta.get("critic")
         findings = critiques_to_findings(trajectory, max_words=max_words, counts=counts)
         if findings and "findings" not in values and "critique" not in values:
-            values |= {"findings": findings, "critique": format_findings(findings)}
+            values |= {"findings": findings, "critique": format_findings(clear(findings))}
         if not values and trajectory.outcome is None:
             counts["without_label"] += 1
             continue

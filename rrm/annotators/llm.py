@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from rrm.annotation import Annotation
 from rrm.annotators.given import leaks, references_of, transcript_text
 from rrm.engines.base import ChatEngine, SamplingParams
-from rrm.feedback import Feedback, JudgeInfo, format_findings
+from rrm.feedback import Feedback, JudgeInfo, clear, format_findings
 from rrm.judge.agent_rrm import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.judge.chat import ChatItem, judge_chat
 from rrm.pacing import windows
@@ -52,6 +52,7 @@ def to_annotation(trajectory: Trajectory, feedback: Feedback, model: str, counts
     references, transcript = references_of(trajectory), transcript_text(trajectory)
     findings = [f for f in feedback.findings if not leaks(f.text, references, transcript)]
     counts["leaks_dropped"] += len(feedback.findings) - len(findings)
+    counts["findings_unclear"] += sum(f.verdict == "unclear" for f in findings)
     trace = feedback.trace
     if trace and len(trace.split()) > MAX_TRACE_WORDS:
         counts["traces_too_long"] += 1
@@ -65,7 +66,7 @@ def to_annotation(trajectory: Trajectory, feedback: Feedback, model: str, counts
         digest=trajectory.digest,
         score=feedback.score,
         trace=trace or None,
-        critique=format_findings(findings) or None,
+        critique=format_findings(clear(findings)) or None,
         findings=findings,
         annotator=model,
         kind="llm",
@@ -91,7 +92,7 @@ def annotate(
         model: name written into the annotations.
         transcript_tokens: budget of a rendered transcript, a token counted as four characters.
         window: most trajectories held at once, which is what a killed run may have to ask again.
-        counts: gains `annotated`, `leaks_dropped`, `traces_too_long` and the statuses of replies that were of no use.
+        counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read), `traces_too_long` and the statuses of replies that were of no use.
     """
     counts = Counter() if counts is None else counts
     info = JudgeInfo(model=model, prompt_version=PROMPT_VERSION, mode="full")

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rrm.annotation import Annotation
 from rrm.annotators.given import leaks, references_of, transcript_text
-from rrm.feedback import Feedback, Mode, format_findings
+from rrm.feedback import Feedback, Mode, clear, format_findings
 from rrm.pacing import windows
 from rrm.trajectory import Trajectory
 
@@ -44,7 +44,7 @@ def agreeing(trajectory: Trajectory, judgements: Sequence[Feedback], mode: Mode 
     for judgement in judgements:
         if judgement.score is None or abs(judgement.score - outcome) >= 0.5:
             continue
-        whole = (mode == "score" or bool(judgement.findings)) and (mode != "full" or bool(judgement.trace))
+        whole = (mode == "score" or bool(clear(judgement.findings))) and (mode != "full" or bool(judgement.trace))
         said = f"{judgement.trace or ''} {judgement.critique or ''}"
         if whole and not leaks(said, references, transcript):
             kept.append((abs(judgement.score - outcome), judgement))
@@ -88,7 +88,7 @@ def annotate(
                     digest=trajectory.digest,
                     score=judgement.score,
                     trace=judgement.trace,
-                    critique=format_findings(judgement.findings) or None,
+                    critique=format_findings(clear(judgement.findings)) or None,
                     findings=judgement.findings,
                     annotator=model,
                     kind="self",

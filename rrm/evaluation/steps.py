@@ -85,7 +85,8 @@ def evaluate_steps(
         step_baselines: name → per trajectory one verdict a step.
 
     Returns:
-        `rows, steps, questions, bad_share, spoken_share`, `metrics` and `differences` as in `rrm.evaluation.evaluate`, and
+        `rows, steps, questions, bad_share, spoken_share`, `unclear` (findings whose verdict could not be read, which count
+        as silence), `metrics` and `differences` as in `rrm.evaluation.evaluate`, and
         `spoken` (the judge's measures on the steps it spoke of); None where no row qualifies.
 
     Raises:
@@ -126,6 +127,7 @@ def evaluate_steps(
         "questions": labelled.n_questions,
         "bad_share": float(labelled.bad.mean()),
         "spoken_share": float(covered.mean()),
+        "unclear": sum(f.verdict == "unclear" for said in findings for f in said),
         "spoken": {m: float(getattr(localisation, m)(on_covered)) for m in MEASURES},
         **_table(confusions, labelled.n_questions, resamples, seed),
     }

@@ -101,8 +101,10 @@ function verdict(row, d) {
   );
 }
 
+const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict" };
+
 function finding([, verdict, text]) {
-  return h("li", { class: `finding ${verdict}` }, icon(verdict), h("div", null, h("strong", null, verdict === "good" ? "Good" : "Bad"), text ? h("span", null, text) : null));
+  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, FINDING[verdict]), text ? h("span", null, text) : null));
 }
 
 /** A tool call: its name, and its arguments each as text (or the raw text that was not JSON). */
@@ -137,7 +139,7 @@ function stepView(k, step, findings) {
   return h("li", { class: `step ${verdictOf(findings)}`, id: `step-${k}`, tabindex: "-1" }, title, said, beside);
 }
 
-const verdictOf = (findings) => (findings.some(([, v]) => v === "bad") ? "bad" : findings.length ? "good" : "");
+const verdictOf = (findings) => ["bad", "good"].find((wanted) => findings.some(([, v]) => v === wanted)) ?? "";
 
 function outline(byStep, steps) {
   const pill = (k) => {

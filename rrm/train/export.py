@@ -16,7 +16,7 @@ from typing import Any
 from rrm.annotation import Annotation, Verdict
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, Mode
+from rrm.feedback import Feedback, Mode, clear
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import fit
 from rrm.judge.judge_dir import JudgeSettings, save_settings
@@ -100,10 +100,10 @@ def calibrate(
 
 
 def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list[Verdict | None] | None:
-    """One verdict a step from an annotation's findings, None where the step has none."""
+    """One verdict a step from an annotation's findings, None where the step has none that is clear."""
     if annotation is None or not annotation.findings:
         return None
-    by_step: dict[int, Verdict] = {f.step: f.verdict for f in annotation.findings}
+    by_step: dict[int, Verdict] = {f.step: f.verdict for f in clear(annotation.findings)}
     return [by_step.get(step.index) for step in trajectory.steps]
 
 

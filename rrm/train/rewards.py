@@ -22,7 +22,7 @@ from typing import Literal
 from rrm.annotation import Finding
 from rrm.annotators.given import leaks
 from rrm.evaluation.metrics.localisation import step_verdicts
-from rrm.feedback import Mode, parse_findings
+from rrm.feedback import Mode, written_findings
 
 Part = Literal["agreement", "format", "anchor", "leak"]
 PARTS: tuple[Part, ...] = ("agreement", "format", "anchor", "leak")
@@ -90,7 +90,7 @@ def agreement(score: float, target: float) -> float:
 def anchoring(critique: str, n_steps: int, findings: Sequence[Finding]) -> float:
     """How well a critique's `[step k] good|bad: text` lines point, in [0, 1].
 
-    A step is soundly anchored when one line speaks of it, and that line says something. Faults are anchors to steps that
+    A step is soundly anchored when one line speaks of it, and that line has a verdict and says something. Faults are anchors to steps that
     do not exist and every further line on a step.
 
         with findings:  labelled steps soundly anchored with the label's verdict / (labelled steps + faults)
@@ -98,9 +98,13 @@ def anchoring(critique: str, n_steps: int, findings: Sequence[Finding]) -> float
 
     Steps without a label are free where others have one. Several findings on a step count by majority, ties as bad.
     """
-    lines = parse_findings(critique, n_steps)
+    lines = written_findings(critique, n_steps)
     per_step = Counter(line.step for line in lines)
-    sound = {line.step: line.verdict for line in lines if per_step[line.step] == 1 and line.text}
+    sound = {
+        line.step: line.verdict
+        for line in lines
+        if per_step[line.step] == 1 and line.text and line.verdict != "unclear"
+    }
     anchors = [int(k) for k in _ANCHOR.findall(critique)]
     labels = {k: v for k, v in enumerate(step_verdicts(findings, n_steps), 1) if v is not None}
     if not labels:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rrm.annotation import Annotation, Finding, Verdict
+from rrm.feedback import clear
 from rrm.trajectory import Trajectory
 
 StepLabels = list[Verdict | None]
@@ -21,9 +22,9 @@ StepLabels = list[Verdict | None]
 
 
 def step_verdicts(findings: Sequence[Finding], n_steps: int) -> StepLabels:
-    """One verdict a step from findings: the majority of the findings on it, a tie is bad, None where there are none."""
+    """One verdict a step from findings: the majority of those that are clear, a tie is bad, None where there are none."""
     balance, spoken = np.zeros(n_steps, dtype=int), np.zeros(n_steps, dtype=bool)
-    for finding in findings:
+    for finding in clear(findings):
         if finding.step <= n_steps:
             balance[finding.step - 1] += 1 if finding.verdict == "good" else -1
             spoken[finding.step - 1] = True
@@ -48,8 +49,11 @@ def labels_from_critiques(trajectory: Trajectory) -> StepLabels | None:
 
 
 def labels_from_annotations(trajectory: Trajectory, annotations: Sequence[Annotation]) -> StepLabels | None:
-    """Step labels from the findings of the trajectory's annotations (majority; ties are bad), None without findings."""
-    findings = [f for a in annotations if a.trajectory_id == trajectory.id for f in a.findings or []]
+    """Step labels from the findings of the annotations that `rrm.annotation.match` gave to the trajectory.
+
+    The majority counts, ties are bad; None where no finding says good or bad.
+    """
+    findings = clear(f for a in annotations for f in a.findings or [])
     return step_verdicts(findings, len(trajectory.steps)) if findings else None
 
 

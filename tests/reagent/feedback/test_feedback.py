@@ -73,6 +73,11 @@ def test_process_pays_each_turn_for_the_findings_on_it() -> None:
     assert with_findings_rewards([0.1, 0.2, 0.3], findings) == pytest.approx([0.15, 0.1, 0.3])
 
 
+def test_process_pays_nothing_for_a_finding_without_a_clear_verdict() -> None:
+    findings = [Finding(step=1, verdict="unclear"), Finding(step=2, verdict="unclear"), Finding(step=2, verdict="good")]
+    assert with_findings_rewards([0.1, 0.2, 0.3], findings) == pytest.approx([0.1, 0.25, 0.3])
+
+
 def with_findings_rewards(rewards: list[float], findings: list[Finding]) -> list[float]:
     episode = make_episode(rewards)
     return [t.reward for t in with_findings(episode, findings, good=0.05, bad=-0.1).turns]

@@ -229,6 +229,15 @@ def test_given_critiques_become_findings() -> None:
     assert counts == {"findings": 3, "leaks_dropped": 1, "critiques_unusable": 2, "annotated": 1}
 
 
+def test_a_reply_without_clear_verdicts_keeps_its_findings_but_teaches_none_of_them() -> None:
+    reply = REPLY.replace("[step 2] bad:", "[step 2] good, but").replace("[step 1] good:", "**[Step 1] Good** –")
+    counts = Counter[str]()
+    engine = ScriptedChatEngine(lambda messages, params, key: reply)
+    (annotation,) = llm.annotate([run("a", "b", "c")], engine, model="m", counts=counts)
+    assert [f.verdict for f in annotation.findings or []] == ["good", "unclear"] and counts["findings_unclear"] == 1
+    assert annotation.critique == "[step 1] good: right search"
+
+
 def test_what_the_transcript_says_is_no_leak() -> None:
     assert given.leaks("it is 77", ["77"], normalise("nothing"))
     assert not given.leaks("it is 77", ["77"], normalise("we saw 77 there"))
@@ -293,7 +302,13 @@ def test_llm_labels_without_leaks_and_without_failures() -> None:
     assert [f.step for f in labels[0].findings or []] == [1]
     assert [f.step for f in labels[1].findings or []] == [1, 2]
     assert (labels[0].score, labels[0].trace, labels[0].kind) == (0.3, "[step 1] searched; found", "llm")
-    assert counts == {"annotated": 2, "leaks_dropped": 1, "unparsable": 1, "judge_error": 1}
+    assert counts == {
+        "annotated": 2,
+        "leaks_dropped": 1,
+        "findings_unclear": 0,
+        "unparsable": 1,
+        "judge_error": 1,
+    }
     system, user = engine.calls[0][0]
     assert llm.INSTRUCTION in system["content"]
     assert "Baker Street" not in system["content"] + user["content"]

@@ -163,6 +163,18 @@ def test_steps_beside_all_bad_position_and_shuffled_findings():
     assert steps["spoken_share"] == pytest.approx(steps["bad_share"])
 
 
+def test_findings_without_a_clear_verdict_count_as_silence_and_are_counted():
+    rows = four()
+    silent = [judged(t.id, 0.5, findings=[]) for t in rows]
+    unclear = [judged(t.id, 0.5, findings=[Finding(step=1, verdict="unclear")]) for t in rows]
+    with_none, with_unclear = (
+        evaluate_feedback(rows, said, step_labels=[["bad"], ["good"], ["bad"], ["good"]], resamples=FEW)["steps"]
+        for said in (silent, unclear)
+    )
+    assert (with_none.pop("unclear"), with_unclear.pop("unclear")) == (0, 4)
+    assert with_unclear == with_none and with_none["spoken_share"] == 0.0
+
+
 def test_steps_are_silent_where_the_mode_writes_no_findings():
     rows = four()
     labels = [["bad"]] * 4

@@ -215,6 +215,14 @@ def test_step_verdicts_take_the_majority_and_blame_on_a_tie():
     assert localisation.step_verdicts([*findings, Finding(step=9, verdict="bad")], 3) == ["bad", None, "good"]
 
 
+def test_an_unclear_finding_is_no_verdict_neither_good_nor_bad():
+    unclear = [Finding(step=k, verdict="unclear") for k in (1, 1, 2)]
+    assert localisation.step_verdicts(unclear, 2) == [None, None]
+    assert localisation.step_verdicts([*unclear, Finding(step=1, verdict="good")], 2) == ["good", None]
+    label = Annotation(trajectory_id="t", findings=unclear[2:], annotator="x", kind="human")
+    assert localisation.labels_from_annotations(_run(), [label]) is None
+
+
 def _run(**meta) -> Trajectory:
     roles = ["user", "assistant", "tool", "assistant"]
     return Trajectory(id="t", messages=[Message(role=r, content=r) for r in roles], meta=meta)  # pyright: ignore
@@ -232,11 +240,10 @@ def test_step_labels_from_critiques_follow_message_indices_and_skip_what_is_no_s
     assert localisation.labels_from_critiques(_run()) is None
 
 
-def test_step_labels_from_annotations_use_those_of_the_trajectory():
+def test_step_labels_from_annotations():
     mine = Annotation(trajectory_id="t", findings=[Finding(step=2, verdict="bad")], annotator="x", kind="human")
-    other = mine.model_copy(update={"trajectory_id": "u"})
-    assert localisation.labels_from_annotations(_run(), [other, mine]) == [None, "bad"]
-    assert localisation.labels_from_annotations(_run(), [other]) is None
+    assert localisation.labels_from_annotations(_run(), [mine]) == [None, "bad"]
+    assert localisation.labels_from_annotations(_run(), []) is None
 
 
 def test_donors_are_others_of_the_same_number_of_steps():

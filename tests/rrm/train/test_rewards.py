@@ -74,7 +74,7 @@ def test_agreement_is_one_minus_the_squared_error() -> None:
         ("[step 1] good: a\n[step 2] bad: b\n[step 3] bad: c", 3 / 3),
         ("[step 1] good: a\n[step 2] good: b\n[step 3] bad: c", 2 / 3),  # one verdict wrong
         ("[step 2] bad: b", 1 / 3),  # two labelled steps left out
-        ("[step 2] b", 1 / 3),  # an anchor without a verdict counts as bad
+        ("[step 2] b", 0 / 3),  # an anchor without a verdict is none
         ("[step 1] good: a\n[step 1] good: again\n[step 2] bad: b\n[step 3] bad: c", 2 / 4),  # a repeat
         ("[step 1] good: a\n[step 2] bad: b\n[step 3] bad: c\n[step 9] bad: d", 3 / 4),  # no such step
         ("[step 0] bad: z\n[step 2] bad: b", 1 / 4),
@@ -99,6 +99,8 @@ def test_several_findings_on_a_step_count_by_majority_and_ties_are_bad() -> None
         ("[step 1] good: a\n[step 7] bad: b", 1 / 2),
         ("[step 1] good: a\n[step 1] bad: b\n[step 2] bad: c", 1 / 3),
         ("[step 1] good:", 0.0),
+        ("[step 1] a\n[step 2] bad: b", 1 / 2),
+        ("[step 1] Good: a\nStep 2: bad: b", 0.0),
         ("nothing is anchored", 0.0),
     ],
 )

@@ -1,0 +1,166 @@
+"""Verdicts as chat models write them: `[step 2] bad: …`, `**Step 2** – Good.`, `✅ [Step 2] …`, `| Step 2 | GOOD | … |`.
+
+A critique is cut into what it says of each step, and the verdict is read off the head of each part. Case, markup and
+separators are passed over. A word is a verdict only where it stands by itself (`good:`, `(good)`, `GOOD the search`), not
+where it describes something ("good query, wrong year") or is taken back ("good, but slow", "not bad", "good/bad"). What
+cannot be read is `unclear`: a judge that was not understood has not said "bad".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rrm.annotation import Finding, Verdict
+
+VERDICTS: dict[str, Verdict] = {
+    **dict.fromkeys(("good", "correct", "right", "great", "excellent", "✅", "✓", "✔", "👍"), "good"),
+    **dict.fromkeys(("bad", "incorrect", "wrong", "poor", "❌", "✗", "✘", "👎"), "bad"),
+    **dict.fromkeys(("not good", "not correct", "not right"), "bad"),
+    "unclear": "unclear",
+}
+"""The spellings that are understood, in lower case."""
+
+_SYMBOLS = "✅✓✔👍❌✗✘👎"
+_VERDICT = (
+    r"(?:(?:not\s+(?:good|correct|right)|unclear|good|correct|right|great|excellent|bad|incorrect|wrong|poor)"
+    rf"(?!(?:[^\W_]|[/&+?%]|[-'’]\w))|[{_SYMBOLS}]\ufe0f?)"
+)
+_TAG = r"</?(?:b|strong|em|i|u|code|mark)>"
+_MARKUP = rf"(?:[*_`~\"'“”‘’()\[\]{{}}]|{_TAG})"
+_SEPARATORS = r":|=,.;!>→\-‐‑‒–—―−"
+_GAP = rf"(?:[\s#•{_SEPARATORS}]|{_MARKUP})*+"
+_STEP = r"step\s*+(?:no\.?|number)?\s*+#?\s*+(?P<{name}>\d{{1,6}})(?![\w])"
+
+_LEAD = rf"(?:[ \t#>+•·▪‣◦|\-–—]|{_MARKUP}|\d{{1,4}}[.)](?=[\s*_`(\[]))*+"
+_ANCHOR = re.compile(
+    rf"^(?P<lead>{_LEAD})(?:(?P<first>{_VERDICT})(?P<between>(?:[ \t{_SEPARATORS}]|{_MARKUP})++))?{_STEP.format(name='own')}"
+    rf"(?P<closed>\s*+\])?|\[\s*+{_STEP.format(name='inner')}\s*+\]",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""`own`: at the head of a line, with or without brackets, perhaps after its verdict; `inner`: in brackets inside a line."""
+_OPEN = re.compile(r"\[\s*$")
+_HEADED = re.compile(rf"[\s*_`)\]\"']*(?:[:|=.–—]|-(?!\d)|$|{_TAG})", re.MULTILINE)
+"""What comes after an unbracketed `Step 2` that heads a part; prose goes on with a word."""
+_RANGE = re.compile(r"\s*(?:[-–.,]|to|and)\s*\d", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.;!?][\"')\]*_`]*\s*$")
+
+NEAR = 200
+"""Characters after an anchor that decide whether it heads a part: each character is looked at a bounded number of times."""
+_HEAD = re.compile(
+    rf"(?P<gap>{_GAP})(?:(?:verdict|assessment|rating|judge?ment|evaluation|label|quality)\b(?P<gap2>{_GAP}))?"
+    rf"(?:(?:is|was)\b(?P<gap3>{_GAP}))?(?P<verdict>{_VERDICT})",
+    re.IGNORECASE,
+)
+_INNER_HEAD = re.compile(rf"[ \t*_`]*+[:–—-]?[ \t*_`]*+{_VERDICT}[ \t*_`]*+(?:[:–—|-]|\Z)", re.IGNORECASE)
+_CLOSED = re.compile(rf"(?:[*_`~]++(?=[\s{_SEPARATORS}]|\Z)|[)\]}}\"'”’]|{_TAG})++", re.IGNORECASE)
+_CLAUSE = re.compile(r"(?:the|this|that|it|they|a|an|agent|because|since|as)\b", re.IGNORECASE)
+"""Words that begin a clause about the step: a bare `good` before one of them was the verdict."""
+_TAKEN_BACK = re.compile(
+    r"[\s(*_`,]*+(?:but|and|or|nor|yet|to|though|although|however|if|mostly|partly|partially|somewhat)\b", re.IGNORECASE
+)
+_LATER = (
+    re.compile(
+        rf"\b(?:verdict|assessment|judge?ment)\b[ \t*_`\"'(\[]*[:=–—-][ \t*_`\"'(\[]*(?P<verdict>{_VERDICT})",
+        re.IGNORECASE,
+    ),
+    re.compile(rf"(?:[(\[]|→|[-=]>)[ \t*_`\"']*(?P<verdict>{_VERDICT})[\s*_`\"')\].!]*\Z", re.IGNORECASE),
+)
+"""A verdict that is named as one, or stands in brackets or after an arrow at the very end."""
+
+
+def read_verdict(part: str, marked: bool = False) -> tuple[Verdict, str]:
+    """What is said of a step after its anchor: the verdict, and the text without it (on one line).
+
+    `unclear` where no verdict can be read; the text then is all of the part.
+
+    Args:
+        marked: the anchor stood in markup, which may close after the verdict.
+    """
+    head = _HEAD.match(part)
+    rest = _after(head, part, marked) if head else None
+    if head and rest is not None:
+        verdict = _meaning(head["verdict"])
+        if head["verdict"][0] in _SYMBOLS and (word := _HEAD.match(rest)):  # `✅ Good: …`
+            after = _after(word, rest, marked)
+            if after is not None:
+                return (verdict, _line(after)) if _meaning(word["verdict"]) == verdict else ("unclear", _line(part))
+        return verdict, _line(rest)
+    for pattern in _LATER:
+        said = {_meaning(m["verdict"]) for m in pattern.finditer(part)}
+        if len(said) == 1:
+            return said.pop(), _line(part)
+    return "unclear", _line(re.sub(r"^[*_`)\]]*\s*(?:[:|=.;–—-](?=\s|$))?", "", part))
+
+
+def _meaning(spelling: str) -> Verdict:
+    # a pattern that ignores case also takes letters that have no such lower case ("rİght"): those are not understood
+    return VERDICTS.get(" ".join(spelling.lower().removesuffix("\ufe0f").split()), "unclear")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _after(head: re.Match[str], part: str, marked: bool) -> str | None:
+    """The text after a verdict that stands by itself; None where it describes something or is taken back."""
+    before, word, rest = head["gap3"] or head["gap2"] or head["gap"], head["verdict"], part[head.end() :]
+    opened = re.search(rf"{_MARKUP}\Z", before, re.IGNORECASE) is not None
+    closed = _CLOSED.match(rest) if opened or marked else None
+    rest = (rest[closed.end() :] if closed else rest).lstrip(" \t")
+    if _TAKEN_BACK.match(rest):
+        return None
+    if re.match(rf"[{_SEPARATORS}]", rest):
+        rest = rest.rstrip().removesuffix("|")[1:] if rest[0] == "|" else rest[1:]  # a row of a table
+        rest = rest.lstrip(" \t")
+        closed = _CLOSED.match(rest) if opened or marked else None
+        return rest[closed.end() :] if closed else rest
+    stands = not rest or rest[0] in "\n(" or closed
+    if stands or word[0] in _SYMBOLS or word.isupper() or _CLAUSE.match(rest):
+        return rest
+    return None
+
+
+def read_findings(critique: str, n_steps: int) -> list[Finding]:
+    """The findings of a critique in its order; parts about steps outside the run are left out.
+
+    Args:
+        critique: whatever a judge wrote.
+        n_steps: steps of the run; k from 1.
+    """
+    anchors = list(_anchors(critique))
+    ends = [start for start, *_ in anchors[1:]] + [len(critique)] * bool(anchors)
+    findings: list[Finding] = []
+    for (_, end, step, first, marked), stop in zip(anchors, ends, strict=True):
+        if not 1 <= step <= n_steps:
+            continue
+        verdict, text = read_verdict(critique[end:stop], marked)
+        if first is not None:
+            known = _HEAD.match(critique[end:stop]) is not None and verdict != "unclear"
+            verdict = first if not known or verdict == first else "unclear"
+        findings.append(Finding(step=step, verdict=verdict, text=text))
+    return findings
+
+
+def _anchors(critique: str) -> Iterator[tuple[int, int, int, Verdict | None, bool]]:
+    """(start, end, step, verdict before it, in markup) of every place where a part about a step begins."""
+    found = list(_ANCHOR.finditer(critique))
+    bracketed = any(m["closed"] and _OPEN.search(m["lead"]) for m in found if m["own"])
+    for m in found:
+        after = critique[m.end() : m.end() + NEAR]
+        if m["inner"]:
+            ended = _SENTENCE_END.search(critique[max(0, m.start() - 20) : m.start()]) is not None
+            if ended or _INNER_HEAD.match(after):
+                yield m.start(), m.end(), int(m["inner"]), None, False
+            continue
+        first = _meaning(m["first"]) if m["first"] else None
+        lead = m["between"] or m["lead"]
+        in_brackets = bool(m["closed"]) and lead.rstrip().endswith("[")
+        heads = not bracketed and _HEADED.match(after) is not None and not _RANGE.match(after)
+        if in_brackets or first or heads or (not _RANGE.match(after) and _verdict_follows(after)):
+            yield m.start(), m.end(), int(m["own"]), first, re.search(r"[*_`~<]", m["lead"]) is not None
+
+
+def _verdict_follows(after: str) -> bool:
+    head = _HEAD.match(after)
+    return head is not None and _after(head, after, marked=True) is not None
