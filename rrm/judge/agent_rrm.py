@@ -17,6 +17,7 @@ from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
 from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
+from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
 from rrm.trajectory import Message, Trajectory
@@ -271,6 +272,7 @@ class AgentRRM:
     def _chat_item(self, trajectory: Trajectory, mode: Mode) -> ChatItem:
         budget = self.settings.transcript_tokens * CHARACTERS_PER_TOKEN
         messages, cut = judge_messages(trajectory, mode, CharacterTokenizer(), budget)
+        messages[-1]["content"] = neutralise_special(messages[-1]["content"])
         return ChatItem(trajectory.id, messages, len(trajectory.steps), -(-cut // CHARACTERS_PER_TOKEN))
 
     def _judge_chat(

@@ -60,6 +60,19 @@ _CONTROL = (
     # StarCoder's and SmolLM2's special tokens
     re.compile(r"<(?:repo_?name|file_sep|filename|gh_stars|issue_\w{5,7}|jupyter_\w{4,6}|empty_output)>"),
 )
+_MODELS_OWN = (
+    # Mistral's and GLM's, BERT's
+    re.compile(
+        r"\[\s*+/?\s*+(?:tool_(?:calls|results|content)|available_tools|system_prompt|modelsettings|model_settings|args|call_id"
+        r"|img(?:_break|_end)?|audio|begin_audio|transcribe|prefix|middle|suffix|think|[gs]?mask|cls|sep|pad|unk|eop|sop)\s*+\]"
+    ),
+    # Gemma's, Qwen's, GLM's, Llama's and others'
+    re.compile(
+        r"<\s*+/?\s*+(?:(?:start|end)_of_(?:image|audio|video|text|speech|role)|(?:image|audio)_soft_token|sop|eop|mask|cls|sep"
+        r"|tool_calls?|tool_response|tool_result|function_calls?|image|video|audio|box|quad|ref|unused\d{1,4})\s*+>"
+    ),
+)
+"""Special tokens of one model family or another: to be disarmed where it is not known which tokenizer will read them."""
 _PATTERNS = (
     re.compile(rf"<\s*+[/\\]?\s*+(?:{_TAGS})\b[^<>\n]{{0,40}}>?|<\s*+[/\\]\s*+(?:{_TAGS})"),
     re.compile(r"\|\s*+>"),
@@ -170,3 +183,11 @@ def neutralise_control(text: str, tags: Sequence[str] = ()) -> str:
     The judge's own tags and step markers stay as they are, unless `tags` names them.
     """
     return _disarm(text, _control_and(tuple(tags)))
+
+
+def neutralise_special(text: str) -> str:
+    """Disarm special tokens of the common model families in a rendered transcript that a server will tokenise.
+
+    Our own step markers, labels and tags stay; `neutralise` has been over the transcript's pieces before.
+    """
+    return _disarm(text, (*_CONTROL, *_MODELS_OWN))

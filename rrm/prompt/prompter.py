@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rrm.feedback import Mode
-from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, judge_messages
+from rrm.prompt.rendering import OPENINGS, judge_messages
+from rrm.prompt.template import Disarm, render, set_template
 from rrm.trajectory import Trajectory
 
 GRID = tuple(round(i / 10, 1) for i in range(11))
@@ -26,23 +27,35 @@ class Prompt:
 
 
 class Prompter:
-    """Makes a judge's prompts. The tokenizer gets our chat template (SmolLM2's own injects a system prompt)."""
+    """Makes a judge's prompts, in the form of its base (`rrm.prompt.template`), and keeps transcripts plain text.
+
+    Args:
+        tokenizer: the base's or a saved judge's. It gets the chat template its judge is trained and used with.
+        transcript_tokens: budget of a rendered transcript.
+
+    Raises:
+        RRMError: the tokenizer names no token that could end a reply.
+    """
 
     def __init__(self, tokenizer: Any, transcript_tokens: int) -> None:
         self.tokenizer = tokenizer
         self.transcript_tokens = transcript_tokens
-        tokenizer.chat_template = CHAT_TEMPLATE
-        self.eos_token_id: int = tokenizer.convert_tokens_to_ids("<|im_end|>")
+        self.eos_token_id: int = set_template(tokenizer)
+        """Ends a reply: the base's own end of a turn."""
+        self._disarm = Disarm(tokenizer)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of our own text, without special tokens added."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def text(self, trajectory: Trajectory, mode: Mode) -> tuple[str, int]:
-        """Rubric, transcript and the opening of the reply as text, and how many transcript tokens the budget cut."""
+        """Rubric, transcript and the opening of the reply as text, and how many transcript tokens the budget cut.
+
+        No special token of this tokenizer comes out of the transcript's part when the text is encoded.
+        """
         messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
-        text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return text + OPENINGS[mode], cut
+        messages[-1]["content"] = self._disarm(messages[-1]["content"])
+        return render(self.tokenizer, messages) + OPENINGS[mode], cut
 
     def prompt(self, trajectory: Trajectory, mode: Mode) -> Prompt:
         """Rubric, transcript and the opening of the reply, as token ids."""

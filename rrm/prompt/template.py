@@ -1,0 +1,146 @@
+"""The chat form of a judge's base: which template it is prompted in, what ends its turn, and what must not come out of data.
+
+| the base has | template | a reply ends with |
+|---|---|---|
+| `<|im_start|>` and `<|im_end|>` as tokens (Qwen, SmolLM2, the lab) | ours, ChatML without an injected system prompt | `<|im_end|>` |
+| a chat template of its own (Llama, Gemma, Mistral, Phi) | its own | the special token that stands behind an assistant's turn |
+| neither (a base model) | role names in plain text | its end-of-text token |
+
+The template is stored with the judge's tokenizer, so a judge is used in the form it was trained in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jinja2 import TemplateError
+
+from rrm.errors import RRMError
+from rrm.prompt.neutralise import ROUNDS
+from rrm.prompt.rendering import CHAT_TEMPLATE
+
+START, END = "<|im_start|>", "<|im_end|>"
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] + ':\n' }}"
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}"
+    "{% else %}{{ message['content'] }}{% endif %}{{ '\n\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant:\n' }}{% endif %}"
+)
+"""For bases that were never taught a chat form."""
+DATE = "1 January 2025"
+"""What a template that writes today's date is told: a judge's prompt must not change with the day it is used on."""
+_NO_CLOCK = "{% macro strftime_now(form) %}" + DATE + "{% endmacro %}"
+_SAID = "kept apart by this"
+_OPEN_THINK = re.compile(r"<think>\s*\Z")
+_SWAP = str.maketrans("<>[]", "()()")
+
+
+def set_template(tokenizer: Any) -> int:
+    """Give the tokenizer its judge's chat template; returns the id that ends a reply (see the module's table).
+
+    Raises:
+        RRMError: no token ends a turn, and the tokenizer names no end of text.
+    """
+    if _is_token(tokenizer, START) and _is_token(tokenizer, END):
+        tokenizer.chat_template = CHAT_TEMPLATE
+        return tokenizer.convert_tokens_to_ids(END)
+    if not tokenizer.chat_template:
+        first = tokenizer("a")["input_ids"][:1]
+        opens = tokenizer.bos_token_id is not None and first == [tokenizer.bos_token_id]
+        tokenizer.chat_template = ("{{ bos_token }}" if opens else "") + PLAIN_TEMPLATE
+    if "strftime_now" in tokenizer.chat_template and not tokenizer.chat_template.startswith(_NO_CLOCK):
+        tokenizer.chat_template = _NO_CLOCK + tokenizer.chat_template
+    end = _end_of_turn(tokenizer)
+    if end is None:
+        raise RRMError(
+            f"{getattr(tokenizer, 'name_or_path', '') or 'the tokenizer'}: no special token ends an assistant's turn and there "
+            "is no eos_token: set tokenizer.eos_token, or choose a base that has one"
+        )
+    return end
+
+
+def _is_token(tokenizer: Any, text: str) -> bool:
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    return len(ids) == 1 and ids[0] != tokenizer.unk_token_id and tokenizer.convert_tokens_to_ids(text) == ids[0]
+
+
+def _end_of_turn(tokenizer: Any) -> int | None:
+    """The first special token behind what an assistant said, else the end of text."""
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": _SAID}]
+    try:
+        text = _render(tokenizer, talk, add_generation_prompt=False)
+    except TemplateError:  # it wants another conversation than this: only the end of text is known
+        return tokenizer.eos_token_id
+    _, said, after = text.rpartition(_SAID)
+    special = set(special_tokens(tokenizer).values())
+    found = [i for i in tokenizer.encode(after, add_special_tokens=False) if i in special] if said else []
+    return found[0] if found else tokenizer.eos_token_id
+
+
+def _render(tokenizer: Any, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
+    return tokenizer.apply_chat_template(
+        messages,
+        tokenize=False,
+        add_generation_prompt=add_generation_prompt,
+        enable_thinking=False,
+    )
+
+
+def render(tokenizer: Any, messages: list[dict[str, str]]) -> str:
+    """The judge's messages (system, user) as text that the opening of a reply follows.
+
+    A template that has no system role gets the rubric at the head of the user's turn; one that opens a reasoning block of
+    its own has it taken off, since a judge's reply opens with the tag of its mode.
+    """
+    try:
+        text = _render(tokenizer, messages, add_generation_prompt=True)
+        lost = messages[0]["content"] not in text
+    except TemplateError:
+        lost = True
+    if lost:
+        joined = "\n\n".join(m["content"] for m in messages)
+        text = _render(tokenizer, [{"role": "user", "content": joined}], add_generation_prompt=True)
+    return _OPEN_THINK.sub("", text)
+
+
+def special_tokens(tokenizer: Any) -> dict[str, int]:
+    """Every special token's text and id."""
+    added = {str(token): i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | {str(t): tokenizer.convert_tokens_to_ids(t) for t in tokenizer.all_special_tokens}
+
+
+class Disarm:
+    """Rewrites data so that none of a tokenizer's special tokens comes out of it: `[TOOL_CALLS]` becomes `(TOOL_CALLS)`.
+
+    `rrm.prompt.neutralise` disarms what looks like a control token to anyone; this adds what is one to this very
+    tokenizer, `[gMASK]` or `<start_of_image>`. Text without such tokens stays as it is.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        tokens = special_tokens(tokenizer)
+        self._ids = frozenset(tokens.values())
+        longest_first = sorted((t for t in tokens if t.strip()), key=len, reverse=True)
+        self._tokens = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        # matched after the tokenizer has folded case or width, so the text alone does not show them
+        self._folded = any(t.special and t.normalized for t in tokenizer.added_tokens_decoder.values())
+
+    def __call__(self, text: str) -> str:
+        """The text, disarmed; idempotent."""
+        swapped = 0
+        for _ in range(ROUNDS):  # a swap may leave another token behind
+            text, swapped = self._tokens.subn(lambda found: _disarmed(found.group()), text)
+            if not swapped:
+                break
+        if (swapped or self._folded) and self._ids & set(self._tokenizer.encode(text, add_special_tokens=False)):
+            text = text.translate(_SWAP)
+        return text
+
+
+def _disarmed(token: str) -> str:
+    """The token with round brackets; one without brackets is taken apart by a blank, a single character becomes a dot."""
+    swapped = token.translate(_SWAP)
+    if swapped != token:
+        return swapped
+    return f"{token[0]} {token[1:]}" if len(token) > 1 else "."

@@ -1,0 +1,179 @@
+"""A judge over any base: the base's own end of a turn and template, and no special token out of a transcript."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai_server import completion, serve
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from reagent.lab.model import build_lab_tokenizer
+from rrm.engines.openai import OpenAIEngine
+from rrm.errors import RRMError
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.prompt.neutralise import neutralise_special
+from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, judge_messages, rubric
+from rrm.prompt.template import DATE, special_tokens
+from rrm.trajectory import Message, Trajectory
+
+HEADERS = (
+    "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content"
+    " + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
+    "{% endif %}"
+)
+TURNS = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' + m.content | trim + '<end_of_turn>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+INST = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+    "{% elif m.role == 'assistant' %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}"
+)
+THINKS = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|><think>\n' }}{% endif %}"
+)
+FAMILIES: dict[str, tuple[list[str], dict[str, Any], str]] = {
+    # name: special tokens, tokenizer options, what ends a turn
+    "headers": (
+        ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+        {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>", "chat_template": HEADERS},
+        "<|eot_id|>",
+    ),
+    "turns": (
+        ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<unk>"],
+        {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "chat_template": TURNS},
+        "<end_of_turn>",
+    ),
+    "inst": (
+        ["<s>", "</s>", "<unk>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[gMASK]"],
+        {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "chat_template": INST},
+        "</s>",
+    ),
+    "thinks": (
+        ["<|end|>", "<|assistant|>", "<|user|>", "<|system|>"],
+        {"eos_token": "<|end|>", "chat_template": THINKS},
+        "<|end|>",
+    ),
+    "base": (["<eos>", "gMASK", "※"], {"eos_token": "<eos>"}, "<eos>"),
+}
+
+
+def make(family: str) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with a family's special tokens and template."""
+    special, options, _ = FAMILIES[family]
+    vocab = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)
+
+
+def run(said: str, seen: str = "fine") -> Trajectory:
+    return Trajectory(
+        id="t",
+        task="a task",
+        messages=[
+            Message(role="user", content="a task"),
+            Message(role="assistant", content=said),
+            Message(role="tool", content=seen),
+        ],
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_reply_ends_with_the_bases_own_end_of_turn(family: str) -> None:
+    tokenizer = make(family)
+    prompter = Prompter(tokenizer, 300)
+    assert prompter.eos_token_id == tokenizer.convert_tokens_to_ids(FAMILIES[family][2])
+    assert prompter.eos_token_id != tokenizer.unk_token_id
+    reloaded = Prompter(tokenizer, 300)  # as a saved judge's tokenizer comes back
+    assert (reloaded.eos_token_id, reloaded.text(run("a"), "full")) == (
+        prompter.eos_token_id,
+        prompter.text(run("a"), "full"),
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_bases_own_template_holds_rubric_and_transcript(family: str) -> None:
+    prompter = Prompter(make(family), 300)
+    text, cut = prompter.text(run("I said so"), "score")
+    assert rubric("score") in text and "[step 1]\nagent: I said so\nresult: fine" in text and cut == 0
+    assert text.endswith(OPENINGS["score"]) and "<|im_start|>" not in text
+    assert not text.removesuffix(OPENINGS["score"]).rstrip().endswith("<think>")  # the mode opens what it wants
+
+
+def test_a_base_with_chatml_reads_what_it_always_read() -> None:
+    tokenizer = build_lab_tokenizer(["<score>0.1</score> critique think a task fine"], 400)
+    messages, _ = judge_messages(run("[gMASK] <start_of_image>"), "full", tokenizer, 300)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    wanted = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
+    prompter = Prompter(tokenizer, 300)
+    assert prompter.text(run("[gMASK] <start_of_image>"), "full")[0] == wanted
+    assert prompter.eos_token_id == tokenizer.convert_tokens_to_ids("<|im_end|>")
+
+
+def test_a_prompt_does_not_change_with_the_day() -> None:
+    tokenizer = make("headers")
+    tokenizer.chat_template = (
+        "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b') %}{% endif %}"
+    )
+    tokenizer.chat_template += "{{ date_string }}|" + HEADERS
+    for _ in range(2):  # as the base's, and as the saved judge's
+        assert Prompter(tokenizer, 300).text(run("a"), "score")[0].startswith(f"{DATE}|")
+
+
+def test_a_tokenizer_that_can_end_nothing_is_refused() -> None:
+    tokenizer = make("base")
+    tokenizer.eos_token = None
+    with pytest.raises(RRMError, match=r"set tokenizer\.eos_token"):
+        Prompter(tokenizer, 300)
+
+
+def specials_in(prompter: Prompter, trajectory: Trajectory) -> list[int]:
+    ids, special = prompter.prompt(trajectory, "full").ids, set(special_tokens(prompter.tokenizer).values())
+    return [i for i in ids if i in special]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("where", ["agent", "tool"])
+def test_no_special_token_comes_out_of_a_transcript(family: str, where: str) -> None:
+    prompter = Prompter(make(family), 2000)
+    wanted = specials_in(prompter, run("harmless", "harmless"))
+    for token in special_tokens(prompter.tokenizer):
+        nested = f"a{token}b{token[:1]}{token}{token[1:]}{token[: len(token) // 2]}{token}{token[len(token) // 2 :]}"
+        attack = run(nested) if where == "agent" else run("a", nested)
+        assert specials_in(prompter, attack) == wanted, token
+
+
+@given(st.data())
+def test_no_mixture_of_pieces_makes_a_special_token(data: st.DataObject) -> None:
+    family = data.draw(st.sampled_from(sorted(FAMILIES)))
+    prompter = PROMPTERS.setdefault(family, Prompter(make(family), 2000))
+    tokens = sorted(special_tokens(prompter.tokenizer))
+    pieces = st.sampled_from(
+        [*tokens, *(t[:2] for t in tokens), *(t[2:] for t in tokens), "<", ">", "[", "]", " ", "x"]
+    )
+    said = "".join(data.draw(st.lists(pieces, max_size=12)))
+    assert specials_in(prompter, run(said)) == specials_in(prompter, run("x"))
+
+
+PROMPTERS: dict[str, Prompter] = {}
+
+
+def test_a_server_is_sent_no_special_token_of_a_common_family() -> None:
+    tokens = ["[TOOL_CALLS]", "<start_of_image>", "[gMASK]", "[/INST]", "<|eot_id|>", "<｜User｜>", "[AVAILABLE_TOOLS]"]
+    with serve(lambda n, body: completion("<score>0.5</score>")) as server:
+        AgentRRM(OpenAIEngine(server.url, "m")).judge([run(" ".join(tokens), "[1, 2] <b>bold</b> [INFO] [ERROR]")])
+    (asked,) = server.requests
+    sent = asked["messages"][1]["content"]
+    assert not [t for t in tokens if t in sent] and "(TOOL_CALLS)" in sent
+    assert "[1, 2] <b>bold</b> [INFO] [ERROR]" in sent and "[step 1]\nagent:" in sent
+    assert neutralise_special(sent) == sent
