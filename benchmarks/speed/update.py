@@ -153,8 +153,10 @@ def our_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
     from reagent.lab.search_env import SearchEnv
     from reagent.train.config import AgentConfig, LossConfig, OptimConfig, PolicyConfig
+    from reagent.train.launch import make_accelerator
     from reagent.train.policy import Policy, switch_off_dropout
     from reagent.train.trainer import AgentTrainer
+    from rrm.engines.hf.engine import HFEngine
 
     model, tokenizer = load(args)
     episodes = made_up_episodes(args, len(tokenizer))
@@ -170,7 +172,9 @@ def our_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         model.gradient_checkpointing_enable()
     policy = Policy(model, with_values=False)
     switch_off_dropout(policy)
-    trainer = AgentTrainer(config, policy, tokenizer, SearchEnv, [], Path(tempfile.mkdtemp()))
+    folder = Path(tempfile.mkdtemp())
+    accelerator, engine = make_accelerator(config, folder), HFEngine(model, tokenizer)
+    trainer = AgentTrainer(config, policy, tokenizer, SearchEnv, [], folder, engine=engine, accelerator=accelerator)
 
     def update() -> tuple[float, float]:
         metrics = trainer.learn(episodes)

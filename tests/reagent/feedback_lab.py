@@ -8,17 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-from trainer_setup import settings
+from trainer_setup import make_trainer, settings
 
 from reagent.env.env import StepResult
-from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.lab.search_env import SearchEnv
 from reagent.rollout.episode import Episode, Turn
 from reagent.train.config import AgentConfig
-from reagent.train.policy import load_policy
-from reagent.train.trainer import AgentTrainer
 from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
@@ -88,12 +84,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
-def trainer_of(config: AgentConfig, judge: AgentRRM | None = None) -> AgentTrainer:
-    """A trainer as `reagent train` makes it, with this judge."""
-    torch.manual_seed(config.seed)
-    factory, tasks, _ = make_environment(config.environment, seed=config.seed)
-    policy, tokenizer = load_policy(config.policy, with_values=config.algorithm == "ppo")
-    return AgentTrainer(config, policy, tokenizer, factory, tasks, Path(config.output_dir), judge=judge)
+trainer_of = make_trainer
 
 
 def make_episode(rewards: list[float], outcome: float | None = 0.0) -> Episode:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from reagent.env.registry import make_environment
 from reagent.train.config import AgentConfig
-from reagent.train.policy import load_policy
+from reagent.train.run import build
 from reagent.train.trainer import AgentTrainer
+from rrm.judge.agent_rrm import AgentRRM
 
 
 def settings(base: Path, output: Path, **changes: Any) -> AgentConfig:
@@ -35,8 +35,7 @@ def settings(base: Path, output: Path, **changes: Any) -> AgentConfig:
     return AgentConfig.model_validate(tree)
 
 
-def make_trainer(config: AgentConfig) -> AgentTrainer:
+def make_trainer(config: AgentConfig, judge: AgentRRM | None = None) -> AgentTrainer:
+    """A trainer as `reagent train` makes it."""
     torch.manual_seed(config.seed)
-    factory, tasks, _ = make_environment(config.environment, seed=config.seed)
-    policy, tokenizer = load_policy(config.policy, with_values=config.algorithm == "ppo")
-    return AgentTrainer(config, policy, tokenizer, factory, tasks, Path(config.output_dir))
+    return build(config, judge=judge)[0]

@@ -90,9 +90,18 @@ def token_counts(rows: Sequence[TextRow]) -> Tensor:
     return torch.tensor([float(sum(r.tokens for r in rows if r.kind == kind)) for kind in KINDS])
 
 
-def deal(rows: Sequence[TextRow], part: int, parts: int) -> list[TextRow]:
-    """The rows of one of `parts` minibatches, each kind dealt evenly."""
-    return [row for kind in KINDS for row in [r for r in rows if r.kind == kind][part::parts]]
+def deal(rows: Sequence[TextRow], part: int, parts: int, before: Mapping[Kind, int] | None = None) -> list[TextRow]:
+    """The rows of one of `parts` minibatches, each kind dealt evenly.
+
+    Args:
+        before: per kind, rows of the processes before this one, which are dealt first.
+    """
+    return [
+        row
+        for kind in KINDS
+        for i, row in enumerate([r for r in rows if r.kind == kind], before[kind] if before else 0)
+        if i % parts == part
+    ]
 
 
 def text_batches(rows: Sequence[TextRow], denominators: Mapping[str, float], budget: int) -> list[TextBatch]:

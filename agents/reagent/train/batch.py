@@ -105,10 +105,26 @@ def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> li
     return out
 
 
-def minibatches(batch: Batch, count: int, seed: int) -> list[list[int]]:
-    """Shuffle the rows and deal them into `count` parts, as even as can be; never more parts than rows."""
-    order = list(range(len(batch)))
+def row_names(episodes: Sequence[Episode]) -> list[str]:
+    """What each row is called on every process: its group, stage and number."""
+    return [f"{e.group_id}/{e.stage}/{e.attempt}" for e in episodes]
+
+
+def minibatches(everyones: Sequence[tuple[str, int, int]], rank: int, count: int, seed: int) -> list[list[int]]:
+    """Shuffle the rows of all processes and deal them into `count` parts, as even as can be; never more parts than rows.
+
+    Which rows are together depends on their names alone, not on how many processes hold them, and every process gets as
+    many parts, some of them perhaps empty: a step is taken by all of them or waited for for ever.
+
+    Args:
+        everyones: (name, process, row number there) of every row, in any order.
+        rank: this process.
+
+    Returns:
+        this process's row numbers of each part.
+    """
+    order = sorted(everyones)
     if count > 1:
         random.Random(derive_seed(seed, "minibatches")).shuffle(order)
     count = min(count, len(order))
-    return [order[i::count] for i in range(count)]
+    return [sorted(i for _, process, i in order[part::count] if process == rank) for part in range(count)]

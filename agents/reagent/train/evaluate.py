@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from accelerate.utils import gather_object
 
 from reagent.env.env import EnvFactory
 from reagent.env.graders import Grader, exact_match, f1
@@ -17,10 +18,12 @@ from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt, plan, rollout
 from reagent.train.config import AgentConfig
 from reagent.train.metrics import episode_metrics, mean, pass_at_k
+from reagent.train.policy import precision
 from rrm.engines.base import TokenEngine
 from rrm.evaluation.bootstrap import Interval, Ratio, bootstrap
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
     from transformers import PreTrainedTokenizerBase
 
     from rrm.judge.agent_rrm import AgentRRM
@@ -73,6 +76,19 @@ def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[s
     return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in found.items()}
 
 
+def shared(
+    attempts: Sequence[Attempt], play: Callable[[Sequence[Attempt]], list[Episode]], accelerator: Accelerator | None
+) -> list[Episode]:
+    """Every attempt's episode, in their order, of which each process has played every n-th (tasks come sorted by kind)."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return play(attempts)
+    rank, processes = accelerator.process_index, accelerator.num_processes
+    mine = list(range(rank, len(attempts), processes))
+    played = play([attempts[i] for i in mine]) if mine else []
+    everyones: list[tuple[int, Episode]] = gather_object(list(zip(mine, played, strict=True)))
+    return [episode for _, episode in sorted(everyones, key=lambda pair: pair[0])]
+
+
 def evaluate(
     engine: TokenEngine,
     tokenizer: PreTrainedTokenizerBase,
@@ -80,13 +96,16 @@ def evaluate(
     tasks: Sequence[Task],
     config: AgentConfig,
     feedback: Adapter | None = None,
+    accelerator: Accelerator | None = None,
 ) -> tuple[dict[str, Any], list[Episode]]:
     """Roll out `eval.samples` episodes of each task as the config's `rollout` and `eval` say, and summarise them.
 
     Args:
-        engine: the policy as it stands.
+        engine: the policy as it stands, rolled out in the config's `mixed_precision`.
         env_factory: makes a fresh environment for one episode.
         feedback: what the policy is given between a first attempt and a second; the policy stays as it is.
+        accelerator: of several processes that share the tasks and call this together, without feedback; each returns the
+            figures of them all.
 
     Returns:
         figures of the first attempts, with feedback also `refined`, those of the second ones, and `feedback/…`; and the
@@ -97,19 +116,20 @@ def evaluate(
     """
 
     def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
-        return rollout(
-            engine,
-            tokenizer,
-            env_factory,
-            attempts,
-            params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
-            **hooks,
-            **config.rollout.limits,
-        )
+        with precision(config.mixed_precision, getattr(engine, "device", "cpu")):
+            return rollout(
+                engine,
+                tokenizer,
+                env_factory,
+                attempts,
+                params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
+                **hooks,
+                **config.rollout.limits,
+            )
 
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
     if feedback is None:
-        episodes = play(attempts)
+        episodes = shared(attempts, play, accelerator)
         return summarise(episodes, samples=samples, seed=config.seed), episodes
     round_ = feedback.round(0, attempts, play)
     first = [e for e in round_.played if e.stage == "initial"]

@@ -3,20 +3,23 @@
 What is projected onto the vocabulary is decided by `loss_mask`: only the positions before those tokens (the rest of a
 transcript is tool output, and its logits would be most of the memory). Rows are padded on the right, which causal
 attention needs no mask for.
+
+Under mixed precision the body runs in bfloat16, both heads in the precision their weights are kept in: bfloat16 logits have
+three digits, and most of what rollout and training forward then disagree by comes from them (MiniMax-M1, 2506.13585, §3.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
 from reagent.algorithms.logprobs import token_logprobs
-from rrm.engines.hf.engine import base_causal_lm
+from rrm.engines.hf.engine import as_stored, base_causal_lm
 from rrm.errors import RRMError
 
 if TYPE_CHECKING:
@@ -56,9 +59,10 @@ class Policy(nn.Module):
         """input_ids (B, T) padded on the right, loss_mask (B, T) bool, never set at t = 0 (nothing stands before)."""
         base = base_causal_lm(self.model)
         hidden = base.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state  # (B, T, H)
+        head: Any = base.get_output_embeddings()
         logprobs, entropy = token_logprobs(
             hidden,
-            base.get_output_embeddings(),  # pyright: ignore[reportArgumentType]
+            lambda states: as_stored(head, states),
             input_ids,
             loss_mask,
             temperature=temperature,
@@ -66,8 +70,8 @@ class Policy(nn.Module):
         )
         values = None
         if self.value_head is not None:
-            before = hidden[:, :-1][loss_mask[:, 1:]].float()  # (N, H): the states in which masked tokens were sampled
-            found = self.value_head(before)[:, 0]
+            before = hidden[:, :-1][loss_mask[:, 1:]]  # (N, H): the states in which masked tokens were sampled
+            found = as_stored(self.value_head, before)[:, 0]
             values = found.new_zeros(loss_mask.shape).masked_scatter(loss_mask, found)
         return PolicyOutput(logprobs, entropy, values)
 
@@ -81,6 +85,12 @@ class Policy(nn.Module):
             raise RRMError("a fully trained policy needs a frozen copy as its reference")
         with self.model.disable_adapter():
             yield self
+
+
+def precision(mixed: Literal["no", "bf16"], device: torch.device | str) -> AbstractContextManager[Any]:
+    """What forwards of the policy run in under `mixed_precision`, in a rollout as in training: one precision, or the update
+    would learn from probabilities that are not those it sampled from."""
+    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16) if mixed == "bf16" else nullcontext()
 
 
 def load_policy(config: PolicyConfig, *, with_values: bool, entropy_gradient: bool = False) -> tuple[Policy, Any]:

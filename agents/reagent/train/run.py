@@ -24,24 +24,31 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from reagent.env.registry import make_environment
+from reagent.env.task import Task
 from reagent.feedback.check import check_labels
 from reagent.rollout.episode import Episode
-from reagent.train.checkpoint import checkpoints
+from reagent.train.checkpoint import PREFIX, checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
+from reagent.train.launch import main_decides, make_accelerator
+from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
+from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
+from rrm.engines.hf.engine import HFEngine
 from rrm.run_folder import check_folder, claim_folder
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
+
     from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
 
-FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "loss", "feedback")
+FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
 """Options that must not change between a run and its continuation."""
-FREE = ("feedback.max_failure_rate",)
-"""Those of them that may: what a run stopped at may be allowed it."""
+FREE = ("feedback.max_failure_rate", "optim.microbatch_tokens", "policy.gradient_checkpointing")
+"""Those of them that may: what a run stopped at may be allowed it, or given less memory."""
 SHOWN = ("episode/reward", "episode/success", "kl", "entropy", "episode/turns", "time/rollout_tokens_per_s")
 
 
@@ -109,8 +116,44 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
     plt.close(figure)
 
 
+def build(
+    config: AgentConfig, *, judge: AgentRRM | None = None, accelerator: Accelerator | None = None
+) -> tuple[AgentTrainer, list[Task]]:
+    """A config's trainer, with its policy, engine, environment and accelerator; and its held-out tasks.
+
+    Args:
+        judge: in place of the config's `feedback.judge`.
+        accelerator: in place of the config's own.
+
+    Raises:
+        RRMError: a policy or judge that cannot be loaded; ConfigError: an environment or tasks that cannot be made.
+    """
+    folder = Path(config.output_dir)
+    accelerator = accelerator or make_accelerator(config, folder)
+    env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
+    check_labels(config.feedback, env_factory, train_tasks)
+    policy, tokenizer = load_policy(
+        config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
+    )
+    policy.to(accelerator.device)
+    trainer = AgentTrainer(
+        config,
+        policy,
+        tokenizer,
+        env_factory,
+        train_tasks,
+        folder,
+        engine=HFEngine(policy.model, tokenizer),
+        accelerator=accelerator,
+        judge=judge,
+    )
+    return trainer, eval_tasks
+
+
 def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
+
+    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there.
 
     Args:
         judge: in place of the config's `feedback.judge`.
@@ -125,62 +168,134 @@ def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
         torch.set_num_threads(config.threads)
     set_seed(config.seed)
     folder = Path(config.output_dir)
-    done = checkpoints(folder / "checkpoints")
+    accelerator = make_accelerator(config, folder)
+    done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))
     if done:
         check_folder(config, folder, FIXED, FREE)
-    env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
-    check_labels(config.feedback, env_factory, train_tasks)
-    policy, tokenizer = load_policy(
-        config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
-    )
-    trainer = AgentTrainer(config, policy, tokenizer, env_factory, train_tasks, folder, judge)
-    claim_folder(config, folder)
-    main = trainer.accelerator.is_main_process
+    trainer, eval_tasks = build(config, judge=judge, accelerator=accelerator)
+    if accelerator.is_main_process:
+        claim_folder(config, folder)
     if done:
         logger.warning("continuing from %s", done[-1])
         trainer.resume(done[-1])
     else:
         trainer.feedback.restore(0, {})
-    logs = {name: folder / f"{name}.jsonl" for name in ("metrics", "episodes", "eval")}
-    if main:
-        for path in logs.values():
-            keep_lines(path, trainer.update_index)
-    trainer.accelerator.init_trackers("reagent", config=flat(config.model_dump(mode="json")))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
-    last: dict[str, Any] = {}
-    with Progress(*columns, console=Console(stderr=True), disable=not main) as progress:
-        bar = progress.add_task("training", total=config.max_updates, completed=trainer.update_index)
-        while trainer.update_index < config.max_updates:
-            update = trainer.update_index
-            last, episodes = trainer.update()
-            last["episodes"] = trainer.episodes_seen
-            trainer.accelerator.log(last, step=update)
-            if main:
-                append_line(logs["metrics"], {"update": update, **last})
-                write_samples(logs["episodes"], update, episodes, config.sample_episodes)
-                shown = "  ".join(f"{k.split('/')[-1]} {last[k]:.3g}" for k in SHOWN if k in last)
-                progress.update(bar, advance=1, description=shown)
-            finished = trainer.update_index == config.max_updates
-            if (config.eval.every and trainer.update_index % config.eval.every == 0) or finished:
-                trainer.accelerator.wait_for_everyone()
-                if main:
-                    found, _ = evaluate(trainer.engine, tokenizer, env_factory, eval_tasks, config)
-                    append_line(logs["eval"], {"update": update, "episodes": trainer.episodes_seen, **found})
-            if trainer.update_index % config.save_every == 0 or finished:
-                trainer.save()
-    trainer.accelerator.end_training()
-    if main:
-        export(policy, tokenizer, folder / "policy")
-        plot_curves(logs["metrics"], logs["eval"], folder / "curves.png")
-    evaluation = [json.loads(line) for line in logs["eval"].read_text().splitlines()] if logs["eval"].is_file() else []
+    log = RunLog(folder, trainer)
+    accelerator.init_trackers("reagent", config=flat(config.model_dump(mode="json")))
+    with Stopping() as stopping:
+        trainer.interruptible = stopping.at_once
+        try:
+            _updates(trainer, eval_tasks, log, stopping)
+        except BaseException as error:
+            keep_checkpoint(trainer, error)
+            raise
+    accelerator.end_training()
+    if accelerator.is_main_process:
+        export(trainer.policy, trainer.tokenizer, folder / "policy")
+        plot_curves(log.metrics, log.eval, folder / "curves.png")
+    evaluations = log.evaluations()
     return {
         "output_dir": str(folder),
         "policy": str(folder / "policy"),
         "updates": trainer.update_index,
         "episodes": trainer.episodes_seen,
-        "reward": last.get("episode/reward"),
-        "held_out_success": evaluation[-1]["success"] if evaluation else None,
+        "reward": log.last.get("episode/reward"),
+        "held_out_success": evaluations[-1]["success"] if evaluations else None,
     }
+
+
+def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, stopping: Stopping) -> None:
+    """All updates still to be made, with evaluations and checkpoints where they are due."""
+    config = trainer.config
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), disable=not trainer.accelerator.is_main_process) as progress:
+        bar = progress.add_task("training", total=config.max_updates, completed=trainer.update_index)
+        while True:
+            stopping.check()
+            finished = trainer.update_index >= config.max_updates
+            # asked for before an update, not after one: a run stopped in its evaluation makes it when it goes on
+            if trainer.update_index and (finished or _due(config.eval.every, trainer)) and not log.evaluated():
+                with stopping.at_once():
+                    found, _ = evaluate(
+                        trainer.engine,
+                        trainer.tokenizer,
+                        trainer.env_factory,
+                        eval_tasks,
+                        config,
+                        accelerator=trainer.accelerator,
+                    )
+                log.evaluation(found)
+            if finished:
+                return
+            metrics, episodes = trainer.update()
+            shown = log.update(metrics, episodes)
+            trainer.whole = True
+            progress.update(bar, advance=1, description=shown)
+            if trainer.update_index == config.max_updates or _due(config.save_every, trainer):
+                trainer.save()
+
+
+def _due(every: int, trainer: AgentTrainer) -> bool:
+    return bool(every) and trainer.update_index % every == 0
+
+
+def keep_checkpoint(trainer: AgentTrainer, error: BaseException) -> None:
+    """Keep what an early end would lose, where the weights are those of a whole update; say what is kept.
+
+    Nothing is kept of a loss that is not finite (the weights may not be, either), nor of a run that made no update.
+    """
+    if not trainer.accelerator.is_main_process:
+        return
+    folder = trainer.folder / "checkpoints"
+    done = checkpoints(folder)
+    newest = int(done[-1].name.removeprefix(PREFIX)) if done else 0
+    if trainer.whole and trainer.update_index > newest and not isinstance(error, TrainingError):
+        done = [trainer.save(together=False) or folder]
+    if done:
+        how = type(error).__name__
+        logger.warning(
+            "stopped (%s) after update %d; the same command goes on from %s", how, trainer.update_index, done[-1]
+        )
+
+
+class RunLog:
+    """The files of a run folder that grow: on the main process; the others keep nothing."""
+
+    def __init__(self, folder: Path, trainer: AgentTrainer) -> None:
+        self.trainer, self.main = trainer, trainer.accelerator.is_main_process
+        self.metrics, self.episodes, self.eval = (folder / f"{name}.jsonl" for name in ("metrics", "episodes", "eval"))
+        self.last: dict[str, Any] = {}
+        """The last update's metrics."""
+        if self.main:
+            for path in (self.metrics, self.episodes, self.eval):
+                keep_lines(path, trainer.update_index)
+
+    def update(self, metrics: dict[str, Any], episodes: Sequence[Episode]) -> str:
+        """Record the update just made; returns a line for the progress bar."""
+        update = self.trainer.update_index - 1
+        self.last = {**metrics, "episodes": self.trainer.episodes_seen}
+        self.trainer.accelerator.log(self.last, step=update)
+        if self.main:
+            append_line(self.metrics, {"update": update, **self.last})
+            write_samples(self.episodes, update, episodes, self.trainer.config.sample_episodes)
+        return "  ".join(f"{k.split('/')[-1]} {self.last[k]:.3g}" for k in SHOWN if k in self.last)
+
+    def evaluated(self) -> bool:
+        """Whether the policy was evaluated after the last update; the main process's files say."""
+        rows = self.evaluations()
+        return main_decides(bool(rows) and rows[-1]["update"] == self.trainer.update_index - 1)
+
+    def evaluation(self, found: dict[str, Any]) -> None:
+        """Record an evaluation after the last update."""
+        if self.main:
+            row = {"update": self.trainer.update_index - 1, "episodes": self.trainer.episodes_seen, **found}
+            append_line(self.eval, row)
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Evaluations so far, of the main process's file."""
+        if not self.main or not self.eval.is_file():
+            return []
+        return [json.loads(line) for line in self.eval.read_text(encoding="utf-8").splitlines()]
 
 
 def export(policy: Any, tokenizer: Any, folder: Path) -> None:

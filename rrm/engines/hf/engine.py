@@ -53,6 +53,13 @@ def base_causal_lm(model: Any) -> PreTrainedModel:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
+    """`layer(states)` in the precision of the layer's own weights, also inside `torch.autocast`."""
+    kept = next(layer.parameters()).dtype
+    with torch.autocast(states.device.type, enabled=False):
+        return layer(states.to(kept) if kept.is_floating_point else states)
+
+
 class HFEngine:
     """A `TokenEngine` over a Hugging Face causal language model with full attention in every layer.
 
@@ -359,7 +366,7 @@ class HFEngine:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """(…, V) float32 logits of hidden states (…, H)."""
-        return self._head(states).float()
+        return as_stored(self._head, states).float()
 
     def _token_logprobs(self, states: torch.Tensor, tokens: list[int]) -> list[float]:
         """log p of one token per hidden state (T, H)."""

@@ -94,8 +94,8 @@ def test_a_failed_judgement_changes_no_other_row(base, tmp_path) -> None:
     assert [i for i, e in enumerate(round_.rows) if e.outcome_reward is None] == same
     others = [i for i in range(8) if i not in same]
     assert [round_.rows[i].outcome_reward for i in others] == [whole.rows[i].outcome_reward for i in others]
-    advantages = failing.prepare(make_batch(round_.rows))[0]
-    without = failing.prepare(make_batch([round_.rows[i] for i in others]))[0]
+    advantages = failing.prepare(make_batch(round_.rows)).advantages
+    without = failing.prepare(make_batch([round_.rows[i] for i in others])).advantages
     assert advantages.unknown_rows == len(same) and not advantages.loss_mask[same].any()
     width = without.advantages.shape[1]
     assert torch.equal(advantages.advantages[others][:, :width], without.advantages)
@@ -120,7 +120,7 @@ def test_u_normalises_2g_rows_of_a_group_jointly_for_grpo(base, tmp_path) -> Non
     round_ = trainer.round(0)
     assert [e.stage for e in round_.rows].count("refined") == 8 and len(round_.rows) == 16
     played = by_key(round_.played)
-    advantages = trainer.prepare(make_batch(round_.rows))[0]
+    advantages = trainer.prepare(make_batch(round_.rows)).advantages
     groups: dict[str, list[float]] = {}
     expected_reward = []
     for row in round_.rows:
@@ -145,7 +145,8 @@ def test_u_runs_gae_per_row_and_whitens_over_both_stages_for_ppo(base, tmp_path)
     round_ = trainer.round(0)
     played = by_key(round_.played)
     batch = make_batch(round_.rows)
-    advantages, _, _, values = trainer.prepare(batch)
+    prepared = trainer.prepare(batch)
+    advantages, values = prepared.advantages, prepared.values
     assert values is not None
     by_hand: list[list[float]] = []
     for i, row in enumerate(round_.rows):
@@ -199,13 +200,13 @@ def test_critique_tokens_are_context_and_carry_no_gradient(base, tmp_path) -> No
             seen.append(output.last_hidden_state)
 
     base_causal_lm(trainer.policy.model).get_decoder().register_forward_hook(keep)
-    advantages, old, ref, values = trainer.prepare(batch)
+    prepared = trainer.prepare(batch)
     for i in rows:
         seen.clear()
-        if not advantages.advantages[i].any():
+        if not prepared.advantages.advantages[i].any():
             continue
-        trainer.prepared.step = lambda: None
-        trainer.step(batch, [i], advantages, old, ref, values, "here")
+        trainer.stepper.step = lambda: None
+        trainer.step(prepared, [i], "here")
         (hidden,) = seen
         assert hidden.grad is not None
         moved = hidden.grad[0].abs().sum(-1) > 0
@@ -237,7 +238,7 @@ def test_second_attempts_are_learned_after_the_prompt_they_were_sampled_with(bas
     prompts = {(e.group_id, e.attempt): e.prompt_ids for e in round_.played if e.stage == "refined"}
     refined = [e for e in round_.rows if e.stage == "refined"]
     assert len(refined) == 8 and all(e.prompt_ids == prompts[e.group_id, e.attempt] for e in refined)
-    _, old, _, _ = trainer.prepare(make_batch(round_.rows))
+    old = trainer.prepare(make_batch(round_.rows)).old
     assert old is not None and logprob_gap(old, make_batch(round_.rows)) < 1e-3
 
 

@@ -24,10 +24,11 @@ from reagent.algorithms.registry import Advantages
 from reagent.rollout.episode import Episode
 from reagent.train.batch import Batch, make_batch, microbatches, minibatches
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.learner import Prepared, TrainingError
 from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy
 from reagent.train.run import train
-from reagent.train.trainer import AgentTrainer, TrainingError
+from reagent.train.trainer import AgentTrainer
 from rrm.errors import ConfigError, RRMError
 
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
@@ -68,8 +69,8 @@ def test_microbatches_add_up_to_the_whole_batch(base, tmp_path) -> None:
         episodes = graded(trainer.collect(0))
         batch = make_batch(episodes)
         assert (len(microbatches(batch.lengths, range(len(batch)), budget)) > 1) == (budget == 300)
-        trainer.prepared.step = lambda: None  # look at the gradients instead
-        trainer.prepared.zero_grad = lambda set_to_none=True: None
+        trainer.stepper.step = lambda: None  # look at the gradients instead
+        trainer.stepper.zero_grad = lambda set_to_none=True: None
         trainer.learn(episodes)
         gradients.append({n: p.grad.clone() for n, p in trainer.policy.named_parameters() if p.grad is not None})
     for name, whole in gradients[0].items():
@@ -109,13 +110,22 @@ def test_reference_is_the_adapter_switched_off_and_training_goes_on(base, tmp_pa
 
 
 def test_minibatches_hold_every_row_once() -> None:
-    class Rows:
-        def __len__(self) -> int:
-            return 10
-
-    dealt = minibatches(Rows(), 3, seed=1)  # pyright: ignore[reportArgumentType]
+    rows = [(f"task-{i}", 0, i) for i in range(10)]
+    dealt = minibatches(rows, 0, 3, seed=1)
     assert sorted(i for part in dealt for i in part) == list(range(10))
-    assert dealt == minibatches(Rows(), 3, seed=1) != minibatches(Rows(), 3, seed=2)  # pyright: ignore[reportArgumentType]
+    assert dealt == minibatches(rows[::-1], 0, 3, seed=1) != minibatches(rows, 0, 3, seed=2)
+
+
+def test_processes_deal_the_same_minibatches_and_as_many_as_each_other() -> None:
+    """Ten rows on one process, or 7 and 3 on two: the same rows together, and a process with fewer rows than minibatches has
+    empty ones (it made fewer steps, and the other one waited for it for ever)."""
+    names = [f"task-{i}" for i in range(10)]
+    alone = minibatches([(name, 0, i) for i, name in enumerate(names)], 0, 6, seed=1)
+    together = [(name, i // 7, i % 7) for i, name in enumerate(names)]
+    parts = [minibatches(together, rank, 6, seed=1) for rank in range(2)]
+    assert [len(part) for part in parts] == [6, 6] and [] in parts[1]
+    for whole, mine, others in zip(alone, *parts, strict=True):
+        assert {names[i] for i in whole} == {names[i] for i in mine} | {names[7 + i] for i in others}
 
 
 def test_learning_rate_warms_up_and_decays() -> None:
@@ -133,7 +143,7 @@ WHOLE = {"microbatch_tokens": 16384}
 def one_step(trainer: AgentTrainer, batch: Batch, advantage: float, old: torch.Tensor | None = None) -> LossMetrics:
     """Metrics of one step in which every action token has the same advantage."""
     advantages = Advantages(advantage * batch.action_mask.float(), None, batch.action_mask, 0)
-    (metrics,), _ = trainer.step(batch, range(len(batch)), advantages, old, None, None, "here")
+    (metrics,), _ = trainer.step(Prepared(batch, advantages, old), range(len(batch)), "here")
     return metrics
 
 
@@ -173,7 +183,7 @@ def test_bootstrap_puts_the_last_states_value_behind_cut_off_episodes(base, tmp_
         for e, status in zip(episodes, ("finished", "turn_limit", "token_limit", "turn_limit"), strict=False):
             e.status = status
         batch = make_batch(episodes)
-        found[bootstrap] = trainer.prepare(batch)[0].advantages
+        found[bootstrap] = trainer.prepare(batch).advantages.advantages
     ends = trainer.end_values(batch)
     for i, e in enumerate(episodes):
         ids = torch.tensor([e.flatten().input_ids.tolist()])
@@ -207,9 +217,9 @@ def test_a_loss_that_is_not_finite_stops_and_names_batch_and_checkpoint(base, tm
 def test_an_episode_of_unknown_outcome_changes_no_other_row(base, tmp_path) -> None:
     trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", loss={"credit": "episode"}))
     episodes = graded(trainer.collect(0))
-    known = trainer.prepare(make_batch(episodes[2:]))[0].advantages
+    known = trainer.prepare(make_batch(episodes[2:])).advantages.advantages
     episodes[0].outcome_reward = episodes[1].outcome_reward = None
-    with_unknown = trainer.prepare(make_batch(episodes))[0]
+    with_unknown = trainer.prepare(make_batch(episodes)).advantages
     assert with_unknown.unknown_rows == 2 and not with_unknown.loss_mask[:2].any()
     width = known.shape[1]
     torch.testing.assert_close(with_unknown.advantages[2:, :width], known)

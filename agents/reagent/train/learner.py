@@ -1,0 +1,336 @@
+"""Learner: advantages and optimiser steps on given episodes, the same on one process or many.
+
+    prepared = learner.prepare(batch)                  forwards without gradients, compute_advantages
+    for each pass and minibatch: learner.step(prepared, index, where, texts)
+        for each micro-batch: loss over global denominators, backward
+        clip, step
+
+Minibatches are dealt over the rows of all processes, so that two processes make the steps of one; a process that has no row
+in a minibatch takes part with a row that carries no loss. Old log-probabilities are recomputed by the training forward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from reagent.algorithms.losses import importance_weights
+from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
+from reagent.algorithms.registry import Advantages, compute_advantages
+from reagent.feedback.texts import KINDS, Kind, TextRow, deal, text_batches, token_counts
+from reagent.rollout.episode import Episode
+from reagent.train.batch import Batch, logprob_gap, make_batch, microbatches, minibatches, row_names
+from reagent.train.checkpoint import checkpoints
+from reagent.train.config import AgentConfig
+from reagent.train.optimizer import learning_rate_factor, make_optimizer
+from reagent.train.policy import Policy
+from rrm.errors import RRMError
+from rrm.seeds import derive_seed
+
+logger = logging.getLogger(__name__)
+
+
+class TrainingError(RRMError):
+    """Training cannot go on; the message says which batch was at fault and which checkpoint is the last good one."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch with all that was computed of it before its first step. On the CPU, (B, T) each."""
+
+    batch: Batch
+    advantages: Advantages
+    old: torch.Tensor | None = None
+    """Log-probabilities before the update; None where the only step's own are they."""
+    ref: torch.Tensor | None = None
+    """Log-probabilities under the reference; None without KL."""
+    values: torch.Tensor | None = None
+    """Values before the update; None without a value head."""
+
+
+class Learner:
+    """Takes optimiser steps on a policy.
+
+    Args:
+        policy: on any device; it is moved to the accelerator's.
+        folder: the run folder, in which `checkpoints/` is looked up for messages.
+        accelerator: as `reagent.train.launch.make_accelerator` makes it.
+    """
+
+    def __init__(self, config: AgentConfig, policy: Policy, folder: Path, accelerator: Accelerator) -> None:
+        self.config, self.policy, self.folder, self.accelerator = config, policy, folder, accelerator
+        self.frozen: Policy | None = None
+        """The reference of a policy that is trained whole; an adapter is switched off instead."""
+        if self._needs_reference and config.policy.lora is None:
+            self.frozen = Policy(copy.deepcopy(policy.model), with_values=False).requires_grad_(False)
+            self.frozen.to(accelerator.device)
+        self.optimizer = make_optimizer(policy, config)
+        self.wrapped, self.stepper = accelerator.prepare(policy, self.optimizer)
+        self.update_index = 0
+        """Updates done."""
+
+    @property
+    def _needs_reference(self) -> bool:
+        return self.config.loss.kl_coef > 0
+
+    @property
+    def _kl_in_reward(self) -> bool:
+        """REINFORCE++ has its KL penalty in the reward, the others in the loss."""
+        return self._needs_reference and self.config.algorithm == "reinforce++"
+
+    @property
+    def _steps_per_update(self) -> int:
+        return self.config.optim.epochs * self.config.optim.minibatches
+
+    def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Element-wise sum over processes. It travels on the accelerator's device: NCCL knows no CPU tensors."""
+        total: Any = self.accelerator.reduce(tensor.to(self.accelerator.device), reduction="sum")
+        return total.to(tensor.device)
+
+    # ---- an update's steps ----
+
+    def learn(self, episodes: Sequence[Episode], texts: Sequence[TextRow] = ()) -> dict[str, float]:
+        """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics."""
+        batch = make_batch(episodes)
+        prepared = self.prepare(batch)
+        advantages = prepared.advantages
+        ungraded = sum(e.ungraded and e.reward is None for e in episodes)
+        metrics = {
+            "unknown_rows": float(sum(gather_object([advantages.unknown_rows - ungraded]))),
+            "ungraded_rows": float(sum(gather_object([ungraded]))),
+        }
+        if prepared.values is not None and advantages.returns is not None:
+            explained = explained_variance(prepared.values, advantages.returns, advantages.loss_mask, self._sum)
+            metrics["explained_variance"] = float(explained)
+        if prepared.old is not None:
+            metrics["logprob_gap"] = max(gather_object([logprob_gap(prepared.old, batch)]))
+        factor = learning_rate_factor(self.update_index, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
+        found, norms = self._steps(prepared, row_names(episodes), texts)
+        steps = max(len(norms), 1)
+        merged = merge_metrics(gather_object(found))  # each process holds its share
+        for name in ("loss", "policy_loss", "value_loss", *(f"{kind}_nll" for kind in KINDS)):
+            if name in merged:
+                merged[name] /= steps
+        return (
+            metrics | merged | {"grad_norm": sum(norms) / steps, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        )
+
+    def _steps(
+        self, prepared: Prepared, names: Sequence[str], texts: Sequence[TextRow]
+    ) -> tuple[list[LossMetrics], list[float]]:
+        """Every pass and minibatch: this process's metrics, and the gradient norms."""
+        rank, optim = self.accelerator.process_index, self.config.optim
+        everyones: list[tuple[str, int, int]] = gather_object([(name, rank, i) for i, name in enumerate(names)])
+        counts = gather_object([[sum(row.kind == kind for row in texts) for kind in KINDS]])
+        before: dict[Kind, int] = {kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(KINDS)}
+        parts: list[LossMetrics] = []
+        norms: list[float] = []
+        for epoch in range(optim.epochs):
+            seed = derive_seed(self.config.seed, "minibatches", self.update_index, epoch)
+            dealt = minibatches(everyones, rank, optim.minibatches, seed)
+            for number, index in enumerate(dealt):
+                where = f"update {self.update_index}, pass {epoch}, minibatch {number}"
+                found, norm = self.step(prepared, index, where, deal(texts, number, len(dealt), before))
+                parts += found
+                norms.append(norm)
+        return parts, norms
+
+    # ---- before the first step ----
+
+    @torch.no_grad()
+    def prepare(self, batch: Batch) -> Prepared:
+        """Old and reference log-probabilities, old values and advantages of a batch.
+
+        Where one optimiser step uses all episodes once and nothing else needs them, the old log-probabilities are the
+        step's own: None, and a forward less.
+        """
+        loss = self.config.loss
+        mask = batch.action_mask if loss.action_mask else batch.turn_index >= 0
+        credit = mask if loss.advantage_mask else batch.turn_index >= 0
+        old = values = ref = None
+        if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward:
+            old, values = self.statistics(batch, self.wrapped, credit)
+        if self._needs_reference:
+            with self.policy.reference(self.frozen) as reference, self.accelerator.autocast():
+                ref, _ = self.statistics(batch, reference, mask)
+        advantages = compute_advantages(
+            self.config.algorithm,
+            batch.token_rewards,
+            batch.action_mask,
+            batch.turn_index,
+            batch.group,
+            known=batch.known,
+            attempt=batch.attempt,
+            stage=batch.stage,
+            values=values,
+            bootstrap=self.end_values(batch) if loss.bootstrap else None,
+            logprobs=old,
+            ref_logprobs=ref,
+            gamma=loss.gamma,
+            gae_lambda=loss.gae_lambda,
+            kl_coef=loss.kl_coef if self._kl_in_reward else 0.0,
+            use_whitening=loss.whiten,
+            scale=loss.advantage_scale,
+            per_turn=loss.credit == "turn",
+            use_action_mask=loss.action_mask,
+            use_advantage_mask=loss.advantage_mask,
+            reduce=self._sum,
+        )
+        return Prepared(batch, advantages, old, ref, values)
+
+    def statistics(
+        self, batch: Batch, module: torch.nn.Module, mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Log-probabilities and values (B, T) of the masked tokens under a module, without gradients."""
+        logprobs = torch.zeros(batch.input_ids.shape)
+        values = torch.zeros(batch.input_ids.shape) if self.policy.value_head is not None else None
+        with torch.no_grad():
+            for rows in microbatches(batch.lengths, range(len(batch)), self.config.optim.microbatch_tokens):
+                part = batch.rows(rows)
+                width = part.input_ids.shape[1]
+                output = module(
+                    part.input_ids.to(self.accelerator.device),
+                    mask[rows, :width].to(self.accelerator.device),
+                    self.config.rollout.temperature,
+                )
+                logprobs[rows, :width] = output.logprobs.float().cpu()
+                if values is not None and output.values is not None:
+                    values[rows, :width] = output.values.float().cpu()
+        return logprobs, values
+
+    @torch.no_grad()
+    def end_values(self, batch: Batch) -> torch.Tensor:
+        """(B,) V of the state that each cut-off episode ended in, without gradients; 0 where it ended by itself."""
+        values = torch.zeros(len(batch))
+        chosen = batch.truncated.nonzero()[:, 0].tolist()
+        for rows in microbatches(batch.lengths + 1, chosen, self.config.optim.microbatch_tokens):
+            part = batch.rows(rows)
+            ids = torch.nn.functional.pad(part.input_ids, (0, 1))  # room for a token after each row's last
+            after = torch.arange(ids.shape[1]) == part.lengths[:, None]  # V belongs to the token it stands before
+            output = self.wrapped(
+                ids.to(self.accelerator.device),
+                after.to(self.accelerator.device),
+                self.config.rollout.temperature,
+            )
+            values[rows] = output.values.float().cpu()[after]
+        return values
+
+    # ---- one step ----
+
+    def step(
+        self, prepared: Prepared, index: Sequence[int], where: str, texts: Sequence[TextRow] = ()
+    ) -> tuple[list[LossMetrics], float]:
+        """One optimiser step on rows `index` and on texts; (metrics of its micro-batches, gradient norm before clipping).
+
+        Args:
+            index: this process's rows of the minibatch, possibly none.
+            where: for messages.
+
+        Raises:
+            TrainingError: the loss or the gradient is not finite.
+        """
+        mask = prepared.advantages.loss_mask
+        denominator = float(self._sum(loss_denominator(mask[list(index)], self.config.loss.aggregation)))
+        if denominator == 0:
+            logger.warning("%s: no row with a known reward; skipped", where)
+            return [], 0.0
+        found = self.imitate(texts)
+        groups = microbatches(prepared.batch.lengths, index, self.config.optim.microbatch_tokens)
+        if (
+            not groups
+        ):  # gradients are added up over processes: one without rows brings zeros, or the others wait for ever
+            mask, groups = torch.zeros_like(mask), [[int(prepared.batch.lengths.argmin())]]
+        for number, rows in enumerate(groups):
+            with self.accelerator.no_sync(self.wrapped) if number + 1 < len(groups) else contextlib.nullcontext():
+                loss, metrics = self._loss(prepared, rows, mask, denominator)
+                if not math.isfinite(metrics.losses["loss"]):
+                    raise TrainingError(self._not_finite(where, number, rows, metrics))
+                # data-parallel wrappers average gradients over processes; the denominator is already global
+                self.accelerator.backward(loss * self.accelerator.num_processes)
+            found.append(metrics)
+        total: Any = self.accelerator.clip_grad_norm_(self.wrapped.parameters(), self.config.optim.max_grad_norm)
+        norm = float(total)
+        if not math.isfinite(norm):
+            self.optimizer.zero_grad(set_to_none=True)
+            raise TrainingError(f"{where}: gradient norm is {norm}; {self._last_checkpoint()}")
+        self.stepper.step()
+        self.stepper.zero_grad(set_to_none=True)
+        return found, norm
+
+    def _loss(
+        self, prepared: Prepared, rows: list[int], mask: torch.Tensor, denominator: float
+    ) -> tuple[torch.Tensor, LossMetrics]:
+        """A micro-batch's share of the loss, over `mask` (B, T)."""
+        settings, batch, advantages = self.config.loss, prepared.batch, prepared.advantages
+        width = int(batch.lengths[rows].max())
+
+        def cut(x: torch.Tensor | None) -> Any:
+            return None if x is None else x[rows, :width].to(self.accelerator.device)
+
+        output = self.wrapped(cut(batch.input_ids), cut(mask), self.config.rollout.temperature)
+        before = output.logprobs.detach() if prepared.old is None else cut(prepared.old)
+        importance = None
+        if settings.importance_cap is not None:
+            importance = importance_weights(
+                before, cut(batch.rollout_logprobs), cut(batch.action_mask & mask), settings.importance_cap
+            )
+        loss, metrics = agent_loss(
+            output.logprobs,
+            before,
+            cut(advantages.advantages),
+            cut(mask),
+            denominator,
+            aggregation=settings.aggregation,
+            clip_low=settings.clip_low,
+            clip_high=settings.clip_high,
+            dual_clip=settings.dual_clip,
+            entropy=output.entropy,
+            entropy_coef=settings.entropy_coef,
+            ref_logprobs=cut(prepared.ref),
+            kl_coef=0.0 if self._kl_in_reward else settings.kl_coef,
+            kl_estimator=settings.kl_estimator,
+            values=output.values,
+            old_values=cut(prepared.values),
+            returns=cut(advantages.returns),
+            vf_coef=settings.vf_coef,
+            vf_clip=settings.vf_clip,
+            importance=importance,
+        )
+        if prepared.old is None and bool(mask[rows].any()):
+            metrics.maxima["logprob_gap"] = logprob_gap(output.logprobs.detach().cpu(), batch.rows(rows))
+        return loss, metrics
+
+    def imitate(self, texts: Sequence[TextRow]) -> list[LossMetrics]:
+        """Gradients of the texts' loss, added to what is there; processes are synchronised by what follows."""
+        counts = self._sum(token_counts(texts)).tolist()
+        device, found = self.accelerator.device, []
+        for part in text_batches(texts, dict(zip(KINDS, counts, strict=True)), self.config.optim.microbatch_tokens):
+            with self.accelerator.no_sync(self.wrapped):
+                nll = -self.wrapped(part.input_ids.to(device), part.mask.to(device)).logprobs
+                self.accelerator.backward((nll * part.weights.to(device)).sum() * self.accelerator.num_processes)
+            said = nll.detach().cpu()
+            found.append(LossMetrics(losses={
+                f"{kind}_nll": float(said[mask].sum()) / count
+                for (kind, mask), count in zip(part.masks.items(), counts, strict=True) if count
+            }))  # fmt: skip
+        return found
+
+    def _not_finite(self, where: str, number: int, rows: Sequence[int], metrics: LossMetrics) -> str:
+        bad = {k: v for k, v in metrics.losses.items() if not math.isfinite(v)}
+        return f"{where}, micro-batch {number} (rows {list(rows)[:8]}): {bad}; {self._last_checkpoint()}"
+
+    def _last_checkpoint(self) -> str:
+        found = checkpoints(self.folder / "checkpoints")
+        return f"the last good checkpoint is {found[-1]}" if found else "there is no checkpoint yet"
