@@ -16,10 +16,11 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.mint import DATA, rows
-from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold, question_key
+from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 from rrm.evaluation.bootstrap import Ratio, Statistic, paired_bootstrap, percentile_interval, point, replicates
 from rrm.evaluation.metrics.pairs import best_of_n_parts, codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
+from rrm.splits import question_of
 
 RESULT = record.RESULTS / "baselines_mint.json"
 
@@ -34,7 +35,7 @@ def measure(data: Path, *, folds: int, seed: int, resamples: int) -> dict[str, A
     """Scores of every baseline and their metrics with 95 % intervals over questions."""
     trajectories = list(rows(data, critic=False))
     labels = np.array([t.outcome or 0.0 for t in trajectories])
-    questions, n_questions = codes([question_key(t) for t in trajectories])
+    questions, n_questions = codes([question_of(t) for t in trajectories])
     turns = np.array([len(t.steps) for t in trajectories])
     scores = {"length": length_scores(trajectories)}
     for name, fit in LEARNED.items():

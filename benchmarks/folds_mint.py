@@ -3,7 +3,7 @@
     for f in 0 1 2 3 4; do
       python -m benchmarks.train_mint --split benchmarks/splits/mint_fold$f.json -o runs/fold$f/data
       rrm train --config smollm2 output_dir=runs/fold$f/run data.trajectories="[runs/fold$f/data/trajectories.jsonl]" \\
-        data.annotations="[runs/fold$f/data/annotations.jsonl]" data.split=benchmarks/splits/mint_fold$f.json
+        data.annotations="[runs/fold$f/data/annotations.jsonl]" data.target=annotation data.split=benchmarks/splits/mint_fold$f.json
     done
     python -m benchmarks.folds_mint --runs runs --dtype bfloat16        # writes benchmarks/results/folds_mint.json
 
@@ -24,10 +24,11 @@ import numpy as np
 
 from benchmarks import mint, record
 from benchmarks.judge_mint import judged, outcomes, report
-from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold, question_key
+from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
+from rrm.splits import question_of
 from rrm.trajectory import Trajectory
 
 
@@ -58,7 +59,7 @@ def main() -> None:
         found, description = fold_feedback(args.runs / f"fold{f}" / "run", test[f], args.dtype, args.seed)
         feedback += found
         judges.append(description)
-    index = [i for i, t in enumerate(protocol) if any(question_key(t) in splits[f]["test"] for f in folds)]
+    index = [i for i, t in enumerate(protocol) if any(question_of(t) in splits[f]["test"] for f in folds)]
     rows = [protocol[i] for i in index]
     baselines = {"length": length_scores(rows)}
     for name, fit in LEARNED.items():

@@ -32,7 +32,8 @@ from rrm.provenance import environment
 from rrm.run_folder import saved_config
 from rrm.splits import apply_split, load_split
 from rrm.train.export import step_verdicts
-from rrm.train.run import base_and_prompter, load_data, load_trained
+from rrm.train.prepare import base_and_prompter, load_data
+from rrm.train.run import load_trained
 from rrm.trajectory import Trajectory
 
 FRESH_SEED = 7_000

@@ -21,12 +21,13 @@ import numpy as np
 from benchmarks import smoothed
 from benchmarks.baselines_mint import intervals, measured
 from benchmarks.mint import rows
-from rrm.evaluation.baselines import fit_tfidf, grouped_folds, out_of_fold, question_key, tfidf_features
+from rrm.evaluation.baselines import fit_tfidf, grouped_folds, out_of_fold, tfidf_features
 from rrm.evaluation.bootstrap import paired_bootstrap
 from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
 from rrm.models.base import base_path
 from rrm.prompt.rendering import render_transcript
+from rrm.splits import question_of
 from rrm.trajectory import Message, Trajectory
 
 OWN_SHARES = (1.0, 0.5, 0.35, 0.3, 0.0)
@@ -39,7 +40,7 @@ def smoothed_scores(trajectories: Sequence[Trajectory], folds: int, seed: int) -
     """(N,) out-of-fold predictions for each share of a row's own outcome."""
     from sklearn.linear_model import Ridge
 
-    fold_of = grouped_folds([question_key(t) for t in trajectories], folds, seed)
+    fold_of = grouped_folds([question_of(t) for t in trajectories], folds, seed)
     scores = {share: np.empty(len(trajectories)) for share in OWN_SHARES}
     for fold in range(folds):
         train = [t for t, f in zip(trajectories, fold_of, strict=True) if f != fold]
@@ -77,7 +78,7 @@ def measure(data: Path, *, folds: int, seed: int, resamples: int) -> dict[str, A
     """Both questions' tables; differences are paired, against outcomes and against whole transcripts."""
     trajectories = list(rows(data, critic=False))
     labels = np.array([t.outcome or 0.0 for t in trajectories])
-    questions, n_questions = codes([question_key(t) for t in trajectories])
+    questions, n_questions = codes([question_of(t) for t in trajectories])
     turns = np.array([len(t.steps) for t in trajectories])
 
     def table(scores: dict[Any, np.ndarray], reference: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrm import splits
 from rrm.evaluation.baselines import grouped_folds
 from rrm.trajectory import Source, Trajectory
 
@@ -123,9 +124,9 @@ def make_folds(
     return splits
 
 
-def load_split(path: Path = SPLIT) -> dict[str, Any]:
+def load_split(path: Path = SPLIT) -> dict[str, list[str]]:
     """The committed split."""
-    return json.loads(path.read_text())
+    return splits.load_split(path)
 
 
 def main() -> None:

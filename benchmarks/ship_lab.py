@@ -49,6 +49,7 @@ def as_now(tree: dict[str, Any]) -> dict[str, Any]:
         return tree
     model["options"] = {k: model.pop(k) for k in ("hidden_size", "intermediate_size", "layers", "heads", "vocab_size")}
     model["base"] = "reagent.lab.judge_base:build" if model["base"] == "lab" else model["base"]
+    data["target"] = "annotation"
     data["generate"] = "reagent.lab.transcripts:generate"
     data["generate_options"] = {k: data.pop(f"lab_{k}") for k in ("transcripts", "wanderers", "wordings")}
     drills["generate"] = "reagent.lab.drills:drill_rows"

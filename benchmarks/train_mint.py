@@ -2,7 +2,7 @@
 
     python -m benchmarks.train_mint --split benchmarks/splits/mint_fold0.json -o runs/mint0/data
     rrm train --config smollm2 data.trajectories='[runs/mint0/data/trajectories.jsonl]' \\
-        data.annotations='[runs/mint0/data/annotations.jsonl]' data.split=benchmarks/splits/mint_fold0.json
+        data.annotations='[runs/mint0/data/annotations.jsonl]' data.target=annotation data.split=benchmarks/splits/mint_fold0.json
 
 Outcome rows of every part are written, with smoothed score labels for the training questions (`--labels outcome` leaves
 their outcomes as they are). Of the rows with a critic, a sample of the training questions' in which good and bad steps

@@ -14,12 +14,10 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rrm.errors import ConfigError
 from rrm.readers.base import question_hash
 from rrm.readers.leaks import reveals_verdict
 from rrm.trajectory import Trajectory
@@ -91,19 +89,6 @@ class _State:
     bands: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     signed: list[tuple[str, str, np.ndarray]] = field(default_factory=list)
     seen: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-
-def load_split(path: str | Path) -> dict[str, list[str]]:
-    """`{"train": [question ids], …}`; `ConfigError` says what else the file holds."""
-    try:
-        split = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--split {path}: cannot be read: {error}") from error
-    if not isinstance(split, dict) or not all(
-        isinstance(ids, list) and all(isinstance(i, str) for i in ids) for ids in split.values()
-    ):
-        raise ConfigError(f'--split {path}: must be {{"train": [question ids], "test": […], …}}, all ids as strings')
-    return split
 
 
 def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None = None) -> Report:

@@ -50,6 +50,10 @@ class DataConfig(Section):
     trajectories: list[str] = Field(default_factory=list)
     """Files of transcripts, beside what `generate` makes."""
     annotations: list[str] = Field(default_factory=list)
+    target: Literal["outcome", "annotation", "blend"] = "outcome"
+    """What a row's score is to be: `outcome`, an annotation's score only where there is no outcome; `annotation`, the outcome
+    only where there is no annotated score; `blend`, blend · outcome + (1 − blend) · score where there are both."""
+    blend: float = Field(default=0.5, ge=0.0, le=1.0)
     generate: str | None = None
     """`module:function` that makes transcripts and their labels: called as `generate(seed=…, **generate_options)`, it
     returns pairs of `Trajectory` and `Annotation`."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rrm.config import DataConfig
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
 from rrm.trajectory import Trajectory
 
 PARTS = ("train", "calibration", "test")
+HELD_OUT = "held_out_agents"
+"""A split's list that holds no questions: agents whose runs are never learned from."""
 
 
 def question_of(trajectory: Trajectory) -> str:
@@ -38,34 +40,51 @@ def make_split(trajectories: Sequence[Trajectory], data: DataConfig, seed: int) 
     }
 
 
-def load_split(path: str | Path) -> dict[str, list[str]]:
-    """A split file: question ids under `train`, `calibration`, `test`; optionally `held_out_agents`.
+def load_split(path: str | Path, parts: Sequence[str] = PARTS) -> dict[str, list[str]]:
+    """A split file: question ids by part; `held_out_agents`, where it is there, are agents' names.
+
+    Args:
+        parts: those it must have, no two of which may share a question; others are left out. With none, any lists of texts
+            will do.
 
     Raises:
-        RRMError: unreadable, a part missing, or a question in two parts.
+        ConfigError: unreadable, not of that form, a part missing, or a question in two parts.
     """
     try:
         split = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RRMError(f"split {path}: {error}") from error
-    missing = [p for p in PARTS if not isinstance(split.get(p), list)]
-    if missing:
-        raise RRMError(f"split {path}: needs a list of question ids under {', '.join(missing)}")
+        raise ConfigError(f"split {path}: cannot be read: {error}") from error
+    if not isinstance(split, dict) or not all(
+        isinstance(ids, list) and all(isinstance(i, str) for i in ids) for ids in split.values()
+    ):
+        raise ConfigError(f'split {path}: must be {{"train": [question ids], "test": […], …}}, all ids as texts')
+    for part in parts:
+        if part not in split:
+            raise ConfigError(
+                f"split {path}: no list of question ids under {part!r}; there are: {', '.join(split) or 'none'}"
+            )
     seen: dict[str, str] = {}
-    for part in PARTS:
+    for part in dict.fromkeys(parts):
         for question in split[part]:
             if seen.setdefault(question, part) != part:
-                raise RRMError(f"split {path}: question {question!r} is in {seen[question]} and in {part}")
-    return split
+                raise ConfigError(f"split {path}: question {question!r} is in {seen[question]} and in {part}")
+    return {name: ids for name, ids in split.items() if not parts or name in (*parts, HELD_OUT)}
 
 
-def apply_split(trajectories: Sequence[Trajectory], split: dict[str, list[str]]) -> dict[str, list[Trajectory]]:
-    """Trajectories by part, in order; rows of `held_out_agents` (meta.agent) never enter `train`."""
-    where = {q: part for part in PARTS for q in split[part]}
-    held_out = set(split.get("held_out_agents", []))
-    parts: dict[str, list[Trajectory]] = {part: [] for part in PARTS}
+def apply_split(
+    trajectories: Sequence[Trajectory], split: Mapping[str, Sequence[str]], *, learned: str = "train"
+) -> dict[str, list[Trajectory]]:
+    """Trajectories by part, in order.
+
+    Args:
+        learned: the part that is learned from: rows of `held_out_agents` (meta.agent) never enter it.
+    """
+    parts = [part for part in split if part != HELD_OUT]
+    where = {q: part for part in parts for q in split[part]}
+    held_out = set(split.get(HELD_OUT, []))
+    found: dict[str, list[Trajectory]] = {part: [] for part in parts}
     for t in trajectories:
         part = where.get(question_of(t))
-        if part is not None and not (part == "train" and t.meta.get("agent") in held_out):
-            parts[part].append(t)
-    return parts
+        if part is not None and not (part == learned and t.meta.get("agent") in held_out):
+            found[part].append(t)
+    return found

@@ -27,10 +27,11 @@ def command(
     """
     from rich.console import Console
 
-    from rrm.check import check, load_split
+    from rrm.check import check
     from rrm.cli.reading import counting
     from rrm.readers import read
     from rrm.readers.mapping import parse_pairs
+    from rrm.splits import load_split
 
     errors: list[ReadError] = []
     failed = 0
@@ -41,7 +42,7 @@ def command(
         if len(errors) < 5:
             errors.append(error)
 
-    wanted = load_split(split) if split is not None else None
+    wanted = load_split(split, parts=()) if split is not None else None
     rows = read(data, format=format, mapping=parse_pairs(map) if map else None, on_error=on_error)
     report = check(counting(rows, "checking"), wanted)
     console = Console(highlight=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,8 @@ from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, load_judge, parse_ma
 from rrm.errors import ConfigError
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
+from rrm.labels import merged, truth_of
+from rrm.splits import apply_split, load_split, question_of
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -133,36 +134,17 @@ def split_rows(
 
     Rows of the split's `held_out_agents` teach a baseline nothing, as they teach a judge trained on that split nothing.
     """
-    from rrm.evaluation.baselines import question_key
-
     if split is None:
         return rows, None
-    try:
-        parts = json.loads(split.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{split}: cannot read the split: {error}") from error
-    for name in (part, train_part):
-        if not isinstance(parts, dict) or not isinstance(parts.get(name), list):
-            known = [k for k, v in parts.items() if isinstance(v, list)] if isinstance(parts, dict) else []
-            raise ConfigError(
-                f"{split}: no list of question ids under {name!r}; there are: {', '.join(known) or 'none'}"
-            )
-    wanted, learned, unseen = set(parts[part]), set(parts[train_part]), set(parts.get("held_out_agents", ()))
-    if both := wanted & learned:
-        raise ConfigError(f"{split}: {len(both)} questions are in {part!r} and in {train_part!r}, e.g. {min(both)!r}")
-    return (
-        [t for t in rows if question_key(t) in wanted],
-        [t for t in rows if question_key(t) in learned and t.meta.get("agent") not in unseen],
-    )
+    if part == train_part:
+        raise ConfigError(f"--part and --train-part are both {part!r}: baselines would learn what they are measured on")
+    parts = apply_split(rows, load_split(split, (part, train_part)), learned=train_part)
+    return parts[part], parts[train_part]
 
 
 def labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> Labels:
-    """The outcome, else the mean score of the row's annotations, else None."""
-    found: Labels = []
-    for row in rows:
-        scores = [a.score for a in annotations.get(row.id, []) if a.score is not None]
-        found.append(row.outcome if row.outcome is not None else sum(scores) / len(scores) if scores else None)
-    return found
+    """What each row is measured against (`rrm.labels.truth_of`); None where nothing is known."""
+    return [truth_of(row, merged(annotations.get(row.id, ()))) for row in rows]
 
 
 def step_labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> list[Any]:
@@ -206,7 +188,7 @@ def position_baseline(
     seed: int,
 ) -> dict[str, list[Any]]:
     """The majority verdict at each step position, learned as the other baselines; {} without step labels to learn from."""
-    from rrm.evaluation.baselines import BaselineError, grouped_folds, position_verdicts, question_key
+    from rrm.evaluation.baselines import BaselineError, grouped_folds, position_verdicts
 
     n_steps = [len(t.steps) for t in test]
     if train is not None:
@@ -214,7 +196,7 @@ def position_baseline(
         return {"position_only": [position_verdicts(learned)(n) for n in n_steps]} if any(learned) else {}
     having = [i for i, labels in enumerate(steps) if labels]
     try:
-        folds = grouped_folds([question_key(test[i]) for i in having], 5, seed)
+        folds = grouped_folds([question_of(test[i]) for i in having], 5, seed)
     except BaselineError:
         return {}  # fewer than five labelled questions: no majority to learn, the table simply lacks the line
     said: list[Any] = [["bad"] * n for n in n_steps]

@@ -23,4 +23,6 @@ def command(
         raise ConfigError(
             f"say which judge to train: --config NAME, a YAML file or one of {names} (`smollm2` is the usual one)"
         )
-    finish(train(load_config(config, overrides)))
+    summary = train(load_config(config, overrides))
+    if summary is not None:  # of several processes the main one speaks
+        finish(summary)

@@ -15,6 +15,7 @@ import numpy as np
 from rrm.annotation import Verdict
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.localisation import StepLabels
+from rrm.splits import question_of
 from rrm.trajectory import Message, Trajectory
 
 Scorer = Callable[[Sequence[Trajectory]], np.ndarray]
@@ -27,11 +28,6 @@ C = 1.0
 
 class BaselineError(RRMError):
     """A baseline cannot be trained on the rows at hand; the message says why."""
-
-
-def question_key(trajectory: Trajectory) -> str:
-    """What groups attempts: `question_id`, else the task's text, else the row alone."""
-    return trajectory.question_id or trajectory.task or trajectory.id
 
 
 def message_text(message: Message) -> str:
@@ -130,7 +126,7 @@ def out_of_fold(
     fit: Fit, trajectories: Sequence[Trajectory], labels: np.ndarray, *, k: int = 5, seed: int = 0
 ) -> np.ndarray:
     """(N,) scores, each row's from a model trained on the other folds' questions."""
-    folds = grouped_folds([question_key(t) for t in trajectories], k, seed)
+    folds = grouped_folds([question_of(t) for t in trajectories], k, seed)
     scores = np.empty(len(trajectories))
     for fold in range(k):
         held_out = folds == fold

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import message_text, question_key, transcript_length
+from rrm.evaluation.baselines import message_text, transcript_length
 from rrm.evaluation.bootstrap import Interval, Statistic, percentile_interval, point, replicates
 from rrm.evaluation.metrics import pairs, probability, text
 from rrm.evaluation.steps import evaluate_steps
 from rrm.feedback import Feedback
+from rrm.splits import question_of
 from rrm.trajectory import Trajectory
 
 HEADLINE = "pair_accuracy_same_turns"
@@ -120,7 +121,7 @@ def _statistics(
 ) -> tuple[dict[str, dict[str, Statistic]], int]:
     """Statistics per scorer (judge first) over the labelled rows' questions, and the number of those questions."""
     labelled = np.flatnonzero(np.isfinite(labels))
-    questions, n = pairs.codes([question_key(trajectories[i]) for i in labelled.tolist()])
+    questions, n = pairs.codes([question_of(trajectories[i]) for i in labelled.tolist()])
     turns = np.array([len(trajectories[i].steps) for i in labelled.tolist()], dtype=np.int64)
     found = [feedback[i] for i in labelled.tolist()]
     mask = np.array([f is not None and f.status == "scored" for f in found], dtype=bool)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from rrm.evaluation.baselines import question_key
 from rrm.evaluation.bootstrap import percentile_interval, point, replicates
 from rrm.evaluation.metrics import localisation, pairs
 from rrm.feedback import Feedback
 from rrm.seeds import derive_seed
+from rrm.splits import question_of
 from rrm.trajectory import Trajectory
 
 MEASURES = ("mcc", "macro_f1", "f1_bad")
@@ -111,7 +111,7 @@ def evaluate_steps(
             raise ValueError(f"trajectory {trajectories[i].id!r} has {n} steps and {len(row)} step labels")
     findings = [f.findings for i in rows if (f := feedback[i]) is not None]
     spoken = [localisation.step_verdicts(f, n) for f, n in zip(findings, n_steps, strict=True)]
-    labelled = _Labelled([question_key(trajectories[i]) for i in rows], labels)
+    labelled = _Labelled([question_of(trajectories[i]) for i in rows], labels)
     confusions = {
         "judge": labelled.confusion([_silence_is_good(v) for v in spoken]),
         "all_bad": labelled.confusion([["bad"] * n for n in n_steps]),

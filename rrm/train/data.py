@@ -6,6 +6,7 @@ a `full` row two hundred; in a mixed batch a token-mean loss would drown the sco
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections import defaultdict
@@ -16,8 +17,10 @@ from rrm.annotation import Annotation
 from rrm.config import FollowSettings
 from rrm.feedback import Mode
 from rrm.imports import imported
+from rrm.labels import Target
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import shown_steps
+from rrm.splits import question_of
 from rrm.trajectory import Message, Trajectory
 
 CLAIMS = (
@@ -49,10 +52,27 @@ class Row:
     mode: Mode
     learned: tuple[int, ...] | None = None
     """Positions of the completion the loss falls on; None: all."""
+    weight: float = 1.0
+    """Of the row in the loss."""
+
+
+def on_grid(score: float, rng: random.Random) -> float:
+    """One of the score's neighbours on 0.0, 0.1 … 1.0, the nearer one the likelier, so that their mean is the score.
+
+    Rounding to the nearest would teach 0 for every score below 0.05, and 0.2 for 0.25.
+    """
+    tenths = score * 10
+    low = math.floor(tenths + 1e-9)
+    rest = tenths - low
+    return (low if rest < 1e-9 else low + (rng.random() < rest)) / 10
 
 
 def target_text(mode: Mode, score: float, annotation: Annotation | None) -> str | None:
-    """What the judge should write after the opening tag, or None where the annotation lacks a part the mode needs."""
+    """What the judge should write after the opening tag, or None where the annotation lacks a part the mode needs.
+
+    Args:
+        score: written with one decimal; of other scores `on_grid` draws one that has one.
+    """
     tail = f"<score>{score:.1f}</score>"
     if mode == "score":
         return tail.removeprefix("<score>")
@@ -84,24 +104,20 @@ def about(annotation: Annotation, steps: Collection[int]) -> Annotation:
     return annotation.model_copy(update=changes)
 
 
-def score_target(trajectory: Trajectory, annotation: Annotation | None) -> float | None:
-    """The annotation's score where given, else the outcome."""
-    if annotation is not None and annotation.score is not None:
-        return annotation.score
-    return trajectory.outcome
-
-
-def balanced(trajectories: Sequence[Trajectory], ratio: float | None, rng: random.Random) -> list[Trajectory]:
+def balanced(
+    trajectories: Sequence[Trajectory], targets: Mapping[str, Target], ratio: float | None, rng: random.Random
+) -> list[Trajectory]:
     """Draw rows so that inside each (question, steps) group the classes are within `ratio` of each other.
 
-    A group with one class keeps at most two rows. None keeps everything.
+    A row's class is its outcome, or its target where there is none. A group with one class keeps at most two rows. None
+    keeps everything.
     """
     if ratio is None:
         return list(trajectories)
-    groups: dict[tuple[str | None, int], tuple[list[Trajectory], list[Trajectory]]] = defaultdict(lambda: ([], []))
+    groups: dict[tuple[str, int], tuple[list[Trajectory], list[Trajectory]]] = defaultdict(lambda: ([], []))
     for t in trajectories:
-        if t.outcome is not None:
-            groups[t.question_id, len(t.steps)][t.outcome >= 0.5].append(t)
+        label = targets[t.id].score if t.outcome is None else t.outcome
+        groups[question_of(t), len(t.steps)][label >= 0.5].append(t)
     chosen: list[Trajectory] = []
     for failed, succeeded in groups.values():
         small, large = sorted((failed, succeeded), key=len)
@@ -124,27 +140,22 @@ def with_claim(trajectory: Trajectory, rng: random.Random) -> Trajectory:
     return trajectory.model_copy(update={"messages": messages})
 
 
-def make_row(
-    prompter: Prompter,
-    trajectory: Trajectory,
-    mode: Mode,
-    annotation: Annotation | None = None,
-) -> Row | None:
-    """One row, or None where the label the mode needs is absent (of the steps that the prompt shows)."""
-    score = score_target(trajectory, annotation)
-    if score is None:
-        return None
+def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Target, rng: random.Random) -> Row | None:
+    """One row, or None where the text the mode needs is absent (of the steps that the prompt shows)."""
+    annotation = target.annotation
     prompt, _ = prompter.text(trajectory, mode)
-    target = target_text(mode, score, annotation and about(annotation, shown_steps(prompt)))
-    if target is None:
+    score = on_grid(target.score, rng)
+    text = target_text(mode, score, annotation and about(annotation, shown_steps(prompt)))
+    if text is None:
         return None
-    return Row(prompter.encode(prompt), [*prompter.encode(target), prompter.eos_token_id], mode)
+    weight = target.weight if mode == "score" or annotation is None else annotation.weight
+    return Row(prompter.encode(prompt), [*prompter.encode(text), prompter.eos_token_id], mode, weight=weight)
 
 
 def epoch_rows(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    annotations: Mapping[str, Annotation],
+    targets: Mapping[str, Target],
     mix: Mapping[Mode, float],
     *,
     balance: float | None,
@@ -153,36 +164,35 @@ def epoch_rows(
     follow: FollowSettings | None = None,
 ) -> list[Row]:
     """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode; `follow` says which
-    full rows come once more, and made by what."""
+    full rows come once more, and made by what. Rows without a target are left out."""
     rows: list[Row] = []
-    labelled = [t for t in trajectories if score_target(t, annotations.get(t.id)) is not None]
+    labelled = [t for t in trajectories if t.id in targets]
     for mode, share in mix.items():
         if mode == "score":
-            pool = balanced(labelled, balance, rng)
+            pool = balanced(labelled, targets, balance, rng)
         else:
-            pool = [t for t in labelled if (a := annotations.get(t.id)) is not None and a.critique]
+            pool = [t for t in labelled if (a := targets[t.id].annotation) is not None and a.critique]
         drawn = rng.sample(pool, min(len(pool), round(share * len(pool))))
         for t in drawn:
-            annotation = annotations.get(t.id)
             source = with_claim(t, rng) if mode == "score" and rng.random() < injection else t
-            row = make_row(prompter, source, mode, annotation)
+            row = make_row(prompter, source, mode, targets[t.id], rng)
             if row is not None:
                 rows.append(row)
         if mode == "full" and follow:
-            rows += _followed(prompter, drawn, annotations, follow, rng)
+            rows += _followed(prompter, drawn, targets, follow, rng)
     return rows
 
 
 def _followed(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    annotations: Mapping[str, Annotation],
+    targets: Mapping[str, Target],
     follow: FollowSettings,
     rng: random.Random,
 ) -> list[Row]:
     follow_row = imported(follow.rows, "sft.follow.rows")
     chosen = rng.sample(list(trajectories), round(follow.share * len(trajectories)))
-    rows = [follow_row(prompter, t, annotations[t.id], rng) for t in chosen]
+    rows = [follow_row(prompter, t, targets[t.id].annotation, rng) for t in chosen]
     return [row for row in rows if row is not None]
 
 

@@ -6,10 +6,11 @@ a model card; `merged/` beside it the merged safetensors of an adapter, for engi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from rrm.feedback import Feedback, Mode, clear
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import fit
 from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.labels import truth_of
 from rrm.prompt.prompter import Prompter
-from rrm.train.data import score_target
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -29,13 +30,32 @@ logger = logging.getLogger(__name__)
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 
 
-def export(model: Any, prompter: Prompter, config: TrainConfig, folder: Path, facts: dict[str, Any]) -> Path:
-    """Write the judge's directory (without calibration) and, for an adapter, `merged/`; returns the directory."""
+@contextlib.contextmanager
+def in_place_when_whole(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to build in, which takes its place when the block ends well.
+
+    A build that is stopped leaves what stood at `folder` as it was; a later one starts from nothing.
+    """
+    building, old = folder.with_name(f"{folder.name}.tmp"), folder.with_name(f"{folder.name}.old")
+    if old.exists() and not folder.exists():
+        old.rename(folder)  # stopped between the two renamings
+    for left in (building, old):
+        if left.exists():
+            shutil.rmtree(left)
+    yield building
+    if folder.exists():
+        folder.rename(old)
+    building.rename(folder)
+    if old.exists():
+        shutil.rmtree(old)
+
+
+def export(
+    model: Any, prompter: Prompter, config: TrainConfig, folder: Path, judge: Path, facts: dict[str, Any]
+) -> None:
+    """Write a judge's directory (without calibration) and, for an adapter, `merged/` into the run's folder."""
     import torch
 
-    judge = folder / "judge"
-    if judge.exists():
-        shutil.rmtree(judge)
     is_adapter = hasattr(model, "merge_and_unload")
     base = config.model.base if is_adapter else None
     settings = JudgeSettings(
@@ -45,18 +65,19 @@ def export(model: Any, prompter: Prompter, config: TrainConfig, folder: Path, fa
         max_new_tokens=config.max_new_tokens,
         trained_on=facts,
     )
+    if not is_adapter:
+        model.to(getattr(torch, config.model.dtype))  # trained in float32
     model.save_pretrained(str(judge), safe_serialization=True)
     if is_adapter:
         halve_adapter(judge / "adapter_model.safetensors")
         name_base(judge / "adapter_config.json", config.model.base)
         (judge / "README.md").unlink(missing_ok=True)
-        merged = folder / "merged"
-        merged_model = model.merge_and_unload()
-        merged_model.to(getattr(torch, config.model.dtype)).save_pretrained(str(merged), safe_serialization=True)
-        prompter.tokenizer.save_pretrained(str(merged))
+        with in_place_when_whole(folder / "merged") as merged:
+            merged_model = model.merge_and_unload()
+            merged_model.to(getattr(torch, config.model.dtype)).save_pretrained(str(merged), safe_serialization=True)
+            prompter.tokenizer.save_pretrained(str(merged))
     prompter.tokenizer.save_pretrained(str(judge))
     save_settings(judge, settings)
-    return judge
 
 
 def halve_adapter(path: Path) -> None:
@@ -117,25 +138,16 @@ def measure(
     from rrm.evaluation.evaluate import evaluate_feedback
 
     found: dict[str, Any] = {}
-    rows = [t for t in test if label_of(t, annotations) is not None][: config.evaluation.max_rows]
+    rows = [t for t in test if truth_of(t, annotations.get(t.id)) is not None][: config.evaluation.max_rows]
     plans: list[tuple[Mode, list[Trajectory]]] = [("score", rows), ("full", rows[: config.evaluation.full_rows])]
     for mode, part in plans:
         if not part:
             continue
         feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
         verdicts = [step_verdicts(t, annotations.get(t.id)) for t in part] if mode == "full" else None
-        labels = [label_of(t, annotations) for t in part]
+        labels = [truth_of(t, annotations.get(t.id)) for t in part]
         found[mode] = dict(evaluate_feedback(part, feedback, labels, step_labels=verdicts, seed=config.seed))
     return found
-
-
-def label_of(trajectory: Trajectory, annotations: Mapping[str, Annotation]) -> float | None:
-    """What a judgement is measured against: the outcome, or the annotation's score where there is none."""
-    return (
-        trajectory.outcome
-        if trajectory.outcome is not None
-        else score_target(trajectory, annotations.get(trajectory.id))
-    )
 
 
 def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:

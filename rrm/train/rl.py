@@ -18,17 +18,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation, Finding
+from rrm.annotation import Finding
 from rrm.annotators.given import references_of, transcript_text
 from rrm.config import RLSettings, TrainConfig
 from rrm.engines.base import SamplingParams
 from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.judge.local import write_replies
+from rrm.labels import Target
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
 from rrm.seeds import derive_seed
-from rrm.train.data import about, score_target
+from rrm.train.data import about
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
 from rrm.train.sft import labelled_positions_only, last_checkpoint
 from rrm.trajectory import Trajectory
@@ -44,7 +45,7 @@ REFERENCE_ADAPTER = "ref"
 # ---- prompts ----
 
 
-def make_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotation | None, mode: Mode) -> dict[str, Any]:
+def make_row(prompter: Prompter, trajectory: Trajectory, target: Target, mode: Mode) -> dict[str, Any]:
     """A prompt and, as columns, everything its replies are measured against.
 
     Raises:
@@ -57,12 +58,12 @@ def make_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotation 
             f"the tokenizer adds special tokens to text ({trajectory.id}: {prompter.tokenizer(text=text)['input_ids'][:3]}…"
             f" where a judge reads {ids[:3]}…): load it with add_bos_token=False and add_eos_token=False"
         )
-    findings = (about(annotation, shown_steps(text)).findings if annotation else None) or []
+    findings = (about(target.annotation, shown_steps(text)).findings if target.annotation else None) or []
     return {
         "prompt": text,
         "prompt_tokens": len(ids),
         "id": trajectory.id,
-        "target": score_target(trajectory, annotation),
+        "target": target.score,
         "n_steps": len(trajectory.steps),
         "findings": json.dumps([f.model_dump() for f in findings]),
         "references": references_of(trajectory),
@@ -73,7 +74,7 @@ def make_row(prompter: Prompter, trajectory: Trajectory, annotation: Annotation 
 def schedule(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    annotations: Mapping[str, Annotation],
+    targets: Mapping[str, Target],
     settings: RLSettings,
     seed: int,
 ) -> list[dict[str, Any]]:
@@ -82,7 +83,7 @@ def schedule(
     Raises:
         RRMError: fewer labelled transcripts than one step needs.
     """
-    labelled = [t for t in trajectories if score_target(t, annotations.get(t.id)) is not None]
+    labelled = [t for t in trajectories if t.id in targets]
     per_step = settings.prompts_per_step
     if len(labelled) < per_step:
         raise RRMError(
@@ -95,7 +96,7 @@ def schedule(
         rng = random.Random(derive_seed(seed, "rl", epoch))
         wanted = min(settings.max_steps - len(steps), len(labelled) // per_step)
         drawn = rng.sample(labelled, wanted * per_step)
-        rows = [make_row(prompter, t, annotations.get(t.id), settings.mode) for t in drawn]
+        rows = [make_row(prompter, t, targets[t.id], settings.mode) for t in drawn]
         rows.sort(key=lambda row: row["prompt_tokens"])
         chunks = [rows[i : i + per_step] for i in range(0, len(rows), per_step)]
         rng.shuffle(chunks)
@@ -324,7 +325,7 @@ def grpo_config(config: TrainConfig, folder: Path, bf16: bool) -> Any:
 def train_rl(
     model: Any,
     trajectories: Sequence[Trajectory],
-    annotations: Mapping[str, Annotation],
+    targets: Mapping[str, Target],
     prompter: Prompter,
     config: TrainConfig,
     folder: Path,
@@ -334,8 +335,8 @@ def train_rl(
     Args:
         model: the policy stage 1 left: full weights, or a PeftModel whose adapter is trained further. It is also the
             reference of the KL term, so a resumed run must be given the same one.
-        trajectories: the training part; rows without a score or outcome are left out.
-        annotations: by trajectory id.
+        trajectories: the training part; rows without a target are left out.
+        targets: by trajectory id (`rrm.labels.targets_of`).
         folder: gains checkpoints, `trainer_state.json` (rewards by part, KL, lengths) and `samples.jsonl`.
     """
     import torch
@@ -344,13 +345,13 @@ def train_rl(
 
     folder.mkdir(parents=True, exist_ok=True)
     settings = config.rl
-    rows = schedule(prompter, trajectories, annotations, settings, config.seed)
+    rows = schedule(prompter, trajectories, targets, settings, config.seed)
     check_room(rows, model, settings)
     adapter = getattr(model, "active_adapter", None) if hasattr(model, "peft_config") else None
     if adapter is not None:
         model.set_adapter(adapter)  # one that was loaded for inference is frozen
     model.generation_config.eos_token_id = prompter.eos_token_id
-    arguments = grpo_config(config, folder, bf16=model.dtype == torch.bfloat16)
+    arguments = grpo_config(config, folder, bf16=config.model.dtype == "bfloat16" or model.dtype == torch.bfloat16)
     scorer = Scorer(settings.mode, prompter.eos_token_id, folder / "samples.jsonl", part_weights(settings))
     full_reference = adapter is None and settings.beta != 0.0
     with own_forward(model):

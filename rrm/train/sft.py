@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation
 from rrm.config import SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
+from rrm.labels import Target
 from rrm.models.base import lora_config
 from rrm.prompt.prompter import Prompter
 from rrm.seeds import derive_seed
@@ -28,27 +28,39 @@ from rrm.trajectory import Trajectory
 logger = logging.getLogger(__name__)
 
 
+NEEDS: dict[Mode, str] = {
+    "score": "no transcript was drawn for it",
+    "critique": "no training transcript has a critique of the steps its prompt shows",
+    "full": "no training transcript has both a trace and a critique of the steps its prompt shows",
+}
+"""Why a mode may get no rows."""
+
+
 def schedule(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
-    annotations: Mapping[str, Annotation],
+    targets: Mapping[str, Target],
     settings: SFTSettings,
     seed: int,
 ) -> list[Row]:
-    """All epochs' rows in training order.
+    """All epochs' rows in training order; a mode that is asked for and gets none is warned of.
+
+    Args:
+        targets: by trajectory id (`rrm.labels.targets_of`).
 
     Raises:
         RRMError: no row carries a label.
     """
     mix: dict[Mode, float] = {"score": settings.mix.score, "critique": settings.mix.critique, "full": settings.mix.full}
+    mix = {m: s for m, s in mix.items() if s > 0}
     rows: list[Row] = []
     for epoch in range(settings.epochs):
         rng = random.Random(derive_seed(seed, "sft", epoch))
         drawn = epoch_rows(
             prompter,
             trajectories,
-            annotations,
-            {m: s for m, s in mix.items() if s > 0},
+            targets,
+            mix,
             balance=settings.balance,
             injection=settings.injection,
             rng=rng,
@@ -60,6 +72,8 @@ def schedule(
             "no training row: no transcript has an outcome or an annotation for the modes in sft.mix. "
             "Run `rrm check` on the data, or `rrm annotate` to make labels"
         )
+    for mode in mix.keys() - {row.mode for row in rows}:
+        logger.warning("sft: no row of mode %s (sft.mix.%s=%g): %s", mode, mode, mix[mode], NEEDS[mode])
     return rows
 
 

@@ -12,7 +12,7 @@ from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import annotate_cmd
 from rrm.errors import ReadError, RRMError
 from rrm.readers import read
-from rrm.train.run import load_annotations
+from rrm.train.prepare import load_annotations
 from rrm.trajectory import Trajectory, write_jsonl
 
 

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import typer
 from typer.testing import CliRunner
 
-from rrm.check import NEAR, check, load_split, minhash, normalise
+from rrm.check import NEAR, check, minhash, normalise
 from rrm.cli import check_cmd
-from rrm.errors import ConfigError
 from rrm.trajectory import Trajectory, write_jsonl
 
 APP = typer.Typer(pretty_exceptions_enable=False)
@@ -114,12 +112,3 @@ def test_command_exit_codes_and_json(tmp_path: Path) -> None:
     data.write_text(data.read_text() + "[[broken\n")
     broken = CliRunner().invoke(APP, [str(data)])
     assert broken.exit_code == 1 and json.loads(broken.stdout.splitlines()[-1])["errors"] == 1
-
-
-@pytest.mark.parametrize("content", ["[1]", "{", '{"train": [1]}'])
-def test_a_bad_split_file_says_what_it_should_be(tmp_path: Path, content: str) -> None:
-    (tmp_path / "s.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"s\.json"):
-        load_split(tmp_path / "s.json")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        load_split(tmp_path / "absent.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.run_folder import check_folder, claim_folder
-from rrm.train.run import FIXED, prepare, train
+from rrm.train.prepare import FIXED, prepare
+from rrm.train.run import train
 from rrm.trajectory import Trajectory, write_jsonl
 
 
@@ -71,7 +73,7 @@ def prepared(run: Path, rows: Path, **changes: Any) -> dict[str, list[Trajectory
     small = {"hidden_size": 32, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 400}
     model = {"base": "reagent.lab.judge_base:build", "options": small}
     tree = {"output_dir": str(run), "model": model, "data": {"trajectories": [str(rows)]}, **changes}
-    return prepare(TrainConfig.model_validate(tree))[1]
+    return prepare(TrainConfig.model_validate(tree)).parts
 
 
 def test_a_run_that_has_begun_goes_on_with_its_data_and_its_split_alone(tmp_path) -> None:
@@ -117,3 +119,37 @@ def test_annotations_of_no_transcript_are_told_and_none_of_all_is_an_error(tmp_p
     labels.write_text(stray.model_dump_json() + "\n")
     with pytest.raises(RRMError, match=r"1 of 1 annotations belong to no transcript.*annotate these very files"):
         prepared(tmp_path / "other", rows, data=data)
+
+
+@pytest.mark.parametrize("part", ["train", "calibration", "test"])
+def test_a_split_that_matches_nothing_is_refused(tmp_path, part) -> None:
+    rows = tmp_path / "rows.jsonl"
+    write_jsonl(rows, (t for t, _ in make_transcripts(30, seed=0)))
+    questions = sorted({t.question_id or "" for t, _ in make_transcripts(30, seed=0)})
+    split = {"train": questions[:4], "calibration": questions[4:6], "test": questions[6:]}
+    (tmp_path / "split.json").write_text(json.dumps(split | {part: ["q-of-other-data"]}))
+    data = {"trajectories": [str(rows)], "split": str(tmp_path / "split.json")}
+    with pytest.raises(
+        RRMError, match=rf"split\.json: no transcript is of one .* under '{part}', e\.g\. 'q-of-other-data'"
+    ):
+        prepared(tmp_path / "run", rows, data=data)
+    (tmp_path / "split.json").write_text(json.dumps(split | {part: []}))
+    if part == "train":
+        with pytest.raises(RRMError, match="0 question"):
+            prepared(tmp_path / "run", rows, data=data)
+    else:
+        assert prepared(tmp_path / "run", rows, data=data)[part] == []
+
+
+def test_the_run_says_what_decided_its_targets(tmp_path, caplog) -> None:
+    rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
+    made = [(t.model_copy(update={"outcome": 0.0}), a) for t, a in make_transcripts(30, seed=0)]
+    write_jsonl(rows, (t for t, _ in made))
+    labels.write_text("".join(a.model_copy(update={"score": 0.9}).to_json() + "\n" for _, a in made))
+    data = {"trajectories": [str(rows)], "annotations": [str(labels)]}
+    parts = prepared(tmp_path / "run", rows, data=data)
+    n = len(parts["train"])
+    assert f"data.target=outcome: targets of {n} rows: {n} by their outcome" in caplog.text
+    assert f"disagree on {n} of {n} rows (100%)" in caplog.text
+    prepared(tmp_path / "other", rows, data=data | {"target": "annotation"})
+    assert f"data.target=annotation: targets of {n} rows: 0 by their outcome, {n} by annotation (lab)" in caplog.text

@@ -60,7 +60,8 @@ def test_score_from_the_wheel(site: Path, tmp_path: Path) -> None:
     config = TrainConfig.model_validate({"model": {"base": "reagent.lab.judge_base:build"}})
     trajectories, annotations = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
     model, tokenizer = build(trajectories, annotations, seed=0, hidden_size=32, layers=1, heads=2)
-    export(HFEngine(model, tokenizer).model, Prompter(tokenizer, 300), config, tmp_path / "run", {"seed": 0})
+    run, prompter = tmp_path / "run", Prompter(tokenizer, 300)
+    export(HFEngine(model, tokenizer).model, prompter, config, run, run / "judge", {"seed": 0})
     done = rrm(site, tmp_path, "score", "in.jsonl", "--model", "run", "-o", "out.jsonl", "--mode", "score")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -173,7 +173,7 @@ def choose(policies: Sequence[Policy], count: int) -> Choice:
 
 
 def _key(trajectory: Trajectory) -> str:
-    """What groups attempts, as `rrm.evaluation.baselines.question_key` does (which would import more than a page needs)."""
+    """What groups attempts, as `rrm.splits.question_of` does (which would import more than a page needs)."""
     return trajectory.question_id or trajectory.task or trajectory.id
 
 

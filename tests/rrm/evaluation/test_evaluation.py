@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from evaluated_rows import judged, run
 
-from rrm.annotation import Annotation, Finding
+from rrm.annotation import Finding
 from rrm.evaluation.baselines import (
     BaselineError,
     fit_agent,
@@ -22,6 +22,7 @@ from rrm.evaluation.baselines import (
 from rrm.evaluation.evaluate import FAILURES_HALF, HEADLINE, NO_LEAK, EvaluationError, evaluate_feedback
 from rrm.evaluation.reliability_plot import plot_reliability
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.splits import question_of
 from rrm.train.export import write_card
 from rrm.trajectory import Message, Trajectory
 
@@ -254,12 +255,11 @@ def test_reliability_plot_is_a_png(tmp_path: Path):
 
 def test_mint_baselines_come_out_as_published_in_the_docs(shared_data: Path):
     from benchmarks.baselines_mint import RESULT, rows
-    from rrm.evaluation.baselines import question_key
     from rrm.evaluation.metrics.pairs import codes, pair_parts
 
     trajectories = list(rows(shared_data / "transcripts" / "mint", critic=False))
     labels = np.array([t.outcome for t in trajectories], dtype=float)
-    questions, n = codes([question_key(t) for t in trajectories])
+    questions, n = codes([question_of(t) for t in trajectories])
     turns = np.array([len(t.steps) for t in trajectories])
     assert (len(trajectories), n) == (6137, 171)
     published = json.loads(RESULT.read_text())
@@ -280,11 +280,3 @@ def test_a_model_card_says_nothing_where_nothing_could_be_measured(tmp_path) -> 
     rows = [line for line in (tmp_path / "README.md").read_text().splitlines() if line.startswith("| full")]
     assert rows == ["| full | 60 | auroc | 0.905 | 0.800 – 0.980 |", "| full | 60 | pairs | – | – – – |"]
     assert json.loads((tmp_path / "evaluation.json").read_text()) == card
-
-
-def test_logs_without_outcomes_are_measured_against_their_annotations() -> None:
-    from rrm.train.export import label_of
-
-    known, unknown = run("a", "q", 1.0), run("b", "q", None)
-    labels = {n: Annotation(trajectory_id=n, annotator="r", kind="rules", score=0.25) for n in ("a", "b")}
-    assert label_of(known, labels) == 1.0 and label_of(unknown, labels) == 0.25 and label_of(unknown, {}) is None

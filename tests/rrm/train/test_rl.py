@@ -19,6 +19,7 @@ from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import RLSettings, TrainConfig
 from rrm.errors import RRMError
+from rrm.labels import targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.train.rewards import PARTS
 from rrm.train.rl import gate, make_row, schedule, train_rl
@@ -26,7 +27,7 @@ from rrm.train.rl import gate, make_row, schedule, train_rl
 MODE = "critique"
 ROWS = make_transcripts(12, seed=5, hops=(1,))
 TRAJECTORIES = [t for t, _ in ROWS]
-ANNOTATIONS = {a.trajectory_id: a for _, a in ROWS}
+TARGETS, _ = targets_of(TRAJECTORIES, {a.trajectory_id: a for _, a in ROWS}, "annotation")
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +95,16 @@ def from_checkpoint(folder: Path, step: int, new: Path) -> Path:
 
 def test_prompts_are_token_exact_and_follow_from_the_seed(prompter: Prompter) -> None:
     settings = config(max_steps=8).rl
-    rows = schedule(prompter, TRAJECTORIES, ANNOTATIONS, settings, seed=3)
+    rows = schedule(prompter, TRAJECTORIES, TARGETS, settings, seed=3)
     assert len(rows) == 16  # more than the 12 transcripts: a second epoch begins
-    assert rows == schedule(prompter, TRAJECTORIES, ANNOTATIONS, settings, seed=3)
-    assert rows != schedule(prompter, TRAJECTORIES, ANNOTATIONS, settings, seed=4)
+    assert rows == schedule(prompter, TRAJECTORIES, TARGETS, settings, seed=3)
+    assert rows != schedule(prompter, TRAJECTORIES, TARGETS, settings, seed=4)
     by_id = {t.id: t for t in TRAJECTORIES}
     for row in rows:
         ids = prompter.prompt(by_id[row["id"]], MODE).ids
         assert prompter.tokenizer(text=row["prompt"])["input_ids"] == ids
         assert row["prompt_tokens"] == len(ids)
-        assert row["target"] == ANNOTATIONS[row["id"]].score
+        assert row["target"] == TARGETS[row["id"]].score
     epoch = [rows[i : i + 2] for i in range(0, 12, 2)]
     assert len({row["id"] for step in epoch for row in step}) == 12
     spans = sorted((min(row["prompt_tokens"] for row in s), max(row["prompt_tokens"] for row in s)) for s in epoch)
@@ -113,17 +114,16 @@ def test_prompts_are_token_exact_and_follow_from_the_seed(prompter: Prompter) ->
 def test_what_cannot_be_trained_on_is_refused_with_a_reason(prompter: Prompter, untrained: Any, tmp_path: Path) -> None:
     from tokenizers.processors import TemplateProcessing
 
-    unlabelled = [t.model_copy(update={"outcome": None}) for t in TRAJECTORIES]
     with pytest.raises(RRMError, match=r"prompts_per_step is 2 but only 0 .* `rrm annotate`"):
-        schedule(prompter, unlabelled, {}, config().rl, seed=0)
+        schedule(prompter, TRAJECTORIES, {}, config().rl, seed=0)
     with pytest.raises(RRMError, match=r"exceeds the model's 1024 positions"):
-        train_rl(untrained, TRAJECTORIES, ANNOTATIONS, prompter, config(max_completion_length=1000), tmp_path)
+        train_rl(untrained, TRAJECTORIES, TARGETS, prompter, config(max_completion_length=1000), tmp_path)
     tokenizer = copy.deepcopy(prompter.tokenizer)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
     )
     with pytest.raises(RRMError, match="adds special tokens"):
-        make_row(Prompter(tokenizer, 40), TRAJECTORIES[0], None, MODE)
+        make_row(Prompter(tokenizer, 40), TRAJECTORIES[0], TARGETS[TRAJECTORIES[0].id], MODE)
 
 
 def test_the_gate_lets_a_policy_pass_that_writes_the_form(prompter: Prompter, policy: Any) -> None:
@@ -157,12 +157,12 @@ def test_projecting_the_replies_alone_changes_no_gradient(
     monkeypatch.setattr(
         utils._ChunkedLogProbFunction, "apply", lambda h, *a: projected.append(len(h)) or project(h, *a)
     )
-    train_rl(copy.deepcopy(policy), TRAJECTORIES, ANNOTATIONS, prompter, config(max_steps=1), tmp_path / "fast")
+    train_rl(copy.deepcopy(policy), TRAJECTORIES, TARGETS, prompter, config(max_steps=1), tmp_path / "fast")
     (row,) = history(tmp_path / "fast")
     fast = sum(projected)
     assert fast == round(2 * 8 * row["completions/mean_length"])  # eight replies, by the reference and by the policy
     monkeypatch.setattr("rrm.train.rl.labelled_positions_only", contextlib.nullcontext)
-    train_rl(copy.deepcopy(policy), TRAJECTORIES, ANNOTATIONS, prompter, config(max_steps=1), tmp_path / "plain")
+    train_rl(copy.deepcopy(policy), TRAJECTORIES, TARGETS, prompter, config(max_steps=1), tmp_path / "plain")
     assert sum(projected) - fast > 2 * fast  # prompts and padding, too
     assert len(gradients) == 4 and any(g.any() for g in gradients[1].values())
     for quick, plain in zip(gradients[:2], gradients[2:], strict=True):
@@ -173,7 +173,7 @@ def test_projecting_the_replies_alone_changes_no_gradient(
 
 def test_full_weights_train_from_the_policy_and_resume_exactly(prompter: Prompter, policy: Any, tmp_path: Path) -> None:
     start = weights(policy)
-    trained = train_rl(copy.deepcopy(policy), TRAJECTORIES, ANNOTATIONS, prompter, config(), tmp_path / "whole")
+    trained = train_rl(copy.deepcopy(policy), TRAJECTORIES, TARGETS, prompter, config(), tmp_path / "whole")
     after = weights(trained)
     assert any(not torch.equal(start[name], after[name]) for name in start)
     assert all(torch.isfinite(value).all() for value in after.values())
@@ -194,7 +194,7 @@ def test_full_weights_train_from_the_policy_and_resume_exactly(prompter: Prompte
     assert any(s["parts"]["format"] == 1.0 and s["reward"] > 0.3 for s in samples)
 
     folder = from_checkpoint(tmp_path / "whole", 2, tmp_path / "resumed")
-    resumed = train_rl(copy.deepcopy(policy), TRAJECTORIES, ANNOTATIONS, prompter, config(), folder)
+    resumed = train_rl(copy.deepcopy(policy), TRAJECTORIES, TARGETS, prompter, config(), folder)
     assert not (folder / "samples.jsonl").exists()  # step 0, which is logged, was not run again
     for name, value in weights(resumed).items():
         torch.testing.assert_close(value, after[name], rtol=0, atol=1e-6)
@@ -221,7 +221,7 @@ def test_an_adapter_on_a_bf16_base_is_trained_further_and_resumes(
         return PeftModel.from_pretrained(copy.deepcopy(base), str(tmp_path / "adapter"))  # frozen, as for use
 
     start = weights(stage_1())
-    trained = train_rl(stage_1(), TRAJECTORIES, ANNOTATIONS, prompter, config(), tmp_path / "whole")
+    trained = train_rl(stage_1(), TRAJECTORIES, TARGETS, prompter, config(), tmp_path / "whole")
     after = weights(trained)
     assert set(after) == set(start)  # no second adapter is left behind
     changed = {name for name in start if not torch.equal(start[name], after[name])}
@@ -229,7 +229,7 @@ def test_an_adapter_on_a_bf16_base_is_trained_further_and_resumes(
     assert history(tmp_path / "whole")[0]["kl"] == pytest.approx(0.0, abs=1e-6)
 
     folder = from_checkpoint(tmp_path / "whole", 2, tmp_path / "resumed")
-    resumed = weights(train_rl(stage_1(), TRAJECTORIES, ANNOTATIONS, prompter, config(), folder))
+    resumed = weights(train_rl(stage_1(), TRAJECTORIES, TARGETS, prompter, config(), folder))
     assert not (folder / "samples.jsonl").exists()
     for name in changed:
         torch.testing.assert_close(resumed[name], after[name], rtol=0, atol=1e-6)

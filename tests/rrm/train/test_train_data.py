@@ -13,15 +13,18 @@ from reagent.lab.model import build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.annotation import Annotation, Finding
 from rrm.config import DataConfig, FollowSettings, MixConfig, SFTSettings
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
 from rrm.feedback import parse_findings, parse_judgement
+from rrm.labels import Target, targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
 from rrm.splits import apply_split, load_split, make_split
-from rrm.train.data import Row, about, balanced, batched, make_row, target_text, with_claim
+from rrm.train.data import Row, about, balanced, batched, make_row, on_grid, target_text, with_claim
 from rrm.train.rl import make_row as rl_row
 from rrm.train.sft import as_dataset, schedule
 from rrm.trajectory import Message, Trajectory
+
+RNG = random.Random(0)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +62,7 @@ def test_target_needs_its_parts() -> None:
 
 
 def test_labels_cover_exactly_the_completion(prompter) -> None:
-    made = make_row(prompter, row(1, "q", 1.0), "score")
+    made = make_row(prompter, row(1, "q", 1.0), "score", Target(1.0, "outcome"), RNG)
     assert made is not None
     whole = as_dataset([made], completion_only=False)[0]
     assert whole["labels"] == whole["input_ids"] == made.prompt + made.completion
@@ -80,30 +83,58 @@ def test_no_target_speaks_of_a_step_that_the_prompt_leaves_out(prompter) -> None
     findings = [Finding(step=k, verdict="bad", text="check it") for k in lines]
     whole = ANNOTATION.model_copy(update={"critique": "\n".join(lines.values()), "findings": findings})
     trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
-    made = make_row(prompter, trajectory, "critique", whole)
+    made = make_row(prompter, trajectory, "critique", Target(0.0, "outcome", annotation=whole), RNG)
     assert made is not None
     shown = shown_steps(prompter.tokenizer.decode(made.prompt))
     assert 1 in shown and 60 in shown and len(shown) < 40
     critique = parse_judgement("<critique>" + prompter.tokenizer.decode(made.completion)).critique or ""
     assert [f.step for f in parse_findings(critique, 60)] == sorted(shown)
-    asked = rl_row(prompter, trajectory, whole, "critique")
+    asked = rl_row(prompter, trajectory, Target(0.0, "outcome", annotation=whole), "critique")
     assert {f["step"] for f in json.loads(asked["findings"])} == shown
     assert about(whole, range(1, 61)) == whole
     # a step of which nothing is shown leaves no label at all
-    assert make_row(prompter, trajectory, "critique", whole.model_copy(update={"critique": lines[30]})) is None
+    hidden = whole.model_copy(update={"critique": lines[30]})
+    assert make_row(prompter, trajectory, "critique", Target(0.0, "outcome", annotation=hidden), RNG) is None
 
 
-def test_annotated_score_wins_over_outcome(prompter) -> None:
-    made = make_row(prompter, row(1, "q", 1.0), "critique", ANNOTATION.model_copy(update={"score": 0.3}))
-    assert made is not None
-    assert "<score>0.3</score>" in prompter.tokenizer.decode(made.completion)
+def test_a_row_says_its_target_and_weighs_what_its_label_weighs(prompter) -> None:
+    target = Target(0.3, "blend", weight=0.5, annotation=ANNOTATION.model_copy(update={"score": 0.9, "weight": 2.0}))
+    critique, score = (make_row(prompter, row(1, "q", 1.0), mode, target, RNG) for mode in ("critique", "score"))
+    assert critique is not None and score is not None
+    assert "<score>0.3</score>" in prompter.tokenizer.decode(critique.completion)
+    assert (critique.weight, score.weight) == (2.0, 0.5)
+
+
+@pytest.mark.parametrize("score", [0.0, 0.04, 0.25, 0.3, 0.35, 0.97, 1.0])
+def test_targets_between_two_tenths_are_unbiased(score) -> None:
+    """f"{0.04:.1f}" and f"{0.25:.1f}" are 0.0 and 0.2, every time."""
+    rng = random.Random(0)
+    drawn = [on_grid(score, rng) for _ in range(20_000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(score, abs=1e-3)
+    assert all(abs(value - score) < 0.1 and 0.0 <= value <= 1.0 for value in drawn)
+    assert all(f"{value:.1f}" == str(value) for value in set(drawn)) and len(set(drawn)) <= 2
+    assert (len(set(drawn)) == 1) == (round(score, 1) == score)
+
+
+def test_rows_with_a_score_and_no_outcome_are_kept_and_balanced() -> None:
+    """They used to be dropped where `sft.balance` is on."""
+    rows = [row(i, "q", None) for i in range(6)]
+    targets = {t.id: Target(0.9 if int(t.id) < 2 else 0.2, "annotation") for t in rows}
+    assert Counter(targets[t.id].score for t in balanced(rows, targets, 1.0, random.Random(0))) == {0.9: 2, 0.2: 2}
+
+
+def test_balance_groups_by_the_task_where_there_is_no_question_id() -> None:
+    rows = [row(i, "ab"[i % 2], float(i < 2)).model_copy(update={"question_id": None}) for i in range(8)]
+    chosen = Counter((t.task, t.outcome) for t in balanced(rows, targets_of(rows, {})[0], 1.0, random.Random(0)))
+    assert chosen == {("a", 1.0): 1, ("a", 0.0): 2, ("b", 1.0): 1, ("b", 0.0): 2}
 
 
 def test_balanced_keeps_ratio_inside_each_group() -> None:
     rows = [row(i, "hard", float(i < 2)) for i in range(20)] + [row(100 + i, "lost", 0.0) for i in range(9)]
-    chosen = Counter((t.question_id, t.outcome) for t in balanced(rows, 1.5, random.Random(0)))
+    targets, _ = targets_of(rows, {})
+    chosen = Counter((t.question_id, t.outcome) for t in balanced(rows, targets, 1.5, random.Random(0)))
     assert chosen == {("hard", 1.0): 2, ("hard", 0.0): 3, ("lost", 0.0): 2}
-    assert len(balanced(rows, None, random.Random(0))) == len(rows)
+    assert len(balanced(rows, targets, None, random.Random(0))) == len(rows)
 
 
 def test_batches_share_mode_and_are_close_in_length() -> None:
@@ -141,9 +172,18 @@ def test_claim_changes_one_message_and_never_the_label() -> None:
 def test_schedule_is_the_same_for_the_same_seed(prompter) -> None:
     rows = [row(i, f"q{i % 5}", float(i % 2)) for i in range(30)]
     settings = SFTSettings(epochs=2, balance=1.0, injection=0.5)
-    first = schedule(prompter, rows, {}, settings, seed=1)
-    assert first == schedule(prompter, rows, {}, settings, seed=1)
-    assert first != schedule(prompter, rows, {}, settings, seed=2)
+    targets, _ = targets_of(rows, {})
+    first = schedule(prompter, rows, targets, settings, seed=1)
+    assert first == schedule(prompter, rows, targets, settings, seed=1)
+    assert first != schedule(prompter, rows, targets, settings, seed=2)
+
+
+def test_a_mode_without_a_row_is_warned_of_by_name(prompter, caplog) -> None:
+    rows = [row(1, "q", 1.0), row(2, "q", 0.0)]
+    targets, _ = targets_of(rows, {"1": ANNOTATION.model_copy(update={"trace": None})})
+    schedule(prompter, rows, targets, SFTSettings(epochs=1, mix=MixConfig(score=1, critique=1, full=0.5)), seed=0)
+    (said,) = [r.getMessage() for r in caplog.records]
+    assert said.startswith("sft: no row of mode full (sft.mix.full=0.5): no training transcript has both a trace and")
 
 
 def test_schedule_without_labels_says_what_to_do(prompter) -> None:
@@ -160,7 +200,7 @@ def test_split_is_by_question_and_holds_agents_out(tmp_path) -> None:
     assert any(t.meta["agent"] == "a1" for t in parts["test"])
     bad = tmp_path / "split.json"
     bad.write_text('{"train": ["q1"], "calibration": [], "test": ["q1"]}')
-    with pytest.raises(RRMError, match="'q1' is in train and in test"):
+    with pytest.raises(ConfigError, match="'q1' is in train and in test"):
         load_split(bad)
 
 
@@ -185,7 +225,7 @@ def test_a_critique_that_follows_a_turned_trace_is_learned_at_its_verdicts_alone
     for n, (trajectory, annotation) in enumerate(make_transcripts(24, seed=3)):
         made, plain = follow_row(prompter, trajectory, annotation, random.Random(n)), None
         assert made is not None and made.learned is not None
-        plain = make_row(prompter, trajectory, "full", annotation)
+        plain = make_row(prompter, trajectory, "full", Target(0.5, "annotation", annotation=annotation), RNG)
         assert plain is not None and made.prompt == plain.prompt
         text = prompter.tokenizer.decode(made.completion)
         trace, critique = text.split("</think><critique>")
@@ -201,7 +241,8 @@ def test_a_critique_that_follows_a_turned_trace_is_learned_at_its_verdicts_alone
 
 def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompter) -> None:
     pairs = make_transcripts(24, seed=4)
-    rows, labels = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
+    rows = [t for t, _ in pairs]
+    labels, _ = targets_of(rows, {a.trajectory_id: a for _, a in pairs}, "annotation")
     follow = FollowSettings(rows="reagent.lab.drills:follow_row", share=0.5)
     settings = SFTSettings(epochs=1, batch_size=4, follow=follow, mix=MixConfig(score=1, critique=0, full=1))
     made = schedule(prompter, rows, labels, settings, seed=0)
@@ -209,3 +250,23 @@ def test_followed_rows_come_beside_the_full_ones_in_batches_of_their_own(prompte
     assert all(len(part) == 1 for part in parts) and parts.count({False}) == 3
     without = schedule(prompter, rows, labels, settings.model_copy(update={"follow": None}), seed=0)
     assert len(without) == len(made) - 12
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", '{"train": [1]}'])
+def test_a_bad_split_file_says_what_it_should_be(tmp_path, content: str) -> None:
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"s\.json"):
+        load_split(tmp_path / "s.json", parts=())
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_split(tmp_path / "absent.json")
+    (tmp_path / "s.json").write_text('{"train": ["q"], "test": []}')
+    with pytest.raises(ConfigError, match=r"no list of question ids under 'calibration'; there are: train, test"):
+        load_split(tmp_path / "s.json")
+
+
+def test_a_part_is_read_apart_from_those_that_are_not_asked_for(tmp_path) -> None:
+    (tmp_path / "s.json").write_text('{"train": ["q1"], "dev": ["q2"], "test": ["q2"], "held_out_agents": ["a"]}')
+    split = load_split(tmp_path / "s.json", ("test", "train"))
+    assert split.keys() == {"train", "test", "held_out_agents"}
+    parts = apply_split([row(1, "q1", 1.0), row(2, "q2", 1.0), row(3, "q1", 1.0, agent="b")], split)
+    assert {name: [t.id for t in rows] for name, rows in parts.items()} == {"train": ["3"], "test": ["2"]}

@@ -1,0 +1,205 @@
+"""What a run starts from: its folder, its transcripts by part, their labels, the base model.
+
+A run that has begun goes on with the data and the split it began with, or is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rrm.annotation import Annotation, match, read_annotations
+from rrm.config import TrainConfig
+from rrm.errors import RRMError
+from rrm.imports import call, is_import_path
+from rrm.labels import LabelCounts, Target, merged, targets_of
+from rrm.prompt.prompter import Prompter
+from rrm.readers import read
+from rrm.readers.base import printable
+from rrm.run_folder import check_folder, claim_folder
+from rrm.splits import PARTS, apply_split, load_split, make_split
+from rrm.train.ranks import is_main
+from rrm.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+
+FIXED = ("seed", "transcript_tokens", "model", "data", "drills", "sft")
+"""Options that must not change between a run and its continuation."""
+STAGES = ("drills", "sft", "rl")
+"""Folders of the stages: where one exists, a run has begun, and goes on with the data and the split it began with."""
+
+
+@dataclass
+class Run:
+    """Everything the stages share."""
+
+    config: TrainConfig
+    folder: Path
+    parts: dict[str, list[Trajectory]]
+    """Transcripts under `train`, `calibration`, `test`."""
+    annotations: dict[str, Annotation]
+    """By trajectory id, several of one transcript merged."""
+    targets: dict[str, Target]
+    """Of the training part, by trajectory id."""
+    labels: LabelCounts
+    """What decided the targets."""
+    model: Any
+    """The base model."""
+    prompter: Prompter
+
+
+def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, Annotation]:
+    """One annotation by trajectory id, several of one trajectory `rrm.labels.merged`.
+
+    Raises:
+        ReadError: naming file and line of what is no annotation.
+        RRMError: an annotation that could be of two transcripts, or none that is of any.
+    """
+    matched = match(trajectories, read_annotations(*paths))
+    if complaint := matched.complaint():
+        if not matched.by_id:
+            raise RRMError(f"{complaint}: annotate these very files (`rrm annotate`)")
+        logger.warning("%s; they are not used", complaint)
+    found = {trajectory: merged(several) for trajectory, several in matched.by_id.items()}
+    return {trajectory: annotation for trajectory, annotation in found.items() if annotation is not None}
+
+
+def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotation]]:
+    """The configured transcripts and annotations: those of the files, then those `data.generate` makes.
+
+    Raises:
+        RRMError: nothing configured, a file is missing, or a generated transcript has the id of another one.
+    """
+    data = config.data
+    missing = [p for p in (*data.trajectories, *data.annotations) if not Path(p).exists()]
+    if missing:
+        raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
+    trajectories = list(read(data.trajectories)) if data.trajectories else []
+    annotations = load_annotations(data.annotations, trajectories)
+    if data.generate is not None:
+        options = {"options": data.generate_options, "options_key": "data.generate_options"}
+        for trajectory, annotation in call(data.generate, "data.generate", seed=config.seed, **options):
+            trajectories.append(trajectory)
+            annotations.setdefault(annotation.trajectory_id, annotation)
+    if not trajectories:
+        raise RRMError(
+            "no transcripts: set data.trajectories=[FILE…] (or data.generate=module:function that makes some)"
+        )
+    name, times = Counter(t.id for t in trajectories).most_common(1)[0]
+    if times > 1:
+        raise RRMError(
+            f"{times} transcripts have the id {printable(name)!r}: data.generate={data.generate} made one that is there already"
+        )
+    return trajectories, annotations
+
+
+def data_digest(trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]) -> dict[str, Any]:
+    """How many transcripts and annotations there are, and a SHA-256 of all they say, in order."""
+    digest = hashlib.sha256()
+    for row in (*trajectories, *annotations.values()):
+        digest.update(row.model_dump_json(exclude={"source"}).encode("utf-8", "surrogatepass"))
+    return {"transcripts": len(trajectories), "annotations": len(annotations), "sha256": digest.hexdigest()}
+
+
+def check_data(folder: Path, now: dict[str, Any]) -> None:
+    """Refuse to go on with other data than the run in the folder began with: it would be tested on what it was trained on.
+
+    Raises:
+        RRMError: saying how many transcripts and annotations there were and are.
+    """
+    kept = folder / "data.json"
+    before = json.loads(kept.read_text()) if kept.is_file() else now  # runs older than this record
+    if before["sha256"] != now["sha256"]:
+        raise RRMError(
+            f"{folder} holds a run on other data: {before['transcripts']} transcripts and {before['annotations']} "
+            f"annotations then, {now['transcripts']} and {now['annotations']} now, or the same number with other content. "
+            "A continued run would be tested on what it was trained on: choose another output_dir=…, or give it the data it "
+            "began with"
+        )
+
+
+def check_parts(parts: Mapping[str, Sequence[Trajectory]], split: Mapping[str, Sequence[str]], source: str) -> None:
+    """Refuse a split that does not fit the transcripts: its run would train, calibrate or be tested on nothing.
+
+    Raises:
+        RRMError: nothing to train on, or a part that names questions of which no transcript is.
+    """
+    for part in PARTS:
+        if parts[part] or not (split[part] or part == "train"):
+            continue
+        example = f", e.g. {printable(split[part][0])!r}" if split[part] else ""
+        held_out = " and of no held-out agent" if part == "train" and split.get("held_out_agents") else ""
+        raise RRMError(
+            f"{source}: no transcript is of one of the {len(split[part])} question(s) under {part!r}{example}{held_out}. "
+            "The ids are those of question_id (where it is absent: the task's text); --map question_id=… of `rrm convert` "
+            "says where it stands"
+        )
+
+
+def trains_every_weight(config: TrainConfig) -> bool:
+    """Whether some stage updates the base's own weights rather than an adapter's."""
+    return config.sft.lora is None or not config.sft.enabled or bool(config.drills.rows)
+
+
+def base_and_prompter(
+    config: TrainConfig, trajectories: Sequence[Trajectory], annotations: Mapping[str, Annotation]
+) -> tuple[Any, Prompter]:
+    """The base model and its prompter; a base named `module:function` is built from seed, transcripts and annotations."""
+    chosen = config.model
+    if is_import_path(chosen.base):
+        options = {"options": chosen.options, "options_key": "model.options"}
+        model, tokenizer = call(chosen.base, "model.base", trajectories, annotations, seed=config.seed, **options)
+    else:
+        from rrm.models.base import load_model
+
+        # bfloat16 cannot hold a weight and a step a thousandth of its size: what is trained is held in float32
+        model, tokenizer = load_model(
+            chosen.model_copy(update={"dtype": "float32"}) if trains_every_weight(config) else chosen
+        )
+    return model, Prompter(tokenizer, config.transcript_tokens)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in one step: another process of the run may be reading it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def prepare(config: TrainConfig) -> Run:
+    """Everything a run starts from; the main process claims the folder.
+
+    Raises:
+        RRMError: the folder holds a run of another config or on other data, or the split does not fit the transcripts.
+    """
+    folder = Path(config.output_dir)
+    begun = [stage for stage in STAGES if (folder / stage).exists()]
+    if begun:
+        check_folder(config, folder, (*FIXED, "rl") if "rl" in begun else FIXED)
+    trajectories, annotations = load_data(config)
+    digest = data_digest(trajectories, annotations)
+    if begun:
+        check_data(folder, digest)
+    if begun and (folder / "split.json").is_file():
+        split, source = load_split(folder / "split.json"), str(folder / "split.json")
+    elif config.data.split:
+        split, source = load_split(config.data.split), f"data.split={config.data.split}"
+    else:
+        split, source = make_split(trajectories, config.data, config.seed), "the split by question"
+    parts = apply_split(trajectories, split)
+    check_parts(parts, split, source)
+    targets, labels = targets_of(parts["train"], annotations, config.data.target, config.data.blend)
+    model, prompter = base_and_prompter(config, parts["train"], annotations)
+    if is_main(config.cpu):
+        logger.warning("data.target=%s: %s", config.data.target, labels)
+        claim_folder(config, folder)
+        write_whole(folder / "split.json", json.dumps(split, indent=1) + "\n")
+        write_whole(folder / "data.json", json.dumps(digest) + "\n")
+    return Run(config, folder, parts, annotations, targets, labels, model, prompter)

@@ -1,0 +1,114 @@
+"""Which label is the target: raters averaged, outcomes kept, every rule counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rrm.annotation import Annotation, Finding
+from rrm.labels import mean_score, merged, target_of, targets_of, truth_of
+from rrm.train.prepare import load_annotations
+from rrm.trajectory import Message, Trajectory
+
+
+def row(name: str, outcome: float | None) -> Trajectory:
+    messages = [Message(role="user", content=name), Message(role="assistant", content="answer")]
+    return Trajectory(id=name, task=name, messages=messages, outcome=outcome)
+
+
+def label(score: float | None = None, annotator: str = "a", weight: float = 1.0, **parts: Any) -> Annotation:
+    return Annotation(trajectory_id="1", score=score, annotator=annotator, kind="rules", weight=weight, **parts)
+
+
+@pytest.mark.parametrize(
+    ("rated", "mean"),
+    [
+        ([(1.0, 1.0), (0.0, 1.0), (0.0, 1.0)], 1 / 3),
+        ([(1.0, 3.0), (0.0, 1.0)], 0.75),
+        ([(0.2, 0.5), (0.8, 1.5)], 0.65),
+        ([(0.9, 0.0), (0.4, 1.0)], 0.4),
+        ([(None, 5.0), (0.4, 1.0)], 0.4),
+        ([(0.9, 0.0)], None),
+        ([], None),
+    ],
+)
+def test_raters_are_averaged_with_their_weights(rated, mean) -> None:
+    """1, 0, 0 used to train as 1.0: the first rater's score, the others' unread."""
+    labels = [label(score, weight=weight) for score, weight in rated]
+    assert mean_score(labels) == (None if mean is None else pytest.approx(mean))
+    together = merged(labels)
+    assert (together.score if together else None) == (None if mean is None else pytest.approx(mean))
+
+
+def test_merged_text_comes_from_the_heaviest_that_has_it_and_weight_0_says_nothing() -> None:
+    bad = [Finding(step=1, verdict="bad", text="x")]
+    together = merged(
+        [
+            label(0.2, "a"),
+            label(None, "b", critique="[step 1] bad: x", findings=bad, trace="t"),
+            label(0.8, "c", weight=2.0, critique="[step 1] good: y"),
+            label(None, "d", trace="later"),
+            label(None, "e", weight=0.0, trace="never"),
+        ]
+    )
+    assert together is not None
+    assert (together.critique, together.trace, together.findings) == ("[step 1] good: y", "t", None)
+    assert (together.score, together.weight, together.annotator) == (pytest.approx(0.6), 2.0, "a+c")
+    assert merged([label(None, findings=bad)]) == label(None, findings=bad)
+    assert merged([label(1.0, weight=0.0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "score", "rule", "expected"),
+    [
+        (0.0, 0.9, "outcome", (0.0, "outcome", 1.0)),
+        (None, 0.9, "outcome", (0.9, "annotation", 3.0)),
+        (0.0, 0.9, "annotation", (0.9, "annotation", 3.0)),
+        (0.0, None, "annotation", (0.0, "outcome", 1.0)),
+        (0.0, 0.8, "blend", (0.6, "blend", 2.5)),
+        (1.0, None, "blend", (1.0, "outcome", 1.0)),
+        (None, 0.8, "blend", (0.8, "annotation", 3.0)),
+        (None, None, "blend", None),
+    ],
+)
+def test_the_target_is_said_not_guessed(outcome, score, rule, expected) -> None:
+    found = target_of(row("1", outcome), label(score, weight=3.0), rule, blend=0.25)
+    assert expected == (found and (pytest.approx(found.score), found.rule, pytest.approx(found.weight)))
+
+
+def test_rules_replace_no_true_outcome_and_the_run_says_how_often_they_would() -> None:
+    """After `rrm annotate --annotator rules`, 9 of 40 failures used to train as 1.0, silently."""
+    rows = [row(str(i), 0.0) for i in range(40)] + [row(str(i), None) for i in range(40, 45)]
+    said = {t.id: label(1.0 if int(t.id) < 9 else 0.1, "rules") for t in rows}
+    targets, counts = targets_of(rows, said)
+    assert [targets[str(i)].score for i in range(40)] == [0.0] * 40
+    assert (counts.rows, counts.outcome, counts.annotation, counts.none) == (45, 40, {"rules": 5}, 0)
+    assert (counts.both, counts.disagree) == (40, 9)
+    assert str(counts) == (
+        "targets of 45 rows: 40 by their outcome, 5 by annotation (rules), 0 without a label; where both are known, "
+        "annotation and outcome disagree on 9 of 40 rows (22%)"
+    )
+    asked, counts = targets_of(rows, said, "annotation")
+    assert sum(t.score == 1.0 for t in asked.values()) == 9 and counts.annotation == {"rules": 45}
+    assert json.loads(json.dumps(counts.as_dict()))["annotation"] == {"rules": 45}
+
+
+def test_rows_without_any_label_are_counted() -> None:
+    targets, counts = targets_of([row("1", None), row("2", 1.0)], {"1": label(None, critique="[step 1] bad: x")})
+    assert targets.keys() == {"2"} and counts.none == 1 and "1 without a label" in str(counts)
+
+
+def test_what_is_measured_against_is_the_outcome_where_it_is_known() -> None:
+    assert truth_of(row("1", 0.0), label(0.9)) == 0.0
+    assert truth_of(row("1", None), label(0.9)) == 0.9
+    assert truth_of(row("1", None), None) is None
+
+
+def test_annotations_are_read_and_merged_by_transcript(tmp_path) -> None:
+    path = tmp_path / "labels.jsonl"
+    lines = [label(0.0, "a"), label(1.0, "b", weight=3.0), label(None, "c", critique="bad \ud800")]
+    path.write_text("".join(a.to_json() + "\n" for a in lines))
+    (found,) = load_annotations([str(path)], [row("1", None)]).values()
+    assert (found.score, found.critique) == (0.75, "bad \ud800")
