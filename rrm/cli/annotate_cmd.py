@@ -22,7 +22,6 @@ class Annotators(StrEnum):
     rules = "rules"
     llm = "llm"
     self = "self"
-    smoothed = "smoothed"
 
 
 def command(
@@ -30,8 +29,7 @@ def command(
     output: Path = typer.Option(..., "-o", "--output", metavar="ANN.jsonl", help="One line per annotation, appended."),
     annotator: Annotators = typer.Option(
         ...,
-        help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself; "
-        "smoothed: outcomes pulled towards each agent's success rate.",
+        help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself.",
     ),
     model: str | None = typer.Option(
         None, help="llm: openai:BASE_URL#model. self: a directory, a hub id, or the default judge."
@@ -41,9 +39,6 @@ def command(
     ),
     trace: bool = typer.Option(True, help="given: write a neutral trace of each step where the data has none."),
     max_words: int = typer.Option(25, min=5, help="given: longest text of a finding."),
-    split: Path | None = typer.Option(None, help="smoothed: JSON whose `train` questions give the rates."),
-    group: str = typer.Option("agent", help="smoothed: field of meta that names the agent."),
-    own_share: float = typer.Option(0.35, min=0.0, max=1.0, help="smoothed: weight of a row's own outcome."),
     samples: int = typer.Option(4, "--samples", min=1, help="self: judgements of each transcript."),
     keep: int = typer.Option(1, min=1, help="self: most judgements kept of a transcript."),
     mode: Modes = typer.Option(Modes.full, help="self: what the judge writes."),
@@ -73,14 +68,6 @@ def command(
         options |= {"k": samples, "keep": keep, "mode": mode.value}
     elif annotator is Annotators.given:
         options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words}
-    elif annotator is Annotators.smoothed:
-        if split is None:
-            raise ConfigError(
-                "--annotator smoothed needs --split FILE: only the training questions' outcomes may be used"
-            )
-        if output.exists() and not overwrite:
-            raise ConfigError(f"{output} exists, and rates need all rows at once: give --overwrite or another output")
-        options = {"split": str(split), "group": group, "own_share": own_share}
     made_by, annotate = _open(annotator, model, options, counts)
     with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
         labelled = Labelled(out)
@@ -128,12 +115,6 @@ def _open(
         from rrm.annotators import rules
 
         return made_by, lambda rows: rules.annotate(rows)
-    if annotator is Annotators.smoothed:
-        from benchmarks import smoothed
-        from rrm.splits import load_split
-
-        questions = set(load_split(options.pop("split"))["train"])
-        return made_by, lambda rows: smoothed.annotate(list(rows), questions, **options)
     budget = options.pop("max_tokens")
     if annotator is Annotators.llm:
         from rrm.annotators import llm

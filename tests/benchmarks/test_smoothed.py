@@ -1,17 +1,12 @@
-"""Smoothed outcomes by hand, and several annotations merged into one label."""
+"""Smoothed outcomes by hand."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
 from benchmarks import smoothed
-from rrm.annotation import Annotation
-from rrm.cli import annotate_cmd
-from rrm.errors import ConfigError, RRMError
-from rrm.train.run import load_annotations
-from rrm.trajectory import Message, Trajectory, write_jsonl
+from rrm.errors import RRMError
+from rrm.trajectory import Message, Trajectory
 
 
 def row(i: int, question: str, outcome: float | None, agent: str | None) -> Trajectory:
@@ -59,33 +54,3 @@ def test_nobody_to_smooth_with_is_an_error() -> None:
         list(smoothed.annotate(ROWS, {"q1", "q2"}, group="model"))
     with pytest.raises(RRMError, match="ever succeeds"):
         list(smoothed.annotate([row(0, "q1", 0.0, "weak")], {"q1"}))
-
-
-def test_command_needs_the_split_and_keeps_test_questions_out(tmp_path, invoke) -> None:
-    data, split, out = tmp_path / "runs.jsonl", tmp_path / "split.json", tmp_path / "labels.jsonl"
-    write_jsonl(data, ROWS)
-    split.write_text(json.dumps({"train": ["q1"], "calibration": ["q2"], "test": ["test"]}))
-    arguments = [annotate_cmd.command, data, "-o", out, "--annotator", "smoothed"]
-    with pytest.raises(ConfigError, match="--split"):
-        invoke(*arguments)
-    assert invoke(*arguments, "--split", split)[0] == 0
-    assert [json.loads(line)["trajectory_id"] for line in out.read_text().splitlines()] == ["0", "2"]
-
-
-def test_merged_parts_come_from_the_heaviest_that_has_them(tmp_path) -> None:
-    labels = [
-        Annotation(trajectory_id="1", score=0.2, annotator="a", kind="rules"),
-        Annotation(trajectory_id="1", critique="[step 1] bad: x", trace="t", annotator="b", kind="llm"),
-        Annotation(trajectory_id="1", score=0.9, critique="[step 1] good: y", annotator="c", kind="human", weight=2.0),
-        Annotation(trajectory_id="1", trace="later", annotator="d", kind="llm"),
-    ]
-    path = tmp_path / "labels.jsonl"
-    path.write_text("".join(json.dumps(a.model_dump(exclude_none=True)) + "\n" for a in labels))
-    found = load_annotations([str(path)], [ROWS[1]])["1"]
-    assert (found.score, found.critique, found.trace) == (0.9, "[step 1] good: y", "t")
-
-
-def test_lone_surrogates_in_annotations_are_read(tmp_path) -> None:
-    path = tmp_path / "labels.jsonl"
-    path.write_text('{"trajectory_id": "1", "critique": "bad \\ud800", "annotator": "x", "kind": "llm"}\n')
-    assert load_annotations([str(path)], [ROWS[1]])["1"].critique == "bad \ud800"
