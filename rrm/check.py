@@ -20,6 +20,7 @@ import numpy as np
 
 from rrm.readers.base import question_hash
 from rrm.readers.leaks import reveals_verdict
+from rrm.readers.outcomes import OTHERS, as_outcome
 from rrm.trajectory import Trajectory
 
 SHINGLE = 5  # words
@@ -45,6 +46,10 @@ class Report:
     negative: int = 0
     partial: int = 0
     unlabelled: int = 0
+    outcome_fields: dict[str, int] = field(default_factory=dict)
+    """field -> rows whose outcome was read from it"""
+    unread_outcomes: dict[str, int] = field(default_factory=dict)
+    """field -> rows without an outcome in which it could be one: `--outcome FIELD` reads it"""
     questions: int = 0
     no_question: int = 0
     attempts_per_question: float = 0.0
@@ -126,7 +131,14 @@ def _count(state: _State, trajectory: Trajectory) -> None:
     report.rows += 1
     name = str(trajectory.source.format) if trajectory.source else "unknown"
     report.formats[name] = report.formats.get(name, 0) + 1
-    report.unlabelled += y is None
+    if y is None:
+        report.unlabelled += 1
+        for key in OTHERS:
+            if as_outcome(trajectory.meta.get(key)) is not None:
+                report.unread_outcomes[key] = report.unread_outcomes.get(key, 0) + 1
+    else:
+        read_from = (trajectory.source and trajectory.source.outcome_field) or "outcome"
+        report.outcome_fields[read_from] = report.outcome_fields.get(read_from, 0) + 1
     report.positive += y == 1
     report.negative += y == 0
     report.partial += y is not None and 0 < y < 1

@@ -92,6 +92,8 @@ class Source(BaseModel):
     line: int | None = None
     """1-based line, or item number in a JSON array."""
     format: str | None = None
+    outcome_field: str | None = None
+    """The field that the outcome was read from, as a path in the record."""
 
 
 class Step(BaseModel):

@@ -9,12 +9,14 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import anthropic, canonical, claude_code, mapping, openai, react, search_tags, tau2, tau_bench
 from rrm.readers.base import Item, Reader, describe, key_list
 from rrm.readers.chat import is_chat
+from rrm.readers.outcomes import outcome_at
 from rrm.readers.sources import Value, expand, values
 from rrm.readers.unique import UniqueIds
 from rrm.trajectory import Trajectory
@@ -31,6 +33,7 @@ def read(
     *,
     format: str = "auto",
     mapping: dict[str, str] | None = None,
+    outcome: str | None = None,
     on_error: OnError | None = None,
     strict: bool = False,
 ) -> Iterator[Trajectory]:
@@ -42,23 +45,36 @@ def read(
     Args:
         format: a name in `FORMATS`, or `auto` to decide for each item.
         mapping: `field -> path` for the format `mapping` (which it implies); see `rrm.readers.mapping`.
+        outcome: path of the field that says how a run ended, in place of those that `rrm.readers.outcomes` knows; an item
+            without it is an error, unless the path ends in `?`.
         on_error: called with each `ReadError`, after which reading goes on. None: the first one is raised.
         strict: call `on_error` for the first error, then raise it.
 
     Raises:
-        ConfigError: an unknown format or mapping, at once.
+        ConfigError: an unknown format or mapping, or an outcome named twice, at once.
         ReadError: while iterating, see above.
     """
     if mapping is not None:
         if format not in ("auto", "mapping"):
             raise ConfigError(f"--map goes with the format 'mapping', not with {format!r}: leave --format out")
         check_mapping(mapping)
+        if outcome is not None and "outcome" in mapping:
+            raise ConfigError("the outcome is named twice: by --outcome and by --map outcome=…")
         format = "mapping"
     check_format(format)
     if format == "mapping" and mapping is None:
         raise ConfigError("the format 'mapping' needs --map field=path, for example --map messages=log.turns")
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    return _read(listed, format, mapping, on_error, strict)
+    return _read(listed, _How(format, mapping, outcome), on_error, strict)
+
+
+@dataclass(frozen=True)
+class _How:
+    """How items are read: the options of `read`."""
+
+    format: str
+    mapping: dict[str, str] | None
+    outcome: str | None
 
 
 def check_mapping(fields: dict[str, str]) -> None:
@@ -81,14 +97,13 @@ def sniff(value: Any) -> str | None:
 
 def _read(
     paths: list[str | os.PathLike[str]],
-    format: str,
-    fields: dict[str, str] | None,
+    how: _How,
     on_error: OnError | None,
     strict: bool,
 ) -> Iterator[Trajectory]:
     ids = UniqueIds()
     for path in expand(paths):
-        for result in [path] if isinstance(path, ReadError) else _file(path, format, fields):
+        for result in [path] if isinstance(path, ReadError) else _file(path, how):
             if isinstance(result, ReadError):
                 if on_error is not None:
                     on_error(result)
@@ -101,33 +116,49 @@ def _read(
             yield result
 
 
-def _file(path: str, format: str, fields: dict[str, str] | None) -> Iterator[Trajectory | ReadError]:
+def _file(path: str, how: _How) -> Iterator[Trajectory | ReadError]:
     """Everything one file holds; session lines are held back until its end (a session is many lines)."""
     session = list[Item]()
     for value in values(path):
         if isinstance(value, ReadError):
             yield value
             continue
-        items = list(_items(path, value, format, fields))
+        items = list(_items(path, value, how.format, how.mapping))
         if not items:
             yield ReadError(path, value.line, "an empty list: nothing to read")
         for item in items:
-            name = format if format != "auto" else sniff(item.value)
+            name = how.format if how.format != "auto" else sniff(item.value)
             if name is None:
                 yield ReadError(path, item.line, _unknown(item.value))
             elif name == claude_code.NAME:
                 session.append(item)
             else:
-                yield _parse(FORMATS[name], item)
-    if session:
+                yield _parse(FORMATS[name], item, how.outcome)
+    if session and how.outcome is not None and not how.outcome.endswith("?"):
+        reason = f"a session has no outcome at {how.outcome!r}; write {how.outcome + '?'!r} where some runs have none"
+        yield ReadError(path, session[0].line, f"{reason} (format {claude_code.NAME})")
+    elif session:
         yield from claude_code.group(session)
 
 
-def _parse(reader: Reader, item: Item) -> Trajectory | ReadError:
+def _parse(reader: Reader, item: Item, outcome: str | None) -> Trajectory | ReadError:
     try:
-        return reader.parse(item)
+        trajectory = reader.parse(item)
+        if outcome is not None:
+            _set_outcome(trajectory, item.value, outcome)
+        return trajectory
     except (ValueError, RecursionError) as error:
         return ReadError(item.path, item.line, f"{describe(error)} (format {reader.NAME})")
+
+
+def _set_outcome(trajectory: Trajectory, record: Any, path: str) -> None:
+    """Take the outcome from a named field; what the record calls its outcome is then a field like any other."""
+    said = outcome_at(record, path)
+    if isinstance(record, dict) and record.get("outcome") is not None and path.removesuffix("?") != "outcome":
+        trajectory.meta.setdefault("outcome", record["outcome"])
+    trajectory.outcome = said and said.value
+    if trajectory.source is not None:
+        trajectory.source.outcome_field = said and said.field
 
 
 def _unknown(value: Any) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.readers.base import Item, find_outcome, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import as_text, chat_content, chat_message, text_of
+from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "anthropic"

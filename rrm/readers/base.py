@@ -17,21 +17,9 @@ from pydantic import ValidationError
 
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
+from rrm.readers.outcomes import Outcome, as_outcome
 from rrm.trajectory import Source, Trajectory
 
-OUTCOME_KEYS = (
-    "outcome",
-    "correct",
-    "is_correct",
-    "success",
-    "resolved",
-    "gpt4o_output",
-    "reward",
-    "em",
-    "result",
-    "label",
-)
-"""Names of label fields, most trusted first: `correct` before `reward`, which may be a partial F1."""
 REFERENCE_KEYS = (
     "reference",
     "reference_answer",
@@ -42,10 +30,6 @@ REFERENCE_KEYS = (
     "gold_answer",
     "expected_answer",
     "answer",
-)
-TRUE_WORDS, FALSE_WORDS = (
-    {"true", "yes", "pass", "passed", "success", "correct", "1"},
-    {"false", "no", "fail", "failed", "failure", "incorrect", "0"},
 )
 DATA_SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".log")
 
@@ -105,21 +89,6 @@ def question_hash(text: str) -> str | None:
     return hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def as_outcome(value: Any) -> float | None:
-    """A label as a number in [0, 1]: booleans, numbers in range and words such as "True"; anything else is None."""
-    if isinstance(value, str):
-        word = value.strip().casefold()
-        return 1.0 if word in TRUE_WORDS else 0.0 if word in FALSE_WORDS else None
-    if isinstance(value, bool | int | float) and 0 <= value <= 1:
-        return float(value)
-    return None
-
-
-def find_outcome(record: dict[str, Any]) -> float | None:
-    """The first label field of the record that is a label; the fields themselves stay in meta."""
-    return next((y for key in OUTCOME_KEYS if (y := as_outcome(record.get(key))) is not None), None)
-
-
 def without(record: dict[str, Any], *used: str) -> dict[str, Any]:
     """What the reader did not use: the trajectory's meta. The reference answer gets its common name, `reference`."""
     meta = {k: v for k, v in record.items() if k not in used and k != "outcome"}
@@ -161,7 +130,7 @@ def make(
     id: str | None = None,
     task: str | None = None,
     question_id: str | None = None,
-    outcome: float | None = None,
+    outcome: Outcome | None = None,
     tools: list[dict[str, Any]] | None = None,
 ) -> Trajectory:
     """Assemble a Trajectory from normalised messages; what is not given is derived.
@@ -184,9 +153,9 @@ def make(
         question_id=question_id if question_id is not None else question_hash(task),
         messages=messages,  # pyright: ignore[reportArgumentType]  # validated by pydantic
         tools=tools,
-        outcome=outcome,
+        outcome=outcome and outcome.value,
         meta=meta,
-        source=Source(file=item.path, line=item.line, format=name),
+        source=Source(file=item.path, line=item.line, format=name, outcome_field=outcome and outcome.field),
     )
 
 

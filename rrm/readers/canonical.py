@@ -24,5 +24,6 @@ def parse(item: Item) -> Trajectory:
         raise ValueError(f"schema_version {version} is newer than this package's {SCHEMA_VERSION}: upgrade agent-rrm")
     trajectory = Trajectory.model_validate(item.value)
     if trajectory.source is None:
-        trajectory.source = Source(file=item.path, line=item.line, format=NAME)
+        field = None if trajectory.outcome is None else "outcome"
+        trajectory.source = Source(file=item.path, line=item.line, format=NAME, outcome_field=field)
     return trajectory

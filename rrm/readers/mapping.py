@@ -13,8 +13,9 @@ from typing import Any
 
 from rrm.errors import ConfigError
 from rrm.readers import react, search_tags
-from rrm.readers.base import Item, as_outcome, key_list, make, without
+from rrm.readers.base import Item, key_list, make, without
 from rrm.readers.chat import as_text, chat_messages, is_chat, tool_list
+from rrm.readers.outcomes import MISSING, get, outcome_at, split_path
 from rrm.trajectory import Trajectory
 
 NAME = "mapping"
@@ -31,7 +32,6 @@ FIELDS = (
     "reference",
 )
 """What can be mapped, beside `meta.<name>`. `message.*` are paths inside each message; `response` is one final text."""
-MISSING = object()
 
 
 def sniff(value: Any) -> bool:
@@ -60,24 +60,6 @@ def check(mapping: dict[str, str]) -> None:
             raise ConfigError(f"--map {field}={mapping[field]}: unknown field {field!r}; {hint}")
     if "messages" not in mapping and "response" not in mapping:
         raise ConfigError("--map needs messages=PATH (a list, or one text), or task=PATH with response=PATH")
-
-
-def get(value: Any, path: str) -> Any:
-    """What stands at a path, or MISSING."""
-    for part in split_path(path):
-        index = part[1:-1] if part.startswith("[") and part.endswith("]") else part
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and re.fullmatch(r"-?\d{1,9}", index) and -len(value) <= int(index) < len(value):
-            value = value[int(index)]
-        else:
-            return MISSING
-    return value
-
-
-def split_path(path: str) -> list[str]:
-    """`a[0].b` -> `["a", "[0]", "b"]`."""
-    return [] if path == "." else re.split(r"\.|(?=\[)", path)
 
 
 def _pruned(value: Any, parts: list[str]) -> Any:
@@ -113,12 +95,12 @@ def parse(item: Item) -> Trajectory:
     for field, path in mapping.items():
         left = left if field.startswith("message.") else _pruned(left, split_path(path.removesuffix("?")))
     meta = without(left) if isinstance(left, dict) else {}
+    meta |= {
+        k: left[k] for k in ("outcome",) if isinstance(left, dict) and k in left
+    }  # only a mapped field is the outcome
     meta |= {field[5:]: value for field, value in found.items() if field.startswith("meta.")}
     if "reference" in found:
         meta["reference"] = found["reference"]
-    outcome = as_outcome(found.get("outcome"))
-    if outcome is None and found.get("outcome") is not None:
-        raise ValueError(f"outcome at {mapping['outcome']!r} is no label in [0, 1]: {as_text(found['outcome'])[:80]}")
     return make(
         item,
         NAME,
@@ -127,7 +109,7 @@ def parse(item: Item) -> Trajectory:
         id=as_text(found["id"]) if "id" in found else None,
         task=as_text(found["task"]) if "task" in found else None,
         question_id=as_text(found["question_id"]) if "question_id" in found else None,
-        outcome=outcome,
+        outcome=outcome_at(item.value, mapping["outcome"]) if "outcome" in mapping else None,
         tools=tool_list(found.get("tools")),
     )
 

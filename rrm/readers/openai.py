@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.readers.base import Item, find_outcome, first_user_text, make, own_id, text_field, without
+from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
 from rrm.readers.chat import chat_messages, is_chat, tool_list
+from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "openai"
@@ -32,6 +33,8 @@ def parse(item: Item) -> Trajectory:
     if question_id is not None:
         meta.pop("question_id")
     task = _task(record, messages)
+    # TRL's unpaired preference rows; beside `messages` a label may be a gold answer
+    unpaired = used == ("prompt", "completion") and isinstance(record.get("label"), bool)
     if meta.get("task") == task:
         del meta["task"]
     return make(
@@ -42,7 +45,7 @@ def parse(item: Item) -> Trajectory:
         id=own_id(record),
         task=task,
         question_id=question_id,
-        outcome=find_outcome(record),
+        outcome=find_outcome(record, *(["label"] if unpaired else [])),
         tools=tools,
     )
 

@@ -10,8 +10,9 @@ import json
 import re
 from typing import Any
 
-from rrm.readers.base import Item, find_outcome, make, own_id, text_field, without
+from rrm.readers.base import Item, make, own_id, text_field, without
 from rrm.readers.chat import chat_messages, is_chat, text_of
+from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "react"
@@ -82,11 +83,13 @@ def parse(item: Item) -> Trajectory:
     record = item.value if isinstance(item.value, dict) else {}
     asked = text_field(record, "question", "query", "task")
     question_id = own_id(record, "question_id")
+    labels: tuple[str, ...] = ()
     if isinstance(source, list):
         messages, question = _from_chat(source)
     elif LABEL.search(source) is None:
         messages, question = _from_console(source)
         question_id = question_id or own_id(record, "name")
+        labels = ("result",)  # KnowAgent's ALFWorld files; elsewhere a result is an answer
     else:
         messages, question = from_text(source, asked)
     task = asked or question
@@ -106,7 +109,7 @@ def parse(item: Item) -> Trajectory:
         id=own_id(record),
         task=task,
         question_id=question_id,
-        outcome=find_outcome(record),
+        outcome=find_outcome(record, *labels),
     )
 
 

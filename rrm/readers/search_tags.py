@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rrm.readers.base import Item, find_outcome, make, own_id, text_field, without
+from rrm.readers.base import Item, make, own_id, text_field, without
+from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "search_tags"

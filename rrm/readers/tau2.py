@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rrm.readers.base import Item, as_outcome, make, own_id, stem, without
+from rrm.readers.base import Item, make, own_id, stem, without
 from rrm.readers.chat import chat_message
+from rrm.readers.outcomes import Outcome, as_outcome, get
 from rrm.trajectory import Trajectory
 
 NAME = "tau2"
@@ -57,7 +58,6 @@ def parse(item: Item) -> Trajectory:
     meta |= {k: v for k, v in (("domain", world.get("domain_name")), ("agent", agent.get("llm"))) if v is not None}
     if task.get("evaluation_criteria") is not None:
         meta["reference"] = task["evaluation_criteria"]
-    reward = record["reward_info"].get("reward") if isinstance(record.get("reward_info"), dict) else None
     place = f"{str(meta.get('domain') or stem(item.path))[:80]}:task{str(record.get('task_id'))[:80]}"
     return make(
         item,
@@ -66,8 +66,13 @@ def parse(item: Item) -> Trajectory:
         meta=meta,
         id=own_id(record) or f"{place}-trial{str(record.get('trial', 0))[:80]}",
         question_id=place,
-        outcome=as_outcome(reward),
+        outcome=_outcome(record),
     )
+
+
+def _outcome(record: dict[str, Any]) -> Outcome | None:
+    value = as_outcome(get(record, "reward_info.reward"))
+    return None if value is None else Outcome(value, "reward_info.reward")
 
 
 def _messages(raw: Any, where: str) -> list[dict[str, Any]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.readers.base import Item, as_outcome, make, question_hash, stem, without
+from rrm.readers.base import Item, make, question_hash, stem, without
 from rrm.readers.chat import chat_messages
+from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "tau_bench"
@@ -38,5 +39,5 @@ def parse(item: Item) -> Trajectory:
         meta=meta,
         id=f"{name}-trial{trial}",
         question_id=(question_hash(instruction) if isinstance(instruction, str) else None) or name,
-        outcome=as_outcome(record.get("reward")),
+        outcome=find_outcome({"reward": record.get("reward")}),
     )

@@ -11,8 +11,9 @@ import pytest
 
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import FORMATS, READERS, read, sniff
-from rrm.readers.base import as_outcome, question_hash, stem
+from rrm.readers.base import question_hash, stem
 from rrm.readers.mapping import get, parse_pairs
+from rrm.readers.outcomes import as_outcome
 from rrm.readers.react import action
 from rrm.trajectory import Trajectory
 

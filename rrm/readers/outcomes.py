@@ -1,0 +1,120 @@
+"""Which field of a record says how the run ended. A field of another meaning is never taken for one.
+
+A dataset's `label: "yes"` is a gold answer, a `result: "no"` the agent's, a `correct: 1` may be the right choice's number; only
+names that say success are read, and the name that was read is kept (`Trajectory.source.outcome_field`). Any other field can be
+named: `rrm … --outcome FIELD`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+YES, NO = {"yes"}, {"no"}
+TRUE, FALSE = (
+    {"true", "pass", "passed", "success", "correct", "1"},
+    {"false", "fail", "failed", "failure", "incorrect", "0"},
+)
+FIELDS = (
+    "outcome",
+    "correct",
+    "is_correct",
+    "success",
+    "is_success",
+    "succeeded",
+    "resolved",
+    "solved",
+    "passed",
+    "gpt4o_output",
+    "reward",
+    "em",
+    "score",
+)
+"""The names that say so, most trusted first: `correct` before `reward`, which may be a partial F1."""
+NUMERIC = frozenset({"reward", "em", "score"})
+"""Fields of numbers: a word in them says nothing."""
+CHOICES = ("choices", "options")
+"""Beside one of these `correct` is the number or the text of the right choice."""
+OTHERS = ("label", "result", "answer_correct", "accuracy", "f1", "pass", "status", "verdict", "grade")
+"""Fields that may hold an outcome as well as something else: `rrm check` tells of them where nothing was read."""
+MISSING = object()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended, in [0, 1], and the field that said so (a path in the record)."""
+
+    value: float
+    field: str
+
+
+def as_outcome(value: Any) -> float | None:
+    """A value that is known to be a label as a number in [0, 1]: booleans, numbers in range, words such as "True", "no"."""
+    if isinstance(value, str):
+        word = value.strip().casefold()
+        return 1.0 if word in TRUE | YES else 0.0 if word in FALSE | NO else None
+    if isinstance(value, bool | int | float) and 0 <= value <= 1:
+        return float(value)
+    return None
+
+
+def find_outcome(record: dict[str, Any], *more: str) -> Outcome | None:
+    """The first field that says how the run ended; the fields themselves stay in meta.
+
+    Args:
+        more: names that are labels in this format alone, read where they hold a boolean or a number.
+    """
+    for field in FIELDS:
+        if (value := _said(record, field)) is not None:
+            return Outcome(value, field)
+    for field in more:
+        if not isinstance(record.get(field), str) and (value := as_outcome(record.get(field))) is not None:
+            return Outcome(value, field)
+    return None
+
+
+def _said(record: dict[str, Any], field: str) -> float | None:
+    value = record.get(field)
+    if field in NUMERIC and isinstance(value, str):
+        return None
+    if field == "correct":  # "yes" is an answer, and a number or a word may be a choice's
+        chosen = any(key in record for key in CHOICES) and not isinstance(value, bool)
+        if chosen or (isinstance(value, str) and value.strip().casefold() in YES | NO):
+            return None
+    return as_outcome(value)
+
+
+def outcome_at(record: Any, path: str) -> Outcome | None:
+    """The outcome at a path that a format (or a user) names; None where it holds null, or is absent and ends in `?`.
+
+    Raises:
+        ValueError: nothing stands there, or something that is no label in [0, 1].
+    """
+    value = get(record, path.removesuffix("?"))
+    if value is None or (value is MISSING and path.endswith("?")):
+        return None
+    if value is MISSING:
+        raise ValueError(f"no outcome at {path!r}; write {path + '?'!r} where some runs have none")
+    found = as_outcome(value)
+    if found is None:
+        raise ValueError(f"outcome at {path!r} is no label in [0, 1]: {str(value)[:80]!r}")
+    return Outcome(found, path.removesuffix("?"))
+
+
+def get(value: Any, path: str) -> Any:
+    """What stands at a path (`a.b[0].c`; `.` is the whole), or MISSING."""
+    for part in split_path(path):
+        index = part[1:-1] if part.startswith("[") and part.endswith("]") else part
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and re.fullmatch(r"-?\d{1,9}", index) and -len(value) <= int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return MISSING
+    return value
+
+
+def split_path(path: str) -> list[str]:
+    """`a[0].b` -> `["a", "[0]", "b"]`."""
+    return [] if path == "." else re.split(r"\.|(?=\[)", path)

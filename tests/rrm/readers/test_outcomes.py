@@ -1,0 +1,126 @@
+"""Outcomes are read from fields that say so, the field is recorded, and any other can be named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrm.check import check
+from rrm.errors import ConfigError, ReadError
+from rrm.readers import read
+from rrm.readers.outcomes import OTHERS, find_outcome
+from rrm.trajectory import Trajectory, write_jsonl
+
+MESSAGES = [{"role": "user", "content": "Is it so?"}, {"role": "assistant", "content": "No."}]
+
+
+def one(folder: Path, record: dict[str, Any], **options: Any) -> Trajectory:
+    path = folder / "run.jsonl"
+    path.write_text(json.dumps({"messages": MESSAGES, **record}) + "\n")
+    (found,) = read([path], **options)
+    return found
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"label": "yes"},
+        {"label": 1},
+        {"result": "no"},
+        {"result": True},
+        {"correct": "yes"},
+        {"correct": 1, "choices": ["a", "b"]},
+        {"correct": "correct", "options": ["a", "correct"]},
+        {"reward": "no"},
+        {"score": "1"},
+        {"score": 7},
+        {"reward": -1.0},
+        {"answer": "no"},
+        {"status": "success"},
+    ],
+)
+def test_a_field_that_may_mean_something_else_is_no_outcome(tmp_path: Path, record: dict[str, Any]) -> None:
+    found = one(tmp_path, record)
+    assert found.outcome is None and found.source and found.source.outcome_field is None
+    assert list(found.meta.values()) == list(record.values()), "nothing is lost"
+
+
+@pytest.mark.parametrize(
+    ("record", "value", "field"),
+    [
+        ({"outcome": False}, 0.0, "outcome"),
+        ({"success": "yes"}, 1.0, "success"),
+        ({"correct": True, "choices": ["a", "b"]}, 1.0, "correct"),
+        ({"correct": "False", "reward": 0.5}, 0.0, "correct"),
+        ({"is_correct": "no"}, 0.0, "is_correct"),
+        ({"label": "yes", "reward": 0.25}, 0.25, "reward"),
+        ({"em": 1, "score": 0.1}, 1.0, "em"),
+        ({"score": 0.7}, 0.7, "score"),
+        ({"gpt4o_output": "True", "answer": "no"}, 1.0, "gpt4o_output"),
+    ],
+)
+def test_the_field_that_says_so_is_read_and_recorded(
+    tmp_path: Path, record: dict[str, Any], value: float, field: str
+) -> None:
+    found = one(tmp_path, record)
+    assert found.outcome == value and found.source and found.source.outcome_field == field
+    write_jsonl(tmp_path / "again.jsonl", [found])
+    (again,) = read([tmp_path / "again.jsonl"])
+    assert again.source == found.source
+
+
+def test_formats_whose_label_has_a_common_name_keep_it(tmp_path: Path) -> None:
+    unpaired = {"prompt": MESSAGES[:1], "completion": MESSAGES[1:]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({**unpaired, "label": label}) + "\n" for label in (True, "yes", 1)))
+    assert [t.outcome for t in read([path])] == [1.0, None, None]
+    console = "You are in a room. Your task is to: look.\n> go to shelf 1\nOn the shelf 1, you see a pen.\n"
+    path.write_text("".join(json.dumps({"traj": console, "result": r}) + "\n" for r in (True, 0, "no")))
+    assert [t.outcome for t in read([path])] == [1.0, 0.0, None]
+    assert find_outcome({"result": "yes"}, "result") is None
+
+
+def test_any_field_can_be_named(tmp_path: Path) -> None:
+    found = one(tmp_path, {"label": "yes", "outcome": 0, "info": [{"won": 0.5}]}, outcome="label")
+    assert found.outcome == 1.0 and found.source and found.source.outcome_field == "label"
+    assert found.meta["outcome"] == 0, "what the record calls its outcome is kept"
+    assert one(tmp_path, {"info": [{"won": 0.5}]}, outcome="info[0].won").outcome == 0.5
+    assert one(tmp_path, {"reward": 1}, outcome="won?").outcome is None
+    assert one(tmp_path, {"won": None}, outcome="won").outcome is None
+    with pytest.raises(ReadError, match=r"run\.jsonl:1: no outcome at 'won'; write 'won\?'"):
+        one(tmp_path, {"reward": 1}, outcome="won")
+    with pytest.raises(ReadError, match=r"outcome at 'won' is no label in .*'maybe'"):
+        one(tmp_path, {"won": "maybe"}, outcome="won")
+    with pytest.raises(ConfigError, match="named twice"):
+        read(["x"], mapping={"messages": "m", "outcome": "o"}, outcome="o")
+
+
+def test_naming_a_field_reaches_canonical_rows_and_spares_sessions_only_where_optional(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    write_jsonl(path, [one(tmp_path, {"outcome": 0, "first_outcome": 1})])
+    (found,) = read([path], outcome="meta.first_outcome")
+    assert found.outcome == 1.0 and found.meta["outcome"] == 0.0
+    line = {"type": "user", "sessionId": "s", "uuid": "u", "message": {"role": "user", "content": "hi"}}
+    path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(ReadError, match="a session has no outcome at 'won'"):
+        list(read([path], outcome="won"))
+    assert [t.outcome for t in read([path], outcome="won?")] == [None]
+
+
+def test_a_mapping_takes_no_outcome_that_is_not_mapped_and_loses_none(tmp_path: Path) -> None:
+    found = one(tmp_path, {"outcome": 1, "won": 0}, mapping={"messages": "messages", "outcome": "won"})
+    assert found.outcome == 0.0 and found.source and found.source.outcome_field == "won" and found.meta["outcome"] == 1
+    found = one(tmp_path, {"outcome": 1}, mapping={"messages": "messages"})
+    assert found.outcome is None and found.meta == {"outcome": 1}
+
+
+def test_check_counts_the_fields_and_tells_of_those_it_did_not_read(tmp_path: Path) -> None:
+    rows = [
+        one(tmp_path, r) for r in ({"reward": 1}, {"reward": 0}, {"success": True}, {"label": "no"}, {"label": "cat"})
+    ]
+    report = check(rows)
+    assert report.outcome_fields == {"reward": 2, "success": 1}
+    assert report.unread_outcomes == {"label": 1} and "label" in OTHERS and report.unlabelled == 2
