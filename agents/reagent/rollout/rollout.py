@@ -237,8 +237,10 @@ class _Player:
                             self._sampled(rows[key], completion, loop)
                         for key, job in loop.ready(wait=session.idle):
                             self._stepped(rows[key], job, session)
-                            if on_end is not None and rows[key].status is not None:
-                                on_end(self._episode(rows[key]))
+                            if rows[key].status is not None:
+                                self.engine.release([key])  # it has no next turn: the room is for those that have
+                                if on_end is not None:
+                                    on_end(self._episode(rows[key]))
             finally:
                 self.engine.release(list(rows))
                 for row in rows.values():
