@@ -23,7 +23,8 @@ from reagent.feedback.shaping import weight_at
 from reagent.feedback.texts import TextRow, TextWriter
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt, PromptHook, plan
-from rrm.feedback import Feedback, Mode
+from rrm.annotation import Finding
+from rrm.feedback import Feedback, Mode, Status
 from rrm.trajectory import Message, Trajectory
 
 
@@ -65,6 +66,16 @@ class Judged:
     def score(self) -> float | None:
         """s in [0, 1], None where there is none."""
         return None if self.feedback is None else self.feedback.score
+
+    @property
+    def policy_may_have_caused(self) -> bool:
+        """Whether there is no score for something in the transcript: too long for the judge, or such that its reply could
+        not be read, or did not end."""
+        return self.score is None and self.feedback is not None and self.feedback.status in POLICY_FAILURES
+
+
+POLICY_FAILURES: tuple[Status, ...] = ("unparsable", "truncated", "too_long")
+"""Failed judgements that a policy can bring about by what it writes; a judge that cannot be reached is none of them."""
 
 
 def judgeable(episode: Episode) -> bool:
@@ -229,6 +240,23 @@ class Adapter(ABC):
             if self.curriculum is not None and one.episode.stage == "initial":
                 report.scores.append((self.curriculum.level_of(one.episode.task), one.score))
 
+    def paid_score(self, judged: Judged, report: Report) -> float | None:
+        """What the reward takes for s: the score, or `failure_reward` where the policy may have kept it from being given."""
+        if not judged.policy_may_have_caused or self.settings.failure_reward is None:
+            return judged.score
+        report.counts["floored"] += 1
+        return self.settings.failure_reward
+
+    def paid_findings(self, judged: Judged, report: Report) -> list[Finding] | None:
+        """What the reward takes for findings: the judge's; every turn bad where the policy may have kept it from judging,
+        and that has a price; None where there is no judgement."""
+        if judged.score is not None and judged.feedback is not None:
+            return judged.feedback.findings
+        if not judged.policy_may_have_caused or self.settings.failure_reward is None:
+            return None
+        report.counts["floored"] += 1
+        return [Finding(step=k, verdict="bad") for k in range(1, len(judged.episode.turns) + 1)]
+
     def note_rewards(self, rows: Sequence[Episode], report: Report) -> None:
         """Count rewards with the feedback in them: all that is known of episodes that nobody can grade."""
         known = [row.reward for row in rows if row.reward is not None]
@@ -256,6 +284,7 @@ SUMS = (
     "judged",
     "asked",
     "failed",
+    "floored",
     "judge_tokens",
     "critiques",
     "traces",

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from reagent.env.registry import make_factory
 from reagent.feedback.base import Adapter
 from reagent.feedback.judging import Judging
 from reagent.feedback.modes import (
@@ -17,10 +18,10 @@ from reagent.feedback.modes import (
     ScoreFeedback,
     UnifiedFeedback,
 )
-from reagent.feedback.settings import ModeName
+from reagent.feedback.settings import FeedbackConfig, ModeName
 from reagent.feedback.texts import TextWriter
-from reagent.train.config import AgentConfig
-from rrm.errors import RRMError
+from reagent.train.config import AgentConfig, EnvironmentConfig
+from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.seeds import derive_seed
 
@@ -65,19 +66,49 @@ def make_feedback(
     judging = writer = None
     if kind.asks_judge(settings):
         record = folder / ("judgements.jsonl" if rank == 0 else f"judgements-{rank}.jsonl") if folder else None
+        if judge is None:
+            check_judge(settings, config.environment)
         judging = Judging(
-            judge or _load(settings.judge, device),
+            judge or load_judge(settings, device),
             seed=derive_seed(config.seed, "judge"),
             record=record,
         )
     if kind.writes_texts(settings):
         longest = config.rollout.max_episode_tokens * 2
-        writer = TextWriter(tokenizer, min(longest, positions or longest), eos_ids)
+        options = config.rollout.template_options
+        writer = TextWriter(tokenizer, min(longest, positions or longest), eos_ids, options)
     return kind(settings, judging=judging, writer=writer, updates=config.max_updates, seed=config.seed)
 
 
-def _load(name: str, device: str) -> AgentRRM:
+def check_judge(settings: FeedbackConfig, environment: EnvironmentConfig) -> None:
+    """Whether the judge can read the environment's episodes, as far as its name says.
+
+    Raises:
+        ConfigError: the lab judge for another environment: it knows the lab's few hundred words, and scores all else at
+            random.
+    """
+    from reagent.lab.search_env import SearchEnv
+
+    if settings.judge != "lab" or isinstance(make_factory(environment.name, **environment.options)(), SearchEnv):
+        return
+    raise ConfigError(
+        f"feedback.mode={settings.mode} with environment.name={environment.name}: the judge is feedback.judge=lab, which reads "
+        "runs of the search lab alone. Name one that reads your agent's transcripts: feedback.judge=openai:BASE_URL#MODEL (any "
+        "chat model on an OpenAI-compatible server), feedback.judge=default (small, of English agent runs), or the judge/ "
+        "folder of an `rrm train` on transcripts like yours; `rrm eval` says how well it orders them"
+    )
+
+
+def load_judge(settings: FeedbackConfig, device: str) -> AgentRRM:
+    """The judge that the config names, run as `judge_options` says.
+
+    Args:
+        device: where no other is set, for a judge in this process.
+
+    Raises:
+        RRMError: it cannot be loaded, or an option is not one of its kind of judge.
+    """
     try:
-        return AgentRRM.from_pretrained(name, device=device)
+        return AgentRRM.from_pretrained(settings.judge, **{"device": device, **settings.judge_options.chosen})
     except RRMError as error:
-        raise RRMError(f"feedback.judge={name}: {error}") from error
+        raise RRMError(f"feedback.judge={settings.judge}: {error}") from error

@@ -60,7 +60,7 @@ class ScoreFeedback(Adapter):
         judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
         weight = self.weight(update)
-        rows = [with_score(j.episode, j.score, weight) for j in judged]
+        rows = [with_score(j.episode, self.paid_score(j, report), weight) for j in judged]
         self.note_rewards(rows, report)
         return Round(episodes, rows, report=report)
 
@@ -79,9 +79,11 @@ class ProcessFeedback(Adapter):
         judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
         rows = [
-            with_findings(j.episode, j.feedback.findings if j.feedback and j.score is not None else None,
-                          good=paid.good, bad=paid.bad) for j in judged
-        ]  # fmt: skip
+            with_findings(
+                j.episode, self.paid_findings(j, report), good=paid.good, bad=paid.bad, max_paid=paid.max_paid
+            )
+            for j in judged
+        ]
         self.note_rewards(rows, report)
         return Round(episodes, rows, report=report)
 
@@ -284,7 +286,7 @@ class UnifiedFeedback(SecondAttempts):
         judged = known or self.judge(episodes, self.settings.score_mode, update, report, firsts)
         self.note_scores(judged, report, "refined_score" if firsts else "score")
         weight = self.weight(update)
-        rows = [with_score(j.episode, j.score, weight) for j in judged]
+        rows = [with_score(j.episode, self.paid_score(j, report), weight) for j in judged]
         self.note_rewards(rows, report)
         return rows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,8 @@ from rrm.feedback import Mode as JudgeMode
 
 ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo"]
 Refinement = Literal["critique", "retry", "placebo", "none"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+"""A number that is one."""
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
 
@@ -18,9 +20,9 @@ SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 class AuxConfig(Section):
     """Mode `u`: weights of the mean negative log-likelihood, in nats a token, of the judge's texts given (q, o1)."""
 
-    trace: float = Field(default=0.05, ge=0.0)
+    trace: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
     """0 turns it off, as below."""
-    critique: float = Field(default=0.05, ge=0.0)
+    critique: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Of an update's first attempts, evenly spread, those whose texts are learned: attempts of one group differ little."""
 
@@ -28,8 +30,33 @@ class AuxConfig(Section):
 class ProcessConfig(Section):
     """Mode `process`: what a finding of the judge adds to its turn's reward."""
 
-    good: float = 0.05
-    bad: float = -0.05
+    good: Finite = 0.05
+    bad: Finite = -0.05
+    max_paid: int | None = Field(default=4, ge=0)
+    """Turns found good that an episode is paid for, and turns found bad that it pays for, the first ones of each: with more
+    turns it earns no more. null pays for all."""
+
+
+class JudgeOptions(Section):
+    """How the judge is run; null leaves it to the judge. As in `AgentRRM.from_pretrained`."""
+
+    device: str | None = None
+    """Of a judge in this process; null: the policy's."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    batch_tokens: int | None = Field(default=None, ge=1)
+    """Tokens held at once: memory."""
+    max_transcript_tokens: int | None = Field(default=None, ge=1)
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    """Of a reply."""
+    timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Of a request to a server, as below."""
+    concurrency: int | None = Field(default=None, ge=1)
+    """Requests in flight at once."""
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Those that are set."""
+        return {name: value for name, value in self.model_dump().items() if value is not None}
 
 
 class CurriculumConfig(Section):
@@ -57,13 +84,20 @@ class FeedbackConfig(Section):
     """`none`; `c` critique, `r` score, `u` both and the judge's texts; `process` findings as turn rewards; `retry` and
     `placebo`, the controls of `c`: a second attempt without a critique, or with another task's."""
     judge: str = "lab"
-    """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`."""
+    """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`. `lab` reads runs of the
+    search lab alone."""
+    judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
     score_mode: JudgeMode = "score"
     """The judge's mode in which scores for rewards are read: `score` is one prefill; `full` reasons before it scores."""
     critique_mode: Literal["critique", "full"] = "critique"
     """The judge's mode in which critiques are written; mode `u` with `aux.trace` always takes `full`, which has a trace."""
-    score_weight: float = 0.3
+    score_weight: Finite = 0.3
     """λ of R_env + λ·s, s in [0, 1]."""
+    failure_reward: float | None = Field(default=0.0, ge=-1.0, le=1.0)
+    """What stands for s where a judgement failed for something the policy may have caused (the reply could not be read or did
+    not end, the transcript was too long): an attempt that confuses its judge earns no more than a bad one. Mode `process`:
+    every turn then counts as bad. The score itself stays unknown. null, and where the judge could not be reached: the
+    reward is unknown, and the row left out."""
     score_schedule: Literal["constant", "linear"] = "constant"
     """`linear`: λ falls to 0 at max_updates."""
     refinement: Refinement = "critique"
@@ -78,7 +112,7 @@ class FeedbackConfig(Section):
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     curriculum: CurriculumConfig | None = None
     max_failure_rate: float = Field(default=0.2, ge=0.0, le=1.0)
-    """Training stops where more of an update's judgements fail."""
+    """Training stops where more of an update's judgements fail, whatever `failure_reward` makes of them."""
 
     @model_validator(mode="after")
     def _fits_the_mode(self) -> FeedbackConfig:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from reagent.rollout.episode import Episode
+from reagent.rollout.episode import Episode, Turn
 from rrm.annotation import Finding
 from rrm.evaluation.metrics.localisation import step_verdicts
 
@@ -20,7 +20,8 @@ def with_score(episode: Episode, score: float | None, weight: float) -> Episode:
     """A copy that earns R_env + λ·s (arXiv 2601.22154, §4.2), λ·s with the outcome on its last action token.
 
     Args:
-        score: s in [0, 1]; None where the judge failed: the copy's reward then is unknown (DESIGN §5).
+        score: s in [0, 1], or what stands for it (`feedback.failure_reward`); None where the judge failed: the copy's reward
+            then is unknown (DESIGN §5).
         weight: λ.
     """
     outcome = graded_outcome(episode)
@@ -40,18 +41,30 @@ def graded_outcome(episode: Episode) -> float | None:
     return 0.0 if episode.ungraded else episode.outcome_reward
 
 
-def with_findings(episode: Episode, findings: Sequence[Finding] | None, *, good: float, bad: float) -> Episode:
+def with_findings(
+    episode: Episode, findings: Sequence[Finding] | None, *, good: float, bad: float, max_paid: int | None = None
+) -> Episode:
     """A copy whose turns earn what the judge found of them: finding step k speaks of turn k (from 1).
 
-    Of several findings on a turn the majority counts, a tie is bad; a turn without one earns nothing more.
+    Of several findings on a turn the majority counts, a tie is bad; a turn without one, or with unclear ones alone, earns
+    nothing more.
 
     Args:
         findings: None where the judge failed: the copy's reward then is unknown.
+        max_paid: good turns paid for, and bad ones, the first of each; what findings add to an episode lies within
+            [max_paid · bad, max_paid · good], however many turns it has. None: all.
     """
     if findings is None:
         return unknown(episode)
     outcome = graded_outcome(episode)
-    paid = {"good": good, "bad": bad, None: 0.0}
-    verdicts = step_verdicts(findings, len(episode.turns))
-    turns = [replace(t, reward=t.reward + paid[v]) for t, v in zip(episode.turns, verdicts, strict=True)]
+    paid = {"good": good, "bad": bad}
+    seen = {"good": 0, "bad": 0}
+    turns: list[Turn] = []
+    clear = [f for f in findings if f.verdict != "unclear"]
+    for turn, verdict in zip(episode.turns, step_verdicts(clear, len(episode.turns)), strict=True):
+        earned = 0.0
+        if verdict in paid:
+            seen[verdict] += 1
+            earned = paid[verdict] if max_paid is None or seen[verdict] <= max_paid else 0.0
+        turns.append(replace(turn, reward=turn.reward + earned))
     return replace(episode, turns=turns, outcome_reward=outcome)

@@ -66,11 +66,18 @@ class TextWriter:
         tokenizer: the policy's.
         longest: most tokens of a row; longer ones are not made.
         eos_ids: at which its turns end; default the tokenizer's.
+        options: further arguments of the chat template, as in the rollouts.
     """
 
-    def __init__(self, tokenizer: Any, longest: int, eos_ids: Collection[int] | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        longest: int,
+        eos_ids: Collection[int] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         self.tokenizer, self.longest = tokenizer, longest
-        self.template = TurnTemplate(tokenizer, eos_ids=eos_ids)
+        self.template = TurnTemplate(tokenizer, eos_ids=eos_ids, options=options)
 
     def row(self, episode: Episode, text: str, kind: Kind, weight: float) -> TextRow | None:
         """The row that teaches `text` after `episode`; None where it would be too long.

@@ -6,7 +6,7 @@ Field names are the ones users of cleanrl, verl and TRL know. Unknown keys are e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,6 +15,12 @@ from rrm.config import BaseSettings, LoraSettings, Section, find_config, read_co
 from rrm.engines.base import SamplingParams
 
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class EnvironmentConfig(Section):
@@ -28,11 +34,11 @@ class EnvironmentConfig(Section):
     """Passed to the task maker for training tasks (hops, …)."""
     eval: dict[str, Any] = Field(default_factory=dict)
     """Passed to the task maker for held-out tasks."""
-    train_tasks: int = 4096
+    train_tasks: Count = 4096
     """Distinct training tasks; they are drawn in order, anew from the start when used up."""
-    label_share: float = Field(default=1.0, ge=0.0, le=1.0)
+    label_share: Share = 1.0
     """Share of them that is graded, drawn by task; the others are played ungraded, and earn what a judge's feedback pays."""
-    eval_tasks: int = 200
+    eval_tasks: Count = 200
 
 
 class PolicyConfig(BaseSettings):
@@ -49,31 +55,59 @@ class PolicyConfig(BaseSettings):
     @field_validator("lora")
     @classmethod
     def _no_dropout(cls, lora: LoraSettings | None) -> LoraSettings | None:
+        if lora is not None and (lora.r < 1 or lora.alpha < 1):
+            raise ValueError(f"policy.lora.r and policy.lora.alpha must be at least 1, got {lora.r}, {lora.alpha}")
         if lora is not None and lora.dropout:
             raise ValueError("policy.lora.dropout must be 0: the update must compute what the rollout sampled from")
         return lora
 
 
+class EngineConfig(Section):
+    """Memory of the engine that rolls out in this process; null leaves it to the engine. As in `HFEngine`."""
+
+    max_batch_tokens: Count | None = None
+    """Tokens (prompts and turns) whose keys and values are held at once; more rows wait."""
+    prefill_tokens: Count | None = None
+    """Of one prefill forward."""
+    kept_bytes: Whole | None = None
+    """For the keys and values of episodes whose turn is with the environment; what does not fit is computed again."""
+
+    @property
+    def chosen(self) -> dict[str, int]:
+        """Those that are set."""
+        return {name: value for name, value in self.model_dump().items() if value is not None}
+
+
 class RolloutConfig(Section):
     """How episodes are made."""
 
-    tasks_per_update: int = 16
-    group_size: int = 4
+    tasks_per_update: Count = 16
+    group_size: Count = 4
     """Episodes of each task; the group that group methods compare."""
-    max_turns: int = 8
-    max_new_tokens: int = 64
-    """Most tokens of one turn."""
-    max_episode_tokens: int = 768
-    max_observation_tokens: int = 256
-    temperature: float = 1.0
+    max_turns: Count = 8
+    max_new_tokens: Count = 64
+    """Most tokens of one turn; a turn that it cuts is no answer."""
+    max_episode_tokens: Count = 768
+    max_observation_tokens: Whole = 256
+    env_timeout_s: Positive = 300.0
+    """For an environment's reset or step; tools have time-outs of their own."""
+    temperature: Positive = 1.0
+    """Above 0: what is learned from must have been sampled."""
+    template_options: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the chat template, e.g. `{enable_thinking: false}` for Qwen3; texts of a judge that the policy
+    learns are put in it likewise."""
+    engine: EngineConfig = Field(default_factory=EngineConfig)
 
     @property
     def limits(self) -> dict[str, Any]:
-        """What ends an episode and what is cut, as `reagent.rollout.rollout.rollout` takes it."""
+        """What ends an episode, what is cut, and what its chat template is told, as `reagent.rollout.rollout.rollout` takes
+        it."""
         return {
             "max_turns": self.max_turns,
             "max_episode_tokens": self.max_episode_tokens,
             "max_observation_tokens": self.max_observation_tokens,
+            "env_timeout_s": self.env_timeout_s,
+            "template_options": self.template_options,
         }
 
     def sampling(self, *, seed: int, temperature: float | None = None) -> SamplingParams:
@@ -85,40 +119,41 @@ class RolloutConfig(Section):
 class OptimConfig(Section):
     """One update's optimisation."""
 
-    learning_rate: float = 1e-4
-    value_learning_rate: float | None = None
+    learning_rate: NotNegative = 1e-4
+    value_learning_rate: NotNegative | None = None
     """Of the value head; null: the policy's."""
     lr_schedule: Literal["constant", "linear"] = "constant"
-    warmup_updates: int = 0
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    max_grad_norm: float = 1.0
-    epochs: int = 1
+    warmup_updates: Whole = 0
+    weight_decay: NotNegative = 0.0
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """inf: no clipping."""
+    epochs: Count = 1
     """Passes over an update's episodes."""
-    minibatches: int = 1
+    minibatches: Count = 1
     """Optimiser steps a pass; episodes are dealt out anew each pass."""
-    microbatch_tokens: int = 16384
+    microbatch_tokens: Count = 16384
     """Most tokens (padding included) of one forward and backward."""
 
 
 class LossConfig(Section):
     """The objective. `action_mask` and `advantage_mask` off are ablations (DESIGN: neither mask, no advantage mask)."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float | None = Field(default=None, gt=1)
+    clip_low: Share = 0.2
+    clip_high: NotNegative = 0.2
+    dual_clip: float | None = Field(default=None, gt=1, allow_inf_nan=False)
     """Bounds the loss of a token with a negative advantage A by −dual_clip · A (3 is usual); null: off."""
-    importance_cap: float | None = Field(default=None, gt=0)
+    importance_cap: Positive | None = None
     """Weighs tokens with π_train/π_rollout, at most this much (2 is usual), for a rollout engine whose numbers differ from
     the training forward's; null: off."""
     aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
-    vf_coef: float = 0.5
-    vf_clip: float | None = 0.2
-    entropy_coef: float = 0.0
-    kl_coef: float = 0.0
+    vf_coef: NotNegative = 0.5
+    vf_clip: Positive | None = 0.2
+    entropy_coef: NotNegative = 0.0
+    kl_coef: NotNegative = 0.0
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    gamma: float = 1.0
-    gae_lambda: float = 0.95
+    gamma: Share = 1.0
+    gae_lambda: Share = 0.95
     bootstrap: bool = False
     """PPO: where a limit cut an episode off, V of the state it ended in stands for what was still to come, not 0."""
     whiten: bool = True
@@ -134,28 +169,28 @@ class LossConfig(Section):
 class EvalConfig(Section):
     """Evaluation on held-out tasks during training and by `reagent eval`."""
 
-    every: int = 0
+    every: Whole = 0
     """Updates between evaluations; 0: only after the last."""
-    samples: int = 1
+    samples: Count = 1
     """Episodes of each task (for pass@k)."""
-    temperature: float = 0.0
+    temperature: NotNegative = 0.0
 
 
 class AgentConfig(Section):
     """Everything `reagent train` needs."""
 
     name: str = "agent"
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     output_dir: str = "runs/agent"
     algorithm: Algorithm = "ppo"
-    max_updates: int = 50
-    save_every: int = 10
-    sample_episodes: int = 2
+    max_updates: Count = 50
+    save_every: Count = 10
+    sample_episodes: Whole = 2
     """Episodes of each update written to episodes.jsonl."""
     report_to: list[str] = Field(default_factory=list)
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""
     cpu: bool = False
-    threads: int | None = None
+    threads: Count | None = None
     mixed_precision: Literal["no", "bf16"] = "no"
     environment: EnvironmentConfig = Field(default_factory=EnvironmentConfig)
     policy: PolicyConfig = Field(default_factory=PolicyConfig)

@@ -17,6 +17,7 @@ from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt, TokenDriftError, _Row, plan, rollout
+from reagent.train.config import RolloutConfig
 from rrm.engines.base import Completion, SamplingParams, StopReason
 from rrm.engines.hf.decoder import Decoder
 from rrm.engines.hf.engine import HFEngine
@@ -383,3 +384,29 @@ def test_keys_are_released_and_environments_closed_even_when_the_engine_fails(
     with pytest.raises(EngineError, match="out of order"):
         rollout(engine, tokenizer, factory, tasks(4, lambda i: 5), params=PARAMS)
     assert not engine._kept and len(made) == 8 and all(env.closed for env in made)
+
+
+def test_the_cache_of_a_finished_episode_is_released_at_once(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """It was kept to the end of the rollout: the room of episodes whose next turn then had to be run anew."""
+    engine, left, over = HFEngine(model, tokenizer), [], set()
+
+    def ended(e: Episode) -> None:
+        over.add(Attempt(e.task, e.group_id, e.attempt, e.stage).key)
+        left.append(len(over & engine._kept.keys()))
+
+    rollout(engine, tokenizer, Echo, tasks(6), params=PARAMS, group_size=2, on_end=ended)
+    assert len(over) == 12 and left == [0] * 12
+
+
+def test_template_options_reach_the_prompt() -> None:
+    """`rollout.template_options`: Qwen3's template writes an empty thought where thinking is off."""
+    tokenizer = make_tokenizer("thinking")
+    tokenizer.chat_template += "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    config = RolloutConfig(template_options={"enable_thinking": False}, max_turns=1)
+    said = {}
+    for name, limits in (("on", RolloutConfig(max_turns=1).limits), ("off", config.limits)):
+        e = rollout(says(tokenizer, "Answer: x"), tokenizer, Echo, [Task("t", "?")], params=PARAMS64, **limits)[0]
+        said[name] = tokenizer.decode(e.prompt_ids)
+    assert said["off"] == said["on"] + "<think></think>"

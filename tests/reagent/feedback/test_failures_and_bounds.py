@@ -1,0 +1,136 @@
+"""What a policy could gain by confusing its judge, or by taking more turns: nothing."""
+
+from __future__ import annotations
+
+import pytest
+from feedback_lab import configured, make_episode, reply, scripted, trainer_of
+from test_feedback import judged_text
+
+from reagent.feedback.base import Judged
+from reagent.feedback.build import load_judge
+from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.shaping import with_findings
+from rrm.annotation import Finding
+from rrm.errors import ConfigError, EngineError, RRMError
+
+LAMBDA = 0.3
+
+
+# ---- process rewards are bounded ----
+
+
+@pytest.mark.parametrize("verdict", ["good", "bad"])
+def test_process_findings_are_bounded_per_episode(verdict: str) -> None:
+    """Forty good turns earned ten times what four earn: to go on was better than to answer."""
+    sums = []
+    for turns in (4, 40):
+        findings = [Finding(step=k, verdict=verdict) for k in range(1, turns + 1)]  # pyright: ignore[reportArgumentType]
+        paid = with_findings(make_episode([0.0] * turns), findings, good=0.05, bad=-0.1, max_paid=4)
+        sums.append(sum(t.reward for t in paid.turns))
+        assert sum(t.reward != 0 for t in paid.turns) == 4
+    assert sums == pytest.approx([0.2 if verdict == "good" else -0.4] * 2)
+
+
+def test_the_bound_is_in_the_config_and_reaches_the_rows(base, tmp_path) -> None:
+    praise = scripted(
+        lambda text: "<think>t</think><critique>[step 1] good: a\n[step 2] good: b</critique><score>0.5</score>"
+    )
+    sums = {}
+    for most in (0, 1, 4):
+        config = configured(base, tmp_path, "process", environment={"options": {"parser": "search_tags"}},
+                            feedback={"process": {"good": 0.05, "max_paid": most}})  # fmt: skip
+        round_ = trainer_of(config, praise).round(0)
+        assert all(len(e.turns) == 2 for e in round_.played)
+        added = [
+            sum(t.reward for t in row.turns) - sum(t.reward for t in played.turns)
+            for played, row in zip(round_.played, round_.rows, strict=True)
+        ]
+        sums[most] = added
+    assert sums == {0: [0.0] * 8, 1: pytest.approx([0.05] * 8), 4: pytest.approx([0.1] * 8)}
+    assert FeedbackConfig().process.max_paid == 4
+
+
+def test_a_finding_that_is_unclear_pays_nothing() -> None:
+    findings = [Finding(step=1, verdict="unclear"), Finding(step=2, verdict="unclear"), Finding(step=2, verdict="good")]
+    paid = with_findings(make_episode([0.0, 0.0]), findings, good=0.05, bad=-0.1)
+    assert [t.reward for t in paid.turns] == [0.0, 0.05]
+
+
+# ---- failures that the policy can cause ----
+
+
+def test_confusing_the_judge_earns_the_floor_and_the_score_stays_none(base, tmp_path) -> None:
+    """Row 0's judgement cannot be read: it was left out of the update, so that no bad attempt had to fear its judge."""
+    config = configured(base, tmp_path, "r", feedback={"max_failure_rate": 0.5, "failure_reward": -0.5})
+    whole = trainer_of(config, scripted()).round(0)
+    broken = judged_text(whole.played[0])
+    trainer = trainer_of(config, scripted(lambda text: "I cannot say." if text == broken else reply(text)))
+    round_ = trainer.round(0)
+    same = [i for i, e in enumerate(round_.played) if judged_text(e) == broken]
+    for i, (row, before) in enumerate(zip(round_.rows, whole.rows, strict=True)):
+        played = round_.played[i]
+        assert played.outcome_reward is not None
+        wanted = played.outcome_reward + LAMBDA * -0.5 if i in same else before.outcome_reward
+        assert row.outcome_reward == pytest.approx(wanted)
+    metrics = trainer.feedback.report(0, [round_.report])
+    assert metrics["feedback/floored"] == metrics["feedback/failed"] == len(same)
+    (said,) = {f.score for (_, _), f in trainer.feedback._judging.known.items() if f.status == "unparsable"}  # pyright: ignore
+    assert said is None and round_.report.counts["score_n"] == 8 - len(same)
+    assert trainer.learn(round_.rows)["unknown_rows"] == 0
+
+
+@pytest.mark.parametrize(
+    ("say", "floor", "unknown"),
+    [
+        ("I cannot say.", 0.0, 0),
+        ("I cannot say.", None, 8),
+        (EngineError("503"), 0.0, 8),
+    ],
+)
+def test_only_what_the_policy_may_have_caused_has_a_floor(base, tmp_path, say, floor, unknown) -> None:
+    config = configured(base, tmp_path, "r", feedback={"max_failure_rate": 1.0, "failure_reward": floor})
+    round_ = trainer_of(config, scripted(lambda text: say)).round(0)
+    assert sum(row.reward is None for row in round_.rows) == unknown
+    known = [
+        (row.reward, e.reward) for row, e in zip(round_.rows, round_.played, strict=True) if row.reward is not None
+    ]
+    assert all(paid == earned for paid, earned in known)
+
+
+def test_without_findings_every_turn_counts_as_bad(base, tmp_path) -> None:
+    feedback = {"max_failure_rate": 1.0, "process": {"bad": -0.1, "max_paid": 4}}
+    config = configured(
+        base, tmp_path, "process", environment={"options": {"parser": "search_tags"}}, feedback=feedback
+    )
+    round_ = trainer_of(config, scripted(lambda text: "no")).round(0)
+    for row, played in zip(round_.rows, round_.played, strict=True):
+        assert [t.reward for t in row.turns] == pytest.approx([t.reward - 0.1 for t in played.turns])
+    assert not Judged(round_.played[0], None).policy_may_have_caused
+
+
+# ---- which judge ----
+
+
+@pytest.mark.parametrize("mode", ["c", "r", "u", "process", "placebo"])
+def test_the_lab_judge_is_refused_where_it_cannot_read(base, tmp_path, mode: str) -> None:
+    """It wrote noise into the rewards of the documented environment, without a word."""
+    config = configured(base, tmp_path, mode, environment={"name": "calculator", "train": {"hops": 2}})
+    with pytest.raises(
+        ConfigError, match=rf"feedback\.mode={mode} .*search lab alone.*feedback\.judge=openai:BASE_URL#MODEL"
+    ):
+        trainer_of(config)
+    trainer_of(config, scripted())  # a judge of one's own is one's own affair
+
+
+def test_judge_options_reach_the_judge(tmp_path) -> None:
+    options = {"max_transcript_tokens": 64, "max_new_tokens": 32, "batch_tokens": 2048}
+    settings = FeedbackConfig.model_validate({"mode": "r", "judge": "lab", "judge_options": options})
+    judge = load_judge(settings, "cpu")
+    assert (judge.settings.transcript_tokens, judge.settings.max_new_tokens) == (64, 32)
+    assert judge.engine.max_batch_tokens == 2048  # pyright: ignore[reportAttributeAccessIssue]
+    server = {"judge": "openai:http://localhost:1/v1#m", "judge_options": {"timeout_s": 5.0, "concurrency": 3}}
+    engine = load_judge(FeedbackConfig.model_validate({"mode": "r", **server}), "cpu").engine
+    assert (engine.timeout_s, engine.concurrency) == (5.0, 3)  # pyright: ignore[reportAttributeAccessIssue]
+    wrong = FeedbackConfig.model_validate({"mode": "r", "judge": "lab", "judge_options": {"concurrency": 3}})
+    with pytest.raises(RRMError, match=r"feedback\.judge=lab: .*concurrency"):
+        load_judge(wrong, "cpu")

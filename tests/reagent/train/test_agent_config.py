@@ -1,0 +1,67 @@
+"""The agents' config: every number has bounds, and a value outside them is an error that names its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from reagent.train.config import AgentConfig, load_agent_config
+from rrm.errors import ConfigError
+
+OUTSIDE = [
+    "rollout.group_size=0", "rollout.tasks_per_update=0", "rollout.max_turns=0", "rollout.max_new_tokens=0",
+    "rollout.max_episode_tokens=-1", "rollout.max_observation_tokens=-1", "rollout.temperature=-1", "rollout.temperature=0",
+    "rollout.temperature=.nan", "rollout.temperature=.inf", "rollout.env_timeout_s=0", "rollout.engine.max_batch_tokens=0",
+    "rollout.engine.prefill_tokens=0", "rollout.engine.kept_bytes=-1", "max_updates=-3", "max_updates=0", "save_every=0",
+    "sample_episodes=-1", "seed=-1", "seed=4294967296", "threads=0", "environment.train_tasks=0", "environment.eval_tasks=-2",
+    "environment.label_share=1.5", "optim.learning_rate=-1", "optim.learning_rate=.nan", "optim.value_learning_rate=-1",
+    "optim.warmup_updates=-1", "optim.weight_decay=-0.1", "optim.betas=[0.9, 1.0]", "optim.betas=[-0.1, 0.9]",
+    "optim.max_grad_norm=0", "optim.max_grad_norm=.nan", "optim.epochs=0", "optim.minibatches=0", "optim.microbatch_tokens=0",
+    "loss.clip_low=1.1", "loss.clip_low=-0.1", "loss.clip_high=-1", "loss.dual_clip=1", "loss.importance_cap=0",
+    "loss.vf_coef=-1", "loss.vf_clip=0", "loss.entropy_coef=-1", "loss.kl_coef=.inf", "loss.gamma=1.01", "loss.gae_lambda=-0.1",
+    "eval.every=-1", "eval.samples=0", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
+    "feedback.score_weight=.nan", "feedback.failure_reward=2", "feedback.max_failure_rate=-1", "feedback.aux.trace=-1",
+    "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_paid=-1", "feedback.attempt_chars=1",
+    "feedback.judge_options.timeout_s=0", "feedback.judge_options.concurrency=0", "feedback.judge_options.batch_tokens=0",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("override", OUTSIDE)
+def test_numbers_outside_their_bounds_are_errors_that_name_the_key(override: str) -> None:
+    """They were tracebacks, or taken: `max_updates=-3` trained nothing, `temperature=-1` favoured the least likely token."""
+    with pytest.raises(ConfigError) as refused:
+        load_agent_config("lab", [override])
+    key = override.partition("=")[0]
+    assert str(refused.value).startswith("command line: " + key) and len(str(refused.value).splitlines()) <= 2
+
+
+def test_the_shipped_configs_lie_within() -> None:
+    for name in ("lab", "smollm2"):
+        assert load_agent_config(name).max_updates >= 1
+    for usual in ("optim.max_grad_norm=.inf", "optim.learning_rate=0", "loss.clip_high=2.5", "eval.temperature=0"):
+        load_agent_config("lab", [usual])
+
+
+def _numbers(model: type[BaseModel], value: BaseModel, path: str = "") -> list[str]:
+    """Keys of a config whose default is a number, section by section."""
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        inner: Any = getattr(value, name)
+        if isinstance(inner, BaseModel):
+            found += _numbers(type(inner), inner, f"{path}{name}.")
+            continue
+        absent = inner is None and any(kind in str(field.annotation).split("Literal")[0] for kind in ("int", "float"))
+        if absent or (isinstance(inner, int | float) and not isinstance(inner, bool)):
+            found.append(path + name)
+    return found
+
+
+def test_no_number_is_without_bounds() -> None:
+    """A number that is added later must say what it may be."""
+    tried = {override.partition("=")[0] for override in OUTSIDE}
+    numbers = set(_numbers(AgentConfig, AgentConfig()))
+    free = {"feedback.process.bad", "feedback.critique_chars", "feedback.judge_options.max_new_tokens",
+            "feedback.judge_options.max_transcript_tokens", "feedback.aux.critique", "feedback.score_weight"}  # fmt: skip
+    assert numbers - tried <= free, numbers - tried - free
