@@ -7,12 +7,13 @@ import json
 import logging
 import sys
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from rrm.errors import RRMError
+from rrm.extras import explain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = ("convert", "check", "score", "annotate", "train", "eval", "report")
@@ -37,11 +38,20 @@ def run(app: typer.Typer) -> None:
     try:
         app()
     except RRMError as error:
-        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, style="red")
-        sys.exit(2)
+        _fail(error)
+    except ModuleNotFoundError as error:
+        if (missing := explain(error)) is None:
+            raise
+        _fail(missing)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; run the same command again to continue", style="yellow")
         sys.exit(130)
+
+
+def _fail(error: RRMError) -> NoReturn:
+    # soft_wrap: off a terminal a line stays one line, so that a command in it can be copied
+    Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, style="red", soft_wrap=True)
+    sys.exit(2)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import finish
 from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, load_judge, parse_mapping, read_inputs
 from rrm.errors import ConfigError
+from rrm.extras import needs
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
 from rrm.labels import merged, truth_of
@@ -75,6 +76,8 @@ def command(
         raise ConfigError("--feedback brings its own judgements: leave out --model and --reruns")
     reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
     given = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
+    if plot is not None:
+        needs("plots", "--plot", "matplotlib")
     for target in (output, plot):
         if target is not None:
             check_paths(given, target, None)

@@ -8,6 +8,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.errors import ConfigError
+from rrm.extras import needs, needs_trackers
 
 
 def command(
@@ -16,13 +17,17 @@ def command(
 ) -> None:
     """Train a judge: SFT, RL, calibration. Repeat the command to continue a run that was stopped."""
     from rrm.config import config_names, load_config
-    from rrm.train.run import train
 
     if config is None:
         names = ", ".join(config_names())
         raise ConfigError(
             f"say which judge to train: --config NAME, a YAML file or one of {names} (`smollm2` is the usual one)"
         )
-    summary = train(load_config(config, overrides))
+    settings = load_config(config, overrides)
+    needs("train", "training a judge", "torch", "transformers", "peft", "datasets", "trl")
+    needs_trackers(settings.report_to)
+    from rrm.train.run import train
+
+    summary = train(settings)
     if summary is not None:  # of several processes the main one speaks
         finish(summary)

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrm.extras import needs
+
 
 def plot_reliability(bins: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, *, title: str = "") -> None:
     """Write a PNG of one panel per entry of `bins` (`EvaluationReport["reliability"]`).
 
     Each point is a bin with the number of rows beside it; points below the diagonal are over-confident.
     """
+    needs("plots", "a reliability diagram", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

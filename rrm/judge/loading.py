@@ -8,6 +8,7 @@ from typing import Any
 
 from rrm.engines.base import TokenEngine
 from rrm.errors import RRMError
+from rrm.extras import needs
 from rrm.judge.judge_dir import JudgeSettings, content_hash, is_shipped, load_settings, shipped
 from rrm.models.base import base_path
 from rrm.models.device import default_device, default_dtype
@@ -47,6 +48,7 @@ def load_local(
     max_new_tokens: int | None = None,
 ) -> LocalJudge:
     """The parts of a judge over an in-process engine; an adapter is merged into its base."""
+    needs("local", "a judge whose weights run in this process", "torch", "transformers")
     import torch
 
     from rrm.engines.hf.engine import HFEngine

@@ -82,3 +82,13 @@ def test_help_lists_every_command(site: Path, tmp_path: Path) -> None:
     assert done.returncode == 0
     for name in COMMANDS:
         assert name in done.stdout
+
+
+def test_the_wheel_holds_the_labs_files_and_says_that_it_is_typed(site: Path) -> None:
+    for name in ("rrm/py.typed", "reagent/py.typed", "rrm/configs/rrm/lab.yaml", "rrm/assets/default/judge.json"):
+        assert (site / name).is_file(), name
+    for part in ("policy", "reflective", "judge"):
+        assert (site / "reagent" / "lab" / "assets" / part / "model.safetensors").is_file()
+    metadata = next(site.glob("*.dist-info"))
+    assert "[rrm.judges]\nlab = reagent.lab.shipped:judge_folder" in (metadata / "entry_points.txt").read_text()
+    assert not (site / "tests").exists() and not (site / "benchmarks").exists()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rrm.cli import finish
+from rrm.extras import needs
 
 
 def command(
@@ -26,6 +27,7 @@ def command(
 
     feedback.mode=c gives the frozen policy a second attempt after the judge's critique, reported as `refined`.
     """
+    needs("agents", "playing a policy", "torch", "transformers", "accelerate")
     from reagent.train.config import load_agent_config
     from reagent.train.evaluate import evaluate_config
     from rrm.trajectory import write_jsonl

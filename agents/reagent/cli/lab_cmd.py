@@ -13,6 +13,7 @@ from reagent.cli.lab_transcripts import command as transcripts
 from reagent.lab.settings import LabSettings, ReflectSettings
 from rrm.cli import finish
 from rrm.errors import RRMError
+from rrm.extras import needs
 
 
 class Kinds(StrEnum):
@@ -38,6 +39,7 @@ def build(
     seed: Annotated[int, typer.Option()] = LabSettings.seed,
 ) -> None:
     """Build a lab policy from a seed: tokenizer, small Llama, supervised training on played demonstrations."""
+    needs("train", "building a lab policy", "torch", "transformers", "datasets", "trl")
     from reagent.lab.build import build_lab_policy
 
     output.mkdir(parents=True, exist_ok=True)
@@ -54,6 +56,7 @@ def reflect(
     seed: Annotated[int, typer.Option()] = ReflectSettings.seed,
 ) -> None:
     """Teach a lab policy second attempts and the judge's texts, which feedback in training builds on."""
+    needs("train", "teaching a lab policy", "torch", "transformers", "datasets", "trl")
     from reagent.lab import build as training
     from reagent.lab.shipped import lab_policy_folder
 

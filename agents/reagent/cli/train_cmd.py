@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rrm.cli import finish
+from rrm.extras import needs, needs_trackers
 
 
 def command(
@@ -14,11 +15,14 @@ def command(
     config: Annotated[str, typer.Option("--config", help="shipped name (lab, …) or a YAML file")] = "lab",
 ) -> None:
     """Train an agent: algorithm=ppo|grpo|rloo|reinforce++. Repeat the command to continue a run that was stopped."""
+    needs("agents", "training an agent", "torch", "transformers", "accelerate", "matplotlib")
     from accelerate import PartialState
 
     from reagent.train.config import load_agent_config
     from reagent.train.run import train
 
-    summary = train(load_agent_config(config, overrides))
+    settings = load_agent_config(config, overrides)
+    needs_trackers(settings.report_to)
+    summary = train(settings)
     if PartialState().is_main_process:
         finish(summary)

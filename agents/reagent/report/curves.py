@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reagent.report.runs import Run, interval, number
+from rrm.extras import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,6 +93,7 @@ def running_mean(values: Sequence[float], window: int = WINDOW) -> list[float]:
 
 
 def _panel(runs: Sequence[Run], key: str, title: str) -> str:
+    needs("plots", "a run's curve", "matplotlib")
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import evaluate
 import numpy as np
-from datasets import Features, Value
 
+from rrm.errors import MissingExtra
 from rrm.evaluation.bootstrap import Statistic, point
+
+try:
+    import evaluate
+    from datasets import Features, Value
+except ImportError as missing:
+    raise MissingExtra("metric modules need the library evaluate: pip install 'agent-rrm[metrics]'") from missing
 
 
 def one_question(rows: list[Any]) -> np.ndarray:
