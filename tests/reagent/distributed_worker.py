@@ -1,26 +1,39 @@
-"""What test_distributed runs in one process and in two: updates of a tiny policy, and what came of them.
+"""What test_distributed runs in one process and in two: updates of a tiny policy, a whole run, and what came of them.
 
     accelerate launch --multi_gpu --num_processes 2 tests/reagent/distributed_worker.py POLICY OUTPUT
 
-Each process writes OUTPUT/<case>-<rank>.json (metrics and episodes of each update) and its weights beside it.
+Each process writes OUTPUT/<case>-<rank>.json (metrics and episodes of each update) and its weights beside it; the run is in
+OUTPUT/run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-from feedback_lab import scripted, trainer_of
+from feedback_lab import configured, scripted, trainer_of
 from safetensors.torch import save_file
 from trainer_setup import settings
 
 from reagent.rollout.episode import Episode
+from reagent.train.run import train
+from reagent.train.trainer import AgentTrainer
 
-CASES = {"ppo": ("ppo", "none"), "grpo": ("grpo", "none"), "unified": ("ppo", "u")}
-"""Name → algorithm and feedback mode."""
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ppo": ("ppo", "none", {}),
+    "grpo": ("grpo", "none", {}),
+    "unified": ("ppo", "u", {"minibatches": 3}),
+    "minibatches": ("ppo", "none", {"epochs": 2, "minibatches": 6}),
+}
+"""Name → algorithm, feedback mode, options of `optim`. Eight rows a stage: on two processes fewer than six a process."""
 UPDATES = 2
+LORA = {"r": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj"]}
 
 
 def grade(episodes: Sequence[Episode]) -> Sequence[Episode]:
@@ -34,15 +47,15 @@ def grade(episodes: Sequence[Episode]) -> Sequence[Episode]:
 
 
 def run(policy: Path, output: Path) -> None:
-    """One optimiser step an update: with several, their rows are dealt out within each process, so they are other rows."""
-    for case, (algorithm, mode) in CASES.items():
+    """Every case, then the run."""
+    for case, (algorithm, mode, optim) in CASES.items():
         config = settings(
             policy,
             output / case,
             algorithm=algorithm,
             # an untrained policy writes no tags, so that every turn but the last is answered by an observation
             environment={"options": {"parser": "search_tags"}},
-            optim={"learning_rate": 1e-4, "microbatch_tokens": 600},
+            optim={"learning_rate": 1e-4, "microbatch_tokens": 600, **optim},
             loss={"kl_coef": 0.1},
             rollout={"max_episode_tokens": 700},
             feedback={"mode": mode},
@@ -62,6 +75,37 @@ def run(policy: Path, output: Path) -> None:
         (output / f"{name}.json").write_text(json.dumps(found))
         weights = {k: p.detach().clone() for k, p in trainer.policy.named_parameters()}
         save_file(weights, output / f"{name}.safetensors")
+    whole_run(policy, output / "run")
+
+
+def whole_run(policy: Path, output: Path) -> None:
+    """`train()` with an adapter, minibatches, evaluations and twice as many tasks an update as there are; two processes are
+    stopped after an update and go on from the checkpoint that leaves."""
+    config = configured(
+        policy,
+        output,
+        "none",
+        algorithm="grpo",
+        max_updates=UPDATES,
+        save_every=100,
+        sample_episodes=8,
+        environment={"train_tasks": 2, "eval_tasks": 5},
+        policy={"base": str(policy), "lora": LORA},
+        optim={"learning_rate": 1e-3, "microbatch_tokens": 600, "epochs": 2, "minibatches": 6},
+        loss={"kl_coef": 0.1},
+        eval={"every": 1, "temperature": 0.7},
+    )
+    update = AgentTrainer.update
+
+    def stopped(self: AgentTrainer) -> Any:
+        if self.update_index:
+            raise KeyboardInterrupt
+        return update(self)
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        with suppress(KeyboardInterrupt), patch.object(AgentTrainer, "update", stopped):
+            train(config)
+    train(config)
 
 
 if __name__ == "__main__":

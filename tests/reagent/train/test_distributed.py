@@ -97,7 +97,50 @@ def test_two_processes_make_the_steps_of_one(base: Path, one: Path, two: Path, c
     mine, others = (load_file(two / f"{case}-{rank}.safetensors") for rank in range(2))
     start = load_file(base / "model.safetensors")
     moved = max(float((expected[f"model.{name}"] - weight).abs().max()) for name, weight in start.items())
-    assert moved > 1e-4  # two steps of the learning rate
+    assert moved > 1e-4  # two steps of the learning rate, or more
     for name, weight in expected.items():
         torch.testing.assert_close(mine[name], weight, rtol=1e-5, atol=1e-5, msg=name)
         assert torch.equal(mine[name], others[name]), name
+
+
+# ---- a whole run: an adapter, minibatches, evaluation, resume ----
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+def test_two_processes_log_and_evaluate_a_run_as_one_does(one: Path, two: Path) -> None:
+    """Each of the two had dealt its own rows into minibatches, and the main process alone evaluated."""
+    for name in ("metrics", "eval"):
+        expected, found = (lines(folder / "run" / f"{name}.jsonl") for folder in (one, two))
+        assert [row["update"] for row in found] == [0, 1]
+        for mine, theirs in zip(found, expected, strict=True):
+            assert mine.keys() == theirs.keys()
+            for key, value in theirs.items():
+                assert mine[key] == (pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value), (
+                    key
+                )
+    assert {row["tasks"] for row in lines(two / "run" / "eval.jsonl")} == {5}
+    assert any(row["episode/zero_variance_groups"] < 1 for row in lines(one / "run" / "metrics.jsonl"))
+
+
+def test_two_processes_that_stopped_learn_the_adapter_that_one_does(base: Path, one: Path, two: Path) -> None:
+    expected, found = (load_file(folder / "run" / "policy" / "model.safetensors") for folder in (one, two))
+    start = load_file(base / "model.safetensors")
+    moved = max(float((expected[name] - weight).abs().max()) for name, weight in start.items())
+    assert moved > 1e-5 and (two / "run" / "checkpoints" / "checkpoint-000001").is_dir()
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=0.02 * moved, msg=name)
+
+
+def test_two_processes_never_play_the_same_episode(one: Path, two: Path) -> None:
+    """Two tasks, four a round: each process was given both under the same names, and with them the same random numbers."""
+    whole, mine = (lines(folder / "run" / "episodes.jsonl") for folder in (one, two))
+    first = [row for row in whole if row["update"] == 0]
+    assert len({row["id"] for row in first}) == len(first) == 8
+    assert sum(row["update"] == 0 for row in mine) == 4  # the main process's share
+    assert lines(two / "run" / "metrics.jsonl")[0]["episode/reward"] == pytest.approx(
+        sum(row["reward"] for row in first) / 8
+    )

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from feedback_lab import configured, scripted
 from trainer_setup import make_trainer, settings
 from transformers import AutoTokenizer, LlamaForCausalLM
 
@@ -131,6 +132,24 @@ def test_processes_deal_the_same_minibatches_and_as_many_as_each_other() -> None
 def test_learning_rate_warms_up_and_decays() -> None:
     config = AgentConfig(max_updates=6, optim={"warmup_updates": 2, "lr_schedule": "linear"})  # pyright: ignore[reportArgumentType]
     assert [learning_rate_factor(u, config) for u in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+
+
+def test_times_add_up_where_judging_overlaps_with_playing(base, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge over a server works while others play, on every process: its busy seconds taken off the round's left −900."""
+    trainer = make_trainer(configured(base, tmp_path, "r"), scripted())
+    play = trainer.feedback.round
+
+    def busy(*args: Any) -> Any:
+        found = play(*args)
+        found.report.seconds += 1000.0
+        return found
+
+    monkeypatch.setattr(trainer.feedback, "round", busy)
+    metrics, _ = trainer.update()
+    parts = [metrics[f"time/{name}_s"] for name in ("rollout", "judge", "update")]
+    assert all(part > 0 for part in parts) and sum(parts) <= metrics["time/total_s"] < 100
+    assert metrics["time/judge_busy_s"] > 1000
+    assert metrics["time/rollout_tokens_per_s"] < 1e6
 
 
 # ---- options of the loss ----

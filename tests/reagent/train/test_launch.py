@@ -1,0 +1,32 @@
+"""Launches that cannot work are refused before anything is loaded, also where accelerate would ignore them."""
+
+from __future__ import annotations
+
+import pytest
+from trainer_setup import settings
+
+from reagent.train.launch import refuse_launch
+from reagent.train.run import train
+from rrm.errors import RRMError
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"), [("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")]
+)
+def test_sharded_launches_are_refused(
+    base, tmp_path, monkeypatch: pytest.MonkeyPatch, variable: str, name: str
+) -> None:
+    """On a CPU accelerate drops an FSDP plugin without a word, and the run went on as if it were DDP."""
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(RRMError, match=rf"launched with {name}.*--multi_gpu \(DDP\)"):
+        train(settings(base, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_launch_is_read_from_the_environment() -> None:
+    refuse_launch({"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_CPU": "True", "WORLD_SIZE": "2", "MASTER_PORT": "1"})
+    refuse_launch({}, "MULTI_GPU")
+    with pytest.raises(RRMError, match="FSDP"):
+        refuse_launch({}, "FSDP")
+    with pytest.raises(RRMError, match="starts one process"):
+        refuse_launch({"ACCELERATE_USE_CPU": "True", "MASTER_PORT": "1"})

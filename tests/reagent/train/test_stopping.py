@@ -1,0 +1,156 @@
+"""Runs that end early: what they keep, and that they go on to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from feedback_lab import PaidEnv, configured, read, reply, scripted
+from trainer_setup import settings
+
+from reagent.env.task import Task
+from reagent.feedback.judging import JudgeFailure
+from reagent.train.checkpoint import checkpoints
+from reagent.train.config import AgentConfig
+from reagent.train.run import train
+from reagent.train.stopping import Stopping
+from reagent.train.trainer import AgentTrainer
+from rrm.errors import EngineError, RRMError
+
+
+class SignalEnv(PaidEnv):
+    """Sends this process a signal when its n-th episode begins: a signal comes from without, whenever it likes."""
+
+    begun: ClassVar[int] = 0
+    at: ClassVar[int] = -1
+    number: ClassVar[signal.Signals] = signal.SIGTERM
+
+    def reset(self, task: Task) -> list[dict[str, Any]]:
+        messages = super().reset(task)
+        SignalEnv.begun += 1
+        if SignalEnv.begun == SignalEnv.at:
+            os.kill(os.getpid(), SignalEnv.number)
+        return messages
+
+
+def config(base: Path, output: Path, **changes: Any) -> AgentConfig:
+    """Three updates of 8 episodes, no checkpoint asked for before the end; 4 held-out episodes."""
+    torch.set_num_threads(1)
+    return settings(
+        base, output, save_every=100, max_updates=3, environment={"name": "test_stopping:SignalEnv"}, **changes
+    )
+
+
+def arm(monkeypatch: pytest.MonkeyPatch, at: int, number: signal.Signals = signal.SIGTERM) -> None:
+    monkeypatch.setattr(SignalEnv, "begun", 0)
+    monkeypatch.setattr(SignalEnv, "at", at)
+    monkeypatch.setattr(SignalEnv, "number", number)
+
+
+@pytest.fixture(scope="module")
+def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(config(base, folder))
+    return folder
+
+
+def same(folder: Path, whole: Path) -> None:
+    """Both runs logged, evaluated and learned the same, to the bit."""
+    assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")
+    assert (folder / "eval.jsonl").read_text() == (whole / "eval.jsonl").read_text()
+    weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("at", "kept"),
+    [(8 + 3, 1), (24 + 2, 3)],  # while the second update plays, and in the evaluation after the last
+)
+def test_sigterm_leaves_a_checkpoint_from_which_the_run_goes_on(base, tmp_path, monkeypatch, whole, at, kept) -> None:
+    arm(monkeypatch, at)
+    with pytest.raises(SystemExit) as stopped:
+        train(config(base, tmp_path))
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == [f"checkpoint-{kept:06d}"]
+    assert len(read(tmp_path / "metrics.jsonl")) == kept and not (tmp_path / "policy").exists()
+    arm(monkeypatch, -1)
+    train(config(base, tmp_path))
+    same(tmp_path, whole)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # as it was
+
+
+def test_ctrl_c_does_too(base, tmp_path, monkeypatch) -> None:
+    arm(monkeypatch, 8 + 3, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(config(base, tmp_path))
+    assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == ["checkpoint-000001"]
+
+
+def test_a_signal_between_an_updates_steps_waits_for_the_update(base, tmp_path, monkeypatch, whole) -> None:
+    """Half an update is nothing to go on from."""
+    step = AgentTrainer.step
+
+    def signalled(self: AgentTrainer, *args: Any, **more: Any) -> Any:
+        found = step(self, *args, **more)
+        if self.update_index == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(AgentTrainer, "step", signalled)
+        train(config(base, tmp_path))
+    assert [path.name for path in checkpoints(tmp_path / "checkpoints")] == ["checkpoint-000002"]
+    train(config(base, tmp_path))
+    same(tmp_path, whole)
+
+
+def test_an_error_leaves_a_checkpoint(base, tmp_path) -> None:
+    judgements: list[str] = []
+
+    def say(text: str) -> str | Exception:
+        judgements.append(text)
+        return reply(text) if len(judgements) <= 12 else EngineError("connection refused")
+
+    wanted = configured(base, tmp_path, "r", save_every=100, max_updates=4)
+    with pytest.raises(JudgeFailure):
+        train(wanted, judge=scripted(say))
+    (kept,) = checkpoints(tmp_path / "checkpoints")
+    done = json.loads((kept / "state.json").read_text())["update"]
+    assert done == len(read(tmp_path / "metrics.jsonl")) > 0
+
+
+def test_an_error_amid_an_updates_steps_keeps_no_half_learned_weights(base, tmp_path, monkeypatch) -> None:
+    step = AgentTrainer.step
+
+    def broken(self: AgentTrainer, *args: Any, **more: Any) -> Any:
+        found = step(self, *args, **more)
+        if self.update_index == 1:
+            raise OSError("no space left on device")
+        return found
+
+    monkeypatch.setattr(AgentTrainer, "step", broken)
+    with pytest.raises(OSError, match="no space"):
+        train(config(base, tmp_path))
+    assert checkpoints(tmp_path / "checkpoints") == []
+
+
+def test_another_optimiser_is_refused_and_less_memory_is_not(base, tmp_path) -> None:
+    """It was not looked at: a run went on with another learning rate under the old one's name."""
+    train(settings(base, tmp_path, max_updates=1))
+    with pytest.raises(RRMError, match="another optim"):
+        train(settings(base, tmp_path, max_updates=2, optim={"learning_rate": 1e-5}))
+    found = train(settings(base, tmp_path, max_updates=2, optim={"microbatch_tokens": 512}))
+    assert found["updates"] == 2
+
+
+def test_a_second_ctrl_c_is_not_waited_with() -> None:
+    with pytest.raises(KeyboardInterrupt), Stopping() as stopping:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopping.asked == signal.SIGINT  # noted, and nothing raised yet
+        os.kill(os.getpid(), signal.SIGINT)
