@@ -193,7 +193,7 @@ class _Taking:
 
 def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:
     """An output row: the feedback, and where its transcript came from."""
-    source = trajectory.source.model_dump() if trajectory.source else {}
+    source = trajectory.source.model_dump(exclude={"outcome_field"}) if trajectory.source else {}
     return {**feedback.model_dump(), "source": {**source, "digest": trajectory.digest}}
 
 
