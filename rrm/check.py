@@ -62,6 +62,8 @@ class Report:
     duplicate_rows: int = 0
     duplicates: list[tuple[str, str]] = field(default_factory=list)
     """(id, id of the first with the same messages), the first few."""
+    verdicts: int = 0
+    """Messages in which the environment tells how the run was graded."""
     outcome_leak_rows: int = 0
     outcome_leaks: list[str] = field(default_factory=list)
     reference_in_tools_rows: int = 0
@@ -176,7 +178,9 @@ def _leaks(state: _State, trajectory: Trajectory) -> None:
     """Verdicts in what the environment said after the agent's first message; the reference in a tool's result."""
     report = state.report
     heard = [m for step in trajectory.steps for m in step.observations]
-    if any(reveals_verdict(m.text()) for m in heard):
+    verdicts = sum(reveals_verdict(m.text()) for m in heard)
+    report.verdicts += verdicts
+    if verdicts:
         report.outcome_leak_rows += 1
         _example(report.outcome_leaks, trajectory.id)
     references = [r for r in _references(trajectory.meta.get("reference")) if len(r) > 2 and r not in TRIVIAL]

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import counting
+from rrm.cli.reading import OUTCOME, counting
 from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, parse_mapping, read_inputs
 from rrm.errors import ConfigError
 
@@ -47,6 +47,7 @@ def command(
     max_tokens: int | None = typer.Option(None, min=32, help="llm, self: token budget of a rendered transcript."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Drop ANN's lines and annotate everything again."),
 ) -> None:
@@ -69,9 +70,11 @@ def command(
     elif annotator is Annotators.given:
         options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words}
     made_by, annotate = _open(annotator, model, options, counts)
+    made_by |= {"outcome": outcome}
     with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
         labelled = Labelled(out)
-        rows = read_inputs(inputs, errors, format=format, mapping=parse_mapping(map), strict=strict)
+        reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
+        rows = read_inputs(inputs, errors, strict=strict, **reading)
         written = labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))
     useless = sum(counts[status] for status in ("unparsable", "truncated", "too_long", "judge_error"))
     finish(

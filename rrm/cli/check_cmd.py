@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rrm.cli import finish
+from rrm.cli.reading import OUTCOME, counting
 from rrm.errors import ReadError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def command(
     split: Path | None = typer.Option(None, help='{"train": [question ids], "calibration": […], "test": […]} as JSON.'),
     format: str = typer.Option("auto", help="auto, or a format's name."),
     map: list[str] = typer.Option([], help="field=path for any other JSON; repeatable."),
+    outcome: str | None = OUTCOME,
 ) -> None:
     """Report duplicates, label balance, lengths, questions per split and leaks.
 
@@ -28,7 +30,6 @@ def command(
     from rich.console import Console
 
     from rrm.check import check
-    from rrm.cli.reading import counting
     from rrm.readers import read
     from rrm.readers.mapping import parse_pairs
     from rrm.splits import load_split
@@ -43,7 +44,7 @@ def command(
             errors.append(error)
 
     wanted = load_split(split, parts=()) if split is not None else None
-    rows = read(data, format=format, mapping=parse_pairs(map) if map else None, on_error=on_error)
+    rows = read(data, format=format, mapping=parse_pairs(map) if map else None, outcome=outcome, on_error=on_error)
     report = check(counting(rows, "checking"), wanted)
     console = Console(highlight=False)
     for table in tables(report, failed, errors):
@@ -73,6 +74,9 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     share = f"{report.positive / labelled:.1%} of the labelled" if labelled else "no labels"
     row("successes", report.positive, share)
     row("failures", report.negative, f"{report.partial:,} partial, {report.unlabelled:,} unlabelled")
+    row("outcomes read from", labelled, ", ".join(f"{name} {n:,}" for name, n in report.outcome_fields.items()))
+    for name, n in report.unread_outcomes.items():
+        row(f"perhaps outcomes: {name}", n, f"not read, it may mean something else; --outcome '{name}?' reads it")
     both = f"{report.attempts_per_question} attempts each; {report.questions_with_both_labels:,} with both labels"
     row("questions", report.questions, both + (f"; {report.no_question:,} rows without" if report.no_question else ""))
     for name, q in (("steps", report.steps), ("characters", report.characters)):
@@ -85,7 +89,8 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     row("runs without a step", report.no_steps, "the agent never spoke" if report.no_steps else "")
     row("repeated ids", report.repeated_id_rows, ", ".join(report.repeated_ids))
     row("duplicates", report.duplicate_rows, "; ".join(f"{a} = {b}" for a, b in report.duplicates))
-    row("outcome in the text", report.outcome_leak_rows, _examples("e.g. ", report.outcome_leaks))
+    leaks = f"{report.verdicts:,} verdicts by the environment; rrm convert --cut-verdicts cuts there; e.g. "
+    row("outcome in the text", report.outcome_leak_rows, _examples(leaks, report.outcome_leaks))
     seen = f"of {report.reference_rows:,} with a reference: retrieval, or a tool that reads the answer key"
     row("reference in a tool result", report.reference_in_tools_rows, seen if report.reference_rows else "")
     return [main, *([_splits(report)] if report.splits else [])]

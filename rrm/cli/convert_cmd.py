@@ -13,6 +13,7 @@ from typing import IO
 import typer
 
 from rrm.cli import finish
+from rrm.cli.reading import OUTCOME, counting
 from rrm.errors import ConfigError, ReadError
 
 
@@ -47,6 +48,10 @@ def command(
     out: Path = typer.Option(..., "-o", "--out", help="Canonical JSONL to write."),
     format: str = typer.Option("auto", help="auto, or a format's name (a wrong name lists them)."),
     map: list[str] = typer.Option([], help="field=path for any other JSON, e.g. --map messages=log.turns; repeatable."),
+    outcome: str | None = OUTCOME,
+    cut_verdicts: bool = typer.Option(
+        False, "--cut-verdicts", help="End each transcript before the environment first tells how it was graded."
+    ),
     strict: bool = typer.Option(False, help="Stop at the first line that cannot be read; nothing is written."),
 ) -> None:
     """Read transcripts of any format and write one canonical Trajectory a line.
@@ -54,8 +59,8 @@ def command(
     Lines that cannot be read go to OUT.errors.jsonl as {path, line, reason}; the rest is converted and the exit code
     is 1.
     """
-    from rrm.cli.reading import counting
     from rrm.readers import read
+    from rrm.readers.leaks import cut_verdicts as cut
     from rrm.readers.mapping import parse_pairs
 
     refuse_overlap(inputs, out)
@@ -63,7 +68,7 @@ def command(
     out.parent.mkdir(parents=True, exist_ok=True)
     errors_out = errors_path(out)
     formats: Counter[str] = Counter()
-    failed, stopped = 0, False
+    failed, stopped, shortened, unknown = 0, False, 0, 0
     with whole_or_nothing(errors_out) as bad:
 
         def on_error(error: ReadError) -> None:
@@ -73,8 +78,11 @@ def command(
 
         try:
             with whole_or_nothing(out) as good:
-                rows = read(inputs, format=format, mapping=mapping, on_error=on_error, strict=strict)
-                for trajectory in counting(rows, "converting"):
+                rows = read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=on_error, strict=strict)
+                for whole in counting(rows, "converting"):
+                    trajectory = cut(whole) if cut_verdicts else whole
+                    shortened += trajectory is not whole
+                    unknown += trajectory.outcome is None and whole.outcome is not None
                     good.write(trajectory.to_json() + "\n")
                     formats[str(trajectory.source.format if trajectory.source else None)] += 1
         except ReadError as error:
@@ -82,9 +90,11 @@ def command(
             typer.echo(f"stopped by --strict: {error}", err=True)
     if not failed:
         errors_out.unlink()
+    cuts = {"cut": shortened, "outcomes_unknown_after_cut": unknown} if cut_verdicts else {}
     finish(
         {
             "converted": 0 if stopped else formats.total(),
+            **cuts,
             "errors": failed,
             "formats": dict(formats),
             "out": None if stopped else str(out),

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import finish
+from rrm.cli.reading import OUTCOME
 from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, load_judge, parse_mapping, read_inputs
 from rrm.errors import ConfigError
 from rrm.extras import needs
@@ -63,6 +64,7 @@ def command(
     device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, mps; default: the best there is."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
 ) -> None:
     """Measure a judge: ranking inside questions, calibration, step localisation, format and leaks, with 95 % intervals.
 
@@ -74,7 +76,7 @@ def command(
 
     if feedback and (model is not None or reruns):
         raise ConfigError("--feedback brings its own judgements: leave out --model and --reruns")
-    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
+    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
     given = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
     if plot is not None:
         needs("plots", "--plot", "matplotlib")

@@ -1,4 +1,4 @@
-"""Progress for commands that stream trajectories of unknown number."""
+"""What the commands that read transcripts share: an option, and progress over rows of unknown number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+import typer
+
 T = TypeVar("T")
+OUTCOME = typer.Option(
+    None,
+    "--outcome",
+    metavar="FIELD",
+    help="The field that says how a run ended, e.g. info.won; with a ? at its end where some runs have none.",
+)
 
 
 def counting(rows: Iterable[T], verb: str) -> Iterator[T]:

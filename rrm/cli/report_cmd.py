@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from rrm.cli import finish
+from rrm.cli.reading import OUTCOME
 from rrm.errors import ReadError, RRMError
 from rrm.trajectory import Source, Trajectory
 
@@ -24,6 +25,7 @@ def command(
     title: str = typer.Option("Agent-RRM report", help="The page's heading."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
 ) -> None:
     """Make one self-contained HTML page to read transcripts beside their judgements.
 
@@ -36,7 +38,8 @@ def command(
     check_paths([str(scored), *transcripts, *(more or [])], output, None)
     rows = load_rows(scored)
     inputs = [*transcripts, *(more or [])] or named_sources(rows, scored)
-    trajectories = read_inputs(inputs, None, format=format, mapping=parse_mapping(map)) if inputs else iter(())
+    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
+    trajectories = read_inputs(inputs, None, **reading) if inputs else iter(())
     counts = {"rows": len(rows), "without_transcript": 0, "transcripts_without_row": 0}
     write_report(match(rows, trajectories, counts), output, title=title)
     finish({"report": str(output), **counts})

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from rrm.cli import finish
+from rrm.cli.reading import OUTCOME
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.trajectory import Trajectory
 
@@ -47,6 +48,7 @@ def command(
     ),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
@@ -73,7 +75,7 @@ def command(
     if output is None and not dry_run:
         raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
     check_paths(inputs, output, html)
-    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map)}
+    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
     with ErrorLog(None if dry_run else output) as errors:
         server = {"max_new_tokens": max_new_tokens, "timeout_s": timeout, "concurrency": concurrency}
         judge = load_judge(model, device, batch_tokens, max_tokens, **server)
@@ -146,13 +148,20 @@ def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> No
 
 
 def read_inputs(
-    inputs: list[str], errors: ErrorLog | None, *, format: str, mapping: dict[str, str] | None, strict: bool = False
+    inputs: list[str],
+    errors: ErrorLog | None,
+    *,
+    format: str,
+    mapping: dict[str, str] | None,
+    outcome: str | None = None,
+    strict: bool = False,
 ) -> Iterator[Trajectory]:
     """The transcripts, streamed; lines that cannot be read go to `errors` (None: were reported before)."""
     from rrm.readers import read
 
     ignore: Callable[[ReadError], None] = lambda error: None  # noqa: E731
-    return iter(read(inputs, format=format, mapping=mapping, on_error=errors.add if errors else ignore, strict=strict))
+    on_error = errors.add if errors else ignore
+    return iter(read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=on_error, strict=strict))
 
 
 def count_inputs(inputs: list[str], reading: dict[str, Any]) -> int | None:
