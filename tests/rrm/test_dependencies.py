@@ -185,3 +185,14 @@ def test_a_missing_module_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
     said = explain(ModuleNotFoundError("No module named 'trl.trainer'", name="trl.trainer"))
     assert said is not None and "agent-rrm[train]" in str(said)
     assert explain(ModuleNotFoundError("No module named 'mine'", name="mine")) is None
+
+
+def test_a_metric_module_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import rrm.evaluation.metrics
+
+    for name in ("_base", "auroc"):
+        monkeypatch.delitem(sys.modules, f"rrm.evaluation.metrics.{name}", raising=False)
+        monkeypatch.delattr(rrm.evaluation.metrics, name, raising=False)
+    monkeypatch.setitem(sys.modules, "evaluate", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'agent-rrm\[metrics\]'"):
+        rrm.evaluation.metrics.AUROC  # noqa: B018
