@@ -15,6 +15,8 @@ from rrm.config import BaseSettings, LoraSettings, Section, find_config, read_co
 from rrm.engines.base import SamplingParams
 
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
+GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline")
+"""Those that compare the episodes of one task with each other."""
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -202,7 +204,7 @@ class AgentConfig(Section):
 
     @model_validator(mode="after")
     def _group_methods_need_groups(self) -> AgentConfig:
-        if self.algorithm in ("grpo", "rloo", "reinforce++-baseline") and self.rollout.group_size < 2:
+        if self.algorithm in GROUP_METHODS and self.rollout.group_size < 2:
             raise ValueError(f"algorithm={self.algorithm} compares episodes of one task: set rollout.group_size ≥ 2")
         if not self.loss.action_mask and self.loss.advantage_mask and self.algorithm in ("ppo", "reinforce++"):
             raise ValueError(

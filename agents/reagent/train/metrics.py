@@ -65,8 +65,8 @@ def _verdicts(turn: Turn) -> list[str]:
 def learned_metrics(rows: Sequence[tuple[str, float | None]]) -> dict[str, float]:
     """What an update learns from: (group, reward) of its rows, feedback in the reward; None is left out.
 
-    `learned/rows` that are known, their mean `reward`, its `spread` (largest less smallest), and `flat_groups`, the share of
-    groups of two and more in which it is the same for all (NaN without such a group).
+    `learned/rows` that are known, their mean `reward`, the `best`, the `spread` (largest less smallest), and `flat_groups`,
+    the share of groups of two and more in which it is the same for all (NaN without such a group).
     """
     groups: dict[str, list[float]] = defaultdict(list)
     for group, reward in rows:
@@ -77,6 +77,7 @@ def learned_metrics(rows: Sequence[tuple[str, float | None]]) -> dict[str, float
     return {
         "learned/rows": float(len(known)),
         "learned/reward": mean(known),
+        "learned/best": max(known, default=float("nan")),
         "learned/spread": max(known) - min(known) if known else float("nan"),
         "learned/flat_groups": mean([float(spread < SAME) for spread in compared]),
     }

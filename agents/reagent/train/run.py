@@ -27,6 +27,7 @@ from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.feedback.check import check_labels
 from reagent.rollout.episode import Episode
+from reagent.train.alarms import Alarms
 from reagent.train.checkpoint import PREFIX, checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
 """Options that must not change between a run and its continuation."""
-FREE = ("feedback.max_failure_rate", "optim.microbatch_tokens", "policy.gradient_checkpointing")
+FREE = ("feedback.max_failure_rate", "optim.microbatch_tokens", "policy.gradient_checkpointing", "rollout.engine")
 """Those of them that may: what a run stopped at may be allowed it, or given less memory."""
 SHOWN = ("episode/reward", "episode/success", "kl", "entropy", "episode/turns", "time/rollout_tokens_per_s")
 
@@ -72,6 +73,11 @@ def append_line(path: Path, row: dict[str, Any]) -> None:
     plain = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
     with open(path, "a", encoding="ascii") as out:
         out.write(json.dumps(plain) + "\n")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """What `append_line` wrote; nothing where there is no such file yet."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
 def write_samples(path: Path, update: int, episodes: Sequence[Episode], count: int) -> None:
@@ -143,7 +149,7 @@ def build(
         env_factory,
         train_tasks,
         folder,
-        engine=HFEngine(policy.model, tokenizer),
+        engine=HFEngine(policy.model, tokenizer, **config.rollout.engine.chosen),
         accelerator=accelerator,
         judge=judge,
     )
@@ -193,7 +199,9 @@ def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     if accelerator.is_main_process:
         export(trainer.policy, trainer.tokenizer, folder / "policy")
         plot_curves(log.metrics, log.eval, folder / "curves.png")
-    evaluations = log.evaluations()
+    evaluations, warnings = log.evaluations(), log.alarms.summary()
+    for text in warnings if accelerator.is_main_process else ():
+        logger.warning("in this run, nothing may have been learned: %s", text)
     return {
         "output_dir": str(folder),
         "policy": str(folder / "policy"),
@@ -201,6 +209,7 @@ def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
         "episodes": trainer.episodes_seen,
         "reward": log.last.get("episode/reward"),
         "held_out_success": evaluations[-1]["success"] if evaluations else None,
+        "warnings": warnings,
     }
 
 
@@ -266,9 +275,12 @@ class RunLog:
         self.metrics, self.episodes, self.eval = (folder / f"{name}.jsonl" for name in ("metrics", "episodes", "eval"))
         self.last: dict[str, Any] = {}
         """The last update's metrics."""
+        self.alarms = Alarms(trainer.config)
         if self.main:
             for path in (self.metrics, self.episodes, self.eval):
                 keep_lines(path, trainer.update_index)
+            for row in read_rows(self.metrics):
+                self.alarms.observe(row["update"], row)
 
     def update(self, metrics: dict[str, Any], episodes: Sequence[Episode]) -> str:
         """Record the update just made; returns a line for the progress bar."""
@@ -278,6 +290,8 @@ class RunLog:
         if self.main:
             append_line(self.metrics, {"update": update, **self.last})
             write_samples(self.episodes, update, episodes, self.trainer.config.sample_episodes)
+            for text in self.alarms.observe(update, self.last):
+                logger.warning("nothing may be learned: %s", text)
         return "  ".join(f"{k.split('/')[-1]} {self.last[k]:.3g}" for k in SHOWN if k in self.last)
 
     def evaluated(self) -> bool:
@@ -293,9 +307,7 @@ class RunLog:
 
     def evaluations(self) -> list[dict[str, Any]]:
         """Evaluations so far, of the main process's file."""
-        if not self.main or not self.eval.is_file():
-            return []
-        return [json.loads(line) for line in self.eval.read_text(encoding="utf-8").splitlines()]
+        return read_rows(self.eval) if self.main else []
 
 
 def export(policy: Any, tokenizer: Any, folder: Path) -> None:

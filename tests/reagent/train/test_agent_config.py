@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from trainer_setup import settings
 
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.run import build
+from rrm.engines.hf.engine import HFEngine
 from rrm.errors import ConfigError
 
 OUTSIDE = [
@@ -65,3 +68,13 @@ def test_no_number_is_without_bounds() -> None:
     free = {"feedback.process.bad", "feedback.critique_chars", "feedback.judge_options.max_new_tokens",
             "feedback.judge_options.max_transcript_tokens", "feedback.aux.critique", "feedback.score_weight"}  # fmt: skip
     assert numbers - tried <= free, numbers - tried - free
+
+
+def test_engine_limits_reach_the_engine(base, tmp_path) -> None:
+    engine = {"max_batch_tokens": 2048, "prefill_tokens": 128, "kept_bytes": 1000}
+    trainer, _ = build(settings(base, tmp_path, rollout={"engine": engine}))
+    made = trainer.engine
+    assert isinstance(made, HFEngine)
+    assert (made.max_batch_tokens, made.prefill_tokens, made.kept_bytes) == (2048, 128, 1000)
+    usual, _ = build(settings(base, tmp_path))
+    assert isinstance(usual.engine, HFEngine) and usual.engine.kept_bytes == 2 << 30
