@@ -73,6 +73,14 @@ class MixConfig(Section):
     full: float = 0.0
 
 
+class LossWeights(Section):
+    """What a row of each mode weighs in the loss; 1 each: a mode's share of the gradient is its share of the rows."""
+
+    score: float = Field(default=1.0, ge=0.0)
+    critique: float = Field(default=1.0, ge=0.0)
+    full: float = Field(default=1.0, ge=0.0)
+
+
 class LoraSettings(Section):
     """LoRA (2106.09685) on the named linear layers."""
 
@@ -119,6 +127,7 @@ class SFTSettings(Section):
     lora: LoraSettings | None = Field(default_factory=LoraSettings)
     """null trains every weight."""
     mix: MixConfig = Field(default_factory=MixConfig)
+    loss_weights: LossWeights = Field(default_factory=LossWeights)
     balance: float | None = None
     """Rows of a (question, steps) group's larger class kept per row of the smaller one, drawn anew each epoch; null
     keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.config import SFTSettings, TrainConfig
+from rrm.config import LossWeights, SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.labels import Target
@@ -23,6 +23,7 @@ from rrm.models.base import lora_config
 from rrm.prompt.prompter import Prompter
 from rrm.seeds import derive_seed
 from rrm.train.data import Row, batched, epoch_rows
+from rrm.train.weighting import KEY, weighted_rows
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -77,8 +78,9 @@ def schedule(
     return rows
 
 
-def as_dataset(rows: Sequence[Row], *, completion_only: bool = True) -> Any:
-    """Rows as a datasets.Dataset with `input_ids` and `labels` (-100 on the prompt where only completions are learned)."""
+def as_dataset(rows: Sequence[Row], *, completion_only: bool = True, loss_weights: LossWeights | None = None) -> Any:
+    """Rows as a datasets.Dataset with `input_ids`, `labels` (-100 on the prompt where only completions are learned) and the
+    weight of each (`rrm.train.weighting`)."""
     from datasets import Dataset
 
     def labels(row: Row) -> list[int]:
@@ -88,7 +90,13 @@ def as_dataset(rows: Sequence[Row], *, completion_only: bool = True) -> Any:
             return [-100] * len(row.prompt) + learned
         return ([-100] * len(row.prompt) if completion_only else row.prompt) + row.completion
 
-    return Dataset.from_list([{"input_ids": row.prompt + row.completion, "labels": labels(row)} for row in rows])
+    by_mode = (loss_weights or LossWeights()).model_dump()
+    return Dataset.from_list(
+        [
+            {"input_ids": row.prompt + row.completion, "labels": labels(row), KEY: row.weight * by_mode[row.mode]}
+            for row in rows
+        ]
+    )
 
 
 def last_checkpoint(folder: Path) -> str | None:
@@ -98,7 +106,7 @@ def last_checkpoint(folder: Path) -> str | None:
 
 
 def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, Any]:
-    """Rows padded on the right to (B, T) `input_ids` and `labels` (-100), with an attention mask of ones.
+    """Rows padded on the right to (B, T) `input_ids` and `labels` (-100), with an attention mask of ones, and (B,) weights.
 
     Causal attention never lets a token see what stands to its right, so padding there needs no mask; without one, the
     attention kernels skip the upper triangle (a quarter of the step's time on a CPU).
@@ -111,7 +119,8 @@ def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, A
     for i, row in enumerate(rows):
         ids[i, : len(row["input_ids"])] = torch.tensor(row["input_ids"])
         labels[i, : len(row["labels"])] = torch.tensor(row["labels"])
-    return {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
+    weights = torch.tensor([row[KEY] for row in rows], dtype=torch.float32)
+    return {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids), KEY: weights}
 
 
 def compile_layers(model: Any) -> None:
@@ -187,12 +196,15 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
         report_to=config.report_to or "none",
         run_name=config.name,
         dataloader_num_workers=0,
+        remove_unused_columns=False,  # the weights
     )
     lora = settings.lora
     trainer = SFTTrainer(
         model=model,
         args=arguments,
-        train_dataset=as_dataset(rows, completion_only=settings.completion_only_loss),
+        train_dataset=as_dataset(
+            rows, completion_only=settings.completion_only_loss, loss_weights=settings.loss_weights
+        ),
         processing_class=prompter.tokenizer,
         peft_config=lora and lora_config(lora, model),
         data_collator=functools.partial(collate, pad_token_id=prompter.eos_token_id),
@@ -202,7 +214,8 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
     checkpoint = last_checkpoint(folder)
     if checkpoint:
         logger.info("continuing from %s", checkpoint)
-    with labelled_positions_only(), no_input_upcast(trainer.model, active=bf16 and lora is not None):
+    upcast = no_input_upcast(trainer.model, active=bf16 and lora is not None)
+    with labelled_positions_only(), upcast, weighted_rows(trainer):
         trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
     return trainer.model
