@@ -2,7 +2,7 @@
 
 | the base has | template | a reply ends with |
 |---|---|---|
-| `<|im_start|>` and `<|im_end|>` as tokens (Qwen, SmolLM2, the lab) | ours, ChatML without an injected system prompt | `<|im_end|>` |
+| `<|im_start|>` and `<|im_end|>` as tokens (Qwen, SmolLM2) | ours, ChatML without an injected system prompt | `<|im_end|>` |
 | a chat template of its own (Llama, Gemma, Mistral, Phi) | its own | the special token that stands behind an assistant's turn |
 | neither (a base model) | role names in plain text | its end-of-text token |
 

@@ -1,0 +1,216 @@
+"""`train()` whole, from transcripts to a judge's directory, in one process and in two; what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from reagent.lab.transcripts import make_transcripts
+from rrm.config import TrainConfig
+from rrm.errors import ConfigError, RRMError
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.train import export, ranks
+from rrm.train.prepare import prepare
+from rrm.train.run import train
+
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = {"hidden_size": 32, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 400}
+
+
+def tree(folder: Path, *, accumulation: int = 2, **changes: Any) -> dict[str, Any]:
+    """A config of all stages that takes seconds."""
+    return {
+        "name": "tiny",
+        "output_dir": str(folder),
+        "transcript_tokens": 60,
+        "max_new_tokens": 8,
+        "cpu": True,
+        "model": {"base": "reagent.lab.judge_base:build", "options": SMALL},
+        "data": {
+            "generate": "reagent.lab.transcripts:generate",
+            "generate_options": {"transcripts": 80},
+            "target": "annotation",
+            "calibration_share": 0.4,
+            "test_share": 0.2,
+        },
+        "sft": {
+            "max_steps": 3,
+            "batch_size": 4,
+            "gradient_accumulation_steps": accumulation,
+            "lora": None,
+            "mix": {"score": 1, "full": 1},
+        },
+        "rl": {
+            "enabled": True,
+            "max_steps": 1,
+            "prompts_per_step": 2,
+            "num_generations": 2,
+            "max_completion_length": 8,
+            "gate_format": 0.0,
+            "gate_rows": 2,
+        },
+        "calibration": {"modes": ["score"], "max_rows": 32},
+        "evaluation": {"max_rows": 16, "full_rows": 2},
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run in this process, and what it returned."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    summary = train(TrainConfig.model_validate(tree(folder)))
+    assert summary is not None
+    return folder, summary
+
+
+def test_train_goes_from_data_to_a_judge_that_judges(one: tuple[Path, dict[str, Any]]) -> None:
+    folder, summary = one
+    assert summary["judge"] == str(folder / "judge")
+    names = {path.name for path in (folder / "judge").iterdir()}
+    assert {"model.safetensors", "tokenizer.json", "judge.json", "evaluation.json", "README.md"} <= names
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "data.json", "split.json", "sft", "rl", "judge"}
+    card = json.loads((folder / "judge" / "evaluation.json").read_text())
+    assert card["score"]["rows"] == 16 and card["full"]["rows"] == 2 and card["calibration"]["score"]
+    labels, split = card["trained_on"]["labels"], card["trained_on"]["rows"]
+    assert split == {"train": 32, "calibration": 32, "test": 16}
+    assert labels["annotation"] == {"lab": 32} and labels["both"] == 32
+    fresh = [t for t, _ in make_transcripts(4, seed=9)]
+    feedback = AgentRRM.from_pretrained(str(folder), device="cpu").judge(fresh, mode="score")
+    assert all(f.status == "scored" and f.score is not None and 0.0 <= f.score <= 1.0 for f in feedback)
+
+
+def test_a_finish_that_is_stopped_leaves_the_judge_that_was_there(
+    one: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated `rrm train` used to delete judge/ first, and a kill during calibration left half of one."""
+    folder, summary = one
+    before = {path.name: path.read_bytes() for path in (folder / "judge").iterdir()}
+    config = TrainConfig.model_validate(tree(folder))
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "calibrate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    assert (folder / "judge.tmp").is_dir()  # as a kill leaves it
+    assert {path.name: path.read_bytes() for path in (folder / "judge").iterdir()} == before
+    stages = {path: path.stat().st_mtime_ns for path in folder.glob("*/model/*")}
+    assert train(config) == summary
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("*/model/*")} == stages  # finished ones were skipped
+    assert not (folder / "judge.tmp").exists() and not (folder / "judge.old").exists()
+
+
+def test_a_judge_stopped_between_two_renamings_is_found_again(tmp_path: Path) -> None:
+    (tmp_path / "judge.old").mkdir()
+    (tmp_path / "judge.old" / "kept").touch()
+    with pytest.raises(RRMError), export.in_place_when_whole(tmp_path / "judge"):
+        assert (tmp_path / "judge" / "kept").exists()
+        raise RRMError("stopped again")
+    assert (tmp_path / "judge" / "kept").exists()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The same run in two processes: each has one of the two micro-batches of an update."""
+    base = tmp_path_factory.mktemp("two")
+    (base / "config.yaml").write_text(yaml.safe_dump(tree(base / "run", accumulation=1)))
+    launch = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
+    settled = ["--mixed_precision", "no", "--dynamo_backend", "no", "--module", "rrm", "train"]
+    done = subprocess.run(
+        [sys.executable, "-m", "accelerate.commands.launch", *launch, *settled, "--config", base / "config.yaml"],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "agents"), str(ROOT)]),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return base / "run", done
+
+
+def test_two_processes_train_what_one_does(
+    one: tuple[Path, dict[str, Any]], two: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    """Rank and accumulation change nothing in SFT: the same three updates to float32's rounding."""
+    expected, found = (load_file(run / "sft" / "model" / "model.safetensors") for run in (one[0], two[0]))
+    start = prepare(TrainConfig.model_validate(tree(one[0]))).model.state_dict()
+    assert expected.keys() == found.keys()
+    assert max(float((start[name] - value).abs().max()) for name, value in expected.items()) > 5e-4
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_of_two_processes_one_finishes(two: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = two
+    summaries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"output_dir"')]
+    assert [s["judge"] for s in summaries] == [str(folder / "judge")]
+    assert done.stderr.count("data.target=annotation: targets of 32 rows") == 1
+    assert {path.name for path in folder.iterdir()} == {"config.yaml", "data.json", "split.json", "sft", "rl", "judge"}
+    assert json.loads((folder / "rl" / "done.json").read_text())["steps"] == 1
+    fresh = [t for t, _ in make_transcripts(4, seed=9)]
+    feedback = AgentRRM.from_pretrained(str(folder), device="cpu").judge(fresh, mode="score")
+    assert [f.status for f in feedback] == ["scored"] * 4
+
+
+@pytest.mark.parametrize(("variable", "name"), list(ranks.SHARDED.items()))
+def test_sharded_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, name: str) -> None:
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(ConfigError, match=rf"launched with {name}: .*--multi_gpu .*sft\.lora"):
+        train(TrainConfig.model_validate(tree(tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+
+
+def test_processes_without_an_accelerator_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would each train alone, in the same folder."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(ranks, "state", lambda cpu: type("Alone", (), {"num_processes": 1})())
+    with pytest.raises(ConfigError, match=r"2 processes were launched but no accelerator is here .* cpu=true"):
+        train(TrainConfig.model_validate(tree(tmp_path / "run", cpu=False)))
+
+
+def test_bfloat16_whole_weights_learn_in_small_steps(tmp_path: Path) -> None:
+    """At 1e-6 a bfloat16 weight of 0.1 cannot take a step: 1 % of the weights used to move in 20 updates."""
+    from transformers import AutoModelForCausalLM
+
+    from reagent.lab.model import build_lab_model, build_lab_tokenizer
+
+    tokenizer = build_lab_tokenizer(["You judge an agent's run. score 0.5"], 300)
+    base = build_lab_model(tokenizer, hidden=32, layers=1, heads=2, seed=0).to(torch.bfloat16)
+    base.save_pretrained(str(tmp_path / "base"))
+    tokenizer.save_pretrained(str(tmp_path / "base"))
+    off = {"enabled": False}
+    sft = {
+        "max_steps": 20,
+        "epochs": 9,
+        "batch_size": 2,
+        "gradient_accumulation_steps": 1,
+        "learning_rate": 1e-6,
+        "lora": None,
+    }
+    config = tree(
+        tmp_path / "run",
+        model={"base": str(tmp_path / "base"), "dtype": "bfloat16"},
+        sft=sft, rl=off, calibration=off, evaluation=off,
+    )  # fmt: skip
+    assert train(TrainConfig.model_validate(config)) is not None
+    before, after = (
+        load_file(p / "model.safetensors") for p in (tmp_path / "base", tmp_path / "run" / "sft" / "model")
+    )
+    used = {n: (before[n].float() != after[n].float()).float().mean().item() for n in after if "embed" not in n}
+    assert min(used.values()) > 0.95, used
+    # what is used is of the base's type again
+    judge = AutoModelForCausalLM.from_pretrained(str(tmp_path / "run" / "judge"))
+    assert judge.dtype == torch.bfloat16
