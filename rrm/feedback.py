@@ -42,6 +42,16 @@ class JudgeInfo(BaseModel):
     """`expected`: Σ p(v)·v over the grid; `sampled`: the number in the text (a server without log-probabilities)."""
     off_grid_mass: float | None = None
     """Probability the model put on anything but a grid value, before renormalisation."""
+    transcript_tokens: int | None = None
+    """Budget of the rendered transcript, in tokens."""
+    max_new_tokens: int | None = None
+    """Most tokens of a reply."""
+    dtype: str | None = None
+    """Numbers the weights are computed in; None for a server."""
+    temperature: float | None = None
+    """The reply was sampled at; None where nothing was sampled (`score` mode of a local judge) or the server chose."""
+    calibrated: bool | None = None
+    """Whether `score` was calibrated for this mode, or is `raw_score` as it is; None without a score."""
     samples: int = 1
     score_std: float | None = None
     """Standard deviation of the raw scores over `samples`, None for one sample."""

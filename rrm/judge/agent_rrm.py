@@ -8,20 +8,23 @@ feedback = judge.judge(trajectories, mode="full")
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
 from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompt, Prompter
-from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
+from rrm.prompt.rendering import OPENINGS, PROMPT_VERSION, judge_messages
 from rrm.trajectory import Message, Trajectory
 
+log = logging.getLogger(__name__)
 SAMPLING_TEMPERATURE = 0.7
 """Temperature of a local judge's replies where more than one is sampled; a single reply is greedy."""
 
@@ -49,9 +52,12 @@ class AgentRRM:
     Args:
         engine: what answers.
         prompter: required with a TokenEngine, absent with a ChatEngine.
-        settings: budgets, calibration and training facts.
+        settings: budgets, calibration and training facts; by default those of a chat model that was never trained to judge.
         model: how the judge is named in every row.
-        model_hash: hash of weights and settings, where they are local.
+        model_hash: hash of weights, base and settings, where they are local.
+        reader: renders for a ChatEngine with the judge's own tokenizer; by default a token counts as four characters.
+        folder: the directory the judge came from, which `save_pretrained` copies.
+        dtype: of local weights, for the rows.
     """
 
     def __init__(
@@ -62,34 +68,46 @@ class AgentRRM:
         settings: JudgeSettings | None = None,
         model: str = "judge",
         model_hash: str | None = None,
+        reader: Prompter | None = None,
+        folder: Path | None = None,
+        dtype: str | None = None,
     ) -> None:
-        self.engine, self.prompter = engine, prompter
-        self.settings = settings or JudgeSettings()
-        self.model, self.model_hash = model, model_hash
+        self.engine, self.prompter, self.reader = engine, prompter, reader
+        self.settings = settings or JudgeSettings(opening=prompter is not None)
+        self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
+        self._untried: set[Mode] = set()
 
-    # ---- making one ----
+    # ---- making and keeping one ----
 
     @classmethod
     def from_pretrained(
         cls,
         model: str | None = None,
         *,
+        settings: str | Path | None = None,
+        revision: str | None = None,
+        token: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
+        attn_implementation: str | None = None,
         batch_tokens: int | None = None,
         max_transcript_tokens: int | None = None,
         max_new_tokens: int | None = None,
         timeout_s: float | None = None,
         concurrency: int | None = None,
     ) -> AgentRRM:
-        """Load a judge.
+        """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
 
         Args:
-            model: a directory, a hub id, `openai:BASE_URL#model`, the name of a judge that an installed package
-                ships, or None for the default judge.
+            model: a directory, a hub id, `openai:BASE_URL#model`, `lab` (the shipped lab judge), or None for the
+                shipped default judge.
+            settings: with `openai:…`: the directory or hub id of the judge that the server serves.
+            revision: branch, tag or commit of a hub id.
+            token: for a private hub id; by default HF_TOKEN or the one that `hf auth login` stored.
             device: `cpu`, `cuda`, …; the best there is by default.
-            dtype: `float32` or `bfloat16`; by default bfloat16 on an accelerator and float32 on a CPU, where scores
-                then do not depend on the batch a transcript stands in.
+            dtype: `float32`, `bfloat16` or `float16`; by default bfloat16 on an accelerator and float32 on a CPU, where
+                scores then do not depend on the batch a transcript stands in.
+            attn_implementation: `sdpa`, `eager`, `flash_attention_2`, …; the model's own by default.
             batch_tokens: tokens held at once (memory).
             max_transcript_tokens: rendered transcript budget; the one the judge was trained with by default.
             max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
@@ -98,33 +116,64 @@ class AgentRRM:
 
         Raises:
             RRMError: no such model, not a judge's directory, or made for another prompt version.
-            ConfigError: an option of a server for a judge that runs here.
+            ConfigError: an option of a server for a judge that runs here, or the other way round.
         """
-        if model is not None and model.startswith("openai:"):
-            from rrm.engines.openai import OpenAIEngine
+        from rrm.judge.loading import Options, load
 
-            settings = JudgeSettings(name=model)
-            if max_transcript_tokens:
-                settings.transcript_tokens = max_transcript_tokens
-            if max_new_tokens:
-                settings.max_new_tokens = max_new_tokens
-            options = {"timeout_s": timeout_s, "concurrency": concurrency}
-            engine = OpenAIEngine.from_spec(model, **{k: v for k, v in options.items() if v is not None})
-            return cls(engine, settings=settings, model=model)
-        if timeout_s is not None or concurrency is not None:
-            raise ConfigError(
-                f"timeout_s and concurrency are a server's; {model or 'the default judge'} runs in this process"
-            )
-        from rrm.judge.loading import load_local
-
-        parts = load_local(model, device, dtype, batch_tokens, max_transcript_tokens, max_new_tokens)
-        return cls(
-            parts.engine,
-            parts.prompter,
-            settings=parts.settings,
-            model=model or "default",
-            model_hash=parts.model_hash,
+        loaded = load(
+            model,
+            Options(
+                settings=settings,
+                device=device,
+                dtype=dtype,
+                attn_implementation=attn_implementation,
+                revision=revision,
+                token=token,
+                batch_tokens=batch_tokens,
+                transcript_tokens=max_transcript_tokens,
+                max_new_tokens=max_new_tokens,
+                timeout_s=timeout_s,
+                concurrency=concurrency,
+            ),
         )
+        return cls(
+            loaded.engine,
+            loaded.prompter,
+            settings=loaded.settings,
+            model=loaded.model,
+            model_hash=loaded.model_hash,
+            reader=loaded.reader,
+            folder=loaded.folder,
+            dtype=loaded.dtype,
+        )
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the judge's directory: what `from_pretrained(folder)` needs to judge alike. Returns the directory.
+
+        Raises:
+            RRMError: an engine whose weights cannot be saved.
+        """
+        from rrm.judge.saving import save_judge
+
+        return save_judge(self, Path(folder))
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        token: str | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload a judge",
+    ) -> str:
+        """Put the judge's directory on the Hugging Face hub as `repo_id`; returns the commit's address.
+
+        Raises:
+            RRMError: the judge needs what only this machine has, or the hub does not take it.
+        """
+        from rrm.judge.saving import push_judge
+
+        return push_judge(self, repo_id, token=token, private=private, revision=revision, commit_message=commit_message)
 
     # ---- judging ----
 
@@ -147,6 +196,7 @@ class AgentRRM:
         """
         if samples < 1:
             raise RRMError(f"samples must be at least 1, got {samples}")
+        self._say_untried(mode)
         temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
         if self.prompter is None:
             return self._judge_chat(trajectories, mode, samples, seed, temperature, on_feedback)
@@ -189,6 +239,7 @@ class AgentRRM:
             "prompt_version": PROMPT_VERSION,
             "transcript_tokens": self.settings.transcript_tokens,
             "max_new_tokens": self.settings.max_new_tokens,
+            "dtype": self.dtype,
         }
 
     def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
@@ -217,6 +268,17 @@ class AgentRRM:
 
     # ---- inside ----
 
+    def _say_untried(self, mode: Mode) -> None:
+        """Warn once of a mode that the judge was not trained in."""
+        if self.settings.modes and mode not in {*self.settings.modes, *self._untried}:
+            self._untried.add(mode)
+            log.warning(
+                "%s was trained in %s and not in %s: what it says there is not calibrated, and of unknown worth",
+                self.model,
+                ", ".join(self.settings.modes),
+                mode,
+            )
+
     def _info(self, mode: Mode, seed: int) -> JudgeInfo:
         return JudgeInfo(
             model=self.model,
@@ -224,6 +286,10 @@ class AgentRRM:
             prompt_version=PROMPT_VERSION,
             mode=mode,
             seed=seed,
+            transcript_tokens=self.settings.transcript_tokens,
+            max_new_tokens=self.settings.max_new_tokens,
+            dtype=self.dtype,
+            calibrated=mode in self.settings.calibration.modes,
         )
 
     def _calibrate(self, mode: Mode) -> Callable[[float], float]:
@@ -270,10 +336,15 @@ class AgentRRM:
         )
 
     def _chat_item(self, trajectory: Trajectory, mode: Mode) -> ChatItem:
-        budget = self.settings.transcript_tokens * CHARACTERS_PER_TOKEN
-        messages, cut = judge_messages(trajectory, mode, CharacterTokenizer(), budget)
+        if self.reader is not None:
+            messages, cut = self.reader.messages(trajectory, mode)
+        else:
+            budget = self.settings.transcript_tokens * CHARACTERS_PER_TOKEN
+            messages, characters = judge_messages(trajectory, mode, CharacterTokenizer(), budget)
+            cut = -(-characters // CHARACTERS_PER_TOKEN)
         messages[-1]["content"] = neutralise_special(messages[-1]["content"])
-        return ChatItem(trajectory.id, messages, len(trajectory.steps), -(-cut // CHARACTERS_PER_TOKEN))
+        opening = OPENINGS[mode] if self.settings.opening else ""
+        return ChatItem(trajectory.id, messages, len(trajectory.steps), cut, opening)
 
     def _judge_chat(
         self,

@@ -16,7 +16,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rrm.engines.base import ChatEngine, Reply, SamplingParams
 from rrm.errors import EngineError, KeyRefused, RRMError
@@ -40,6 +40,19 @@ class ChatItem:
     n_steps: int
     """Findings that speak of later steps are left out."""
     truncated_tokens: int = 0
+    opening: str = ""
+    """Tag that opens the reply, put into the assistant's mouth: a trained judge's replies go on from there."""
+
+    def request(self) -> list[dict[str, str]]:
+        """The messages to send."""
+        return [*self.messages, {"role": "assistant", "content": self.opening}] if self.opening else self.messages
+
+    def opened(self, reply: Reply) -> Reply:
+        """The reply with its opening tag in front, which a server that goes on from it does not repeat."""
+        if not self.opening or reply.text.lstrip().startswith(self.opening):
+            return reply
+        top = reply.top_logprobs and [{self.opening: 0.0}, *reply.top_logprobs]
+        return replace(reply, text=self.opening + reply.text, tokens=[self.opening, *reply.tokens], top_logprobs=top)
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,8 @@ class Judgement:
     off_grid_mass: float | None = None
     """Set exactly where `raw_score` is an expectation over the grid."""
     reason: str | None = None
+    temperature: float | None = None
+    """The reply was sampled at, where that is known and something was sampled."""
 
 
 def judge_chat(
@@ -85,11 +100,14 @@ def judge_chat(
         replies[row][sample] = reply
         if len(replies[row]) == samples:
             in_order = [replies[row][k] for k in range(samples)]
-            done[row] = to_feedback(items[row], in_order, info, calibrate)
+            # known by now: a server refuses it before it answers
+            refused = getattr(engine, "refuses_temperature", False)
+            sampled = info.model_copy(update={"temperature": None if refused else params.temperature})
+            done[row] = to_feedback(items[row], in_order, sampled, calibrate)
             if on_feedback is not None:
                 on_feedback(done[row])
 
-    rows = [item.messages for item in items for _ in range(samples)]
+    rows = [item.request() for item in items for _ in range(samples)]
     keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
     _complete_all(engine, rows, params, keys, take)
     return [done[row] for row in range(len(items))]
@@ -124,7 +142,9 @@ def to_feedback(
     calibrate: Callable[[float], float] | None = None,
 ) -> Feedback:
     """The replies to one transcript as its Feedback (pure)."""
-    return combine(item, [read_reply(reply) for reply in replies], info, calibrate)
+    return combine(
+        item, [read_reply(r if isinstance(r, EngineError) else item.opened(r)) for r in replies], info, calibrate
+    )
 
 
 def combine(
@@ -138,7 +158,8 @@ def combine(
     failed = [j for j in judgements if j.raw_score is None]
     if not scored:
         first = failed[0]
-        return _feedback(item, first, info.model_copy(update={"samples": len(judgements)}), None, None, first.reason)
+        unscored = {"samples": len(judgements), "calibrated": None, **_temperature(first)}
+        return _feedback(item, first, info.model_copy(update=unscored), None, None, first.reason)
     scores = [j.raw_score for j in scored if j.raw_score is not None]
     mean = statistics.fmean(scores)
     nearest = min(scored, key=lambda j: abs((j.raw_score or 0.0) - mean))
@@ -150,10 +171,15 @@ def combine(
             "score_std": statistics.stdev(scores) if len(scores) > 1 else None,
             "score_source": "expected" if expected else "sampled",
             "off_grid_mass": statistics.fmean(masses) if expected else None,
+            **_temperature(nearest),
         }
     )
     reason = f"{len(failed)} of {len(judgements)} samples gave no score ({failed[0].reason})" if failed else None
     return _feedback(item, nearest, info, mean, mean if calibrate is None else calibrate(mean), reason)
+
+
+def _temperature(judgement: Judgement) -> dict[str, float]:
+    return {} if judgement.temperature is None else {"temperature": judgement.temperature}
 
 
 def _feedback(

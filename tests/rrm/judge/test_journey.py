@@ -1,0 +1,342 @@
+"""A judge survives its journey: saved, loaded, on the hub, behind a server, it judges as it did; and its rows say how."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from openai_server import Answer, completion, serve
+from peft import LoraConfig, get_peft_model
+
+from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from reagent.lab.transcripts import make_transcripts
+from rrm.engines.hf.engine import HFEngine
+from rrm.engines.openai import OpenAIEngine
+from rrm.errors import ConfigError, RRMError
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.judge_dir import JudgeSettings, load_settings, question_hashes, save_settings, seen_in_training
+from rrm.models.hub import HubError
+from rrm.prompt.prompter import Prompter
+
+ROWS = [t for t, _ in make_transcripts(4, seed=3)]
+PLATT = Platt(a=2.0, b=-0.5, rows=10)
+SETTINGS = JudgeSettings(
+    name="mine",
+    transcript_tokens=250,
+    max_new_tokens=24,
+    modes=["score", "full"],
+    calibration=Calibration(modes={"score": PLATT}),
+    training_questions=question_hashes(ROWS[:1]),
+)
+
+
+def tiny(seed: int = 0) -> tuple[Any, Any]:
+    words = [m.text() for t in ROWS for m in t.messages] + ["<score>0.1</score> critique think"]
+    tokenizer = build_lab_tokenizer(words, 500)
+    return build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=seed).eval(), tokenizer
+
+
+@pytest.fixture(scope="module")
+def judge() -> AgentRRM:
+    model, tokenizer = tiny()
+    return AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 250), settings=SETTINGS.model_copy(deep=True))
+
+
+@pytest.fixture
+def saved(judge: AgentRRM, tmp_path: Path) -> Path:
+    return judge.save_pretrained(tmp_path / "saved")
+
+
+def scores(judge: AgentRRM) -> list[float | None]:
+    return [f.score for f in judge.judge(ROWS, mode="score")]
+
+
+def in_the_cache(folder: Path, cache: Path, repo: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Put a folder into a hub cache as one commit of `repo`, and take the network away; returns the commit."""
+    from huggingface_hub import constants
+
+    commit = "a" * 40
+    place = cache / f"models--{repo.replace('/', '--')}"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text(commit)
+    (place / "snapshots" / commit).mkdir(parents=True)
+    for path in folder.iterdir():
+        (place / "snapshots" / commit / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return commit
+
+
+# ---- save, load ----
+
+
+def test_a_saved_judge_judges_alike(judge: AgentRRM, saved: Path) -> None:
+    loaded = AgentRRM.from_pretrained(str(saved), device="cpu")
+    assert loaded.settings == judge.settings
+    assert scores(loaded) == pytest.approx(scores(judge))
+    again = AgentRRM.from_pretrained(str(loaded.save_pretrained(saved.parent / "again")), device="cpu")
+    assert again.model_hash == loaded.model_hash and scores(again) == scores(loaded)
+
+
+def test_budgets_given_in_loading_are_saved_too(saved: Path) -> None:
+    loaded = AgentRRM.from_pretrained(str(saved), device="cpu", max_transcript_tokens=99, max_new_tokens=33)
+    kept = load_settings(loaded.save_pretrained(saved.parent / "smaller"))
+    assert (kept.transcript_tokens, kept.max_new_tokens) == (99, 33)
+    assert kept.calibration == SETTINGS.calibration and kept.modes == SETTINGS.modes
+
+
+def adapter_over(base: Path, folder: Path) -> Path:
+    """A judge directory with a random adapter over `base`."""
+    model, tokenizer = tiny()
+    torch.manual_seed(5)
+    lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(model, lora).save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    save_settings(folder, SETTINGS.model_copy(update={"base": str(base)}))
+    return folder
+
+
+def save_base(folder: Path, seed: int) -> Path:
+    model, tokenizer = tiny(seed)
+    model.save_pretrained(str(folder))
+    tokenizer.save_pretrained(str(folder))
+    return folder
+
+
+def test_the_hash_of_an_adapter_covers_its_base(tmp_path: Path) -> None:
+    base = save_base(tmp_path / "base", seed=0)
+    judge = AgentRRM.from_pretrained(str(adapter_over(base, tmp_path / "judge")), device="cpu")
+    before, said = judge.model_hash, scores(judge)
+    kept = judge.save_pretrained(tmp_path / "kept")
+    assert (kept / "adapter_model.safetensors").is_file() and not (kept / "model.safetensors").exists()
+    copied = AgentRRM.from_pretrained(str(kept), device="cpu")
+    assert (copied.model_hash, scores(copied)) == (before, said)
+    save_base(base, seed=1)  # other weights under the same name: the same judge no longer
+    other = AgentRRM.from_pretrained(str(tmp_path / "judge"), device="cpu")
+    assert scores(other) != said and other.model_hash != before
+
+
+# ---- the hub ----
+
+
+def test_a_hub_id_brings_its_calibration_budgets_and_modes(
+    judge: AgentRRM, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = in_the_cache(saved, tmp_path / "cache", "org/judge", monkeypatch)
+    loaded = AgentRRM.from_pretrained("org/judge", device="cpu")
+    assert loaded.settings == SETTINGS and loaded.model == "org/judge"
+    assert scores(loaded) == pytest.approx(scores(judge))
+    at = AgentRRM.from_pretrained("org/judge", device="cpu", revision=commit)
+    assert at.model_hash == loaded.model_hash == AgentRRM.from_pretrained(str(saved), device="cpu").model_hash
+    with pytest.raises(RRMError, match="org/judge at v2"):
+        AgentRRM.from_pretrained("org/judge", revision="v2")
+    with pytest.raises(RRMError, match="no judge 'org/absent': neither a directory nor a shipped judge"):
+        AgentRRM.from_pretrained("org/absent")
+
+
+class FakeHub(BaseHTTPRequestHandler):
+    """Takes a repository's creation and one commit of small files, as the hub does."""
+
+    files: dict[str, bytes]
+    asked: list[str]
+    keys: list[str | None]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append(self.path)
+        self.keys.append(self.headers["Authorization"])
+        said: dict[str, Any] = {"url": "https://huggingface.co/org/judge", "warnings": [], "errors": []}
+        if "/preupload/" in self.path:
+            paths = [f["path"] for f in json.loads(body)["files"]]
+            said = {"files": [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in paths]}
+        elif "/commit/" in self.path:
+            for line in body.splitlines():
+                entry = json.loads(line)
+                if entry["key"] == "file":
+                    self.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
+            said = {"commitUrl": "https://huggingface.co/org/judge/commit/abc", "commitOid": "abc", "success": True}
+        self._say(said)
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self._say({"id": "org/judge", "sha": "abc", "siblings": []})
+
+    def _say(self, said: dict[str, Any]) -> None:
+        data = json.dumps(said).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+def test_a_pushed_judge_comes_back_from_the_hub(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    class Hub(FakeHub):
+        files, asked, keys = {}, [], []
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+    judge = AgentRRM.from_pretrained(str(saved), device="cpu")
+    (saved / "notes.txt").write_text("not the judge's")
+    try:
+        judge.push_to_hub("org/judge", token="hf_test")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert Hub.keys[0] == "Bearer hf_test" and "notes.txt" not in Hub.files
+    pushed = tmp_path / "pushed"
+    pushed.mkdir()
+    for name, data in Hub.files.items():
+        (pushed / name).write_bytes(data)
+    in_the_cache(pushed, tmp_path / "cache", "org/judge", monkeypatch)
+    loaded = AgentRRM.from_pretrained("org/judge", device="cpu")
+    assert loaded.settings == SETTINGS and scores(loaded) == scores(judge)
+
+
+def test_what_only_this_machine_has_is_not_pushed(tmp_path: Path) -> None:
+    base = save_base(tmp_path / "base", seed=0)
+    judge = AgentRRM.from_pretrained(str(adapter_over(base, tmp_path / "judge")), device="cpu")
+    with pytest.raises(RRMError, match="nobody else could load it"):
+        judge.push_to_hub("org/judge")
+    judge.settings.base = "org/base"
+    with pytest.raises(HubError, match="cannot write not//a//name on the hub"):
+        judge.push_to_hub("not//a//name")
+
+
+# ---- behind a server ----
+
+
+def test_a_served_judge_keeps_calibration_budget_and_opening(saved: Path, tmp_path: Path) -> None:
+    with serve(lambda n, body: completion("0.7</score>")) as server:
+        spec = f"openai:{server.url}#m"
+        judge = AgentRRM.from_pretrained(spec, settings=saved)
+        (found,) = judge.judge(ROWS[:1], mode="score")
+        plain = AgentRRM.from_pretrained(spec)
+        (refused,) = plain.judge(ROWS[:1], mode="score")
+    assert found.raw_score == 0.7 and found.score == pytest.approx(PLATT(0.7)) and found.judge.calibrated
+    assert (found.judge.transcript_tokens, found.judge.max_new_tokens, found.judge.dtype) == (250, 24, None)
+    asked, unopened = server.requests
+    assert asked["messages"][-1] == {"role": "assistant", "content": "<score>"} and asked["continue_final_message"]
+    assert asked["add_generation_prompt"] is False and asked["max_tokens"] == 24
+    local = AgentRRM.from_pretrained(str(saved), device="cpu")
+    assert local.prompter is not None
+    wanted, _ = local.prompter.messages(ROWS[0], "score")  # the tokenizer's own count of the budget
+    assert asked["messages"][:2] == wanted
+    assert unopened["messages"][-1]["role"] == "user" and "continue_final_message" not in unopened
+    assert refused.status == "unparsable"  # a chat model's own reply must hold the whole block
+
+
+def test_a_server_that_opens_the_reply_itself_is_read_too(saved: Path) -> None:
+    replies = ["<score>0.7</score>", "0.7</score>"]
+    with serve(lambda n, body: completion(replies[n])) as server:
+        judge = AgentRRM.from_pretrained(f"openai:{server.url}#m", settings=saved)
+        assert [judge.judge(ROWS[:1], mode="score")[0].raw_score for _ in replies] == [0.7, 0.7]
+
+
+def test_log_probabilities_of_an_opened_reply_are_read() -> None:
+    tokens = [("0", {"0": 0.0}), (".", {".": 0.0}), ("7", {"7": -0.6931471805599453, "2": -0.6931471805599453})]
+    content = [
+        {"token": t, "logprob": top[t], "top_logprobs": [{"token": k, "logprob": v} for k, v in top.items()]}
+        for t, top in [*tokens, ("</score>", {"</score>": 0.0})]
+    ]
+    with serve(lambda n, body: completion("0.7</score>", logprobs={"content": content})) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True))
+        (found,) = judge.judge(ROWS[:1], mode="score")
+    assert found.raw_score == pytest.approx(0.45) and found.judge.score_source == "expected"
+
+
+def test_a_directory_may_name_its_server(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(lambda n, body: completion("<score>0.7</score>")) as server:
+        url = server.url.replace("http://", "http://me:secret@")
+        served = AgentRRM.from_pretrained(f"openai:{url}#m", settings=saved)
+        folder = served.save_pretrained(tmp_path / "served")
+        assert not list(folder.glob("*.safetensors")) and "secret" not in (folder / "judge.json").read_text()
+        assert load_settings(folder).engine == f"openai:{server.url}#m"
+        loaded = AgentRRM.from_pretrained(str(folder), timeout_s=9)
+        assert loaded.settings == load_settings(folder) and loaded.settings.calibration == SETTINGS.calibration
+        (found,) = loaded.judge(ROWS[:1], mode="score")
+        assert found.score == pytest.approx(PLATT(0.7)) and found.judge.model == str(folder)
+        assert isinstance(loaded.engine, OpenAIEngine) and loaded.engine.timeout_s == 9
+        in_the_cache(folder, tmp_path / "cache", "org/served", monkeypatch)
+        # a stranger's judge.json must not get transcripts and key sent to a stranger's server
+        with pytest.raises(RRMError, match=r"names a server \(127\.0\.0\.1\).*--settings org/served"):
+            AgentRRM.from_pretrained("org/served")
+        trusted = AgentRRM.from_pretrained(f"openai:{server.url}#m", settings="org/served")
+        assert trusted.settings.calibration == SETTINGS.calibration
+
+
+def test_two_calibrations_on_one_server_are_two_judges(saved: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    save_settings(other, SETTINGS.model_copy(update={"calibration": Calibration()}))
+    spec = "openai:http://127.0.0.1:9/v1#m"
+    hashes = {AgentRRM.from_pretrained(spec, settings=folder).model_hash for folder in (saved, other)}
+    assert len(hashes) == 2 and None not in hashes
+
+
+# ---- what reaches the loader, and what a row says ----
+
+
+def test_dtype_and_attention_reach_the_loader(saved: Path) -> None:
+    judge = AgentRRM.from_pretrained(str(saved), device="cpu", dtype="bfloat16", attn_implementation="eager")
+    model: Any = judge.engine.model  # pyright: ignore[reportAttributeAccessIssue]
+    assert model.dtype == torch.bfloat16 and model.config._attn_implementation == "eager"
+    assert judge.judge(ROWS[:1], mode="score")[0].judge.dtype == judge.describe()["dtype"] == "bfloat16"
+    with pytest.raises(ConfigError, match="dtype 'int8': choose one of float32"):
+        AgentRRM.from_pretrained(str(saved), dtype="int8")
+    with pytest.raises(ConfigError, match="--revision main is of a hub id"):
+        AgentRRM.from_pretrained(str(saved), revision="main")
+    with pytest.raises(ConfigError, match="dtype is a local judge's"):
+        AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", dtype="float32")
+    with pytest.raises(ConfigError, match=r"--settings are for openai:"):
+        AgentRRM.from_pretrained(str(saved), settings=saved)
+
+
+def test_a_row_says_budget_numbers_temperature_and_calibration(judge: AgentRRM) -> None:
+    (found,) = judge.judge(ROWS[:1], mode="score")
+    said = found.judge
+    assert (said.transcript_tokens, said.max_new_tokens, said.temperature, said.calibrated) == (250, 24, None, True)
+    (failed,) = judge.judge(ROWS[:1], mode="full")
+    assert failed.score is None and failed.judge.calibrated is None
+    with serve(lambda n, body: completion("<score>0.5</score>")) as server:
+        chat = AgentRRM(OpenAIEngine(server.url, "m"))
+        (one,), (two,) = chat.judge(ROWS[:1]), chat.judge(ROWS[:1], samples=2)
+    assert (one.judge.temperature, two.judge.temperature, one.judge.calibrated) == (0.0, 0.7, False)
+
+
+def test_a_row_knows_that_the_server_chose_the_temperature() -> None:
+    def refuses(n: int, body: dict[str, Any]) -> Answer:
+        if "temperature" in body:
+            return Answer(400, b'{"error": {"message": "Unsupported parameter: \'temperature\'"}}')
+        return completion("<score>0.5</score>")
+
+    with serve(refuses) as server:
+        (found,) = AgentRRM(OpenAIEngine(server.url, "m")).judge(ROWS[:1])
+    assert found.status == "scored" and found.judge.temperature is None
+
+
+def test_a_mode_the_judge_was_not_trained_in_is_said(judge: AgentRRM, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        judge.judge(ROWS[:1], mode="critique")
+    judge.judge(ROWS[:1], mode="score")
+    said = [r.getMessage() for r in caplog.records if "not in critique" in r.getMessage()]
+    assert len(said) == 1 and "trained in score, full" in said[0]
+
+
+def test_training_questions_are_recognised_whatever_their_spelling() -> None:
+    same = ROWS[0].model_copy(update={"id": "x", "task": f"  {ROWS[0].task.upper()}!! "})
+    other = ROWS[0].model_copy(update={"id": "y", "task": f"{ROWS[0].task} And why?"})
+    assert seen_in_training(SETTINGS, [same, other]) == ["x"]
+    assert seen_in_training(JudgeSettings(), ROWS) == []
