@@ -61,16 +61,16 @@ class DataConfig(Section):
     split: str | None = None
     """JSON with question ids under `train`, `calibration`, `test`, and optionally `held_out_agents`; where absent, a
     seeded split by question is made and saved in the run folder."""
-    calibration_share: float = 0.1
-    test_share: float = 0.2
+    calibration_share: float = Field(default=0.1, ge=0.0, le=1.0)
+    test_share: float = Field(default=0.2, ge=0.0, le=1.0)
 
 
 class MixConfig(Section):
     """Rows per epoch in each mode, as a share of the rows that can serve it (an unannotated row only serves `score`)."""
 
-    score: float = 1.0
-    critique: float = 0.0
-    full: float = 0.0
+    score: float = Field(default=1.0, ge=0.0, le=1.0)
+    critique: float = Field(default=0.0, ge=0.0, le=1.0)
+    full: float = Field(default=0.0, ge=0.0, le=1.0)
 
 
 class LossWeights(Section):
@@ -84,11 +84,11 @@ class LossWeights(Section):
 class LoraSettings(Section):
     """LoRA (2106.09685) on the named linear layers."""
 
-    r: int = 16
-    alpha: int = 32
-    dropout: float = 0.0
+    r: int = Field(default=16, gt=0)
+    alpha: int = Field(default=32, gt=0)
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     target_modules: str | list[str] = "all-linear"
-    skip_layers: int = 0
+    skip_layers: int = Field(default=0, ge=0)
     """Layers from the bottom that get no adapter; the backward pass ends above them."""
 
 
@@ -97,9 +97,9 @@ class DrillSettings(Section):
 
     generate: str | None = None
     """`module:function`, called with (prompter, rows, seed); returns rows as `rrm.train.data.Row`."""
-    rows: int = 0
-    batch_size: int = 64
-    learning_rate: float = 1e-3
+    rows: int = Field(default=0, ge=0)
+    batch_size: int = Field(default=64, gt=0)
+    learning_rate: float = Field(default=1e-3, ge=0.0)
 
 
 class FollowSettings(Section):
@@ -107,7 +107,7 @@ class FollowSettings(Section):
 
     rows: str
     """`module:function`, called with (prompter, trajectory, annotation, rng); returns a `rrm.train.data.Row`, or None."""
-    share: float = 0.5
+    share: float = Field(default=0.5, ge=0.0, le=1.0)
     """Of the full rows that come once more this way."""
 
 
@@ -115,33 +115,33 @@ class SFTSettings(Section):
     """Stage 1: supervised fine-tuning with TRL's SFTTrainer."""
 
     enabled: bool = True
-    epochs: int = 3
-    max_steps: int | None = None
+    epochs: int = Field(default=3, gt=0)
+    max_steps: int | None = Field(default=None, gt=0)
     """Stop (and anneal the learning rate) after this many updates instead of at the last row."""
-    learning_rate: float = 5e-4
-    batch_size: int = 8
-    gradient_accumulation_steps: int = 2
-    warmup_ratio: float = 0.05
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
+    learning_rate: float = Field(default=5e-4, ge=0.0)
+    batch_size: int = Field(default=8, gt=0)
+    gradient_accumulation_steps: int = Field(default=2, gt=0)
+    warmup_ratio: float = Field(default=0.05, ge=0.0, le=1.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    max_grad_norm: float = Field(default=1.0, ge=0.0)
     lora: LoraSettings | None = Field(default_factory=LoraSettings)
     """null trains every weight."""
     mix: MixConfig = Field(default_factory=MixConfig)
     loss_weights: LossWeights = Field(default_factory=LossWeights)
-    balance: float | None = None
+    balance: float | None = Field(default=None, gt=0.0)
     """Rows of a (question, steps) group's larger class kept per row of the smaller one, drawn anew each epoch; null
     keeps all. Inside a balanced group neither question nor length predicts the label, so neither is worth learning."""
     completion_only_loss: bool = True
     """False: prompts are learned too. A model from scratch learns to copy names from them, which replies alone hardly
     teach."""
-    short_first: float = 0.0
+    short_first: float = Field(default=0.0, ge=0.0)
     """Above 0, short rows tend to come earlier in the first epoch (1: strongly): a model from scratch finds out where to
     look among few tokens, then among many."""
-    injection: float = 0.0
+    injection: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
     follow: FollowSettings | None = None
     """Full rows that come once more, changed by a function of one's own; null: none."""
-    save_steps: int = 100
+    save_steps: int = Field(default=100, gt=0)
     gradient_checkpointing: bool = False
     compile: bool = False
     """torch.compile each decoder layer (needs a C++ compiler): a third faster on a CPU after half a minute."""
@@ -151,22 +151,22 @@ class RLSettings(Section):
     """Stage 2: RL with TRL's GRPOTrainer; reward = agreement + format + anchoring − leak."""
 
     enabled: bool = False
-    max_steps: int = 60
-    prompts_per_step: int = 8
-    num_generations: int = 8
-    learning_rate: float = 2e-5
-    beta: float = 0.02
-    temperature: float = 1.0
-    max_completion_length: int = 256
+    max_steps: int = Field(default=60, gt=0)
+    prompts_per_step: int = Field(default=8, gt=0)
+    num_generations: int = Field(default=8, ge=2)
+    learning_rate: float = Field(default=2e-5, ge=0.0)
+    beta: float = Field(default=0.02, ge=0.0)
+    temperature: float = Field(default=1.0, gt=0.0)
+    max_completion_length: int = Field(default=256, gt=0)
     mode: Literal["full", "critique"] = "full"
     weight_agreement: float = 1.0
     weight_format: float = 0.3
     weight_anchor: float = 0.3
     weight_leak: float = 0.5
-    gate_format: float = 0.95
+    gate_format: float = Field(default=0.95, ge=0.0, le=1.0)
     """Stage 2 refuses to start below this share of valid replies on held-out rows."""
-    gate_rows: int = 64
-    save_steps: int = 20
+    gate_rows: int = Field(default=64, gt=0)
+    save_steps: int = Field(default=20, gt=0)
 
 
 class CalibrationSettings(Section):
@@ -176,9 +176,9 @@ class CalibrationSettings(Section):
     method: CalibrationMethod = "platt"
     """`platt_score` where scores are grades rather than probabilities (`rrm.judge.calibration`)."""
     modes: list[Literal["full", "critique", "score"]] = Field(default_factory=lambda: ["score"])
-    max_rows: int = 1000
+    max_rows: int = Field(default=1000, ge=0)
     """Most rows judged in `score` mode."""
-    sampled_rows: int = 200
+    sampled_rows: int = Field(default=200, ge=0)
     """Most rows judged in `full` and `critique` mode, which write text."""
 
 
@@ -186,8 +186,8 @@ class EvaluationSettings(Section):
     """The card saved with the model."""
 
     enabled: bool = True
-    max_rows: int = 2000
-    full_rows: int = 100
+    max_rows: int = Field(default=2000, ge=0)
+    full_rows: int = Field(default=100, ge=0)
     """Rows also judged in `full` mode, for format validity, step localisation and leaks."""
 
 
@@ -197,13 +197,13 @@ class TrainConfig(Section):
     name: str = "judge"
     seed: int = 0
     output_dir: str = "runs/judge"
-    transcript_tokens: int = 448
+    transcript_tokens: int = Field(default=448, gt=0)
     """Token budget of a rendered transcript, stored with the judge."""
-    max_new_tokens: int = 256
+    max_new_tokens: int = Field(default=256, gt=0)
     report_to: list[str] = Field(default_factory=list)
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""
     cpu: bool = False
-    threads: int | None = None
+    threads: int | None = Field(default=None, gt=0)
     model: ModelConfig = Field(default_factory=ModelConfig)
     data: DataConfig = Field(default_factory=DataConfig)
     drills: DrillSettings = Field(default_factory=DrillSettings)

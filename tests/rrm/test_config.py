@@ -106,3 +106,15 @@ def test_functions_that_are_not_there_are_named_with_their_key(path: str, match:
 @pytest.mark.parametrize("base", ["Qwen/Qwen3-8B", "smollm2", "./judge", r"C:\models\mine", "openai:http://x/v1#m"])
 def test_other_bases_are_no_functions(base: str) -> None:
     assert not is_import_path(base)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "sft.batch_size=0", "sft.epochs=-1", "sft.mix.full=1.5", "sft.loss_weights.score=-1", "sft.learning_rate=-1e-4",
+        "rl.num_generations=1", "rl.temperature=0", "data.test_share=2", "data.blend=-0.1", "transcript_tokens=0",
+    ],
+)  # fmt: skip
+def test_numbers_have_bounds(override: str) -> None:
+    with pytest.raises(ConfigError, match=rf"command line: {override.partition('=')[0]}: .* \(got "):
+        load_config("smollm2", [override])
