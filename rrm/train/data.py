@@ -11,7 +11,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rrm.annotation import Annotation
 from rrm.config import FollowSettings
@@ -192,8 +192,13 @@ def _followed(
 ) -> list[Row]:
     follow_row = imported(follow.rows, "sft.follow.rows")
     chosen = rng.sample(list(trajectories), round(follow.share * len(trajectories)))
-    rows = [follow_row(prompter, t, targets[t.id].annotation, rng) for t in chosen]
-    return [row for row in rows if row is not None]
+    rows: list[Row] = []
+    for t in chosen:
+        annotation = targets[t.id].annotation
+        row = follow_row(prompter, t, annotation, rng)
+        if row is not None and annotation is not None:
+            rows.append(replace(row, weight=annotation.weight))
+    return rows
 
 
 def batched(rows: Iterable[Row], batch_size: int, rng: random.Random, short_first: float = 0.0) -> list[Row]:

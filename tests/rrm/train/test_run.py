@@ -165,6 +165,36 @@ def test_of_two_processes_one_finishes(two: tuple[Path, subprocess.CompletedProc
     assert [f.status for f in feedback] == ["scored"] * 4
 
 
+def test_a_refusal_of_the_main_process_stops_all_of_them(tmp_path: Path) -> None:
+    """The gate of RL is checked by one: the others neither wait for ever nor train on."""
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import sys\n"
+        "from rrm.errors import RRMError\n"
+        "from rrm.train.ranks import check_launch, is_main, on_main, wait\n"
+        "check_launch(True)\n"
+        "def gate():\n"
+        "    raise RRMError('too few replies')\n"
+        "share = on_main(lambda: 0.75, True)\n"
+        "try:\n"
+        "    on_main(gate, True)\n"
+        "except RRMError as error:\n"
+        "    open(sys.argv[1] + str(int(is_main(True))), 'w').write(f'{share} {error}')\n"
+        "wait(True)\n"
+    )
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, script, tmp_path / "rank"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert [(tmp_path / f"rank{main}").read_text() for main in (0, 1)] == ["0.75 too few replies"] * 2
+
+
 @pytest.mark.parametrize(("variable", "name"), list(ranks.SHARDED.items()))
 def test_sharded_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, name: str) -> None:
     monkeypatch.setenv(variable, "true")
