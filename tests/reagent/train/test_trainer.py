@@ -129,6 +129,26 @@ def test_processes_deal_the_same_minibatches_and_as_many_as_each_other() -> None
         assert {names[i] for i in whole} == {names[i] for i in mine} | {names[7 + i] for i in others}
 
 
+@pytest.mark.parametrize("algorithm", ["rloo", "grpo"])
+def test_turn_by_turn_a_first_attempt_is_not_compared_with_the_second_one_that_read_it(
+    base, tmp_path, algorithm
+) -> None:
+    """Two first attempts and their second ones, all of a turn: o1 against the other o1 and the other's o2, o2 against all."""
+    loss = {"credit": "turn", "advantage_scale": "none"}
+    trainer = make_trainer(configured(base, tmp_path, "u", algorithm=algorithm, loss=loss), scripted())
+    rows = [e for e in trainer.round(0).rows if e.group_id == trainer.tasks[0].id]
+    for e, reward in zip(rows, (1.0, 2.0, 4.0, 8.0), strict=True):
+        for turn in e.turns:
+            turn.reward = 0.0
+        e.outcome_reward = reward
+    assert [(e.stage, e.attempt) for e in rows] == [("initial", 0), ("initial", 1), ("refined", 0), ("refined", 1)]
+    batch = make_batch(rows)
+    assert batch.attempt.tolist() == [0, 1, 0, 1] and batch.stage.tolist() == [0, 0, 1, 1]
+    found = trainer.prepare(batch).advantages
+    first = [float(found.advantages[i][found.loss_mask[i]][0]) for i in range(4)]
+    assert first == pytest.approx([1 - 10 / 2, 2 - 5 / 2, 4 - 11 / 3, 8 - 7 / 3])
+
+
 def test_learning_rate_warms_up_and_decays() -> None:
     config = AgentConfig(max_updates=6, optim={"warmup_updates": 2, "lr_schedule": "linear"})  # pyright: ignore[reportArgumentType]
     assert [learning_rate_factor(u, config) for u in range(6)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
