@@ -66,10 +66,10 @@ _MODELS_OWN = (
         r"\[\s*+/?\s*+(?:tool_(?:calls|results|content)|available_tools|system_prompt|modelsettings|model_settings|args|call_id"
         r"|img(?:_break|_end)?|audio|begin_audio|transcribe|prefix|middle|suffix|think|[gs]?mask|cls|sep|pad|unk|eop|sop)\s*+\]"
     ),
-    # Gemma's, Qwen's, GLM's, Llama's and others'
+    # Gemma's and GLM's; not `<tool_call>`, which is a word of many agents' prompts and no special token where it is a token
     re.compile(
         r"<\s*+/?\s*+(?:(?:start|end)_of_(?:image|audio|video|text|speech|role)|(?:image|audio)_soft_token|sop|eop|mask|cls|sep"
-        r"|tool_calls?|tool_response|tool_result|function_calls?|image|video|audio|box|quad|ref|unused\d{1,4})\s*+>"
+        r"|unused\d{1,4})\s*+>"
     ),
 )
 """Special tokens of one model family or another: to be disarmed where it is not known which tokenizer will read them."""
