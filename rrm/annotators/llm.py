@@ -96,7 +96,13 @@ def annotate(
     """
     counts = Counter() if counts is None else counts
     info = JudgeInfo(model=model, prompt_version=PROMPT_VERSION, mode="full")
-    params = SamplingParams(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed, stop=("</score>",))
+    params = SamplingParams(
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        seed=seed,
+        stop=("</score>",),
+        timeout_s=getattr(engine, "timeout_s", SamplingParams.timeout_s),
+    )
     for rows in windows(trajectories, window):
         items = [prompt(t, transcript_tokens) for t in rows]
         for trajectory, feedback in zip(rows, judge_chat(engine, items, info=info, params=params), strict=True):

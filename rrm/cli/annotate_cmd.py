@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 import typer
 
 from rrm.cli import finish
+from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, counting
 from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, parse_mapping, read_inputs
 from rrm.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 
 class Annotators(StrEnum):
@@ -24,15 +28,13 @@ class Annotators(StrEnum):
     self = "self"
 
 
+@with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
     output: Path = typer.Option(..., "-o", "--output", metavar="ANN.jsonl", help="One line per annotation, appended."),
     annotator: Annotators = typer.Option(
         ...,
         help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself.",
-    ),
-    model: str | None = typer.Option(
-        None, help="llm: openai:BASE_URL#model. self: a directory, a hub id, or the default judge."
     ),
     field: list[str] = typer.Option(
         [], "--field", metavar="NAME=PATH", help="given: where score, trace, critique, findings or annotator stand."
@@ -44,17 +46,19 @@ def command(
     mode: Modes = typer.Option(Modes.full, help="self: what the judge writes."),
     temperature: float | None = typer.Option(None, min=0.0, help="llm: default 0. self: default 1."),
     seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
-    max_tokens: int | None = typer.Option(None, min=32, help="llm, self: token budget of a rendered transcript."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Drop ANN's lines and annotate everything again."),
+    *,
+    judge: JudgeOptions,
 ) -> None:
     """Make training labels: findings, critique, trace and process score for each transcript.
 
     A killed run goes on where it stopped when the same command is given again; what brought no annotation is tried again
-    then. Exit code 1: some lines could not be read, or the model's reply was of no use for some transcripts.
+    then. `--model` is an openai:BASE_URL#model for llm, any judge for self. Exit code 1: some lines could not be read, the
+    model's reply was of no use for some transcripts, or there is no annotation at all.
     """
     from rrm.annotators.output import Labelled
     from rrm.output import open_output
@@ -63,13 +67,13 @@ def command(
     counts = Counter[str]()
     options: dict[str, Any] = {}
     if annotator is Annotators.llm:
-        options = {"max_tokens": max_tokens, "seed": seed, "temperature": temperature or 0.0}
+        options = {"seed": seed, "temperature": temperature or 0.0}
     elif annotator is Annotators.self:
-        options = {"max_tokens": max_tokens, "seed": seed, "temperature": 1.0 if temperature is None else temperature}
+        options = {"seed": seed, "temperature": 1.0 if temperature is None else temperature}
         options |= {"k": samples, "keep": keep, "mode": mode.value}
     elif annotator is Annotators.given:
         options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words}
-    made_by, annotate = _open(annotator, model, options, counts)
+    made_by, annotate = _open(annotator, judge, options, counts)
     made_by |= {"outcome": outcome}
     with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
         labelled = Labelled(out)
@@ -91,7 +95,14 @@ def command(
             "errors": errors.written_to,
         }
     )
-    if errors.count or useless:
+    nothing = not written and not labelled.resumed
+    if nothing:
+        why = (
+            ", ".join(f"{n} {what}" for what, n in sorted(counts.items()) if n)
+            or f"{labelled.read} transcripts were read"
+        )
+        log.error("there is no annotation: %s", why)
+    if errors.count or useless or nothing:
         raise typer.Exit(1)
 
 
@@ -106,10 +117,12 @@ def _fields(pairs: list[str]) -> dict[str, str] | None:
 
 
 def _open(
-    annotator: Annotators, model: str | None, options: dict[str, Any], counts: Counter[str]
+    annotator: Annotators, judge: JudgeOptions, options: dict[str, Any], counts: Counter[str]
 ) -> tuple[dict[str, Any], Any]:
     """(what decides its annotations, the function over trajectories); the model is loaded here, before any reading."""
     made_by = {"annotator": annotator.value, **options}
+    if annotator in (Annotators.given, Annotators.rules) and judge.given:
+        raise ConfigError(f"--annotator {annotator.value} asks no model: leave out {', '.join(judge.given)}")
     if annotator is Annotators.given:
         from rrm.annotators import given
 
@@ -118,22 +131,24 @@ def _open(
         from rrm.annotators import rules
 
         return made_by, lambda rows: rules.annotate(rows)
-    budget = options.pop("max_tokens")
     if annotator is Annotators.llm:
         from rrm.annotators import llm
         from rrm.engines.openai import OpenAIEngine
         from rrm.prompt.rendering import PROMPT_VERSION
 
-        if not (model or "").startswith("openai:"):
-            raise ConfigError(f"--annotator llm needs --model openai:BASE_URL#model, got {model!r}")
-        engine, given_budget = OpenAIEngine.from_spec(model or ""), {"transcript_tokens": budget} if budget else {}
-        made_by |= {"model": model, "prompt_version": PROMPT_VERSION}
-        return made_by, lambda rows: llm.annotate(
-            rows, engine, model=model or "", counts=counts, **given_budget, **options
-        )
+        model = judge.model or ""
+        if not model.startswith("openai:"):
+            raise ConfigError(f"--annotator llm needs --model openai:BASE_URL#model, got {judge.model!r}")
+        budgets = {"transcript_tokens": judge.transcript_tokens, "max_new_tokens": judge.max_new_tokens}
+        options |= {name: value for name, value in budgets.items() if value is not None}
+        foreign = {"--model", "--transcript-tokens", "--max-new-tokens", "--timeout", "--concurrency"}
+        if others := [name for name in judge.given if name not in foreign]:
+            raise ConfigError(f"--annotator llm takes no {', '.join(others)}")
+        engine = OpenAIEngine.from_spec(model, **judge.served)
+        made_by |= {"model": model, "prompt_version": PROMPT_VERSION, **budgets}
+        return made_by, lambda rows: llm.annotate(rows, engine, model=model, counts=counts, **options)
     from rrm.annotators import self_
-    from rrm.judge.agent_rrm import AgentRRM
 
-    judge = AgentRRM.from_pretrained(model, max_transcript_tokens=budget)
-    made_by |= judge.describe()
-    return made_by, lambda rows: self_.annotate(rows, judge, model=judge.model, counts=counts, **options)
+    loaded = judge.load()
+    made_by |= loaded.describe()
+    return made_by, lambda rows: self_.annotate(rows, loaded, model=loaded.model, counts=counts, **options)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import finish
+from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME
 from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, load_judge, parse_mapping, read_inputs
 from rrm.errors import ConfigError
@@ -20,6 +21,7 @@ from rrm.extras import needs
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
 from rrm.labels import merged, truth_of
+from rrm.readers.base import printable
 from rrm.splits import apply_split, load_split, question_of
 from rrm.trajectory import Trajectory
 
@@ -27,19 +29,18 @@ if TYPE_CHECKING:
     import numpy as np
 
     from rrm.evaluation.evaluate import EvaluationReport
+    from rrm.judge.agent_rrm import AgentRRM
+    from rrm.judge.judge_dir import JudgeSettings
 
 log = logging.getLogger(__name__)
 console = Console(stderr=True, highlight=False)
 Labels = list[float | None]
 
 
+@with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="LABELLED...", help="Files, folders, or - for standard input."),
     output: Path = typer.Option(..., "-o", "--output", metavar="METRICS.json", help="Where the metrics go."),
-    model: str | None = typer.Option(
-        None,
-        help="A directory, a hub id, openai:BASE_URL#model, or a shipped judge's name. Default: the default judge.",
-    ),
     feedback: list[Path] = typer.Option(
         [], help="Rows of `rrm score` instead of judging now; further files are re-runs of the same rows."
     ),
@@ -61,21 +62,26 @@ def command(
     plot: Path | None = typer.Option(None, metavar="RELIABILITY.png", help="Also draw the reliability diagram."),
     seed: int = typer.Option(0, help="Of the judge, the folds, the bootstrap and the shuffled findings."),
     resamples: int = typer.Option(10_000, min=100, help="Bootstrap resamples of the questions."),
-    device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, mps; default: the best there is."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping METRICS.rows.jsonl."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
+    *,
+    judge: JudgeOptions,
 ) -> None:
     """Measure a judge: ranking inside questions, calibration, step localisation, format and leaks, with 95 % intervals.
 
     Attempts are compared with attempts at the same question (question_id), so give several attempts at each. The label is
     the outcome, or the mean score of the annotations where there is none. Intervals are bootstrapped over questions.
-    Exit code 1: lines could not be read, or some rows have no feedback because it is missing or the judge failed on them.
+    Judgements go to METRICS.rows.jsonl as they are made, so a killed run goes on when the same command is given again.
+    Exit code 1: lines could not be read, some rows have no feedback because it is missing or the judge failed on them, or
+    no row has a score.
     """
     from rrm.evaluation.evaluate import EvaluationError, evaluate_feedback
 
-    if feedback and (model is not None or reruns):
-        raise ConfigError("--feedback brings its own judgements: leave out --model and --reruns")
+    if feedback and (judge.given or reruns):
+        said = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
+        raise ConfigError(f"--feedback brings its own judgements: leave out {said}")
     reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
     given = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
     if plot is not None:
@@ -93,11 +99,13 @@ def command(
     test, train = split_rows(everything, split, part, train_part)
     if not test:
         raise EvaluationError(f"nothing to evaluate: none of {len(everything)} transcripts is in the part {part!r}")
+    loaded = None
     if feedback:
         runs = [read_feedback(path) for path in feedback]
     else:
-        judge = load_judge(model, device, None, None)
-        runs = [judge.judge(test, mode=mode.value, samples=samples, seed=seed + i) for i in range(1 + reruns)]
+        loaded = load_judge(judge)
+        how = {"mode": mode.value, "samples": samples, "overwrite": overwrite}
+        runs = [judge_rows(loaded, test, output, i, seed=seed + i, **how) for i in range(1 + reruns)]
     labels = labels_of(test, labelled)
     baselines, left_out = score_baselines(test, labels, train, labels_of(train, labelled) if train else [], seed)
     steps = step_labels_of(test, labelled)
@@ -113,6 +121,7 @@ def command(
         seed=seed,
     )
     report["baselines_left_out"] = left_out
+    report["seen_in_training"] = warn_of_training_questions(loaded.settings if loaded else None, runs[0], test)
     report["judge"] = runs[0][0].judge.model_dump() if runs[0] else None
     report.save(output)
     if plot is not None:
@@ -121,9 +130,47 @@ def command(
         plot_reliability(report["reliability"], plot)
     show(report)
     failed = report["status"].get("judge_error", 0) + report["status"].get("missing", 0)
+    if not report["status"].get("scored"):
+        failed = failed or len(test)
+        first = next((f"{f.status}: {f.reason}" for f in runs[0] if f.score is None), "no feedback")
+        log.error("no transcript has a usable score, so nothing was measured; the first: %s", printable(first))
     finish(summary(report) | {"unreadable": errors.count, "errors": errors.written_to, "output": str(output)})
     if errors.count or failed:
         raise typer.Exit(1)
+
+
+def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:
+    """Judge through a file of rows beside the metrics, which a killed run leaves and the next one goes on with."""
+    from rrm.score import score_file
+
+    path = output.with_suffix(f".rows{run + 1 if run else ''}.jsonl")
+    score_file(judge, rows, path, total=len(rows), retry_errors=True, **how)
+    return read_feedback(path)
+
+
+def warn_of_training_questions(
+    settings: JudgeSettings | None, feedback: Sequence[Feedback], rows: Sequence[Trajectory]
+) -> int | None:
+    """How many rows are of questions the judge was trained on, with a warning; None where that is not recorded.
+
+    Rows of `rrm score` name their judge: where it is a directory that is still there, its own record counts.
+    """
+    from rrm.judge.judge_dir import FILE, load_settings, seen_in_training
+
+    folder = Path(feedback[0].judge.model) if feedback else None
+    if settings is None and folder is not None and (folder / FILE).is_file():
+        settings = load_settings(folder)
+    if settings is None or not settings.training_questions:
+        return None
+    seen = seen_in_training(settings, rows)
+    if seen:
+        log.warning(
+            "%d of %d transcripts are of questions this judge was trained on (e.g. %s): the figures flatter it",
+            len(seen),
+            len(rows),
+            printable(seen[0]),
+        )
+    return len(seen)
 
 
 def read_feedback(path: Path) -> list[Feedback]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -14,8 +13,10 @@ from typing import IO, TYPE_CHECKING, Any
 import typer
 
 from rrm.cli import finish
+from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME
 from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.readers.base import printable
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -32,13 +33,10 @@ class Modes(StrEnum):
     score = "score"
 
 
+@with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
     output: Path | None = typer.Option(None, "-o", "--output", metavar="OUT.jsonl", help="One row per transcript."),
-    model: str | None = typer.Option(
-        None,
-        help="A directory, a hub id, openai:BASE_URL#model, or a shipped judge's name. Default: the default judge.",
-    ),
     mode: Modes = typer.Option(Modes.full, help="full: trace, critique, score; critique: without trace; score: alone."),
     samples: int = typer.Option(1, min=1, help="Judgements per transcript; the score is their mean."),
     seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
@@ -52,22 +50,16 @@ def command(
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
-    batch_tokens: int | None = typer.Option(None, min=1, help="Tokens per batch on a local model."),
-    max_tokens: int | None = typer.Option(None, min=32, help="Token budget of a rendered transcript."),
-    max_new_tokens: int | None = typer.Option(
-        None, min=16, help="Most tokens of a reply; default: the judge's own, 512."
-    ),
-    timeout: float | None = typer.Option(None, min=1, help="Seconds a request to a server may take; default: 60."),
-    concurrency: int | None = typer.Option(None, min=1, help="Requests to a server in flight at once; default: 8."),
-    device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, mps; default: the best there is."),
     price_in: float | None = typer.Option(None, min=0, help="Price of a million prompt tokens, for --dry-run."),
     price_out: float | None = typer.Option(None, min=0, help="Price of a million written tokens, for --dry-run."),
+    *,
+    judge: JudgeOptions,
 ) -> None:
     """Judge transcripts: one row of trace, critique and calibrated score each.
 
     A killed run goes on where it stopped when the same command is given again. Lines that cannot be read go to
-    OUT.errors.jsonl. Exit code 1: some lines could not be read, or the judge could not be reached for some rows; rows
-    it answered without a usable score (unparsable, truncated, too_long) are counted in the summary.
+    OUT.errors.jsonl. Exit code 1: some lines could not be read, the judge could not be reached for some rows, or no row
+    has a usable score; other rows without one (unparsable, truncated, too_long) are counted in the summary.
     """
     from rrm.estimate import estimate
     from rrm.score import score_file
@@ -77,27 +69,28 @@ def command(
     check_paths(inputs, output, html)
     reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
     with ErrorLog(None if dry_run else output) as errors:
-        server = {"max_new_tokens": max_new_tokens, "timeout_s": timeout, "concurrency": concurrency}
-        judge = load_judge(model, device, batch_tokens, max_tokens, **server)
+        loaded = load_judge(judge)
         trajectories = read_inputs(inputs, errors, strict=strict, **reading)
         run: dict[str, Any] = {"mode": mode.value, "samples": samples, "seed": seed}
         if dry_run:
             run |= {"price_in": price_in, "price_out": price_out}
+            served = getattr(loaded, "prompter", loaded) is None
             # a server's time is not ours to measure, and asking costs money
-            found = estimate(judge, trajectories, probe=0 if (model or "").startswith("openai:") else 4, **run)
+            found = estimate(loaded, trajectories, probe=0 if served else 4, **run)
             summary = {"dry_run": True, **asdict(found)}
         elif output is not None:
-            run |= {"overwrite": overwrite, "retry_errors": retry_errors, "settings": {"max_tokens": max_tokens}}
-            summary = asdict(score_file(judge, trajectories, output, total=count_inputs(inputs, reading), **run))
+            run |= {"overwrite": overwrite, "retry_errors": retry_errors}
+            summary = asdict(score_file(loaded, trajectories, output, total=count_inputs(inputs, reading), **run))
             if html is not None:
                 from rrm.report import write_report
 
                 write_report(pair_rows(read_inputs(inputs, None, **reading), output), html)
                 summary["html"] = str(html)
     unjudged = summary.get("statuses", {}).get("judge_error", 0)
-    if unjudged:
-        from rrm.readers.base import printable
-
+    useless = not dry_run and not summary.get("statuses", {}).get("scored")
+    if useless:
+        log.error("no transcript has a usable score: %s", printable(why_useless(summary, errors.count)))
+    elif unjudged:
         reason = summary["first_error"] or "see their reason"
         log.warning(
             "%d transcripts ended in judge_error (%s); --retry-errors judges them again",
@@ -105,23 +98,31 @@ def command(
             printable(str(reason)),
         )
     finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
-    if errors.count or unjudged:
+    if errors.count or unjudged or useless:
         raise typer.Exit(1)
 
 
-def load_judge(
-    model: str | None,
-    device: str | None,
-    batch_tokens: int | None,
-    max_tokens: int | None,
-    **options: Any,
-) -> AgentRRM:
-    """The judge that `--model` names, or the default one; further `options` are `from_pretrained`'s."""
-    from rrm.judge.agent_rrm import AgentRRM
+def why_useless(summary: dict[str, Any], unreadable: int) -> str:
+    """Why a run gave no score at all, and what to do."""
+    if not summary["rows"]:
+        return f"none was read ({unreadable} lines could not be read)" if unreadable else "the input holds none"
+    counts = ", ".join(f"{n} {status}" for status, n in summary["statuses"].items())
+    first = f"; the first: {summary['first_failure']}" if summary["first_failure"] else ""
+    return f"{counts}{first}. {ADVICE.get(max(summary['statuses'], key=summary['statuses'].get), '')}".strip()
 
-    return AgentRRM.from_pretrained(
-        model, device=device, batch_tokens=batch_tokens, max_transcript_tokens=max_tokens, **options
-    )
+
+ADVICE = {
+    "unparsable": "The model does not write the judge's format: try another mode or model, or a trained judge's --settings",
+    "truncated": "Replies end before their score: raise --max-new-tokens",
+    "too_long": "Prompts are longer than the model's positions: lower --transcript-tokens",
+    "judge_error": "Once that is mended, --retry-errors judges them again",
+}
+"""What to do where no row was scored, by the status most of them have."""
+
+
+def load_judge(options: JudgeOptions) -> AgentRRM:
+    """The judge that `--model` names, or the default one."""
+    return options.load()
 
 
 def parse_mapping(pairs: list[str]) -> dict[str, str] | None:
@@ -165,8 +166,8 @@ def read_inputs(
 
 
 def count_inputs(inputs: list[str], reading: dict[str, Any]) -> int | None:
-    """How many transcripts there are, for the time left: only where somebody watches and files can be read twice."""
-    if "-" in inputs or not sys.stderr.isatty():
+    """How many transcripts there are, for the time left: only where they can be read twice."""
+    if "-" in inputs:
         return None
     return sum(1 for _ in read_inputs(inputs, None, **reading))
 

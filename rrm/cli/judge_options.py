@@ -1,0 +1,105 @@
+"""The options that name a judge and say how to load it, in one place for every command that has one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from rrm.judge.agent_rrm import AgentRRM
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """What `--model` and its companions say; None leaves a value to the judge."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A directory, a hub id, openai:BASE_URL#model, or a shipped judge's name. Default: the default judge."
+        ),
+    ] = None
+    settings: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="With openai:…: directory or hub id of the judge that the server serves."),
+    ] = None
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")] = None
+    token: Annotated[
+        str | None, typer.Option(help="For a private hub id; default: HF_TOKEN, or the one `hf auth login` stored.")
+    ] = None
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, bfloat16, float16; default: float32 on a CPU, bfloat16 on an accelerator."),
+    ] = None
+    attn_implementation: Annotated[
+        str | None, typer.Option(help="sdpa, eager, flash_attention_2, …; default: the model's own.")
+    ] = None
+    batch_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per batch on a local model.")] = None
+    transcript_tokens: Annotated[
+        int | None, typer.Option(min=32, help="Token budget of a rendered transcript; default: the judge's own.")
+    ] = None
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=16, help="Most tokens of a reply; default: the judge's own, 512.")
+    ] = None
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds a request to a server may take; default: 60.")
+    ] = None
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Requests to a server in flight at once; default: 8.")
+    ] = None
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were given, as they are written on the command line."""
+        return [f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name) is not None]
+
+    @property
+    def served(self) -> dict[str, Any]:
+        """What was given for an engine over HTTP, by `OpenAIEngine`'s names."""
+        said = {"timeout_s": self.timeout, "concurrency": self.concurrency}
+        return {name: value for name, value in said.items() if value is not None}
+
+    def load(self) -> AgentRRM:
+        """The judge."""
+        from rrm.judge.agent_rrm import AgentRRM
+
+        return AgentRRM.from_pretrained(
+            self.model,
+            settings=self.settings,
+            revision=self.revision,
+            token=self.token,
+            device=self.device,
+            dtype=self.dtype,
+            attn_implementation=self.attn_implementation,
+            batch_tokens=self.batch_tokens,
+            max_transcript_tokens=self.transcript_tokens,
+            max_new_tokens=self.max_new_tokens,
+            timeout_s=self.timeout,
+            concurrency=self.concurrency,
+        )
+
+
+def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `JudgeOptions`, which it takes together as its argument `judge`."""
+    names = [f.name for f in fields(JudgeOptions)]
+    hints = get_type_hints(JudgeOptions, include_extras=True)
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [p.replace(kind=keyword) for p in own if p.name != "judge"]
+    parameters += [inspect.Parameter(name, keyword, default=None, annotation=hints[name]) for name in names]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        judge = JudgeOptions(**{name: given.pop(name) for name in names})
+        command(**given, judge=judge)
+
+    del run.__wrapped__  # its signature would be taken for this one's
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
