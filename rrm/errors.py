@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 
 class RRMError(Exception):
     """Base of every error this package raises on purpose. The CLI prints it without a traceback and exits 2."""
@@ -35,3 +38,19 @@ class KeyRefused(EngineError):
 
 class MissingExtra(RRMError):
     """An optional dependency is needed and absent; the message names the extra to install."""
+
+
+def file_problem(error: BaseException) -> RRMError | None:
+    """What a user can do about an error of the file system: a path that is wrong, or a disk that is full; None for others.
+
+    Libraries that write files in other languages (safetensors) say so in the message alone.
+    """
+    number = getattr(error, "errno", None)
+    where = f" ({name})" if (name := getattr(error, "filename", None)) else ""
+    if number in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(error):
+        return RRMError(
+            f"no space left on the disk{where}: free some and run the same command again; whole files are kept"
+        )
+    if isinstance(error, OSError) and name:
+        return RRMError(f"{name}: {error.strerror or error}")
+    return None

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from rrm.errors import RRMError
+from rrm.errors import RRMError, file_problem
 from rrm.extras import explain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -43,6 +43,10 @@ def run(app: typer.Typer) -> None:
         if (missing := explain(error)) is None:
             raise
         _fail(missing)
+    except Exception as error:
+        if (problem := file_problem(error)) is None:
+            raise
+        _fail(problem)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; run the same command again to continue", style="yellow")
         sys.exit(130)

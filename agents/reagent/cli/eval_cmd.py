@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from reagent.cli.paths import check_outputs
 from rrm.cli import finish
 from rrm.extras import needs
 
@@ -32,6 +33,7 @@ def command(
     from reagent.train.evaluate import evaluate_config
     from rrm.trajectory import write_jsonl
 
+    check_outputs(output, transcripts)
     settings = load_agent_config(config, overrides)
     if policy is not None:
         settings.policy.base = policy

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from reagent.cli.lab_transcripts import command as transcripts
+from reagent.cli.paths import check_folder
 from reagent.lab.settings import LabSettings, ReflectSettings
 from rrm.cli import finish
 from rrm.errors import RRMError
@@ -42,6 +43,7 @@ def build(
     needs("train", "building a lab policy", "torch", "transformers", "datasets", "trl")
     from reagent.lab.build import build_lab_policy
 
+    check_folder(output)
     output.mkdir(parents=True, exist_ok=True)
     card = build_lab_policy(LabSettings(kind=kind.value, seed=seed, rows=rows, epochs=epochs), output)
     shutil.rmtree(output / "training", ignore_errors=True)
@@ -63,6 +65,7 @@ def reflect(
     base = policy or lab_policy_folder()
     if not (base / "config.json").is_file():
         raise RRMError(f"no policy at {base}: `reagent lab build -o {base}` makes one")
+    check_folder(output)
     output.mkdir(parents=True, exist_ok=True)
     card = training.reflect(ReflectSettings(seed=seed, rows=rows), base, output)
     shutil.rmtree(output / "training", ignore_errors=True)

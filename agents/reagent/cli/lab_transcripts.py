@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from reagent.cli.paths import check_outputs
+
 
 def command(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the transcripts go (canonical JSONL).")],
@@ -26,6 +28,7 @@ def command(
     from rrm.cli import finish
     from rrm.trajectory import write_jsonl
 
+    check_outputs(output, annotations)
     counts = _hops(hops)
     rows = make_transcripts(n, seed=seed, split="heldout" if heldout else "train", hops=counts)
     write_jsonl(output, (trajectory for trajectory, _ in rows))

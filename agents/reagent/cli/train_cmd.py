@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from reagent.cli.paths import check_folder
 from rrm.cli import finish
 from rrm.extras import needs, needs_trackers
 
@@ -23,6 +25,7 @@ def command(
 
     settings = load_agent_config(config, overrides)
     needs_trackers(settings.report_to)
+    check_folder(Path(settings.output_dir))
     summary = train(settings)
     if PartialState().is_main_process:
         finish(summary)

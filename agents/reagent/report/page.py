@@ -114,9 +114,13 @@ def _asset(name: str) -> str:
 
 
 def _write(path: Path, page: str) -> None:
-    """Lone surrogates, which UTF-8 has not, become question marks."""
+    """Lone surrogates, which UTF-8 has not, become question marks. A pipe or a device (/dev/stdout) is written to: a file
+    renamed over it would take its place."""
     part = path.with_name(path.name + ".part")
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(page.encode("utf-8", "replace"))
+            return
         part.write_bytes(page.encode("utf-8", "replace"))
         os.replace(part, path)
     except OSError as error:

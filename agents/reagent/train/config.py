@@ -75,7 +75,7 @@ class EngineConfig(Section):
     """For the keys and values of episodes whose turn is with the environment; what does not fit is computed again."""
 
     @property
-    def chosen(self) -> dict[str, int]:
+    def chosen(self) -> dict[str, Any]:
         """Those that are set."""
         return {name: value for name, value in self.model_dump().items() if value is not None}
 

@@ -1,0 +1,38 @@
+"""Paths looked at before the work: a wrong one must not show after an hour of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rrm.errors import ConfigError
+
+
+def check_outputs(*paths: Path | None) -> None:
+    """Whether these files can be written; None is none asked for.
+
+    Raises:
+        ConfigError: a folder, a file in a folder that is not there, or one that may not be written.
+    """
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise ConfigError(f"cannot write {path}: it is a folder; name a file in it")
+        if not path.parent.is_dir():
+            raise ConfigError(f"cannot write {path}: there is no folder {path.parent}; make it first")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise ConfigError(f"cannot write {path}: permission denied")
+
+
+def check_folder(path: Path) -> None:
+    """Whether a folder is there or can be made.
+
+    Raises:
+        ConfigError: it, or a folder above it, is a file, or may not be written.
+    """
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not there.is_dir():
+        raise ConfigError(f"cannot make the folder {path}: {there} is a file")
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"cannot write into the folder {there}: permission denied")
