@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import statistics
 import zlib
 from collections import defaultdict
@@ -21,6 +20,7 @@ import numpy as np
 from rrm.readers.base import question_hash
 from rrm.readers.leaks import reveals_verdict
 from rrm.readers.outcomes import OTHERS, as_outcome
+from rrm.text import YES_NO, contains_phrase, normalise
 from rrm.trajectory import Trajectory
 
 SHINGLE = 5  # words
@@ -30,7 +30,6 @@ NEAR = 0.8
 MIN_SHINGLES = 20
 """Shorter transcripts are too alike by chance ("I do not know") to say anything."""
 EXAMPLES = 5
-TRIVIAL = {"yes", "no", "true", "false"}
 _RNG = np.random.default_rng(20240607)
 _A = _RNG.integers(1, 2**63, BANDS * ROWS, dtype=np.uint64) | np.uint64(1)
 _B = _RNG.integers(0, 2**63, BANDS * ROWS, dtype=np.uint64)
@@ -183,22 +182,17 @@ def _leaks(state: _State, trajectory: Trajectory) -> None:
     if verdicts:
         report.outcome_leak_rows += 1
         _example(report.outcome_leaks, trajectory.id)
-    references = [r for r in _references(trajectory.meta.get("reference")) if len(r) > 2 and r not in TRIVIAL]
+    references = [r for r in _references(trajectory.meta.get("reference")) if len(r) > 2 and r not in YES_NO]
     if references:
         report.reference_rows += 1
-        tools = " ".join(f" {normalise(m.text())} " for m in heard if m.role == "tool")
-        report.reference_in_tools_rows += any(f" {r} " in tools for r in references)
+        tools = [normalise(m.text()) for m in heard if m.role == "tool"]
+        report.reference_in_tools_rows += any(contains_phrase(said, r) for said in tools for r in references)
 
 
 def _references(reference: Any) -> list[str]:
     """The reference answers as normalised text: a string or number, or a list of them."""
     values = reference if isinstance(reference, list) else [reference]
     return [normalise(str(v)) for v in values if isinstance(v, str | int | float) and not isinstance(v, bool)]
-
-
-def normalise(text: str) -> str:
-    """Lower-case words and numbers, one space between."""
-    return " ".join(re.findall(r"\w+(?:\.\d+)?", text.casefold()))
 
 
 def _across(state: _State, trajectory: Trajectory) -> None:

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from rrm.annotation import Annotation, Finding, Verdict
 from rrm.annotators.rules import rules_trace
-from rrm.annotators.text import contains_phrase, normalise, shorten
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import clear, format_findings
 from rrm.prompt.neutralise import neutralise
+from rrm.text import leaks, references, shorten, transcript_text
 from rrm.trajectory import Trajectory
 
 FIELDS = ("score", "trace", "critique", "findings", "annotator")
@@ -37,7 +37,6 @@ _EMPTY_OPENING = re.compile(
     r"(?=\S)"
 )
 _NOTHING = frozenset({"", "not given", "none", "n/a"})
-_YES_NO = frozenset({"yes", "no", "true", "false"})
 
 
 def split_verdict(text: str, good: bool | None = None) -> tuple[Verdict | None, str]:
@@ -48,32 +47,6 @@ def split_verdict(text: str, good: bool | None = None) -> tuple[Verdict | None, 
     if good is None:
         return None, text.strip()
     return ("good" if good else "bad"), text.strip()
-
-
-def leaks(text: str, references: Sequence[str], transcript: str) -> bool:
-    """Whether one of the normalised references occurs in the text, and none anywhere in the (normalised) transcript."""
-    phrases = [p for p in map(normalise, references) if p and p not in _YES_NO]
-    if any(contains_phrase(transcript, p) for p in phrases):
-        return False
-    said = normalise(text)
-    return any(contains_phrase(said, p) for p in phrases)
-
-
-def transcript_text(trajectory: Trajectory) -> str:
-    """Everything a judge can read, normalised once for `leaks`."""
-    parts = [trajectory.task]
-    for message in trajectory.messages:
-        parts += [message.text(), message.reasoning_content or ""]
-        parts += [call.arguments_text() for call in message.tool_calls or []]
-    return normalise(" \n ".join(parts))
-
-
-def references_of(trajectory: Trajectory) -> list[str]:
-    """The reference answers in `meta["reference"]` as text: each of a list of texts, otherwise the one; none without."""
-    value = trajectory.meta.get("reference")
-    if isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return list(value)
-    return [] if value is None else [str(value)]
 
 
 def critiques_to_findings(
@@ -95,7 +68,7 @@ def critiques_to_findings(
         text = neutralise(shorten(re.sub(r"\[step (\d+)\]", r"step \1", text), max_words))
         if step is None or verdict is None or text.lower().strip(" .") in _NOTHING:
             counts["critiques_unusable"] += 1
-        elif leaks(text, references_of(trajectory), transcript):
+        elif leaks(text, references(trajectory.meta.get("reference")), transcript):
             counts["leaks_dropped"] += 1
         else:
             counts["findings"] += 1

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rrm.annotation import Annotation
-from rrm.annotators.given import leaks, references_of, transcript_text
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.feedback import Feedback, JudgeInfo, clear, format_findings
 from rrm.judge.agent_rrm import CHARACTERS_PER_TOKEN, CharacterTokenizer
@@ -20,6 +19,7 @@ from rrm.judge.chat import ChatItem, judge_chat
 from rrm.pacing import windows
 from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
 from rrm.readers.base import printable
+from rrm.text import leaks, references, transcript_text
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -49,15 +49,15 @@ def to_annotation(trajectory: Trajectory, feedback: Feedback, model: str, counts
             "%s: no annotation (%s: %s)", printable(trajectory.id), feedback.status, printable(str(feedback.reason))
         )
         return None
-    references, transcript = references_of(trajectory), transcript_text(trajectory)
-    findings = [f for f in feedback.findings if not leaks(f.text, references, transcript)]
+    answers, transcript = references(trajectory.meta.get("reference")), transcript_text(trajectory)
+    findings = [f for f in feedback.findings if not leaks(f.text, answers, transcript)]
     counts["leaks_dropped"] += len(feedback.findings) - len(findings)
     counts["findings_unclear"] += sum(f.verdict == "unclear" for f in findings)
     trace = feedback.trace
     if trace and len(trace.split()) > MAX_TRACE_WORDS:
         counts["traces_too_long"] += 1
         trace = None
-    if trace and leaks(trace, references, transcript):
+    if trace and leaks(trace, answers, transcript):
         counts["leaks_dropped"] += 1
         trace = None
     counts["annotated"] += 1

@@ -25,8 +25,8 @@ from rrm.annotators.actions import (
     observation_text,
     stated_answer,
 )
-from rrm.annotators.text import contains_phrase, content_words, normalise
 from rrm.feedback import format_findings
+from rrm.text import YES_NO, contains_phrase, content_words, normalise
 from rrm.trajectory import Step, Trajectory
 
 MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate"})
@@ -43,7 +43,6 @@ _NO_RESULT = re.compile(
     r"no (?:good )?(?:results?|matches|page|documents?)\b|not found|could not find|nothing happens", re.IGNORECASE
 )
 _READABLE = frozenset({"gets a number", "gets a result", "gets text"})
-_YES_NO = frozenset({"yes", "no", "true", "false"})
 
 
 # ---- the trace: what each step did, neutrally ------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def _describe_observation(observation: str) -> str:
 def _answer_origin(answer: str, earlier: Sequence[Step]) -> str:
     """Where the answer was seen before: ` seen in step j`, ` not seen before`, or nothing for yes/no and long answers."""
     phrase = normalise(answer)
-    if not phrase or phrase in _YES_NO or len(phrase.split()) > 12:
+    if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return ""
     for step in reversed(earlier):
         if contains_phrase(normalise(observation_text(step)), phrase):
@@ -211,7 +210,7 @@ def _check_ending(trajectory: Trajectory) -> tuple[str, Finding] | None:
         text = "ends without an answer; answer from what was found"
         return None if conversation else ("no_answer", Finding(step=last.index, verdict="bad", text=text))
     phrase = normalise(answer[1])
-    if not phrase or phrase in _YES_NO or len(phrase.split()) > 12:
+    if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return None
     seen = [normalise(observation_text(s)) for s in steps[: answer[0] - 1]]
     if not seen and not trajectory.tools:

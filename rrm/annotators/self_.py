@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from rrm.annotation import Annotation
-from rrm.annotators.given import leaks, references_of, transcript_text
 from rrm.feedback import Feedback, Mode, clear, format_findings
 from rrm.pacing import windows
+from rrm.text import leaks, references, transcript_text
 from rrm.trajectory import Trajectory
 
 
@@ -39,14 +39,14 @@ def agreeing(trajectory: Trajectory, judgements: Sequence[Feedback], mode: Mode 
     outcome = trajectory.outcome
     if outcome is None:
         return []
-    references, transcript = references_of(trajectory), transcript_text(trajectory)
+    answers, transcript = references(trajectory.meta.get("reference")), transcript_text(trajectory)
     kept: list[tuple[float, Feedback]] = []
     for judgement in judgements:
         if judgement.score is None or abs(judgement.score - outcome) >= 0.5:
             continue
         whole = (mode == "score" or bool(clear(judgement.findings))) and (mode != "full" or bool(judgement.trace))
         said = f"{judgement.trace or ''} {judgement.critique or ''}"
-        if whole and not leaks(said, references, transcript):
+        if whole and not leaks(said, answers, transcript):
             kept.append((abs(judgement.score - outcome), judgement))
     return [judgement for _, judgement in sorted(kept, key=lambda pair: pair[0])]
 

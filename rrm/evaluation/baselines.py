@@ -16,7 +16,8 @@ from rrm.annotation import Verdict
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.localisation import StepLabels
 from rrm.splits import question_of
-from rrm.trajectory import Message, Trajectory
+from rrm.text import message_text
+from rrm.trajectory import Trajectory
 
 Scorer = Callable[[Sequence[Trajectory]], np.ndarray]
 """Trajectories → (N,) scores, higher is better."""
@@ -30,13 +31,7 @@ class BaselineError(RRMError):
     """A baseline cannot be trained on the rows at hand; the message says why."""
 
 
-def message_text(message: Message) -> str:
-    """Everything one message says: thoughts, text, and tool calls with their arguments."""
-    calls = [f"{call.name} {call.arguments_text()}" for call in message.tool_calls or []]
-    return "\n".join(part for part in (message.reasoning_content, message.text(), *calls) if part)
-
-
-def transcript_text(trajectory: Trajectory) -> str:
+def tfidf_text(trajectory: Trajectory) -> str:
     """The whole transcript as `role: text` blocks, what the TF-IDF baseline reads."""
     return "\n".join(f"{m.role}: {message_text(m)}" for m in trajectory.messages)
 
@@ -62,10 +57,10 @@ def tfidf_features(trajectories: Sequence[Trajectory]) -> tuple[Any, Callable[[S
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=3)
     try:
-        features = vectorizer.fit_transform(map(transcript_text, trajectories))
+        features = vectorizer.fit_transform(map(tfidf_text, trajectories))
     except ValueError as error:
         raise BaselineError(f"TF-IDF baseline: {error} ({len(trajectories)} training rows)") from error
-    return features, lambda rows: vectorizer.transform(map(transcript_text, rows))
+    return features, lambda rows: vectorizer.transform(map(tfidf_text, rows))
 
 
 def fit_tfidf(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:

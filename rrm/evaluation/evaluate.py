@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import message_text, transcript_length
+from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import Interval, Statistic, percentile_interval, point, replicates
 from rrm.evaluation.metrics import pairs, probability, text
 from rrm.evaluation.steps import evaluate_steps
 from rrm.feedback import Feedback
 from rrm.splits import question_of
+from rrm.text import transcript_text
 from rrm.trajectory import Trajectory
 
 HEADLINE = "pair_accuracy_same_turns"
@@ -193,7 +194,7 @@ def _leaks(trajectories: Sequence[Trajectory], feedback: Sequence[Feedback | Non
         for t, f in zip(trajectories, feedback, strict=True)
         if f is not None and (f.trace or f.critique) and t.meta.get("reference") is not None
     ]
-    transcripts = [" ".join([t.task, *map(message_text, t.messages)]) for _, _, t in rows]
+    transcripts = [transcript_text(t) for _, _, t in rows]
     return text.answer_leak_rates([r[0] for r in rows], [r[1] for r in rows], transcripts)
 
 

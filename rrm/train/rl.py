@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from rrm.annotation import Finding
-from rrm.annotators.given import references_of, transcript_text
 from rrm.config import RLSettings, TrainConfig
 from rrm.engines.base import SamplingParams
 from rrm.errors import RRMError
@@ -29,6 +28,7 @@ from rrm.labels import Target
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
 from rrm.seeds import derive_seed
+from rrm.text import references, transcript_text
 from rrm.train.data import about
 from rrm.train.rewards import PARTS, Label, Part, read_reply, rewards
 from rrm.train.sft import labelled_positions_only, last_checkpoint
@@ -66,7 +66,7 @@ def make_row(prompter: Prompter, trajectory: Trajectory, target: Target, mode: M
         "target": target.score,
         "n_steps": len(trajectory.steps),
         "findings": json.dumps([f.model_dump() for f in findings]),
-        "references": references_of(trajectory),
+        "references": references(trajectory.meta.get("reference")),
         "transcript": transcript_text(trajectory),
     }
 

@@ -5,23 +5,15 @@ An answer that matches any of the task's references counts. Nothing else is read
 
 from __future__ import annotations
 
-import re
 import string
 from collections import Counter
 from collections.abc import Callable
 
 from reagent.env.task import Task
+from rrm.text import numbers, same_number, squad_normalise
 
 Grader = Callable[[Task, str], float]
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?")
-
-
-def normalise(text: str) -> str:
-    """SQuAD's normalisation (Rajpurkar et al. 2016, arXiv 1606.05250, official evaluation script): lower case, without
-    punctuation and the articles a, an, the, single spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def _words(text: str, reference: str) -> list[str]:
@@ -30,8 +22,8 @@ def _words(text: str, reference: str) -> list[str]:
     SQuAD's normalisation leaves nothing of the choice "A", nor of "The", nor of "+": such a reference keeps its articles,
     or, where it is punctuation alone, that as well.
     """
-    if normalise(reference):
-        return normalise(text).split()
+    if squad_normalise(reference):
+        return squad_normalise(text).split()
     if reference.translate(_PUNCTUATION).strip():
         return text.lower().translate(_PUNCTUATION).split()
     return text.lower().split()
@@ -58,20 +50,10 @@ def _overlap(said: list[str], wanted: list[str]) -> float:
     return 2 * common / (len(said) + len(wanted))
 
 
-def numbers(text: str) -> list[float]:
-    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and a percent sign are ignored."""
-    return [float(found.replace(",", "")) for found in _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))]
-
-
 def last_number(text: str) -> float | None:
     """The last of a text's `numbers`."""
     found = numbers(text)
     return found[-1] if found else None
-
-
-def same_number(one: float, other: float) -> bool:
-    """Equal to a relative 1e-6 of the second."""
-    return abs(one - other) <= 1e-6 * max(abs(other), 1e-9)
 
 
 def numeric(task: Task, answer: str) -> float:

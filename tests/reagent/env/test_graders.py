@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reagent.env.graders import exact_match, f1, last_number, normalise, numeric
+from reagent.env.graders import exact_match, f1, last_number, numeric
 from reagent.env.task import Task, read_tasks
 from rrm.errors import ReadError
+from rrm.text import squad_normalise
 
 
 def task(answer: str, *aliases: str) -> Task:
@@ -14,7 +15,7 @@ def task(answer: str, *aliases: str) -> Task:
 
 
 def test_squad_normalisation() -> None:
-    assert normalise("The  Cat's  (old) Hat, an\tarticle") == "cats old hat article"
+    assert squad_normalise("The  Cat's  (old) Hat, an\tarticle") == "cats old hat article"
     assert exact_match(task("Kavomi"), " the kavomi. ") == 1.0
     assert exact_match(task("Kavomi"), "Kavomi Beltu") == 0.0
     assert exact_match(task("no"), "unknown") == 0.0

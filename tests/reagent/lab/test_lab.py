@@ -29,11 +29,9 @@ from reagent.lab.world import (
     make_question,
     make_world,
 )
-from rrm.annotators.given import transcript_text
 from rrm.annotators.rules import check_steps
-from rrm.annotators.text import contains_phrase, normalise
-from rrm.evaluation.metrics.text import answer_leak
 from rrm.feedback import parse_findings
+from rrm.text import answer_leak, contains_phrase, normalise, transcript_text
 from rrm.trajectory import Message, ToolCall, Trajectory, read_canonical
 
 HELDOUT = {fault.__name__ for fault in HELDOUT_FAULTS}

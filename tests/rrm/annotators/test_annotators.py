@@ -13,10 +13,10 @@ from agent_runs import REPLY, call, run
 from rrm.annotation import Finding
 from rrm.annotators import given, llm, rules, self_
 from rrm.annotators.actions import actions_of, error_of, final_answer, observation_text
-from rrm.annotators.text import contains_phrase, normalise, shorten
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.feedback import Feedback, JudgeInfo, parse_findings
+from rrm.text import leaks, normalise, references
 from rrm.trajectory import Trajectory
 
 
@@ -29,21 +29,6 @@ def bad_steps(trajectory: Trajectory) -> list[int]:
 
 
 # ---- text and actions ------------------------------------------------------------------------------------------------
-
-
-def test_normalise_and_phrases() -> None:
-    assert normalise("The  Café, 1,000.0 Dahls!") == "cafe 1000 dahls"
-    assert contains_phrase(normalise("It is 3.5 kg"), normalise("3.5"))
-    assert not contains_phrase(normalise("It is 13.5 kg"), "3.5")
-    assert not contains_phrase("anything", "")
-
-
-def test_shorten_keeps_whole_sentences_that_fit() -> None:
-    assert shorten("One two. Three four. Five six.", 4) == "One two. Three four."
-    assert shorten("  short \n text") == "short text"
-    assert shorten("aa bb cc, dd ee ff gg", 4) == "aa bb cc."
-    assert shorten("aa bb cc dd ee", 4) == "aa bb cc dd."
-    assert len(shorten("word " * 500).split()) == 25
 
 
 @pytest.mark.parametrize(
@@ -239,15 +224,13 @@ def test_a_reply_without_clear_verdicts_keeps_its_findings_but_teaches_none_of_t
 
 
 def test_what_the_transcript_says_is_no_leak() -> None:
-    assert given.leaks("it is 77", ["77"], normalise("nothing"))
-    assert not given.leaks("it is 77", ["77"], normalise("we saw 77 there"))
-    assert not given.leaks("it is 177", ["77"], "")
-    assert not given.leaks("no, that is wrong", ["no"], "")
-    several = given.references_of(
-        Trajectory(id="t", task="?", messages=[], meta={"reference": ["Paris", "Paris, France"]})
-    )
-    assert given.leaks("the answer is Paris", several, "which town")
-    assert not given.leaks("the answer is Paris", several, normalise("in Paris, France, I think"))
+    assert leaks("it is 77", ["77"], normalise("nothing"))
+    assert not leaks("it is 77", ["77"], normalise("we saw 77 there"))
+    assert not leaks("it is 177", ["77"], "")
+    assert not leaks("no, that is wrong", ["no"], "")
+    several = references(["Paris", "Paris, France"])
+    assert leaks("the answer is Paris", several, "which town")
+    assert not leaks("the answer is Paris", several, normalise("in Paris, France, I think"))
 
 
 def test_given_labels_of_another_shape() -> None:

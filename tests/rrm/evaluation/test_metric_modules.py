@@ -14,9 +14,10 @@ from evaluated_rows import judged, run
 
 import rrm.evaluation.metrics
 from rrm.annotation import Finding
-from rrm.evaluation.baselines import message_text, transcript_length
+from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.evaluate import HEADLINE, EvaluationReport, evaluate_feedback
 from rrm.feedback import Feedback
+from rrm.text import transcript_text
 from rrm.trajectory import Trajectory
 
 FOLDER = Path(rrm.evaluation.metrics.__file__).parent
@@ -103,7 +104,7 @@ def columns(given: list[Row]) -> dict[str, dict[str, Any]]:
         "answer_leak": {
             "predictions": [f"{f.trace} {f.critique}" for _, f in written],
             "references": [t.meta["reference"] for t, _ in written],
-            "transcripts": [" ".join([t.task, *map(message_text, t.messages)]) for t, _ in written],
+            "transcripts": [transcript_text(t) for t, _ in written],
         },
         "rerun_variance": {
             "predictions": [*raw, *(f.raw_score for f in again)],

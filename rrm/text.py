@@ -1,0 +1,212 @@
+"""Text as it is compared: the one normaliser, the one test for a leaked answer, and what the annotators cut texts with.
+
+Answers are looked for as whole words in `normalise`d text. Two other forms exist because others defined them: SQuAD's official
+one (`squad_normalise`), by which exact match and F1 are published, and numbers by value (`numbers`), as GSM8K is graded. A judge's
+text leaks an answer in whichever of these forms a grader would take it.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Literal
+
+from rrm.trajectory import Message, Trajectory
+
+LeakClass = Literal["leak", "short_leak", "clean", "no_reference"]
+YES_NO = frozenset({"yes", "no", "true", "false"})
+"""Answers that any text holds by chance."""
+
+_ARTICLES = frozenset({"a", "an", "the"})
+_STOP = frozenset(
+    """
+    a an and are as at be been but by can could did do does for from had has have he her his how i if in into is it
+    its let me my no not now of on one or our out she should so than that the their them then there these they this
+    to us use was we were what when where which who will with would you your
+    """.split()  # noqa: SIM905 - a word list reads better as text
+)
+_DIGIT_COMMA = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_WORD = re.compile(r"(?:(?<![^\W_])-(?=\.?\d))?(?:[^\W_]+(?:\.\d+)?|\.\d+)")
+"""A minus is a sign where no word stands before it: `-2`, `x=-2`, but `3-2` is two words. A point stays inside a number."""
+_DECIMAL = re.compile(r"(-?)(\d*)\.(\d+)")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(\[`<])")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?")
+
+
+# ---- forms -----------------------------------------------------------------------------------------------------------
+
+
+def normalise(text: str, *, articles: bool = False) -> str:
+    """Words in one case joined by one space; accents folded, punctuation and thousands commas dropped, numbers as `-0.5`.
+
+    Args:
+        articles: keep a, an and the.
+    """
+    folded = text.casefold() if text.isascii() else _fold(text)
+    words = _WORD.findall(_DIGIT_COMMA.sub("", folded))
+    return " ".join(_plain(w) for w in words if articles or w not in _ARTICLES)
+
+
+def _fold(text: str) -> str:
+    folded = unicodedata.normalize("NFKD", text.replace("\N{MINUS SIGN}", "-")).casefold()
+    return "".join(c for c in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(c))
+
+
+def _plain(word: str) -> str:
+    """A decimal number without needless zeros: `1000.0` → `1000`, `.50` → `0.5`; any other word as it is."""
+    number = _DECIMAL.fullmatch(word)
+    if number is None:
+        return word
+    sign, whole, fraction = number.groups()
+    return f"{sign}{whole or '0'}.{fraction}".rstrip("0").rstrip(".")
+
+
+def squad_normalise(text: str) -> str:
+    """SQuAD's normalisation (Rajpurkar et al. 2016, arXiv 1606.05250, official evaluation script): lower case, without
+    punctuation and the articles a, an, the, single spaces.
+
+    Not `normalise`, because published EM and F1 are of this form: it joins "U.S.A." to "usa" and keeps accents.
+    """
+    return " ".join(_SQUAD_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and a percent sign are ignored."""
+    return [float(found.replace(",", "")) for found in _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))]
+
+
+def same_number(one: float, other: float) -> bool:
+    """Equal to a relative 1e-6 of the second."""
+    return abs(one - other) <= 1e-6 * max(abs(other), 1e-9)
+
+
+def contains_phrase(normalised_text: str, normalised_phrase: str) -> bool:
+    """Whether the phrase occurs as whole words; both sides come from `normalise`. An empty phrase never occurs."""
+    return bool(normalised_phrase) and f" {normalised_phrase} " in f" {normalised_text} "
+
+
+def content_words(text: str) -> set[str]:
+    """The words that carry content: normalised, without function words and single letters (digits stay)."""
+    return {w for w in normalise(text).split() if w not in _STOP and (len(w) > 1 or w.isdigit())}
+
+
+def shorten(text: str, max_words: int = 25) -> str:
+    """Whole sentences while they fit in `max_words`; the first is kept, cut at `max_words` only when it alone is longer.
+
+    The cut prefers the last comma, semicolon or colon in the second half, so that a clause ends where the text does.
+    """
+    sentences = _SENTENCE_END.split(" ".join(text.split()))
+    kept: list[str] = sentences[0].split(" ")
+    for sentence in sentences[1:]:
+        words = sentence.split(" ")
+        if len(kept) + len(words) > max_words:
+            break
+        kept += words
+    if len(kept) <= max_words:
+        return " ".join(kept)
+    kept = kept[:max_words]
+    breaks = [i for i, w in enumerate(kept) if w[-1:] in ",;:" and i >= max_words // 2]
+    if breaks:
+        kept = kept[: breaks[-1] + 1]
+    return " ".join(kept).rstrip(",;: ") + "."
+
+
+# ---- leaks -----------------------------------------------------------------------------------------------------------
+
+
+def message_text(message: Message) -> str:
+    """Everything one message says: thoughts, text, and tool calls with their arguments."""
+    calls = [f"{call.name} {call.arguments_text()}" for call in message.tool_calls or []]
+    return "\n".join(part for part in (message.reasoning_content, message.text(), *calls) if part)
+
+
+def transcript_text(trajectory: Trajectory) -> str:
+    """Everything the task, the agent and its tools said: what an answer that a judge names may have come from."""
+    return "\n".join([trajectory.task, *map(message_text, trajectory.messages)])
+
+
+def references(value: Any) -> list[str]:
+    """A `meta["reference"]` as the texts that all count as the answer: each of a list of texts, otherwise the one."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    forms = value if isinstance(value, list) and all(isinstance(v, str) for v in value) else [value]
+    return [str(form) for form in forms if form is not None and str(form).strip()]
+
+
+class _Searched:
+    """A text that answers are looked for in, each of its forms made once, when it is needed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def words(self) -> str:
+        return normalise(self.text)
+
+    @cached_property
+    def all_words(self) -> str:
+        return normalise(self.text, articles=True)
+
+    @cached_property
+    def squad(self) -> str:
+        return squad_normalise(self.text)
+
+    @cached_property
+    def numbers(self) -> list[float]:
+        return numbers(self.text)
+
+    def holds(self, reference: str) -> bool:
+        """Whether the text has words, or a number, that a grader takes for the reference."""
+        value = numbers(reference)
+        if len(value) == 1 and not re.search(r"[^\W\d]", reference):
+            return any(same_number(n, value[0]) for n in self.numbers)
+        if not normalise(reference):  # an answer "A" or "The" is nothing but an article
+            return contains_phrase(self.all_words, normalise(reference, articles=True))
+        joined = squad_normalise(reference)
+        return contains_phrase(self.words, normalise(reference)) or contains_phrase(self.squad, joined)
+
+
+_searched = lru_cache(maxsize=8)(_Searched)  # a transcript is asked about once per finding, and per reply in training
+
+
+def answer_leak(said: str, reference: Any, transcript: str) -> LeakClass:
+    """Whether a judge gave the answer away: what it said holds an answer that occurs nowhere in the transcript.
+
+    Args:
+        said: trace, critique or a finding.
+        reference: text, number, or a list of texts that all count as the answer.
+        transcript: everything the agent, its tools and the task said (`transcript_text`).
+
+    Returns:
+        `short_leak` for yes/no-like answers and those of one or two characters, which occur by chance.
+    """
+    answers = references(reference)
+    if not answers:
+        return "no_reference"
+    leaked = [answer for answer in answers if _searched(said).holds(answer)]
+    if not leaked or any(_searched(transcript).holds(answer) for answer in answers):
+        return "clean"
+    return "short_leak" if all(map(is_short, leaked)) else "leak"
+
+
+def is_short(answer: str) -> bool:
+    """Whether an answer is yes/no-like or at most two characters long: found in a text by chance."""
+    form = normalise(answer, articles=True)
+    return len(form) <= 2 or form in YES_NO or form in ("none", "unknown")
+
+
+def leaks(said: str, answers: Sequence[str], transcript: str, *, yes_no: bool = False) -> bool:
+    """Whether a text must be dropped: it names one of the answers although the transcript has none of them.
+
+    Short answers count, for a filter may drop one text too many.
+
+    Args:
+        yes_no: yes, no and their like count too; otherwise they are no answers here.
+    """
+    sought = [answer for answer in answers if yes_no or normalise(answer) not in YES_NO]
+    return answer_leak(said, sought, transcript) in ("leak", "short_leak")
