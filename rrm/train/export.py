@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +21,11 @@ from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode, clear
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import fit
-from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, question_hashes, save_settings
 from rrm.labels import truth_of
-from rrm.prompt.prompter import Prompter
+from rrm.seeds import derive_seed
+from rrm.splits import question_of
+from rrm.train.prepare import Run
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -50,20 +53,27 @@ def in_place_when_whole(folder: Path) -> Iterator[Path]:
         shutil.rmtree(old)
 
 
-def export(
-    model: Any, prompter: Prompter, config: TrainConfig, folder: Path, judge: Path, facts: dict[str, Any]
-) -> None:
-    """Write a judge's directory (without calibration) and, for an adapter, `merged/` into the run's folder."""
+def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict[str, Any]) -> None:
+    """Write a judge's directory (without calibration) and, for an adapter, `merged/` into the run's folder.
+
+    Args:
+        judge: the directory.
+        modes: those it was trained in.
+        facts: for the reader (`JudgeSettings.trained_on`).
+    """
     import torch
 
+    config, tokenizer = run.config, run.prompter.tokenizer
     is_adapter = hasattr(model, "merge_and_unload")
     base = config.model.base if is_adapter else None
     settings = JudgeSettings(
         name=config.name,
         base=base,
+        modes=list(modes),
         transcript_tokens=config.transcript_tokens,
         max_new_tokens=config.max_new_tokens,
         trained_on=facts,
+        training_questions=question_hashes(run.parts["train"]),
     )
     if not is_adapter:
         model.to(getattr(torch, config.model.dtype))  # trained in float32
@@ -72,11 +82,11 @@ def export(
         halve_adapter(judge / "adapter_model.safetensors")
         name_base(judge / "adapter_config.json", config.model.base)
         (judge / "README.md").unlink(missing_ok=True)
-        with in_place_when_whole(folder / "merged") as merged:
+        with in_place_when_whole(run.folder / "merged") as merged:
             merged_model = model.merge_and_unload()
             merged_model.to(getattr(torch, config.model.dtype)).save_pretrained(str(merged), safe_serialization=True)
-            prompter.tokenizer.save_pretrained(str(merged))
-    prompter.tokenizer.save_pretrained(str(judge))
+            tokenizer.save_pretrained(str(merged))
+    tokenizer.save_pretrained(str(judge))
     save_settings(judge, settings)
 
 
@@ -101,10 +111,14 @@ def calibrate(
 ) -> dict[str, Any]:
     """Fit one map per configured mode on calibration rows; returns what was fitted, by mode.
 
-    A mode whose raw scores do not rise with the labels is left uncalibrated, and said so.
+    A mode whose raw scores do not rise with the labels, or that was not trained, is left uncalibrated, and said so.
     """
     found: dict[str, Any] = {}
     for mode in config.calibration.modes:
+        if untrained(judge, mode):
+            logger.warning("mode %s stays uncalibrated: the judge was trained on no row of it", mode)
+            found[mode] = {"skipped": "trained on no row of this mode", "rows": 0}
+            continue
         most = config.calibration.max_rows if mode == "score" else config.calibration.sampled_rows
         rows, labels = trajectories[:most], targets[:most]
         feedback = judge.judge(rows, mode=mode, seed=config.seed)
@@ -120,6 +134,11 @@ def calibrate(
     return found
 
 
+def untrained(judge: AgentRRM, mode: Mode) -> bool:
+    """Whether the judge is known to have had no row of the mode: what it writes there says nothing of it."""
+    return bool(judge.settings.modes) and mode not in judge.settings.modes
+
+
 def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list[Verdict | None] | None:
     """One verdict a step from an annotation's findings, None where the step has none that is clear."""
     if annotation is None or not annotation.findings:
@@ -128,20 +147,38 @@ def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list
     return [by_step.get(step.index) for step in trajectory.steps]
 
 
+def whole_questions(rows: Sequence[Trajectory], most: int, seed: int) -> list[Trajectory]:
+    """At most `most` rows, by questions drawn at random, each with all its attempts: a metric compares these.
+
+    Of a question that alone has more, its first `most`.
+    """
+    groups: dict[str, list[Trajectory]] = {}
+    for t in rows:
+        groups.setdefault(question_of(t), []).append(t)
+    questions = sorted(groups)
+    random.Random(derive_seed(seed, "questions")).shuffle(questions)
+    chosen: list[Trajectory] = []
+    for question in questions:
+        if len(chosen) + len(groups[question]) <= most:
+            chosen += groups[question]
+    return chosen or (groups[questions[0]][:most] if questions else [])
+
+
 def measure(
     judge: AgentRRM,
     test: Sequence[Trajectory],
     annotations: Mapping[str, Annotation],
     config: TrainConfig,
 ) -> dict[str, Any]:
-    """The evaluation card: `score` mode on the test rows, `full` mode on the first `full_rows` of them."""
+    """The evaluation card: `score` mode on `max_rows` of the test rows, `full` mode on `full_rows`, of whole questions."""
     from rrm.evaluation.evaluate import evaluate_feedback
 
     found: dict[str, Any] = {}
-    rows = [t for t in test if truth_of(t, annotations.get(t.id)) is not None][: config.evaluation.max_rows]
-    plans: list[tuple[Mode, list[Trajectory]]] = [("score", rows), ("full", rows[: config.evaluation.full_rows])]
-    for mode, part in plans:
-        if not part:
+    rows = [t for t in test if truth_of(t, annotations.get(t.id)) is not None]
+    plans: list[tuple[Mode, int]] = [("score", config.evaluation.max_rows), ("full", config.evaluation.full_rows)]
+    for mode, most in plans:
+        part = whole_questions(rows, most, config.seed)
+        if not part or untrained(judge, mode):
             continue
         feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
         verdicts = [step_verdicts(t, annotations.get(t.id)) for t in part] if mode == "full" else None
@@ -150,13 +187,21 @@ def measure(
     return found
 
 
+def calibrated(settings: JudgeSettings) -> str:
+    """One sentence: in which modes scores are calibrated."""
+    modes = list(settings.calibration.modes)
+    if not modes:
+        return "Its scores are not calibrated."
+    return f"Scores are calibrated in mode {' and '.join(modes)}" + (", in no other." if len(modes) < 3 else ".")
+
+
 def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
     """The judge's README: what it is, what it was trained on, what it measured."""
     lines = [
         "---", "library_name: agent-rrm", "license: apache-2.0", "tags: [reward-model, agents]", "---", "",
         f"# {settings.name}", "",
         "A reasoning reward model for agents: reads a transcript, writes a trace, a critique anchored to steps and a",
-        "calibrated score in [0, 1].", "",
+        f"score in [0, 1]. {calibrated(settings)}", "",
         f"Base: {settings.base or 'none (whole weights)'}. Transcript budget: {settings.transcript_tokens} tokens.", "",
         "## Trained on", "", "```json", json.dumps(settings.trained_on, indent=1), "```", "", "## Measured", "",
         "| mode | rows | metric | value | 95 % interval |", "|---|---|---|---|---|",

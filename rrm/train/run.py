@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import logging
 import random
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rrm.config import TrainConfig
 from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import ConfigError
+from rrm.feedback import Mode
 from rrm.imports import imported, is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import save_settings
@@ -88,7 +90,17 @@ def run_sft(run: Run, model: Any) -> Any:
             config.max_new_tokens,
         )
     trained = train_sft(model, rows, run.prompter, config, stage)
-    return keep_stage(run, trained, stage, {"rows": len(rows), "tokens": tokens})
+    modes = dict(Counter(row.mode for row in rows))
+    return keep_stage(run, trained, stage, {"rows": len(rows), "tokens": tokens, "modes": modes})
+
+
+def trained_modes(run: Run) -> list[Mode]:
+    """The modes whose rows the stages had, in the order of `rrm.feedback.Mode`."""
+    done = run.folder / "sft" / "done.json"
+    found = set(json.loads(done.read_text()).get("modes", ())) if run.config.sft.enabled and done.is_file() else set()
+    if run.config.rl.enabled:
+        found.add(run.config.rl.mode)
+    return [mode for mode in get_args(Mode) if mode in found]
 
 
 def run_rl(run: Run, model: Any) -> Any:
@@ -118,7 +130,7 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
         **environment(),
     }
     with finish.in_place_when_whole(run.folder / "judge") as building:
-        finish.export(model, run.prompter, config, run.folder, building, facts)
+        finish.export(model, run, building, trained_modes(run), facts)
         judge = AgentRRM.from_pretrained(str(building), device="cpu" if config.cpu else None)
         card: dict[str, Any] = {"trained_on": facts}
         if config.calibration.enabled:
@@ -128,9 +140,7 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
             card["calibration"] = finish.calibrate(judge, rows, labels, config)
             save_settings(building, judge.settings)
         if config.evaluation.enabled:
-            test = list(run.parts["test"])
-            random.Random(config.seed).shuffle(test)
-            card |= finish.measure(judge, test, run.annotations, config)
+            card |= finish.measure(judge, run.parts["test"], run.annotations, config)
         finish.write_card(building, judge.settings, card)
     return card
 

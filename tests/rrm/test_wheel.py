@@ -15,8 +15,10 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.cli import COMMANDS
 from rrm.config import TrainConfig
 from rrm.engines.hf.engine import HFEngine
+from rrm.labels import LabelCounts
 from rrm.prompt.prompter import Prompter
 from rrm.train.export import export
+from rrm.train.prepare import Run
 from rrm.trajectory import write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,8 +62,9 @@ def test_score_from_the_wheel(site: Path, tmp_path: Path) -> None:
     config = TrainConfig.model_validate({"model": {"base": "reagent.lab.judge_base:build"}})
     trajectories, annotations = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
     model, tokenizer = build(trajectories, annotations, seed=0, hidden_size=32, layers=1, heads=2)
-    run, prompter = tmp_path / "run", Prompter(tokenizer, 300)
-    export(HFEngine(model, tokenizer).model, prompter, config, run, run / "judge", {"seed": 0})
+    parts = {"train": trajectories, "calibration": [], "test": []}
+    run = Run(config, tmp_path / "run", parts, annotations, {}, LabelCounts(), model, Prompter(tokenizer, 300))
+    export(HFEngine(model, tokenizer).model, run, tmp_path / "run" / "judge", ["score"], {"seed": 0})
     done = rrm(site, tmp_path, "score", "in.jsonl", "--model", "run", "-o", "out.jsonl", "--mode", "score")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

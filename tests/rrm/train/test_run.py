@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.judge_dir import JudgeSettings
 from rrm.train import export, ranks
 from rrm.train.prepare import prepare
 from rrm.train.run import train
@@ -85,7 +89,9 @@ def test_train_goes_from_data_to_a_judge_that_judges(one: tuple[Path, dict[str, 
     assert split == {"train": 32, "calibration": 32, "test": 16}
     assert labels["annotation"] == {"lab": 32} and labels["both"] == 32
     fresh = [t for t, _ in make_transcripts(4, seed=9)]
-    feedback = AgentRRM.from_pretrained(str(folder), device="cpu").judge(fresh, mode="score")
+    judge = AgentRRM.from_pretrained(str(folder), device="cpu")
+    feedback = judge.judge(fresh, mode="score")
+    assert judge.settings.modes == ["full", "score"] and len(judge.settings.training_questions) == 8
     assert all(f.status == "scored" and f.score is not None and 0.0 <= f.score <= 1.0 for f in feedback)
 
 
@@ -244,3 +250,35 @@ def test_bfloat16_whole_weights_learn_in_small_steps(tmp_path: Path) -> None:
     # what is used is of the base's type again
     judge = AutoModelForCausalLM.from_pretrained(str(tmp_path / "run" / "judge"))
     assert judge.dtype == torch.bfloat16
+
+
+def test_a_card_is_measured_on_whole_questions() -> None:
+    """Of 400 rows drawn alone, 72 of 3,203 pairs of attempts at one question were left."""
+    rows = [t for t, _ in make_transcripts(80, seed=0)]
+    random.Random(0).shuffle(rows)
+    chosen = export.whole_questions(rows, 30, seed=1)
+    attempts = Counter(t.question_id for t in chosen)
+    assert len(chosen) == 28 and set(attempts.values()) == {4}
+    assert chosen == export.whole_questions(rows, 30, seed=1) != export.whole_questions(rows, 30, seed=2)
+    assert len({t.question_id for t in export.whole_questions(rows, 3, seed=1)}) == 1
+    assert export.whole_questions(rows, 0, seed=1) == export.whole_questions([], 9, seed=1) == []
+
+
+def test_a_card_says_calibrated_only_of_what_is() -> None:
+    settings = JudgeSettings(calibration=Calibration(modes={"score": Platt(a=1.0, b=0.0, rows=20)}))
+    assert "Scores are calibrated in mode score, in no other." in export.model_card(settings, {})
+    assert "not calibrated." in export.model_card(JudgeSettings(), {})
+
+
+def test_a_mode_without_training_rows_is_neither_calibrated_nor_measured(one: tuple[Path, dict[str, Any]]) -> None:
+    judge = AgentRRM.from_pretrained(str(one[0]), device="cpu")
+    judge.settings.modes = ["score"]
+    calibration = {"modes": ["full"], "sampled_rows": 4}
+    config = TrainConfig.model_validate(
+        tree(one[0], calibration=calibration, evaluation={"max_rows": 4, "full_rows": 4})
+    )
+    rows = [t for t, _ in make_transcripts(4, seed=9)]
+    assert export.calibrate(judge, rows, [1.0, 0.0, 1.0, 0.0], config)["full"]["skipped"].startswith(
+        "trained on no row"
+    )
+    assert export.measure(judge, rows, {}, config).keys() == {"score"}
