@@ -49,6 +49,8 @@ class DataConfig(Section):
 
     trajectories: list[str] = Field(default_factory=list)
     """Files of transcripts, beside what `generate` makes."""
+    outcome: str | None = None
+    """Their field that says how a run ended (a path; a `?` at its end where some have none), as `rrm check --outcome`."""
     annotations: list[str] = Field(default_factory=list)
     target: Literal["outcome", "annotation", "blend"] = "outcome"
     """What a row's score is to be: `outcome`, an annotation's score only where there is no outcome; `annotation`, the outcome

@@ -81,7 +81,7 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
     missing = [p for p in (*data.trajectories, *data.annotations) if not Path(p).exists()]
     if missing:
         raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
-    trajectories = list(read(data.trajectories)) if data.trajectories else []
+    trajectories = list(read(data.trajectories, outcome=data.outcome)) if data.trajectories else []
     annotations = load_annotations(data.annotations, trajectories)
     if data.generate is not None:
         options = {"options": data.generate_options, "options_key": "data.generate_options"}

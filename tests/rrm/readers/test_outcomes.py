@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from rrm.check import check
+from rrm.config import TrainConfig
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import read
 from rrm.readers.outcomes import OTHERS, find_outcome
+from rrm.train.prepare import load_data
 from rrm.trajectory import Trajectory, write_jsonl
 
 MESSAGES = [{"role": "user", "content": "Is it so?"}, {"role": "assistant", "content": "No."}]
@@ -115,6 +117,14 @@ def test_a_mapping_takes_no_outcome_that_is_not_mapped_and_loses_none(tmp_path: 
     assert found.outcome == 0.0 and found.source and found.source.outcome_field == "won" and found.meta["outcome"] == 1
     found = one(tmp_path, {"outcome": 1}, mapping={"messages": "messages"})
     assert found.outcome is None and found.meta == {"outcome": 1}
+
+
+def test_training_data_takes_the_field_too(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps({"messages": MESSAGES, "label": "yes"}) + "\n")
+    for field, outcome in ((None, None), ("label", 1.0)):
+        (found,), _ = load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)], "outcome": field}}))
+        assert found.outcome == outcome
 
 
 def test_check_counts_the_fields_and_tells_of_those_it_did_not_read(tmp_path: Path) -> None:
