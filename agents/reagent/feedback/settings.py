@@ -40,9 +40,14 @@ class ProcessConfig(Section):
 class JudgeOptions(Section):
     """How the judge is run; null leaves it to the judge. As in `AgentRRM.from_pretrained`."""
 
+    settings: str | None = None
+    """With `openai:…`: the directory or hub id of the judge that the server serves, for its calibration and budgets."""
+    revision: str | None = None
+    """Of a hub id."""
     device: str | None = None
-    """Of a judge in this process; null: the policy's."""
-    dtype: Literal["float32", "bfloat16"] | None = None
+    """Of a judge in this process, as below; null: the policy's."""
+    attn_implementation: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     batch_tokens: int | None = Field(default=None, ge=1)
     """Tokens held at once: memory."""
     max_transcript_tokens: int | None = Field(default=None, ge=1)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from reagent.cli import main
-from rrm.errors import file_problem
 
 TINY = ["environment.train_tasks=2", "environment.eval_tasks=1", "environment.eval={hops: 1}", "max_updates=1",
         "rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=1", "rollout.max_new_tokens=4"]  # fmt: skip
@@ -108,6 +107,8 @@ def test_a_report_never_takes_the_place_of_a_device(report, run: Path, tmp_path:
 
 
 def test_which_errors_are_a_users_to_mend() -> None:
+    from rrm.errors import file_problem
+
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a/metrics.jsonl")
     assert "no space left on the disk (runs/a/metrics.jsonl)" in str(file_problem(full))
     assert "no space left" in str(file_problem(RuntimeError("I/O error: No space left on device (os error 28)")))

@@ -104,4 +104,7 @@ def test_multiple_choice_an_answer_of_articles_alone_is_not_every_article(
     """SQuAD's normalisation leaves nothing of "A" and nothing of "The"; nothing equals nothing, but A is not The."""
     assert exact_match(task(reference), said) == grade
     assert f1(task(reference), said) == grade
+
+
+def test_a_reference_of_articles_alone_is_compared_word_by_word() -> None:
     assert exact_match(task("The The"), "the") == 0.0 and f1(task("The The"), "the") == pytest.approx(2 / 3)

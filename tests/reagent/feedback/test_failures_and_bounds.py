@@ -7,7 +7,6 @@ from feedback_lab import configured, make_episode, reply, scripted, trainer_of
 from test_feedback import judged_text
 
 from reagent.feedback.base import Judged
-from reagent.feedback.build import load_judge
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings
 from rrm.annotation import Finding
@@ -123,6 +122,8 @@ def test_the_lab_judge_is_refused_where_it_cannot_read(base, tmp_path, mode: str
 
 
 def test_judge_options_reach_the_judge(tmp_path) -> None:
+    from reagent.feedback.build import load_judge
+
     options = {"max_transcript_tokens": 64, "max_new_tokens": 32, "batch_tokens": 2048}
     settings = FeedbackConfig.model_validate({"mode": "r", "judge": "lab", "judge_options": options})
     judge = load_judge(settings, "cpu")

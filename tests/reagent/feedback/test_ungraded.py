@@ -14,10 +14,8 @@ from test_feedback import judged_text
 from transformers import PreTrainedTokenizerFast
 
 from reagent.env.env import StepResult, ToolEnv
-from reagent.env.registry import with_labels
 from reagent.env.task import Task, read_tasks
 from reagent.feedback.base import judgeable
-from reagent.feedback.check import check_labels
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings, with_score
 from reagent.lab.search_env import SearchEnv
@@ -179,6 +177,8 @@ def test_a_task_set_without_any_answer_is_an_error_where_grades_are_all_there_is
     ],
 )
 def test_which_modes_learn_without_answers(settings: dict[str, Any], learns: bool) -> None:
+    from reagent.feedback.check import check_labels
+
     feedback = FeedbackConfig.model_validate(settings)
     if learns:
         check_labels(feedback, ToolEnv, [OPEN])
@@ -188,6 +188,8 @@ def test_which_modes_learn_without_answers(settings: dict[str, Any], learns: boo
 
 
 def test_some_tasks_without_answers_are_said_where_they_teach_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    from reagent.feedback.check import check_labels
+
     tasks = [OPEN, Task("known", "?", "x")]
     with caplog.at_level(logging.WARNING):
         check_labels(FeedbackConfig(mode="none"), ToolEnv, tasks)
@@ -200,6 +202,8 @@ def test_some_tasks_without_answers_are_said_where_they_teach_nothing(caplog: py
 
 def test_labels_are_drawn_by_task(base, tmp_path) -> None:
     """`environment.label_share`: the same tasks keep their grading whoever asks, and an environment keeps their answers."""
+    from reagent.env.registry import with_labels
+
     tasks = [Task(f"t{i}", "?", "x", question_id=f"q{i // 2}") for i in range(2000)]
     kept = with_labels(tasks, 0.3, seed=1)
     graded = {t.id for t in kept if t.graded}

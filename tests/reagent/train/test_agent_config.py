@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from trainer_setup import settings
 
 from reagent.train.config import AgentConfig, load_agent_config
-from reagent.train.run import build
 from rrm.engines.hf.engine import HFEngine
 from rrm.errors import ConfigError
 
@@ -71,6 +70,8 @@ def test_no_number_is_without_bounds() -> None:
 
 
 def test_engine_limits_reach_the_engine(base, tmp_path) -> None:
+    from reagent.train.run import build
+
     engine = {"max_batch_tokens": 2048, "prefill_tokens": 128, "kept_bytes": 1000}
     trainer, _ = build(settings(base, tmp_path, rollout={"engine": engine}))
     made = trainer.engine

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from feedback_lab import make_episode
-from trainer_setup import settings
 
-from reagent.env.env import StepResult
-from reagent.lab.search_env import SearchEnv
 from reagent.train.alarms import PATIENCE, Alarms
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.metrics import episode_metrics, learned_metrics
-from reagent.train.run import train
 
 HEALTHY: dict[str, Any] = {
     "learned/rows": 64.0, "learned/best": 1.0, "learned/spread": 1.2, "learned/flat_groups": 0.4,
@@ -93,48 +86,3 @@ def test_malformed_calls_are_counted_among_calls() -> None:
     assert (
         episode_metrics([none])["episode/malformed_share"] != episode_metrics([none])["episode/malformed_share"]
     )  # NaN
-
-
-# ---- whole runs ----
-
-
-def test_the_documented_environment_with_the_labs_model_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It wrote noise for three updates and ended with exit code 0, without a word."""
-    text = Path("docs/mdp.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "guess_env.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    small = ["rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2", "rollout.max_new_tokens=16"]
-    config = load_agent_config("lab", [
-        "environment.name=guess_env:GuessEnv", "environment.train={}", "environment.eval={}", "environment.train_tasks=8",
-        "environment.eval_tasks=1", "max_updates=3", f"output_dir={tmp_path / 'run'}", *small,
-    ])  # fmt: skip
-    with caplog.at_level(logging.WARNING):
-        summary = train(config)
-    assert any("every tool call was malformed" in w or "every turn was cut" in w for w in summary["warnings"])
-    assert any("no episode earned anything" in w for w in summary["warnings"])
-    assert caplog.text.count("nothing may be learned: updates 0 to 2: no episode earned anything") == 1
-    assert caplog.text.count("in this run, nothing may have been learned: ") == len(summary["warnings"])
-    json.dumps(summary, allow_nan=False)
-
-
-class StingyEnv(SearchEnv):
-    """Pays nobody."""
-
-    async def step(self, text: str, stop_reason: Any = "eos") -> StepResult:
-        return StepResult({"role": "assistant", "content": text}, [], 0.0, 0.0, True, False, {"success": False})
-
-
-def test_a_continued_run_remembers_what_was_before(base, tmp_path) -> None:
-    changes: dict[str, Any] = {"algorithm": "grpo", "environment": {"name": "test_alarms:StingyEnv"}}
-    train(settings(base, tmp_path, max_updates=2, **changes))
-    summary = train(settings(base, tmp_path, max_updates=4, **changes))
-    standing = [w.partition(":")[0] for w in summary["warnings"] if "earned anything" in w or "never differed" in w]
-    assert standing == ["updates 0 to 3"] * 2
-
-
-def test_a_run_in_which_all_is_well_has_no_warnings(base, tmp_path) -> None:
-    config = settings(base, tmp_path, environment={"name": "feedback_lab:PaidEnv"}, max_updates=3)
-    assert not [w for w in train(config)["warnings"] if "cut at" not in w]  # an untrained policy ends hardly a turn
