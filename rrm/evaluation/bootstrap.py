@@ -18,6 +18,8 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 """(B, Q) draw counts → (B,) values; NaN where a resample leaves the statistic undefined."""
 MOSTLY = 0.9
 """Share of resamples that must be defined: with k questions that count, about 1 − exp(−k) are."""
+MIN_QUESTIONS, MIN_ROWS = 10, 20
+"""What a figure must rest on to get an interval: a percentile bootstrap over less is far narrower than it says."""
 CHUNK_ELEMENTS = 4_000_000
 """Draw counts held at once (float64: 32 MB)."""
 
@@ -56,10 +58,19 @@ class Interval:
     share_above_zero: float | None = None
     """Of a difference: the share of resamples above 0 (ties with 0 count half)."""
 
+    def unless(self, too_few: bool) -> Interval:
+        """The value alone where too little carries it."""
+        return Interval(self.value, None, None) if too_few else self
+
     def to_dict(self) -> dict[str, float | None]:
         """For JSON; `share_above_zero` only where it is set."""
         found = {"value": self.value, "low": self.low, "high": self.high}
         return found if self.share_above_zero is None else {**found, "share_above_zero": self.share_above_zero}
+
+
+def too_few(questions: int, rows: int) -> bool:
+    """Whether a figure over so many questions and rows (or pairs, or steps) is too thin for an interval."""
+    return questions < MIN_QUESTIONS or rows < MIN_ROWS
 
 
 def draw_counts(n_questions: int, n: int, seed: int) -> Iterator[np.ndarray]:

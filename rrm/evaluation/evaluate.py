@@ -19,7 +19,7 @@ import numpy as np
 
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import transcript_length
-from rrm.evaluation.bootstrap import Interval, Statistic, percentile_interval, point, replicates
+from rrm.evaluation.bootstrap import Interval, Ratio, Statistic, percentile_interval, point, replicates, too_few
 from rrm.evaluation.metrics import pairs, probability, text
 from rrm.evaluation.steps import evaluate_steps
 from rrm.feedback import Feedback
@@ -155,6 +155,15 @@ def _statistics(
     return table, n
 
 
+def support(statistic: Statistic) -> tuple[int, int]:
+    """How many questions a statistic rests on, and how many rows (or pairs of rows, where it counts these)."""
+    if isinstance(statistic, Ratio):
+        return int(np.count_nonzero(statistic.denominator)), int(statistic.denominator.sum())
+    if isinstance(statistic, (probability.Auroc, probability.CalibrationError)):
+        return len(np.unique(statistic.questions)), len(statistic.scores)
+    raise TypeError(f"no support is known of {type(statistic).__name__}")
+
+
 def _intervals(table: dict[str, dict[str, Statistic]], n_questions: int, n: int, seed: int) -> dict[str, Any]:
     """Intervals of every scorer's metrics, and of the differences judge − baseline, all on the same resamples."""
     flat = {f"{who}\x1f{what}": s for who, stats in table.items() for what, s in stats.items()}
@@ -164,11 +173,12 @@ def _intervals(table: dict[str, dict[str, Statistic]], n_questions: int, n: int,
     differences: dict[str, dict[str, Any]] = {who: {} for who in table if who != "judge"}
     for key in flat:
         who, what = key.split("\x1f")
-        metrics[who][what] = percentile_interval(points[key], drawn[key]).to_dict()
+        few = too_few(*support(flat[key]))
+        metrics[who][what] = percentile_interval(points[key], drawn[key]).unless(few).to_dict()
         mine = f"judge\x1f{what}"
         if who != "judge" and mine in flat:
             gap = percentile_interval(points[mine] - points[key], drawn[mine] - drawn[key], difference=True)
-            differences[who][what] = gap.to_dict()
+            differences[who][what] = gap.unless(few).to_dict()
     return {"metrics": metrics, "differences": differences}
 
 
