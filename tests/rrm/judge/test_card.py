@@ -1,0 +1,58 @@
+"""A card names its base and the base's own licence, and claims none that it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rrm.judge.card import card_head, front_matter
+
+
+def head(base: str | None) -> dict[str, object]:
+    return yaml.safe_load("\n".join(card_head(base)))
+
+
+def test_the_default_base() -> None:
+    found = head("smollm2")
+    assert (found["base_model"], found["license"]) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
+    assert found["tags"] == ["reward-model", "agents"]
+
+
+@pytest.mark.parametrize(
+    ("card", "wanted"),
+    [
+        ("---\nlicense: llama3.1\ntags: [a]\n---\n# Base\n", {"license": "llama3.1"}),
+        (
+            "---\nlicense: other\nlicense_name: gemma\nlicense_link: https://x.example/l\n---\n",
+            {"license": "other", "license_name": "gemma", "license_link": "https://x.example/l"},
+        ),
+        ("# no front matter\n", {"license": "other", "license_name": "that-of-the-base"}),
+        ("---\nlicense: [broken\n---\n", {"license": "other", "license_name": "that-of-the-base"}),
+    ],
+)
+def test_a_bases_own_card_gives_the_licence(tmp_path: Path, card: str, wanted: dict[str, str]) -> None:
+    (tmp_path / "README.md").write_text(card)
+    found = head(str(tmp_path))
+    assert {k: v for k, v in found.items() if k.startswith("license")} == wanted
+    assert "base_model" not in found  # a folder of this machine is no name
+
+
+def test_a_base_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from test_journey import in_the_cache
+
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo" / "README.md").write_text("---\nlicense: mit\n---\n")
+    in_the_cache(tmp_path / "repo", tmp_path / "cache", "org/base", monkeypatch)
+    assert (head("org/base")["base_model"], head("org/base")["license"]) == ("org/base", "mit")
+    assert head("org/absent")["license"] == "other"
+
+
+def test_from_scratch_no_licence_is_claimed() -> None:
+    for base in (None, "reagent.lab.judge_base:build"):
+        assert set(head(base)) == {"library_name", "tags"}
+
+
+def test_front_matter_is_only_at_the_start() -> None:
+    assert front_matter("text\n---\nlicense: mit\n---\n") == {}
