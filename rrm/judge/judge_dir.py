@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -25,6 +24,7 @@ from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.judge.calibration import Calibration
 from rrm.prompt.rendering import PROMPT_VERSION
+from rrm.text import normalise
 from rrm.trajectory import Trajectory
 
 FILE = "judge.json"
@@ -149,8 +149,9 @@ def _read_hash(path: Path, size: int, modified_ns: int) -> str:
 
 def question_hash(trajectory: Trajectory) -> str:
     """Sixteen hex digits of a question's text: its words alone, so that case, marks and spaces make no other question."""
-    text = unicodedata.normalize("NFKC", trajectory.task or trajectory.question_id or trajectory.id).casefold()
-    return hashlib.sha256(" ".join(re.findall(r"\w+", text)).encode("utf-8", "replace")).hexdigest()[:16]
+    text = trajectory.task or trajectory.question_id or trajectory.id
+    words = normalise(text, articles=True) or text
+    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def question_hashes(trajectories: Iterable[Trajectory]) -> list[str]:

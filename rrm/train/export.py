@@ -21,6 +21,7 @@ from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode, clear
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import fit
+from rrm.judge.card import HUB_NAMES, card_head
 from rrm.judge.judge_dir import JudgeSettings, question_hashes, save_settings
 from rrm.labels import truth_of
 from rrm.seeds import derive_seed
@@ -29,8 +30,6 @@ from rrm.train.prepare import Run
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
-
-HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 
 
 @contextlib.contextmanager
@@ -198,7 +197,7 @@ def calibrated(settings: JudgeSettings) -> str:
 def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
     """The judge's README: what it is, what it was trained on, what it measured."""
     lines = [
-        "---", "library_name: agent-rrm", "license: apache-2.0", "tags: [reward-model, agents]", "---", "",
+        "---", *card_head(settings.base or settings.trained_on.get("base")), "---", "",
         f"# {settings.name}", "",
         "A reasoning reward model for agents: reads a transcript, writes a trace, a critique anchored to steps and a",
         f"score in [0, 1]. {calibrated(settings)}", "",

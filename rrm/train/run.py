@@ -123,6 +123,7 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
     """
     config = run.config
     facts = {
+        "base": config.model.base,
         "seed": config.seed,
         "rows": {part: len(rows) for part, rows in run.parts.items()},
         "labels": run.labels.as_dict(),

@@ -49,6 +49,10 @@ def test_a_base_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert head("org/absent")["license"] == "other"
 
 
+def test_a_shipped_judge_as_base() -> None:
+    assert "base_model" not in head("lab")  # no repository of the hub is called so
+
+
 def test_from_scratch_no_licence_is_claimed() -> None:
     for base in (None, "reagent.lab.judge_base:build"):
         assert set(head(base)) == {"library_name", "tags"}
@@ -56,3 +60,16 @@ def test_from_scratch_no_licence_is_claimed() -> None:
 
 def test_front_matter_is_only_at_the_start() -> None:
     assert front_matter("text\n---\nlicense: mit\n---\n") == {}
+
+
+def test_a_trained_judges_card_has_its_bases_licence(tmp_path: Path) -> None:
+    from rrm.judge.judge_dir import JudgeSettings
+    from rrm.train.export import write_card
+
+    base, judge = tmp_path / "base", tmp_path / "judge"
+    base.mkdir(), judge.mkdir()
+    (base / "README.md").write_text("---\nlicense: llama3.1\n---\n")
+    for settings in (JudgeSettings(base=str(base)), JudgeSettings(trained_on={"base": str(base)})):
+        write_card(judge, settings, {})
+        card = (judge / "README.md").read_text()
+        assert front_matter(card)["license"] == "llama3.1" and "Its scores are not calibrated." in card
