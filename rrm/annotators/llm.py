@@ -92,7 +92,8 @@ def annotate(
         model: name written into the annotations.
         transcript_tokens: budget of a rendered transcript, a token counted as four characters.
         window: most trajectories held at once, which is what a killed run may have to ask again.
-        counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read), `traces_too_long` and the statuses of replies that were of no use.
+        counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read),
+            `traces_too_long` and the statuses of replies that were of no use.
     """
     counts = Counter() if counts is None else counts
     info = JudgeInfo(model=model, prompt_version=PROMPT_VERSION, mode="full")
