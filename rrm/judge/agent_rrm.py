@@ -99,7 +99,7 @@ class AgentRRM:
         """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
 
         Args:
-            model: a directory, a hub id, `openai:BASE_URL#model`, `lab` (the shipped lab judge), or None for the
+            model: a directory, a hub id, `openai:BASE_URL#model`, the name of an installed judge, or None for the
                 shipped default judge.
             settings: with `openai:…`: the directory or hub id of the judge that the server serves.
             revision: branch, tag or commit of a hub id.
