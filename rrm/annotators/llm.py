@@ -104,7 +104,7 @@ def annotate(
         stop=("</score>",),
         timeout_s=getattr(engine, "timeout_s", SamplingParams.timeout_s),
     )
-    for rows in windows(trajectories, window):
+    for rows in windows(trajectories, window, first=getattr(engine, "concurrency", 1)):  # one round of requests
         items = [prompt(t, transcript_tokens) for t in rows]
         for trajectory, feedback in zip(rows, judge_chat(engine, items, info=info, params=params), strict=True):
             annotation = to_annotation(trajectory, feedback, model, counts)

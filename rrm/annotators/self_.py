@@ -73,7 +73,7 @@ def annotate(
         counts: gains `annotated`, `judgements`, `agreeing`, `without_agreement` and `without_label`.
     """
     counts = Counter() if counts is None else counts
-    for rows in windows(trajectories, window):
+    for rows in windows(trajectories, window, first=1):  # a slow judge takes a minute for one
         labelled = [t for t in rows if t.outcome is not None]
         counts["without_label"] += len(rows) - len(labelled)
         sampled = judge.sample(labelled, mode=mode, k=k, seed=seed, temperature=temperature) if labelled else []

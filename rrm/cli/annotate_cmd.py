@@ -79,7 +79,11 @@ def command(
         labelled = Labelled(out)
         reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
         rows = read_inputs(inputs, errors, strict=strict, **reading)
-        written = labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))
+        try:
+            written = labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))
+        except KeyboardInterrupt:
+            log.warning("interrupted: what was annotated is kept in %s; run the same command again to go on", output)
+            raise
     useless = sum(counts[status] for status in ("unparsable", "truncated", "too_long", "judge_error"))
     finish(
         {

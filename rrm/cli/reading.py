@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import typer
+
+from rrm.score import PROGRESS_SECONDS, progress_log
 
 T = TypeVar("T")
 OUTCOME = typer.Option(
@@ -18,7 +21,7 @@ OUTCOME = typer.Option(
 
 
 def counting(rows: Iterable[T], verb: str) -> Iterator[T]:
-    """Pass rows through with a running count and rate on a terminal's standard error; silent elsewhere."""
+    """Pass rows through with a running count and rate on a terminal's standard error; elsewhere a log line now and then."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -28,7 +31,11 @@ def counting(rows: Iterable[T], verb: str) -> Iterator[T]:
         *columns, TimeElapsedColumn(), console=console, transient=True, disable=not sys.stderr.isatty()
     ) as bar:
         task = bar.add_task(verb, total=None, rate=0.0)
+        said = time.monotonic()
         for count, row in enumerate(rows, 1):
+            if not sys.stderr.isatty() and time.monotonic() - said >= PROGRESS_SECONDS:
+                said = time.monotonic()
+                progress_log.info("%s: %d transcripts so far", verb, count - 1)
             if count % 100 == 0:
                 bar.update(task, completed=count, rate=bar.tasks[0].speed or 0.0)
             yield row

@@ -17,7 +17,7 @@ from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.feedback import Feedback, JudgeInfo, parse_findings
 from rrm.text import leaks, normalise, references
-from rrm.trajectory import Trajectory
+from rrm.trajectory import Message, Trajectory
 
 
 def faults(trajectory: Trajectory) -> dict[str, int]:
@@ -334,3 +334,24 @@ def test_self_annotates_with_a_real_judge() -> None:
     labels = list(self_.annotate(rows, judge, model=judge.model, k=3, keep=2, counts=counts))
     assert [(a.trajectory_id, a.score, a.kind, a.annotator) for a in labels] == [("t", 0.3, "self", "tiny")] * 2
     assert counts == {"without_label": 1, "judgements": 6, "agreeing": 3, "annotated": 1, "without_agreement": 1}
+
+
+def test_a_killed_annotation_loses_one_round_of_requests() -> None:
+    """Annotations are handed over after the first round, not after the first thirty-two transcripts."""
+    from rrm.annotators import llm
+    from rrm.engines.base import Reply, SamplingParams
+
+    class Server:
+        concurrency, asked = 2, 0
+
+        def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
+            self.asked += 1
+            text = "<think>t</think><critique>[step 1] good: ok</critique><score>0.5</score>"
+            return Reply(text=text, stop_reason="eos")
+
+    rows = [Trajectory(id=f"t{i}", task=f"q{i}", messages=[Message(role="assistant", content="a")]) for i in range(9)]
+    server = Server()
+    made = llm.annotate(rows, server, model="m")
+    next(made)
+    assert server.asked == 2
+    assert len(list(made)) == 8
