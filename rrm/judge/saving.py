@@ -5,15 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import FILE, save_settings
+from rrm.judge.judge_dir import FILE, JudgeSettings, save_settings
 from rrm.models.hub import upload
-
-if TYPE_CHECKING:
-    from rrm.judge.agent_rrm import AgentRRM
 
 PACKAGE = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
@@ -25,7 +22,16 @@ SMALL = ("tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evalua
 """Those of a judge whose weights are on a server."""
 
 
-def save_judge(judge: AgentRRM, folder: Path) -> Path:
+class Judge(Protocol):
+    """What is saved of an `AgentRRM`."""
+
+    engine: Any
+    prompter: Any
+    settings: JudgeSettings
+    folder: Path | None
+
+
+def save_judge(judge: Judge, folder: Path) -> Path:
     """Write `folder`: weights or adapter as they came, or the name of the server; tokenizer, cards and `judge.json`.
 
     Raises:
@@ -52,7 +58,7 @@ def save_judge(judge: AgentRRM, folder: Path) -> Path:
 
 
 def push_judge(
-    judge: AgentRRM,
+    judge: Judge,
     repo: str,
     *,
     token: str | None,
@@ -76,7 +82,7 @@ def push_judge(
         return upload(folder, repo, token=token, private=private, revision=revision, message=commit_message)
 
 
-def _address(judge: AgentRRM) -> str:
+def _address(judge: Judge) -> str:
     """The server's address without a password; that belongs into no file."""
     url = getattr(judge.engine, "base_url", None)
     if url is None:
