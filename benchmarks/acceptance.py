@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from xml.etree import ElementTree  # of our own pytest
 
 from rich.console import Console
 from rich.table import Table
@@ -50,16 +52,48 @@ def missing(what: str, wanted: str, name: str) -> Bar:
 
 
 def suite_bars(suites: Mapping[str, str], run: bool) -> Iterator[Bar]:
-    """Tests that are bars themselves. `suites`: what they show → pytest's arguments, separated by spaces."""
-    for what, tests in suites.items():
-        if not run:
+    """Tests that are bars themselves, all run by one pytest. `suites`: what they show → test files, or tests of them as
+    `file::test`, separated by spaces."""
+    if not run:
+        for what, tests in suites.items():
             files = dict.fromkeys(test.partition("::")[0] for test in tests.split())
             yield Bar(what, f"part of `make test`: {', '.join(files)}", "passes", None)
-            continue
-        command = [sys.executable, "-m", "pytest", "-q", *tests.split()]
+        return
+    cases = _outcomes(sorted({test for tests in suites.values() for test in tests.split()}))
+    for what, tests in suites.items():
+        mine = [outcome for test in tests.split() for outcome in _of(test, cases)]
+        counts = {kind: mine.count(kind) for kind in ("passed", "failed", "skipped") if kind in mine}
+        shown = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "no such test ran"
+        yield Bar(what, shown, "passes", "passed" in counts and "failed" not in counts)
+
+
+def _outcomes(tests: Sequence[str]) -> dict[tuple[str, str], list[str]]:
+    """How each test of one pytest run ended: (file, function) → passed, failed or skipped, once a parameter."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "-o", "junit_family=xunit1", *tests]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]
-        yield Bar(what, last, "passes", done.returncode == 0)
+        if not report.is_file():
+            raise SystemExit(f"pytest did not run: {(done.stdout + done.stderr)[-800:]}")
+        tree = ElementTree.parse(report)
+    found: dict[tuple[str, str], list[str]] = {}
+    for case in tree.iter("testcase"):
+        kinds = {child.tag for child in case}
+        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        found.setdefault((case.get("file", ""), case.get("name", "").partition("[")[0]), []).append(outcome)
+    return found
+
+
+def _of(test: str, cases: Mapping[tuple[str, str], list[str]]) -> list[str]:
+    """The outcomes of a file, a folder, or one test function."""
+    place, _, name = test.partition("::")
+    inside = f"{place.rstrip('/')}/"
+    return [
+        outcome
+        for (file, function), outcomes in cases.items()
+        if (file == place or file.startswith(inside)) and name.partition("[")[0] in ("", function)
+        for outcome in outcomes
+    ]
 
 
 def finish(bars: Sequence[Bar]) -> NoReturn:
