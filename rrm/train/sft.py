@@ -106,7 +106,8 @@ def last_checkpoint(folder: Path) -> str | None:
 
 
 def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, Any]:
-    """Rows padded on the right to (B, T) `input_ids` and `labels` (-100), with an attention mask of ones, and (B,) weights.
+    """Rows padded on the right to (B, T) `input_ids` and `labels` (-100), with an attention mask of ones; (B,) weights where the rows
+    have them.
 
     Causal attention never lets a token see what stands to its right, so padding there needs no mask; without one, the
     attention kernels skip the upper triangle (a quarter of the step's time on a CPU).
@@ -119,8 +120,10 @@ def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, A
     for i, row in enumerate(rows):
         ids[i, : len(row["input_ids"])] = torch.tensor(row["input_ids"])
         labels[i, : len(row["labels"])] = torch.tensor(row["labels"])
-    weights = torch.tensor([row[KEY] for row in rows], dtype=torch.float32)
-    return {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids), KEY: weights}
+    batch = {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
+    if KEY in rows[0]:
+        batch[KEY] = torch.tensor([row[KEY] for row in rows], dtype=torch.float32)
+    return batch
 
 
 def compile_layers(model: Any) -> None:
