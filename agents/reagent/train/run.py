@@ -27,7 +27,7 @@ from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.feedback.check import check_labels
 from reagent.rollout.episode import Episode
-from reagent.train.alarms import Alarms
+from reagent.train.alarms import Alarms, number
 from reagent.train.checkpoint import PREFIX, checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
@@ -207,7 +207,8 @@ def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
         "policy": str(folder / "policy"),
         "updates": trainer.update_index,
         "episodes": trainer.episodes_seen,
-        "reward": log.last.get("episode/reward"),
+        "reward": number(log.last, "episode/reward"),
+        "learned_reward": number(log.last, "learned/reward"),
         "held_out_success": evaluations[-1]["success"] if evaluations else None,
         "warnings": warnings,
     }

@@ -19,6 +19,7 @@ from reagent.feedback.base import judgeable
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings, with_score
 from reagent.lab.search_env import SearchEnv
+from reagent.report import read_runs, write_page
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import rollout
 from reagent.train.evaluate import evaluate, summarise
@@ -150,6 +151,17 @@ def test_a_failed_judgement_of_an_ungraded_episode_is_unknown(base, tmp_path) ->
     trainer = trainer_of(config, scripted(lambda text: EngineError("503")))
     metrics, _ = trainer.update()
     assert (metrics["unknown_rows"], metrics["ungraded_rows"]) == (8, 0) and metrics["learned/rows"] == 0
+
+
+def test_a_whole_run_without_answers_ends_with_figures_and_a_report(base, tmp_path) -> None:
+    config = configured(base, tmp_path / "run", "r", environment={"name": "test_ungraded:OpenEnv"}, max_updates=2)
+    summary = train(config, judge=scripted())
+    json.dumps(summary, allow_nan=False)
+    assert summary["reward"] is None and summary["held_out_success"]["value"] is None
+    assert isinstance(summary["learned_reward"], float)
+    page = tmp_path / "page.html"
+    write_page(page, read_runs([str(tmp_path / "run")]))
+    assert "NaN" not in page.read_text() and (tmp_path / "run" / "curves.png").stat().st_size > 0
 
 
 # ---- before the first rollout ----
