@@ -128,6 +128,13 @@ class Environment(Protocol):
 EnvFactory = Callable[[], Environment]
 
 
+def grading(env_factory: EnvFactory) -> Callable[[Task], bool]:
+    """Which tasks are graded in the factory's environments: those that say so, as the environment does (`is_graded`); one
+    that has no word on it is taken to grade all."""
+    says = getattr(env_factory(), "is_graded", None)
+    return lambda task: task.graded and (says is None or bool(says(task)))
+
+
 @dataclass(frozen=True)
 class _Outcome:
     """One call and how it ended."""

@@ -50,9 +50,10 @@ def read_tasks(path: str | Path) -> list[Task]:
     """Tasks from JSONL: `question` is required; `id`, `answer`, `seed`, `question_id`, `meta`, `graded` are optional.
 
     Raises:
-        ReadError: no such file, or naming the line that is not such an object.
+        ReadError: no such file, or naming the line that is not such an object, or the two that give one id.
     """
     tasks: list[Task] = []
+    lines_of: dict[str, int] = {}
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -65,9 +66,20 @@ def read_tasks(path: str | Path) -> list[Task]:
             task = Task(**{"id": f"{Path(path).stem}:{number}", **row})
         except (ValueError, TypeError) as error:
             raise ReadError(str(path), number, f"not a task: {error}") from error
-        if not isinstance(task.question, str) or not isinstance(task.answer, str | None):
-            raise ReadError(str(path), number, "`question` must be text, and `answer` text or null")
+        if (
+            not isinstance(task.id, str)
+            or not isinstance(task.question, str)
+            or not isinstance(task.answer, str | None)
+        ):
+            raise ReadError(str(path), number, "`id` and `question` must be text, and `answer` text or null")
         if not isinstance(task.graded, bool) or not isinstance(task.meta, dict):
             raise ReadError(str(path), number, "`graded` must be true or false, and `meta` an object")
+        if task.id in lines_of:
+            raise ReadError(
+                str(path),
+                number,
+                f"a second task with the id {task.id!r}, after line {lines_of[task.id]}: ids name tasks",
+            )
+        lines_of[task.id] = number
         tasks.append(task)
     return tasks

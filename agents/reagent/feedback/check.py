@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from reagent.env.env import EnvFactory
+from reagent.env.env import EnvFactory, grading
 from reagent.env.task import Task
 from reagent.feedback.build import MODES
 from reagent.feedback.settings import FeedbackConfig
@@ -17,13 +17,11 @@ logger = logging.getLogger(__name__)
 def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Sequence[Task]) -> None:
     """Whether the training tasks can teach anything: a grade of them, or a judge's feedback, is part of the reward.
 
-    Environments that do not say which tasks they grade (`is_graded`) are taken to grade all.
-
     Raises:
         ConfigError: no task can be graded, and the mode pays for grades alone.
     """
-    is_graded = getattr(env_factory(), "is_graded", None)
-    ungraded = sum(not (t.graded and (is_graded is None or is_graded(t))) for t in tasks)
+    is_graded = grading(env_factory)
+    ungraded = sum(not is_graded(t) for t in tasks)
     if not ungraded or MODES[settings.mode].pays_feedback(settings):
         return
     if ungraded == len(tasks):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from accelerate.utils import gather_object
 
-from reagent.env.env import EnvFactory
+from reagent.env.env import EnvFactory, grading
 from reagent.env.graders import Grader, exact_match, f1
 from reagent.env.task import Task
 from reagent.feedback.base import Adapter
@@ -44,17 +45,25 @@ def mean_grade(episodes: Sequence[Episode], grade: Grader) -> float:
     return mean([grade(e.task, e.answer) if e.answer is not None else 0.0 for e in graded])
 
 
-def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[str, Any]:
+def summarise(
+    episodes: Sequence[Episode],
+    *,
+    samples: int,
+    seed: int,
+    is_graded: Callable[[Task], bool] = lambda task: task.graded,
+) -> dict[str, Any]:
     """Figures of episodes, `samples` of each task; an episode without a known outcome counts as no success.
 
     Tasks that nobody can grade are counted (`ungraded_tasks`) and have no success: what there is of them is a judge's score
     (`feedback/score`) and the reward with it (`feedback/reward`). Figures of nothing are None.
+
+    Args:
+        is_graded: whether a task is graded, asked where every attempt at it failed: none of them can say.
     """
-    by_task: dict[str, list[Episode]] = defaultdict(list)
-    tasks = {e.task.id for e in episodes}
+    tasks: dict[str, list[Episode]] = defaultdict(list)
     for e in episodes:
-        if not e.ungraded:
-            by_task[e.task.id].append(e)
+        tasks[e.group_id].append(e)  # a task that is there twice is two, as it was planned (`id`, `id#2`)
+    by_task = {t: found for t, found in tasks.items() if _has_grade(found, is_graded)}
     rates = {t: mean([float(e.success or 0) for e in found]) for t, found in by_task.items()}
     hops: dict[str, list[float]] = defaultdict(list)
     for t, found in by_task.items():
@@ -74,6 +83,13 @@ def summarise(episodes: Sequence[Episode], *, samples: int, seed: int) -> dict[s
         **{k.removeprefix("episode/"): v for k, v in episode_metrics(episodes).items() if "hops" not in k and "success" not in k},
     }  # fmt: skip
     return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in found.items()}
+
+
+def _has_grade(attempts: Sequence[Episode], is_graded: Callable[[Task], bool]) -> bool:
+    """Whether a task is graded: as one of its attempts says, a failed one not knowing."""
+    if any(e.ungraded for e in attempts):
+        return False
+    return any(e.success is not None for e in attempts) or is_graded(attempts[0].task)
 
 
 def shared(
@@ -128,15 +144,16 @@ def evaluate(
             )
 
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
+    figures = partial(summarise, samples=samples, seed=config.seed, is_graded=grading(env_factory))
     if feedback is None:
         episodes = shared(attempts, play, accelerator)
-        return summarise(episodes, samples=samples, seed=config.seed), episodes
+        return figures(episodes), episodes
     round_ = feedback.round(0, attempts, play)
     first = [e for e in round_.played if e.stage == "initial"]
     refined = [e for e in round_.played if e.stage == "refined"]
-    found = summarise(first, samples=samples, seed=config.seed) | feedback.report(None, [round_.report])
+    found = figures(first) | feedback.report(None, [round_.report])
     if refined:
-        found["refined"] = summarise(refined, samples=samples, seed=config.seed)
+        found["refined"] = figures(refined)
     return found, round_.played
 
 

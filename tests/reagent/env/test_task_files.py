@@ -50,3 +50,15 @@ def test_held_out_questions_that_are_trained_on_are_said(tmp_path: Path, caplog:
         with caplog.at_level(logging.WARNING):
             make_environment(config, seed=0)
         assert ("5 of 5 held-out questions are trained on too" in caplog.text) == said
+
+
+def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
+    """Two held-out tasks of one id were counted as attempts at one: the run ended in a traceback after its last update."""
+    path = tmp_path / "twice.jsonl"
+    rows = [{"id": "a", "question": "1?"}, {"id": "b", "question": "2?"}, {"id": "a", "question": "3?"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ReadError, match=r"twice\.jsonl.*3.*'a'.*line 1"):
+        make_tasks("calculator", 3, 0, path=str(path))
+    path.write_text('{"question": "1?"}\n{"id": "twice:1", "question": "2?"}\n')  # the name a task without one is given
+    with pytest.raises(ReadError, match="line 1"):
+        make_tasks("calculator", 2, 0, path=str(path))

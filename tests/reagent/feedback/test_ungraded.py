@@ -264,8 +264,8 @@ def process_of(trainer: Any, tasks: list[Task], config: Any) -> float:
 
 def test_graded_tasks_keep_their_success_beside_ungraded_ones() -> None:
     right, wrong, open_ = make_episode([0.0], 1.0), make_episode([0.0], 0.0), make_episode([0.0], None)
-    right.success, right.task = True, Task("right", "?", "a")
-    open_.ungraded, open_.task, open_.success = True, OPEN, None
+    right.success, right.task, right.group_id = True, Task("right", "?", "a"), "right"
+    open_.ungraded, open_.task, open_.group_id, open_.success = True, OPEN, OPEN.id, None
     found = summarise([right, wrong, open_], samples=1, seed=0)
     assert found["success"]["value"] == 0.5 and (found["tasks"], found["ungraded_tasks"]) == (3, 1)
     assert found["by_task"] == {"right": 1.0, "t": 0.0} and PaidEnv().is_graded(OPEN)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from feedback_lab import make_episode
 
+from reagent.env.task import Task
 from reagent.lab.search_env import SearchEnv
+from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate_config, mean_interval, summarise
 from reagent.train.run import train
@@ -60,3 +64,49 @@ def test_intervals_are_over_tasks_and_nothing_has_none() -> None:
     )
     assert mean_interval([], seed=0) == summarise([], samples=1, seed=0)["success"]
     assert mean_interval([], seed=0) == {"value": None, "low": None, "high": None}
+
+
+def played(task: Task, success: bool | None, *, group: str = "t", ungraded: bool = False) -> Episode:
+    """An attempt that was graded, or is `ungraded`, or (neither) whose environment failed."""
+    status = "finished" if ungraded or success is not None else "env_error"
+    outcome = None if success is None else float(success)
+    made = make_episode([0.0], outcome)
+    return replace(made, task=task, group_id=group, success=success, ungraded=ungraded, status=status)
+
+
+def test_two_tasks_of_one_id_are_two_tasks() -> None:
+    """They were four attempts where two of each task were expected: pass@k of more right than drawn is no number."""
+    task = Task("t", "?", "a")
+    episodes = [played(task, True, group=g) for g in ("t", "t", "t#2", "t#2")]
+    found = summarise(episodes, samples=2, seed=0)
+    assert (found["tasks"], found["pass_at_k"], found["by_task"]) == (2, {"1": 1.0, "2": 1.0}, {"t": 1.0, "t#2": 1.0})
+
+
+def test_an_ungraded_task_whose_environment_failed_is_no_failure() -> None:
+    open_, known = Task("open", "?"), Task("known", "?", "a")
+    graded = [played(known, True, group="known"), played(known, None, group="known")]
+    once = [played(open_, None, group="open", ungraded=True), played(open_, None, group="open")]
+    found = summarise([*graded, *once], samples=2, seed=0)
+    assert (found["tasks"], found["ungraded_tasks"], found["by_task"]) == (2, 1, {"known": 0.5})
+    always = [played(open_, None, group="open"), played(open_, None, group="open")]
+    found = summarise([*graded, *always], samples=2, seed=0, is_graded=lambda task: task.answer is not None)
+    assert (found["ungraded_tasks"], found["by_task"], found["unknown"]) == (1, {"known": 0.5}, 0.75)
+    off = [played(replace(known, graded=False), None, group="off")] * 2  # the task says so itself
+    assert summarise(off, samples=2, seed=0)["ungraded_tasks"] == 1
+    failed = [played(known, None, group="known")] * 2  # graded, and never played to an end: no success
+    assert summarise(failed, samples=2, seed=0)["by_task"] == {"known": 0.0}
+
+
+def test_an_evaluation_asks_the_environment_which_tasks_are_graded(
+    base, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step fails, so that no episode can say of itself that nobody grades it."""
+
+    async def step(*_: Any, **__: Any) -> Any:
+        raise OSError("no connection")
+
+    monkeypatch.setattr(SearchEnv, "step", step)
+    monkeypatch.setattr(SearchEnv, "is_graded", lambda self, task: False)
+    found, episodes = evaluate_config(config(base, tmp_path))
+    assert {e.status for e in episodes} == {"env_error"} and not any(e.ungraded for e in episodes)
+    assert (found["tasks"], found["ungraded_tasks"], found["by_task"]) == (3, 3, {})
