@@ -51,7 +51,7 @@ class PolicyConfig(BaseSettings):
     chat_template: str | None = None
     """A template's name in reagent.rollout.templates; null keeps the tokenizer's own."""
     lora: LoraSettings | None = None
-    """null trains every weight."""
+    """null trains every weight, and holds them in float32 whatever `dtype` says: a step would be lost in 16 bits."""
     gradient_checkpointing: bool = False
 
     @field_validator("lora")

@@ -177,8 +177,8 @@ def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple
         torch.set_num_threads(config.threads)
     env_factory = make_factory(config.environment.name, **config.environment.options)
     tasks = held_out_tasks(config.environment)
-    policy, tokenizer = load_policy(config.policy, with_values=False)
+    policy, tokenizer = load_policy(config.policy, with_values=False, trained=False)
     device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
-    engine = HFEngine(policy.model, tokenizer, device=device, **config.rollout.engine.chosen)
+    engine = HFEngine(policy.model, tokenizer, device=device, exact_head=True, **config.rollout.engine.chosen)
     feedback = make_feedback(config, tokenizer, device=device, judge=judge, eos_ids=engine.eos_ids)
     return evaluate(engine, tokenizer, env_factory, tasks, config, feedback)

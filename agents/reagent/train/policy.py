@@ -4,8 +4,9 @@ What is projected onto the vocabulary is decided by `loss_mask`: only the positi
 transcript is tool output, and its logits would be most of the memory). Rows are padded on the right, which causal
 attention needs no mask for.
 
-Under mixed precision the body runs in bfloat16, both heads in the precision their weights are kept in: bfloat16 logits have
-three digits, and most of what rollout and training forward then disagree by comes from them (MiniMax-M1, 2506.13585, §3.2).
+Both heads compute in float32, whatever the body runs in (`mixed_precision`) or is kept in (`policy.dtype` under an adapter):
+bfloat16 logits have three digits, and most of what rollout and training forward then disagree by comes from them (MiniMax-M1,
+2506.13585, §3.2).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import nn
 
 from reagent.algorithms.logprobs import token_logprobs
-from rrm.engines.hf.engine import as_stored, base_causal_lm
+from rrm.engines.hf.engine import base_causal_lm, in_float32
 from rrm.errors import RRMError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Policy(nn.Module):
         head: Any = base.get_output_embeddings()
         logprobs, entropy = token_logprobs(
             hidden,
-            lambda states: as_stored(head, states),
+            lambda states: in_float32(head, states),
             input_ids,
             loss_mask,
             temperature=temperature,
@@ -71,7 +72,7 @@ class Policy(nn.Module):
         values = None
         if self.value_head is not None:
             before = hidden[:, :-1][loss_mask[:, 1:]]  # (N, H): the states in which masked tokens were sampled
-            found = as_stored(self.value_head, before)[:, 0]
+            found = in_float32(self.value_head, before)[:, 0]
             values = found.new_zeros(loss_mask.shape).masked_scatter(loss_mask, found)
         return PolicyOutput(logprobs, entropy, values)
 
@@ -93,8 +94,14 @@ def precision(mixed: Literal["no", "bf16"], device: torch.device | str) -> Abstr
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16) if mixed == "bf16" else nullcontext()
 
 
-def load_policy(config: PolicyConfig, *, with_values: bool, entropy_gradient: bool = False) -> tuple[Policy, Any]:
+def load_policy(
+    config: PolicyConfig, *, with_values: bool, entropy_gradient: bool = False, trained: bool = True
+) -> tuple[Policy, Any]:
     """(policy, tokenizer) with LoRA where configured; dropout is off (sampling and training must agree).
+
+    Args:
+        trained: its weights are to take steps: those of a policy without an adapter are held in float32 then. bfloat16
+            cannot hold a weight and a step a thousandth of its size. `mixed_precision: bf16` computes in bfloat16.
 
     Raises:
         RRMError: the model cannot be loaded.
@@ -105,7 +112,8 @@ def load_policy(config: PolicyConfig, *, with_values: bool, entropy_gradient: bo
     from rrm.models.base import load_model, lora_config
 
     base = str(lab_policy_folder(config.base)) if config.base in SHIPPED else config.base
-    model, tokenizer = load_model(config.model_copy(update={"base": base}))
+    held = "float32" if trained and config.lora is None else config.dtype
+    model, tokenizer = load_model(config.model_copy(update={"base": base, "dtype": held}))
     if config.chat_template is not None:
         from reagent.rollout.templates import template
 

@@ -149,7 +149,7 @@ def build(
         env_factory,
         train_tasks,
         folder,
-        engine=HFEngine(policy.model, tokenizer, **config.rollout.engine.chosen),
+        engine=HFEngine(policy.model, tokenizer, exact_head=True, **config.rollout.engine.chosen),
         accelerator=accelerator,
         judge=judge,
     )

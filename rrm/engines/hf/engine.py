@@ -60,6 +60,17 @@ def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
         return layer(states.to(kept) if kept.is_floating_point else states)
 
 
+def in_float32(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
+    """`layer(states)` in float32 where its weights have 16 bits, as `as_stored` elsewhere. bfloat16 logits have three digits,
+    and which of two neighbours a number rounds to depends on its batch. Weights under an adapter of their own, or quantised
+    ones, are left to the layer."""
+    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
+        return as_stored(layer, states)
+    with torch.autocast(states.device.type, enabled=False):
+        bias = None if layer.bias is None else layer.bias.float()
+        return torch.nn.functional.linear(states.float(), layer.weight.float(), bias)
+
+
 class HFEngine:
     """A `TokenEngine` over a Hugging Face causal language model with full attention in every layer.
 
@@ -72,6 +83,8 @@ class HFEngine:
         kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time, never
             correctness. Release keys after the model's weights changed: what is kept belongs to the old ones.
         device: where to move the model; default: where it is.
+        exact_head: compute logits in float32 also from 16-bit weights, as a policy's training forward does: what it learns
+            from must be what was sampled from. It takes a float32 copy of the head for each forward.
 
     Raises:
         EngineError: a model whose logits are more than `lm_head(hidden)`, or with sliding-window layers.
@@ -86,6 +99,7 @@ class HFEngine:
         prefill_tokens: int | None = None,
         kept_bytes: int = 2 << 30,
         device: str | torch.device | None = None,
+        exact_head: bool = False,
     ) -> None:
         if device is not None:
             model.to(device)  # pyright: ignore[reportArgumentType]
@@ -95,6 +109,7 @@ class HFEngine:
         self.prefill_tokens = prefill_tokens or (512 if self.device.type == "cpu" else 16384)
         self._decoder: Any = self.model.get_decoder()
         self._head: Any = self.model.get_output_embeddings()
+        self._project = in_float32 if exact_head else as_stored
         self._dtype = self._head.weight.dtype
         config = self.model.config.get_text_config()
         self.layers: int = config.num_hidden_layers
@@ -202,7 +217,8 @@ class HFEngine:
         with self._inference():
             ids = torch.arange(min(3, config.vocab_size), device=self.device)[None]
             whole = self.model(input_ids=ids, use_cache=False).logits.float()
-            parts = self.logits(self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0])
+            states = self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0]
+            parts = as_stored(self._head, states).float()  # as the model itself projects
         if not torch.allclose(whole[0], parts, rtol=1e-3, atol=1e-3):
             raise EngineError(
                 f"{type(self.model).__name__} changes its logits after lm_head; this engine would miss it"
@@ -366,7 +382,7 @@ class HFEngine:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """(…, V) float32 logits of hidden states (…, H)."""
-        return as_stored(self._head, states).float()
+        return self._project(self._head, states).float()
 
     def _token_logprobs(self, states: torch.Tensor, tokens: list[int]) -> list[float]:
         """log p of one token per hidden state (T, H)."""
