@@ -53,6 +53,10 @@ class JudgeOptions:
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Requests to a server in flight at once; default: 8.")
     ] = None
+    trust_remote_code: Annotated[
+        bool | None,
+        typer.Option("--trust-remote-code", help="Run the Python code in the folder of a judge or of its base."),
+    ] = None
 
     @property
     def given(self) -> list[str]:
@@ -82,6 +86,7 @@ class JudgeOptions:
             max_new_tokens=self.max_new_tokens,
             timeout_s=self.timeout,
             concurrency=self.concurrency,
+            trust_remote_code=bool(self.trust_remote_code),
         )
 
 

@@ -95,6 +95,7 @@ class AgentRRM:
         max_new_tokens: int | None = None,
         timeout_s: float | None = None,
         concurrency: int | None = None,
+        trust_remote_code: bool = False,
     ) -> AgentRRM:
         """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
 
@@ -113,6 +114,8 @@ class AgentRRM:
             max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
             timeout_s: seconds a request to a server may take, 60 by default.
             concurrency: requests to a server in flight at once, 8 by default.
+            trust_remote_code: run the Python code in the judge's folder or its base's, where these have an architecture of
+                their own.
 
         Raises:
             RRMError: no such model, not a judge's directory, or made for another prompt version.
@@ -134,6 +137,7 @@ class AgentRRM:
                 max_new_tokens=max_new_tokens,
                 timeout_s=timeout_s,
                 concurrency=concurrency,
+                trust_remote_code=trust_remote_code,
             ),
         )
         return cls(

@@ -44,6 +44,8 @@ class Options:
     max_new_tokens: int | None = None
     timeout_s: float | None = None
     concurrency: int | None = None
+    trust_remote_code: bool = False
+    """Said by who loads, never by what is loaded."""
 
     def over(self, settings: JudgeSettings) -> JudgeSettings:
         """The settings with the budgets given here in the place of their own."""
@@ -193,9 +195,12 @@ def load_weights(
     adapter = (folder / "adapter_config.json").is_file()
     place = _base_folder(settings, options) if adapter else folder
     own_tokenizer = (folder / "tokenizer.json").is_file()
-    how = {"attn_implementation": options.attn_implementation} if options.attn_implementation else {}
+    # False, not None: transformers would ask on a terminal, and wait
+    how: dict[str, Any] = {"trust_remote_code": options.trust_remote_code}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder if own_tokenizer else place))
+        tokenizer = AutoTokenizer.from_pretrained(str(folder if own_tokenizer else place), **how)
+        if options.attn_implementation:
+            how["attn_implementation"] = options.attn_implementation
         # whole weights load in their final type; a merge in bfloat16 would round the adapter away
         import torch
 

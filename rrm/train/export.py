@@ -1,7 +1,8 @@
 """After training: export the judge, calibrate it, measure it, write its cards.
 
 The judge's directory holds the adapter (bf16) or the whole weights, the tokenizer, `judge.json`, `evaluation.json` and
-a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter.
+a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter. An adapter over
+weights that the run made itself (drills, a base made by a function) is merged: nobody could name its base.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rrm.annotation import Annotation, Verdict
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode, clear
+from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import fit
 from rrm.judge.card import HUB_NAMES, card_head
@@ -64,6 +66,8 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
 
     config, tokenizer = run.config, run.prompter.tokenizer
     is_adapter = hasattr(model, "merge_and_unload")
+    if is_adapter and (config.drills.rows or is_import_path(config.model.base)):
+        model, is_adapter = model.merge_and_unload(), False
     base = config.model.base if is_adapter else None
     settings = JudgeSettings(
         name=config.name,

@@ -132,7 +132,9 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
     }
     with finish.in_place_when_whole(run.folder / "judge") as building:
         finish.export(model, run, building, trained_modes(run), facts)
-        judge = AgentRRM.from_pretrained(str(building), device="cpu" if config.cpu else None)
+        judge = AgentRRM.from_pretrained(
+            str(building), device="cpu" if config.cpu else None, trust_remote_code=config.model.trust_remote_code
+        )
         card: dict[str, Any] = {"trained_on": facts}
         if config.calibration.enabled:
             rows = [t for t in run.parts["calibration"] if truth_of(t, run.annotations.get(t.id)) is not None]

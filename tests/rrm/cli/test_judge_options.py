@@ -39,7 +39,7 @@ def test_every_command_with_a_judge_has_its_options(name: str) -> None:
     app.command()(COMMANDS[name])
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
     options = "model settings revision token device dtype attn-implementation batch-tokens transcript-tokens"
-    for option in (*options.split(), "max-new-tokens", "timeout", "concurrency"):
+    for option in (*options.split(), "max-new-tokens", "timeout", "concurrency", "trust-remote-code"):
         assert f"--{option} " in shown, option
     assert "--max-tokens" not in shown
 
