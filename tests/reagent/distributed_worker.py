@@ -29,6 +29,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "none", {}),
     "grpo": ("grpo", "none", {}),
     "unified": ("ppo", "u", {"minibatches": 3}),
+    "placebo": ("grpo", "placebo", {}),
     "minibatches": ("ppo", "none", {"epochs": 2, "minibatches": 6}),
 }
 """Name → algorithm, feedback mode, options of `optim`. Eight rows a stage: on two processes fewer than six a process."""
@@ -58,7 +59,7 @@ def run(policy: Path, output: Path) -> None:
             optim={"learning_rate": 1e-4, "microbatch_tokens": 600, **optim},
             loss={"kl_coef": 0.1},
             rollout={"max_episode_tokens": 700},
-            feedback={"mode": mode},
+            feedback={"mode": mode, "aux": {"share": 0.3}},
         )
         trainer = trainer_of(config, scripted())
         updates = []

@@ -248,14 +248,20 @@ class Adapter(ABC):
         return self.settings.failure_reward
 
     def paid_findings(self, judged: Judged, report: Report) -> list[Finding] | None:
-        """What the reward takes for findings: the judge's; every turn bad where the policy may have kept it from judging,
-        and that has a price; None where there is no judgement."""
+        """What the reward takes for findings: the judge's; every turn bad where the policy may have kept it from judging, or
+        from finding a single turn good or bad, and that has a price; None where there is no judgement."""
+        turns = len(judged.episode.turns)
         if judged.score is not None and judged.feedback is not None:
-            return judged.feedback.findings
-        if not judged.policy_may_have_caused or self.settings.failure_reward is None:
+            found = judged.feedback.findings
+            if any(f.verdict != "unclear" and 1 <= f.step <= turns for f in found):
+                return found
+            report.counts["without_finding"] += 1
+            if self.settings.failure_reward is None:
+                return found
+        elif not judged.policy_may_have_caused or self.settings.failure_reward is None:
             return None
         report.counts["floored"] += 1
-        return [Finding(step=k, verdict="bad") for k in range(1, len(judged.episode.turns) + 1)]
+        return [Finding(step=k, verdict="bad") for k in range(1, turns + 1)]
 
     def note_rewards(self, rows: Sequence[Episode], report: Report) -> None:
         """Count rewards with the feedback in them: all that is known of episodes that nobody can grade."""
@@ -285,6 +291,7 @@ SUMS = (
     "asked",
     "failed",
     "floored",
+    "without_finding",
     "judge_tokens",
     "critiques",
     "traces",

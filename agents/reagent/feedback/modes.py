@@ -20,6 +20,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from accelerate.utils import gather_object
+
 from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
 from reagent.feedback.judging import Report
 from reagent.feedback.leaks import leaks
@@ -31,6 +33,11 @@ from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt
 from rrm.feedback import Mode
 from rrm.seeds import derive_seed
+
+
+def _name(episode: Episode) -> str:
+    """What an attempt is called on every process."""
+    return Attempt(episode.task, episode.group_id, episode.attempt, episode.stage).key
 
 
 class NoFeedback(Adapter):
@@ -104,17 +111,18 @@ class SecondAttempts(Adapter):
         return found
 
     def placebos(self, judged: Sequence[Judged], critiques: Sequence[str | None], update: int) -> list[str | None]:
-        """For each attempt the critique of another task's attempt, drawn by seed; None where there is no other task."""
+        """For each attempt the critique of another task's attempt, drawn by seed from those of all processes, which call this
+        together; None where there is no other task."""
+        mine = zip(judged, critiques, strict=True)
+        written = gather_object([(j.episode.task.id, text) for j, text in mine if text is not None])
         found: list[str | None] = []
-        for number, one in enumerate(judged):
+        for one in judged:
             others = [
                 text
-                for other, text in zip(judged, critiques, strict=True)
-                if text is not None
-                and other.episode.task.id != one.episode.task.id
-                and not leaks(text, one.episode.task, one.episode.trajectory)
+                for task, text in written
+                if task != one.episode.task.id and not leaks(text, one.episode.task, one.episode.trajectory)
             ]
-            rng = random.Random(derive_seed(self.seed, "placebo", update, number))
+            rng = random.Random(derive_seed(self.seed, "placebo", update, _name(one.episode)))
             found.append(rng.choice(others) if others else None)
         return found
 
@@ -291,15 +299,19 @@ class UnifiedFeedback(SecondAttempts):
         return rows
 
     def texts(self, firsts: Sequence[Episode], said: dict[Kind, list[str | None]], report: Report) -> list[TextRow]:
-        """The auxiliary rows, first attempt by first attempt."""
+        """The auxiliary rows, first attempt by first attempt; all processes call this together, as `aux.share` is of the whole
+        update's attempts."""
         weights: dict[Kind, float] = {"trace": self.settings.aux.trace, "critique": self.settings.aux.critique}
         rows: list[TextRow] = []
         share = self.settings.aux.share
-        for number, episode in enumerate(firsts):
+        everyones: list[str] = gather_object([_name(e) for e in firsts])
+        place = {name: number for number, name in enumerate(everyones)}
+        for at, episode in enumerate(firsts):
+            number = place[_name(episode)]
             if int((number + 1) * share) == int(number * share):
                 continue  # with a share of 1/4, every fourth is taken
             for kind in KINDS:
-                text = said[kind][number]
+                text = said[kind][at]
                 if text is None or not weights[kind]:
                     continue
                 if self._writer is None:

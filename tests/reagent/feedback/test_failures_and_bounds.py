@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from feedback_lab import configured, make_episode, reply, scripted, trainer_of
+from feedback_lab import TURNS, configured, make_episode, reply, scripted, trainer_of
 from test_feedback import judged_text
 
 from reagent.feedback.base import Judged
@@ -135,3 +135,19 @@ def test_judge_options_reach_the_judge(tmp_path) -> None:
     wrong = FeedbackConfig.model_validate({"mode": "r", "judge": "lab", "judge_options": {"concurrency": 3}})
     with pytest.raises(RRMError, match=r"feedback\.judge=lab: .*concurrency"):
         load_judge(wrong, "cpu")
+
+
+@pytest.mark.parametrize("said", ["the search was poor", "[step 1] unclear: who knows", "[step 99] good: well done"])
+def test_a_judgement_without_a_finding_takes_the_floor(base, tmp_path, said: str) -> None:
+    """A score and no verdict on any turn: such an attempt escaped every bad one."""
+    judge = scripted(lambda text: f"<think>t</think><critique>{said}</critique><score>0.1</score>")
+    for floor, paid in ((0.0, -0.1), (None, 0.0)):
+        paying = {"process": {"bad": -0.1, "max_paid": None}, "failure_reward": floor}
+        config = configured(base, tmp_path / str(floor), "process", environment=TURNS, feedback=paying)
+        found = trainer_of(config, judge).round(0)
+        for row, played in zip(found.rows, found.played, strict=True):
+            assert row.reward is not None and played.reward is not None
+            assert row.reward - played.reward == pytest.approx(paid * len(played.turns))
+        counts = found.report.counts
+        assert counts["without_finding"] == len(found.rows) and counts["failed"] == 0
+        assert counts["floored"] == (0 if floor is None else len(found.rows))
