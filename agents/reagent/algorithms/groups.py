@@ -19,7 +19,8 @@ def returns_of(rows: Rows, per_turn: bool) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def episode_returns(token_rewards: Tensor, action_mask: Tensor) -> tuple[Tensor, Tensor]:
     """Each row's whole reward as (B, 1), and (B, 1) bool: whether the row has an action that could have earned it."""
-    return torch.where(action_mask, token_rewards, 0).sum(1, keepdim=True), action_mask.any(dim=1, keepdim=True)
+    whole = _exact(torch.where(action_mask, token_rewards, 0)).sum(1, keepdim=True)
+    return whole.to(token_rewards), action_mask.any(dim=1, keepdim=True)
 
 
 @torch.no_grad()
@@ -31,9 +32,16 @@ def turn_returns(token_rewards: Tensor, action_mask: Tensor, turn_index: Tensor)
     """
     rows, n_turns = len(turn_index), int(turn_index.max().clamp(min=0).item()) + 1 if turn_index.numel() else 1
     turn = turn_index.clamp(min=0).long()  # prompt and padding hold no action token, so they add nothing to turn 0
-    earned = token_rewards.new_zeros(rows, n_turns).scatter_add(1, turn, torch.where(action_mask, token_rewards, 0))
-    tokens = torch.zeros_like(earned).scatter_add(1, turn, action_mask.to(earned))
-    return earned.flip(1).cumsum(1).flip(1), tokens > 0
+    paid = _exact(torch.where(action_mask, token_rewards, 0))
+    earned = paid.new_zeros(rows, n_turns).scatter_add(1, turn.to(paid.device), paid)
+    tokens = token_rewards.new_zeros(rows, n_turns).scatter_add(1, turn, action_mask.to(token_rewards))
+    return earned.flip(1).cumsum(1).flip(1).to(token_rewards), tokens > 0
+
+
+def _exact(rewards: Tensor) -> Tensor:
+    """For a sum that does not depend on its order: rewards that cancel would leave a rounding error that passes for a
+    difference. On the CPU, as not every device has float64."""
+    return rewards.cpu().double()
 
 
 @torch.no_grad()

@@ -108,7 +108,8 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: 
     if estimator == "k2":
         return 0.5 * difference**2
     if estimator == "k3":
-        return torch.expm1(bounded(-difference)) + difference
+        held = difference.clamp(min=-MAX_LOG_RATIO)  # in both terms: the second alone would push π further from π_ref
+        return torch.expm1(-held) + held
     raise ConfigError(f"kl_estimator={estimator!r}: choose one of {', '.join(get_args(KLEstimator))}")
 
 

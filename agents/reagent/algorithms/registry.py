@@ -1,6 +1,7 @@
 """The algorithms by name, and the one call a trainer makes: checks, masks, the algorithm, masks again.
 
-Another algorithm is one file with one function `(Rows, Options) → Credit` and one line in `ALGORITHMS`.
+Another algorithm is one file with one function `(Rows, Options) → Credit` and one line in `ALGORITHMS`; its name in
+`reagent.train.config.Algorithm`, and in `GROUP_METHODS` there or in `TOKEN_CREDIT` here.
 """
 
 from __future__ import annotations

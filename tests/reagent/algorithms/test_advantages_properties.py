@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any, get_args
 
 import pytest
@@ -229,3 +230,20 @@ def test_ppo_targets_come_from_unwhitened_advantages(batch):
     assert white.returns.equal(plain.returns)
     on = plain.loss_mask
     torch.testing.assert_close(plain.returns[on], (plain.advantages + batch["values"])[on])
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo", "reinforce++-baseline"])
+def test_rewards_in_another_order_are_the_same_reward(algorithm: str) -> None:
+    """Turn rewards that cancel left rounding errors of their own, which a group's standard deviation blew up to ±0.1."""
+    draw = random.Random(0)
+    for _ in range(300):
+        turns = [draw.choice([10.0, -10.0, 3.3, -3.3, 1.1, -7.7]) for _ in range(8)]
+        other = draw.sample(turns, len(turns))
+        found = compute_advantages(
+            algorithm,
+            torch.tensor([turns, other]),
+            torch.ones(2, 8, dtype=torch.bool),
+            torch.arange(8).repeat(2, 1),
+            torch.zeros(2, dtype=torch.long),
+        )
+        assert not found.advantages.any()

@@ -430,3 +430,16 @@ def test_padding_changes_nothing(batch, mode, extra):
     for name, gradient in wider.items():
         torch.testing.assert_close(gradient[:, :-extra], gradients[name])
         assert torch.count_nonzero(gradient[:, -extra:]) == 0
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_far_from_the_reference_no_estimator_pushes_further_away(estimator: Any) -> None:
+    """k3 beyond its bound had the gradient of its linear term alone, +1: descent made the unlikely token unlikelier."""
+    logprobs = torch.tensor([[-30.0, -22.0]], requires_grad=True)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    found = kl_penalty(logprobs, torch.tensor([[-1.0, -1.0]]), mask, estimator)
+    (gradient,) = torch.autograd.grad(found.sum(), logprobs)
+    assert bool((gradient <= 0).all()) and bool(found.isfinite().all())
+    above = torch.tensor([[-1.0]], requires_grad=True)  # the other way π_ref is left behind: pulled back as ever
+    far = kl_penalty(above, torch.tensor([[-30.0]]), mask[:, :1], estimator)
+    assert float(torch.autograd.grad(far.sum(), above)[0]) > 0
