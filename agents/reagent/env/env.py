@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 from rrm.prompt.neutralise import neutralise_control
 from rrm.trajectory import ToolCall
+
+logger = logging.getLogger(__name__)
 
 ToolPrompt = Literal["schema", "brief", "template"]
 Verdict = Literal["useful", "useless", "repeated", "failed", "malformed"]
@@ -89,7 +92,8 @@ class StepResult:
     """The turn limit was reached. Token limits are the rollout's."""
     info: dict[str, Any] = field(default_factory=dict)
     """`tool_calls` (well-formed ones), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts` (one a call),
-    `cut_chars`, and at the end `answer`, `grade`, `success` (the last two None where nobody can grade)."""
+    `cut_chars`, and at the end `answer`, `grade`, `success` (the last two None where nobody can grade), and `grader_error`
+    where the grader raised."""
 
 
 class Environment(Protocol):
@@ -231,7 +235,7 @@ class ToolEnv:
         return result.content != EMPTY
 
     def grade(self, task: Task, answer: str) -> float:
-        """The answer's grade in [0, 1]; asked for where `is_graded` says so."""
+        """The answer's grade in [0, 1]; asked for where `is_graded` says so. An answer on which it raises has grade 0."""
         return self.grader(task, answer)
 
     def is_graded(self, task: Task) -> bool:
@@ -302,11 +306,17 @@ class ToolEnv:
         if not self._graded:
             self.task = None
             return StepResult(message, [], 0.0, None, True, False, _info([], []) | {"answer": answer} | _UNGRADED)
-        grade = float(self.grade(task, answer))
+        error: dict[str, str] = {}
+        try:
+            grade = float(self.grade(task, answer))
+        except Exception as problem:  # noqa: BLE001 - a grader may raise anything, and an answer may be written to make it
+            grade, error = 0.0, {"grader_error": f"{type(problem).__name__}: {problem}"[:500]}
+            _grader_failed(type(self).__name__, type(problem).__name__, error["grader_error"])
         if not math.isfinite(grade):
             raise ValueError(f"the grader gave {grade} for task {task.id!r}; a grade is a number in [0, 1]")
         self.task = None
-        info = _info([], []) | {"answer": answer, "grade": grade, "success": grade >= self.success_at}
+        success = not error and grade >= self.success_at
+        info = _info([], []) | {"answer": answer, "grade": grade, "success": success} | error
         return StepResult(message, [], 0.0, self.rewards.outcome * grade, True, False, info)
 
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
@@ -352,6 +362,20 @@ class ToolEnv:
             message = self.parser.observation(content, neutralise_control(outcome.name, self.parser.tags), call_id)
         started = datetime.fromtimestamp(result.started, UTC).isoformat(timespec="milliseconds")
         return message | {"timestamp": started, "duration_s": round(result.duration_s, 6)}
+
+
+_GRADERS_THAT_FAILED: set[tuple[str, str]] = set()
+
+
+def _grader_failed(environment: str, kind: str, problem: str) -> None:
+    """Say so, once for each kind of error: it may be the grader's fault, and not the answer's."""
+    if (environment, kind) in _GRADERS_THAT_FAILED:
+        return
+    _GRADERS_THAT_FAILED.add((environment, kind))
+    logger.warning(
+        "%s: the grader raised on an answer, which counts as wrong (`grader_error` in the turn's info; said once): %s",
+        environment, problem,
+    )  # fmt: skip
 
 
 def _declared_tools(env: ToolEnv) -> list[Tool]:

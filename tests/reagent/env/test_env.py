@@ -390,8 +390,21 @@ def test_plain_functions_are_tools_too_and_a_subclass_replaces_its_base() -> Non
 def test_bugs_of_the_environment_itself_are_raised() -> None:
     with pytest.raises(ValueError, match="the grader gave nan"):
         play(HouseEnv(grader=lambda task, answer: float("nan")), "Answer: x")
-    with pytest.raises(ValueError, match="'t' has no reference answer"):
-        play(HouseEnv(grader=lambda task, answer: f1(task, answer)), "Answer: x", task=Task("t", "?"))
+
+
+def test_an_answer_on_which_the_grader_raises_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    """It was `env_error`, whose row is left out: by its answer a policy could leave a bad grade behind."""
+    env = HouseEnv(grader=lambda task, answer: float(int(answer)))
+    for _ in range(2):
+        (step,) = play(env, "Answer: not a number")
+        assert step.terminated and step.outcome_reward == 0.0
+        assert (step.info["grade"], step.info["success"]) == (0.0, False)
+        assert step.info["grader_error"].startswith("ValueError: invalid literal for int()")
+    assert caplog.text.count("the grader raised on an answer, which counts as wrong") == 1
+    (right,) = play(env, "Answer: 1")
+    assert right.info["grade"] == 1.0 and "grader_error" not in right.info
+    (step,) = play(HouseEnv(grader=lambda task, answer: f1(task, answer)), "Answer: x", task=Task("t", "?"))
+    assert "'t' has no reference answer" in step.info["grader_error"]
 
 
 def test_wrong_settings_are_refused() -> None:
