@@ -93,6 +93,14 @@ class Episode:
         return None if self.outcome_reward is None else sum(t.reward for t in self.turns) + self.outcome_reward
 
     @property
+    def turn_rewards(self) -> list[float]:
+        """What each turn earned, the outcome with the last; an unknown one adds nothing."""
+        earned = [turn.reward for turn in self.turns]
+        if earned:
+            earned[-1] += self.outcome_reward or 0.0
+        return earned
+
+    @property
     def own_messages(self) -> list[Message]:
         """The trajectory's messages from the agent's first turn on."""
         return self.trajectory.messages[self.prompt_messages :]
@@ -107,14 +115,12 @@ class Episode:
         """The arrays a trainer needs; built from construction, never from token ids. An unknown outcome adds nothing."""
         parts = [self.prompt_ids]
         mask, index, rewards, logprobs = ([value] * len(self.prompt_ids) for value in (False, -1, 0.0, 0.0))
-        last = len(self.turns) - 1
-        for k, turn in enumerate(self.turns):
+        for k, (turn, earned) in enumerate(zip(self.turns, self.turn_rewards, strict=True)):
             outputs, others = len(turn.output_ids), len(turn.observation_ids)
             parts += [turn.output_ids, turn.observation_ids]
             mask += [True] * outputs + [False] * others
             index += [k] * (outputs + others)
             logprobs += [*turn.output_logprobs, *[0.0] * others]
-            earned = turn.reward + (self.outcome_reward or 0.0 if k == last else 0.0)
             rewards += [0.0] * (outputs - 1) + [earned] + [0.0] * others
         return FlatEpisode(
             input_ids=np.array([i for part in parts for i in part], dtype=np.int64),

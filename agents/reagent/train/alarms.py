@@ -16,6 +16,9 @@ from reagent.train.metrics import SAME
 PATIENCE = 3
 """Updates running that a condition must hold for; fewer in a run of fewer."""
 
+MANY = 0.5
+"""Share of episodes of unknown outcome above which something is wrong with more than an episode."""
+
 Metrics = Mapping[str, Any]
 """An update's line of metrics.jsonl: numbers, None where there is none."""
 
@@ -41,13 +44,30 @@ def _is(key: str, wanted: float) -> Callable[[Metrics, AgentConfig], bool]:
 
 
 def _earned_nothing(metrics: Metrics, _: AgentConfig) -> bool:
-    best = number(metrics, "learned/best")
-    return best is not None and best <= SAME
+    """Rewards may be costs, 0 the best of them: a success says that something was earned, and so does a difference where
+    nobody says what a success is."""
+    best, success = number(metrics, "learned/best"), number(metrics, "episode/success")
+    if best is None or best > SAME:
+        return False
+    return success == 0 if success is not None else (number(metrics, "learned/spread") or 0.0) < SAME
+
+
+def _all_malformed(metrics: Metrics, _: AgentConfig) -> bool:
+    """One malformed call may be all the calls there were, where answers need none: then others succeed, or most turns are
+    answers."""
+    success, turns = number(metrics, "episode/success"), number(metrics, "episode/malformed_turns")
+    few = success > 0 if success is not None else turns is not None and turns < 0.5
+    return number(metrics, "episode/malformed_share") == 1.0 and not few
+
+
+def _mostly_unknown(metrics: Metrics, _: AgentConfig) -> bool:
+    unknown = number(metrics, "episode/unknown")
+    return unknown is not None and unknown > MANY and number(metrics, "learned/rows") != 0.0
 
 
 def _never_differs(metrics: Metrics, config: AgentConfig) -> bool:
     if config.algorithm in GROUP_METHODS:
-        return number(metrics, "learned/flat_groups") == 1.0
+        return number(metrics, f"learned/flat_{'turns' if config.loss.credit == 'turn' else 'groups'}") == 1.0
     spread = number(metrics, "learned/spread")
     return spread is not None and spread < SAME
 
@@ -63,6 +83,15 @@ ALARMS = (
         ),
     ),
     Alarm(
+        "mostly_unknown",
+        _mostly_unknown,
+        lambda config: (
+            "more than half of the episodes had no known outcome, and taught nothing. Likely: the environment fails "
+            "(episode/env_error; `error` in episodes.jsonl), perhaps on what the policy writes, or prompts leave no room in "
+            f"rollout.max_episode_tokens={config.rollout.max_episode_tokens}"
+        ),
+    ),
+    Alarm(
         "all_cut",
         _is("episode/cut_turns", 1.0),
         lambda config: (
@@ -73,7 +102,7 @@ ALARMS = (
     ),
     Alarm(
         "all_malformed",
-        _is("episode/malformed_share", 1.0),
+        _all_malformed,
         lambda config: (
             f"every tool call was malformed. Likely: policy.base={config.policy.base} was never taught to call "
             f"the tools of environment.name={config.environment.name}: the lab's policies know the lab's own tools alone. Use an instruct "

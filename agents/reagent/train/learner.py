@@ -244,8 +244,10 @@ class Learner:
         mask = prepared.advantages.loss_mask
         denominator = float(self._sum(loss_denominator(mask[list(index)], self.config.loss.aggregation)))
         if denominator == 0:
-            logger.warning("%s: no row with a known reward; skipped", where)
-            return [], 0.0
+            if not float(self._sum(token_counts(texts)).sum()):
+                logger.warning("%s: no row with a known reward; skipped", where)
+                return [], 0.0
+            denominator = 1.0  # of no token: the step is the texts' alone
         found = self.imitate(texts)
         groups = microbatches(prepared.batch.lengths, index, self.config.optim.microbatch_tokens)
         if (

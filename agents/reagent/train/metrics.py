@@ -20,7 +20,8 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
     """Means over episodes; rewards and success over those where they are known. Keys are `<prefix>/…`.
 
     `ungraded` is the share of episodes that nobody can grade (no answer key), `unknown` of those whose environment failed,
-    or had no room to begin; `malformed_share` is of calls, a turn without any and a cut one counted as a call.
+    or had no room to begin; `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
+    `malformed_turns` the share of turns with a malformed call.
     `zero_variance_groups` is the share of groups whose known rewards are all equal: they teach a group method nothing.
     """
     known = [e for e in episodes if e.reward is not None]
@@ -39,6 +40,7 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "tool_errors": mean([float(sum(len(t.info.get("tool_errors", ())) for t in e.turns)) for e in episodes]),
         "malformed": mean([float(sum(t.info.get("malformed", 0) for t in e.turns)) for e in episodes]),
         "malformed_share": mean([float(v == "malformed") for t in turns for v in _verdicts(t)]),
+        "malformed_turns": mean([float("malformed" in _verdicts(t)) for t in turns]),
         "ungraded": mean([float(e.ungraded) for e in episodes]),
         "unknown": mean([float(e.reward is None and not e.ungraded) for e in episodes]),
         "cut_turns": mean([float(t.stop_reason == "length") for t in turns]),
@@ -62,16 +64,20 @@ def _verdicts(turn: Turn) -> list[str]:
     return ["malformed"] * bad + ["called"] * max(calls - bad, 0)
 
 
-def learned_metrics(rows: Sequence[tuple[str, float | None]]) -> dict[str, float]:
-    """What an update learns from: (group, reward) of its rows, feedback in the reward; None is left out.
+def learned_metrics(rows: Sequence[tuple[str, float | None, Sequence[float]]]) -> dict[str, float]:
+    """What an update learns from: (group, reward, what each turn earned) of its rows, feedback in the rewards; a reward of
+    None is left out.
 
     `learned/rows` that are known, their mean `reward`, the `best`, the `spread` (largest less smallest), and `flat_groups`,
-    the share of groups of two and more in which it is the same for all (NaN without such a group).
+    the share of groups of two and more in which it is the same for all (NaN without such a group); `flat_turns`, the share of
+    them in which the turns' are, too.
     """
     groups: dict[str, list[float]] = defaultdict(list)
-    for group, reward in rows:
+    earned: dict[str, list[Sequence[float]]] = defaultdict(list)
+    for group, reward, turns in rows:
         if reward is not None:
             groups[group].append(reward)
+            earned[group].append(turns)
     known = [reward for found in groups.values() for reward in found]
     compared = [max(found) - min(found) for found in groups.values() if len(found) > 1]
     return {
@@ -80,7 +86,16 @@ def learned_metrics(rows: Sequence[tuple[str, float | None]]) -> dict[str, float
         "learned/best": max(known, default=float("nan")),
         "learned/spread": max(known) - min(known) if known else float("nan"),
         "learned/flat_groups": mean([float(spread < SAME) for spread in compared]),
+        "learned/flat_turns": mean([float(_alike(found)) for found in earned.values() if len(found) > 1]),
     }
+
+
+def _alike(rows: Sequence[Sequence[float]]) -> bool:
+    """Whether all rows have as many numbers, and the same."""
+    first = rows[0]
+    return all(
+        len(row) == len(first) and all(abs(a - b) < SAME for a, b in zip(row, first, strict=True)) for row in rows
+    )
 
 
 def pass_at_k(successes: Sequence[int], samples: int, k: int) -> float:

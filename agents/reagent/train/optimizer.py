@@ -28,6 +28,7 @@ def make_optimizer(policy: Policy, config: AgentConfig) -> torch.optim.AdamW:
     body = [p for p in policy.parameters() if p.requires_grad and id(p) not in own]
     groups: list[dict[str, Any]] = [{"params": body, "lr": settings.learning_rate, "base_lr": settings.learning_rate}]
     if head:
-        rate = settings.value_learning_rate or settings.learning_rate
+        own_rate = settings.value_learning_rate
+        rate = settings.learning_rate if own_rate is None else own_rate
         groups.append({"params": head, "lr": rate, "base_lr": rate})
     return torch.optim.AdamW(groups, betas=settings.betas, weight_decay=settings.weight_decay, foreach=False)

@@ -282,6 +282,7 @@ class RunLog:
                 keep_lines(path, trainer.update_index)
             for row in read_rows(self.metrics):
                 self.alarms.observe(row["update"], row)
+                self.last = row
 
     def update(self, metrics: dict[str, Any], episodes: Sequence[Episode]) -> str:
         """Record the update just made; returns a line for the progress bar."""

@@ -194,7 +194,7 @@ class AgentTrainer(Learner):
         self.update_index += 1
         self.episodes_seen += len(everyones)
         tokens = sum(len(turn.output_ids) for e in everyones for turn in e.turns)
-        metrics |= learned_metrics(gather_object([(e.group_id, e.reward) for e in found.rows]))
+        metrics |= learned_metrics(gather_object([(e.group_id, e.reward, e.turn_rewards) for e in found.rows]))
         metrics |= episode_metrics([e for e in everyones if e.stage == "initial"])
         refined = [e for e in everyones if e.stage == "refined"]
         if refined:

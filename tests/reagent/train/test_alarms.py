@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from feedback_lab import make_episode
 
+from reagent.rollout.episode import Episode
 from reagent.train.alarms import PATIENCE, Alarms
 from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.metrics import episode_metrics, learned_metrics
@@ -17,11 +19,12 @@ HEALTHY: dict[str, Any] = {
     "episode/cut_turns": 0.1, "episode/malformed_share": 0.2,
 }  # fmt: skip
 SICK = {
+    "mostly_unknown": ({"episode/unknown": 0.97}, "more than half of the episodes had no known outcome.*environment fails"),
     "nothing_known": ({"learned/rows": 0.0}, "no episode had a known reward"),
     "all_cut": ({"episode/cut_turns": 1.0}, "every turn was cut at rollout.max_new_tokens=48"),
     "all_malformed": ({"episode/malformed_share": 1.0}, "every tool call was malformed.*policy.base=lab-reflective.*instruct model"),
-    "no_reward": ({"learned/best": 0.0}, "no episode earned anything.*too hard.*rollout.max_turns=7"),
-    "no_difference": ({"learned/flat_groups": 1.0}, "never differed within a group.*rollout.temperature=0.7"),
+    "no_reward": ({"learned/best": 0.0, "episode/success": 0.0}, "no episode earned anything.*too hard.*rollout.max_turns=7"),
+    "no_difference": ({"learned/flat_groups": 1.0, "learned/flat_turns": 1.0}, "never differed within a group.*rollout.temperature=0.7"),
 }  # fmt: skip
 
 
@@ -70,12 +73,19 @@ def test_null_and_absent_figures_raise_nothing() -> None:
 
 
 def test_what_is_learned_from_by_hand() -> None:
-    rows = [("a", 1.0), ("a", 1.0), ("b", 0.0), ("b", 0.5), ("c", None), ("c", 2.0)]
+    rows = [
+        ("a", 1.0, [1.0]),
+        ("a", 1.0, [0.5, 0.5]),
+        ("b", 0.0, [0.0]),
+        ("b", 0.5, [0.5]),
+        ("c", None, []),
+        ("c", 2.0, [2.0]),
+    ]
     assert learned_metrics(rows) == {
         "learned/rows": 5.0, "learned/reward": pytest.approx(0.9), "learned/best": 2.0, "learned/spread": 2.0,
-        "learned/flat_groups": 0.5,
+        "learned/flat_groups": 0.5, "learned/flat_turns": 0.0,
     }  # fmt: skip
-    assert learned_metrics([("a", None)])["learned/rows"] == 0.0
+    assert learned_metrics([("a", None, [])])["learned/rows"] == 0.0
 
 
 def test_malformed_calls_are_counted_among_calls() -> None:
@@ -86,3 +96,43 @@ def test_malformed_calls_are_counted_among_calls() -> None:
     assert (
         episode_metrics([none])["episode/malformed_share"] != episode_metrics([none])["episode/malformed_share"]
     )  # NaN
+
+
+def raised(episodes: list[Episode], config: AgentConfig) -> list[str]:
+    """What three updates of the same episodes say."""
+    alarms = Alarms(config)
+    rows = [(e.group_id, e.reward, e.turn_rewards) for e in episodes]
+    return [text for u in range(3) for text in alarms.observe(u, episode_metrics(episodes) | learned_metrics(rows))]
+
+
+def test_rewards_that_are_costs_raise_no_alarm() -> None:
+    """0 is the best there is, and the policy succeeds."""
+    costs = [make_episode([-1.0]), replace(make_episode([0.0]), success=True)]
+    assert raised(costs, grpo()) == []
+    nobody_says = [replace(e, success=None) for e in costs]
+    assert raised(nobody_says, grpo()) == []
+    (text,) = raised([make_episode([-1.0]), make_episode([-0.5])], grpo())
+    assert "no episode earned anything" in text
+
+
+def test_one_malformed_call_among_answers_without_a_call_raises_no_alarm() -> None:
+    one = replace(make_episode([-0.1, 0.0], 1.0), success=True)
+    one.turns[0].info = {"verdicts": ["malformed"], "malformed": 1}
+    answers = [replace(make_episode([0.0], float(n % 2)), success=n % 2 == 1) for n in range(60)]
+    assert raised([*answers, one], grpo()) == []
+    assert raised([replace(e, success=None) for e in (*answers, one)], grpo()) == []
+
+
+def test_turns_that_differ_under_equal_totals_raise_no_alarm_with_credit_turn() -> None:
+    episodes = [make_episode([0.5, 0.0], 0.5), make_episode([0.0, 0.5], 0.5)]
+    assert raised(episodes, grpo(**{"loss.credit": "turn"})) == []
+    assert "never differed within a group" in raised(episodes, grpo(**{"loss.credit": "episode"}))[0]
+    assert "never differed within a group" in raised([episodes[0]] * 2, grpo(**{"loss.credit": "turn"}))[0]
+
+
+def test_an_environment_that_fails_on_most_attempts_is_said() -> None:
+    failed = [replace(make_episode([0.0], None), success=None, status="env_error") for _ in range(60)]
+    played = [replace(make_episode([0.0], 1.0), success=True), make_episode([0.0])]
+    (text,) = raised([*failed, *played], grpo())
+    assert "more than half of the episodes had no known outcome" in text
+    assert raised([*failed[:2], *played], grpo()) == []  # half

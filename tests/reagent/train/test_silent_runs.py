@@ -57,3 +57,11 @@ def test_a_continued_run_remembers_what_was_before(base, tmp_path) -> None:
 def test_a_run_in_which_all_is_well_has_no_warnings(base, tmp_path) -> None:
     config = settings(base, tmp_path, environment={"name": "feedback_lab:PaidEnv"}, max_updates=3)
     assert not [w for w in train(config)["warnings"] if "cut at" not in w]  # an untrained policy ends hardly a turn
+
+
+def test_a_finished_run_asked_again_says_what_it_said(base, tmp_path) -> None:
+    """Its reward was null: no update had been made this time."""
+    config = settings(base, tmp_path, max_updates=1)
+    first = train(config)
+    assert first["reward"] is not None
+    assert train(config) == first

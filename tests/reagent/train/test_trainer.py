@@ -324,3 +324,29 @@ def test_configs_say_what_is_wrong() -> None:
         load_agent_config("lab", ["loss.clip_lo=0.1"])
     with pytest.raises(ConfigError, match="group_size"):
         load_agent_config("lab", ["algorithm=grpo", "rollout.group_size=1"])
+
+
+def test_a_value_learning_rate_of_zero_leaves_the_head_alone(base, tmp_path) -> None:
+    """0 was taken for "not given": the head went on at the policy's rate."""
+    rates = [
+        g["lr"]
+        for g in make_trainer(settings(base, tmp_path, optim={"value_learning_rate": 0.0})).optimizer.param_groups
+    ]
+    assert rates == [1e-3, 0.0]
+    assert [g["lr"] for g in make_trainer(settings(base, tmp_path)).optimizer.param_groups] == [1e-3, 1e-3]
+
+
+def test_texts_are_learned_where_no_reward_is_known(base, tmp_path) -> None:
+    """What the judge wrote is known all the same; it was dropped with the minibatch's rows."""
+    config = configured(base, tmp_path, "u", feedback={"refinement": "none", "score_weight": 0.0})
+    trainer = make_trainer(config, scripted())
+    round_ = trainer.round(0)
+    for e in round_.rows:
+        e.outcome_reward = None
+    before = {name: p.detach().clone() for name, p in trainer.policy.named_parameters()}
+    metrics = trainer.learn(round_.rows, round_.texts)
+    assert metrics["critique_nll"] > 0 and metrics["trace_nll"] > 0 and metrics["tokens"] == 0
+    assert metrics["policy_loss"] == 0 and math.isfinite(metrics["grad_norm"]) and metrics["grad_norm"] > 0
+    assert any(not torch.equal(p, before[name]) for name, p in trainer.policy.named_parameters())
+    trainer.update_index += 1
+    assert trainer.learn(round_.rows)["grad_norm"] == 0.0  # without a text there is nothing to step on
