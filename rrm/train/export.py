@@ -24,7 +24,7 @@ from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import fit
 from rrm.judge.card import HUB_NAMES, card_head
-from rrm.judge.judge_dir import JudgeSettings, question_hashes, save_settings
+from rrm.judge.judge_dir import JudgeSettings, question_keys, save_settings
 from rrm.labels import truth_of
 from rrm.seeds import derive_seed
 from rrm.splits import question_of
@@ -76,7 +76,7 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
         transcript_tokens=config.transcript_tokens,
         max_new_tokens=config.max_new_tokens,
         trained_on=facts,
-        training_questions=question_hashes(run.parts["train"]),
+        training_questions=question_keys(run.parts["train"]),
     )
     if not is_adapter:
         model.to(getattr(torch, config.model.dtype))  # trained in float32

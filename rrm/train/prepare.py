@@ -19,6 +19,7 @@ from rrm.annotation import Annotation, match, read_annotations
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.imports import call, is_import_path
+from rrm.judge.judge_dir import text_hash
 from rrm.labels import LabelCounts, Target, merged, targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.readers import read
@@ -53,6 +54,8 @@ class Run:
     model: Any
     """The base model."""
     prompter: Prompter
+    shared_texts: dict[str, int]
+    """How many rows of `calibration` and of `test` ask in the very words of a training row, under another question id."""
 
 
 def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, Annotation]:
@@ -143,6 +146,16 @@ def check_parts(parts: Mapping[str, Sequence[Trajectory]], split: Mapping[str, S
         )
 
 
+def shared_texts(parts: Mapping[str, Sequence[Trajectory]]) -> dict[str, int]:
+    """How many calibration and test rows have the question text of a training row: their ids alone keep them apart."""
+    learned = {text_hash(t.task) for t in parts["train"] if t.task}
+    return {
+        part: sum(bool(t.task) and text_hash(t.task) in learned for t in parts[part])
+        for part in PARTS
+        if part != "train"
+    }
+
+
 def trains_every_weight(config: TrainConfig) -> bool:
     """Whether some stage updates the base's own weights rather than an adapter's."""
     return config.sft.lora is None or not config.sft.enabled or bool(config.drills.rows)
@@ -197,9 +210,17 @@ def prepare(config: TrainConfig) -> Run:
     check_parts(parts, split, source)
     targets, labels = targets_of(parts["train"], annotations, config.data.target, config.data.blend)
     model, prompter = base_and_prompter(config, parts["train"], annotations)
+    shared = shared_texts(parts)
     if is_main(config.cpu):
         logger.warning("data.target=%s: %s", config.data.target, labels)
+        if any(shared.values()):
+            logger.warning(
+                "%d of %d test rows and %d of %d calibration rows have the question text of a training row, under another "
+                "question id: where the text is the whole question, the run is measured on what it learned; give such rows "
+                "one question_id",
+                *(n for part in ("test", "calibration") for n in (shared[part], len(parts[part]))),
+            )
         claim_folder(config, folder)
         write_whole(folder / "split.json", json.dumps(split, indent=1) + "\n")
         write_whole(folder / "data.json", json.dumps(digest) + "\n")
-    return Run(config, folder, parts, annotations, targets, labels, model, prompter)
+    return Run(config, folder, parts, annotations, targets, labels, model, prompter, shared)

@@ -135,7 +135,7 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
         judge = AgentRRM.from_pretrained(
             str(building), device="cpu" if config.cpu else None, trust_remote_code=config.model.trust_remote_code
         )
-        card: dict[str, Any] = {"trained_on": facts}
+        card: dict[str, Any] = {"trained_on": facts, "question_texts_in_training": run.shared_texts}
         if config.calibration.enabled:
             rows = [t for t in run.parts["calibration"] if truth_of(t, run.annotations.get(t.id)) is not None]
             random.Random(config.seed).shuffle(rows)

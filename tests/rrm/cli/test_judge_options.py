@@ -20,7 +20,7 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, KeyRefused
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import JudgeSettings, question_hashes, save_settings
+from rrm.judge.judge_dir import JudgeSettings, question_keys, save_settings
 from rrm.trajectory import Trajectory, write_jsonl
 
 COMMANDS = {"score": score_cmd.command, "eval": eval_cmd.command, "annotate": annotate_cmd.command}
@@ -147,7 +147,7 @@ def test_eval_goes_on_where_it_was_killed(tmp_path: Path, invoke: Any, monkeypat
 
 def test_eval_warns_of_training_questions(tmp_path: Path, invoke: Any, caplog: pytest.LogCaptureFixture) -> None:
     rows = labelled(6)
-    save_settings(tmp_path / "judge", JudgeSettings(opening=False, training_questions=question_hashes(rows[:2])))
+    save_settings(tmp_path / "judge", JudgeSettings(opening=False, training_questions=question_keys(rows[:2])))
     source = written(tmp_path, rows)
     with serve(lambda n, body: completion(WHOLE)) as server:
         spec = ("--model", f"openai:{server.url}#m", "--settings", tmp_path / "judge")

@@ -16,14 +16,18 @@ from peft import LoraConfig, get_peft_model
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
+from rrm.config import DataConfig
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
-from rrm.judge.judge_dir import JudgeSettings, load_settings, question_hashes, save_settings, seen_in_training
+from rrm.judge.judge_dir import JudgeSettings, load_settings, question_keys, save_settings, seen_in_training
 from rrm.models.hub import HubError
 from rrm.prompt.prompter import Prompter
+from rrm.readers.base import question_hash
+from rrm.splits import apply_split, make_split
+from rrm.trajectory import Message, Trajectory
 
 ROWS = [t for t, _ in make_transcripts(4, seed=3)]
 PLATT = Platt(a=2.0, b=-0.5, rows=10)
@@ -33,7 +37,7 @@ SETTINGS = JudgeSettings(
     max_new_tokens=24,
     modes=["score", "full"],
     calibration=Calibration(modes={"score": PLATT}),
-    training_questions=question_hashes(ROWS[:1]),
+    training_questions=question_keys(ROWS[:1]),
 )
 
 
@@ -336,7 +340,29 @@ def test_a_mode_the_judge_was_not_trained_in_is_said(judge: AgentRRM, caplog: py
 
 
 def test_training_questions_are_recognised_whatever_their_spelling() -> None:
-    same = ROWS[0].model_copy(update={"id": "x", "task": f"  {ROWS[0].task.upper()}!! "})
-    other = ROWS[0].model_copy(update={"id": "y", "task": f"{ROWS[0].task} And why?"})
+    same = ROWS[0].model_copy(update={"id": "x", "question_id": None, "task": f"  {ROWS[0].task.upper()}!! "})
+    other = same.model_copy(update={"id": "y", "task": f"{ROWS[0].task} And why?"})
     assert seen_in_training(SETTINGS, [same, other]) == ["x"]
     assert seen_in_training(JudgeSettings(), ROWS) == []
+
+
+def asked(name: str, question_id: str | None, task: str = "Fix the failing test.") -> Trajectory:
+    messages = [Message(role="user", content=task), Message(role="assistant", content="done")]
+    return Trajectory(id=name, task=task, question_id=question_id, messages=messages)
+
+
+def test_tasks_of_one_text_and_several_ids_are_other_questions_as_in_the_split() -> None:
+    """The held-out part of a judge's own data was all called seen where every task has the same words."""
+    rows = [asked(str(i), f"repo-{i}") for i in range(10)]
+    parts = apply_split(rows, make_split(rows, DataConfig(), 0))
+    settings = JudgeSettings(training_questions=question_keys(parts["train"]))
+    assert seen_in_training(settings, parts["test"]) == []
+    assert seen_in_training(settings, parts["train"]) == [t.id for t in parts["train"]]
+    assert seen_in_training(settings, [asked("n", parts["train"][0].question_id, "In other words")]) == ["n"]
+
+
+def test_a_question_without_an_id_of_its_own_on_one_side_is_known_by_its_text() -> None:
+    given, bare = asked("a", "repo-1"), asked("b", None)
+    derived = asked("c", question_hash(bare.task))
+    for learned, met in ((given, bare), (given, derived), (bare, given), (derived, given), (derived, bare)):
+        assert seen_in_training(JudgeSettings(training_questions=question_keys([learned])), [met]) == [met.id]

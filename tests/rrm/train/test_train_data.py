@@ -20,6 +20,7 @@ from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
 from rrm.splits import apply_split, load_split, make_split
 from rrm.train.data import Row, about, balanced, batched, make_row, on_grid, target_text, with_claim
+from rrm.train.prepare import shared_texts
 from rrm.train.rl import make_row as rl_row
 from rrm.train.sft import as_dataset, schedule
 from rrm.trajectory import Message, Trajectory
@@ -270,3 +271,15 @@ def test_a_part_is_read_apart_from_those_that_are_not_asked_for(tmp_path) -> Non
     assert split.keys() == {"train", "test", "held_out_agents"}
     parts = apply_split([row(1, "q1", 1.0), row(2, "q2", 1.0), row(3, "q1", 1.0, agent="b")], split)
     assert {name: [t.id for t in rows] for name, rows in parts.items()} == {"train": ["3"], "test": ["2"]}
+
+
+def test_rows_that_share_a_training_rows_text_under_another_id_are_counted() -> None:
+    """Sixty runs of ten questions with an id a run: most of the test part was learned, and nothing said so."""
+    rows = [row(i, f"Who founded town {i % 10}?", 1.0) for i in range(60)]
+    rows = [t.model_copy(update={"question_id": f"run-{t.id}"}) for t in rows]
+    parts = apply_split(rows, make_split(rows, DataConfig(), 0))
+    learned = {t.task for t in parts["train"]}
+    assert shared_texts(parts) == {p: sum(t.task in learned for t in parts[p]) for p in ("calibration", "test")}
+    assert shared_texts(parts)["test"] > 0
+    rows = [t.model_copy(update={"question_id": t.task}) for t in rows]
+    assert set(shared_texts(apply_split(rows, make_split(rows, DataConfig(), 0))).values()) == {0}
