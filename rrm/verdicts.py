@@ -1,9 +1,10 @@
 """Verdicts as chat models write them: `[step 2] bad: …`, `**Step 2** – Good.`, `✅ [Step 2] …`, `| Step 2 | GOOD | … |`.
 
 A critique is cut into what it says of each step, and the verdict is read off the head of each part. Case, markup and
-separators are passed over. A word is a verdict only where it stands by itself (`good:`, `(good)`, `GOOD the search`), not
-where it describes something ("good query, wrong year") or is taken back ("good, but slow", "not bad", "good/bad"). What
-cannot be read is `unclear`: a judge that was not understood has not said "bad".
+separators are passed over. A word is a verdict only where it stands by itself (`good:`, `(good)`, `good the search`), not
+where it describes something ("good query, wrong year"), asks for something ("Correct the argument") or is taken back ("good,
+but slow", "not bad", "good/bad"). What is said of several steps (`Steps 1-3: good`) is said of each. What cannot be read is
+`unclear`: a judge that was not understood has not said "bad".
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _TAG = r"</?(?:b|strong|em|i|u|code|mark)>"
 _MARKUP = rf"(?:[*_`~\"'“”‘’()\[\]{{}}]|{_TAG})"
 _SEPARATORS = r":|=,.;!>→\-‐‑‒–—―−"
 _GAP = rf"(?:[\s#•{_SEPARATORS}]|{_MARKUP})*+"
+_BIDS = frozenset({"correct", "right"})
+"""Also what a critique tells the agent to do: a verdict only where something parts them from what follows."""
 _STEP = r"step\s*+(?:no\.?|number)?\s*+#?\s*+(?P<{name}>\d{{1,6}})(?![\w])"
 
 _LEAD = rf"(?:[ \t#>+•·▪‣◦|\-–—]|{_MARKUP}|\d{{1,4}}[.)](?=[\s*_`(\[]))*+"
@@ -39,6 +42,20 @@ _ANCHOR = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """`own`: at the head of a line, with or without brackets, perhaps after its verdict; `inner`: in brackets inside a line."""
+_TO = r"(?:to|through|[-–—])"
+_LIST = rf"\d{{1,6}}(?:\s*+(?:,\s*+and\b|and\b|,|&|{_TO})\s*+(?:steps?\s*+)?#?\d{{1,6}}){{1,20}}+(?![\w])"
+_SEVERAL = re.compile(
+    rf"^(?P<lead>{_LEAD})(?:(?P<first>{_VERDICT})(?P<between>(?:[ \t{_SEPARATORS}]|{_MARKUP})++))?(?:steps|(?<=\[)step)\s*+#?(?P<own>{_LIST})"
+    rf"(?P<closed>\s*+\])?|\[\s*+steps?\s*+#?(?P<inner>{_LIST})\s*+\]",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""As `_ANCHOR`, for `Steps 1-3` and, in brackets, `[step 1, 2]`."""
+_NUMBER = re.compile(rf"(?P<to>{_TO})?\s*(?:steps?\s*)?#?(?P<step>\d+)", re.IGNORECASE)
+SEVERAL = 50
+"""Steps of the run that one anchor speaks of at most: a reply of a few words is not a thousand findings."""
+_ASIDE = re.compile(r"[ \t*_`]*+\((?P<inside>[^()\n]{1,40})\)(?=[ \t*_`]*+[:|–—-])")
+"""What a step did, between its number and the colon: `Step 2 (search): good`."""
+_SPOKEN = re.compile(rf"(?<!\w){_VERDICT}", re.IGNORECASE)
 _OPEN = re.compile(r"\[\s*$")
 _HEADED = re.compile(rf"[\s*_`)\]\"']*(?:[:|=.–—]|-(?!\d)|$|{_TAG})", re.MULTILINE)
 """What comes after an unbracketed `Step 2` that heads a part; prose goes on with a word."""
@@ -52,7 +69,10 @@ _HEAD = re.compile(
     rf"(?:(?:is|was)\b(?P<gap3>{_GAP}))?(?P<verdict>{_VERDICT})",
     re.IGNORECASE,
 )
-_INNER_HEAD = re.compile(rf"[ \t*_`]*+[:–—-]?[ \t*_`]*+{_VERDICT}[ \t*_`]*+(?:[:–—|-]|\Z)", re.IGNORECASE)
+_INNER_HEAD = re.compile(
+    rf"[ \t*_`]*+[:–—-]?[ \t*_`\"'“‘]*+{_VERDICT}[ \t*_`\"'”’]*+(?:[:–—|-]|[,;.]?\s*+(?:\Z|\[\s*+steps?\b))",
+    re.IGNORECASE,
+)
 _CLOSED = re.compile(rf"(?:[*_`~]++(?=[\s{_SEPARATORS}]|\Z)|[)\]}}\"'”’]|{_TAG})++", re.IGNORECASE)
 _CLAUSE = re.compile(r"(?:the|this|that|it|they|a|an|agent|because|since|as)\b", re.IGNORECASE)
 """Words that begin a clause about the step: a bare `good` before one of them was the verdict."""
@@ -87,7 +107,9 @@ def read_verdict(part: str, marked: bool = False) -> tuple[Verdict, str]:
                 return (verdict, _line(after)) if _meaning(word["verdict"]) == verdict else ("unclear", _line(part))
         return verdict, _line(rest)
     for pattern in _LATER:
-        said = {_meaning(m["verdict"]) for m in pattern.finditer(part)}
+        said: set[Verdict] = {
+            _meaning(m["verdict"]) for m in pattern.finditer(part) if not _goes_on(m["verdict"], part[m.end() :])
+        }
         if len(said) == 1:
             return said.pop(), _line(part)
     return "unclear", _line(re.sub(r"^[*_`)\]]*\s*(?:[:|=.;–—-](?=\s|$))?", "", part))
@@ -96,6 +118,11 @@ def read_verdict(part: str, marked: bool = False) -> tuple[Verdict, str]:
 def _meaning(spelling: str) -> Verdict:
     # a pattern that ignores case also takes letters that have no such lower case ("rİght"): those are not understood
     return VERDICTS.get(" ".join(spelling.lower().removesuffix("\ufe0f").split()), "unclear")
+
+
+def _goes_on(word: str, rest: str) -> bool:
+    """Whether a verdict is taken back by what follows it, or is the verb of a sentence: `correct the argument`."""
+    return _TAKEN_BACK.match(rest) is not None or (word.lower() in _BIDS and re.match(r"[ \t]+\w", rest) is not None)
 
 
 def _line(text: str) -> str:
@@ -116,9 +143,9 @@ def _after(head: re.Match[str], part: str, marked: bool) -> str | None:
         closed = _CLOSED.match(rest) if opened or marked else None
         return rest[closed.end() :] if closed else rest
     stands = not rest or rest[0] in "\n(" or closed
-    if stands or word[0] in _SYMBOLS or word.isupper() or _CLAUSE.match(rest):
+    if stands or word[0] in _SYMBOLS:
         return rest
-    return None
+    return rest if _CLAUSE.match(rest) and word.lower() not in _BIDS else None
 
 
 def read_findings(critique: str, n_steps: int) -> list[Finding]:
@@ -131,34 +158,55 @@ def read_findings(critique: str, n_steps: int) -> list[Finding]:
     anchors = list(_anchors(critique))
     ends = [start for start, *_ in anchors[1:]] + [len(critique)] * bool(anchors)
     findings: list[Finding] = []
-    for (_, end, step, first, marked), stop in zip(anchors, ends, strict=True):
-        if not 1 <= step <= n_steps:
+    for (_, end, listed, first, marked), stop in zip(anchors, ends, strict=True):
+        steps = _steps(listed, n_steps)
+        if not steps:
             continue
         verdict, text = read_verdict(critique[end:stop], marked)
         if first is not None:
             known = _HEAD.match(critique[end:stop]) is not None and verdict != "unclear"
             verdict = first if not known or verdict == first else "unclear"
-        findings.append(Finding(step=step, verdict=verdict, text=text))
+        findings += [Finding(step=step, verdict=verdict, text=text) for step in steps]
     return findings
 
 
-def _anchors(critique: str) -> Iterator[tuple[int, int, int, Verdict | None, bool]]:
-    """(start, end, step, verdict before it, in markup) of every place where a part about a step begins."""
-    found = list(_ANCHOR.finditer(critique))
+def _steps(listed: str, n_steps: int) -> list[int]:
+    """`2`, `1-3` or `1, 3 and 4` as the steps of the run that it names, in its order."""
+    steps: list[int] = []
+    last = 0
+    for m in _NUMBER.finditer(listed):
+        step = int(m["step"])
+        first = last + 1 if m["to"] and last < step else step
+        steps += range(max(first, 1), min(step, n_steps) + 1)
+        last = step
+    return list(dict.fromkeys(steps))[:SEVERAL]
+
+
+def _anchors(critique: str) -> Iterator[tuple[int, int, str, Verdict | None, bool]]:
+    """(start, end, step or steps, verdict before, in markup) of every place where a part about a step begins."""
+    found = [*_ANCHOR.finditer(critique), *_SEVERAL.finditer(critique)]
+    found.sort(key=re.Match.start)
     bracketed = any(m["closed"] and _OPEN.search(m["lead"]) for m in found if m["own"])
     for m in found:
-        after = critique[m.end() : m.end() + NEAR]
+        aside = _ASIDE.match(critique, m.end())
+        end = aside.end() if aside and not _SPOKEN.search(aside["inside"]) else m.end()
+        after = critique[end : end + NEAR]
         if m["inner"]:
             ended = _SENTENCE_END.search(critique[max(0, m.start() - 20) : m.start()]) is not None
             if ended or _INNER_HEAD.match(after):
-                yield m.start(), m.end(), int(m["inner"]), None, False
+                yield m.start(), end, m["inner"], None, False
             continue
-        first = _meaning(m["first"]) if m["first"] else None
+        first = _meaning(m["first"]) if m["first"] and not _bids(m["first"], m["between"]) else None
         lead = m["between"] or m["lead"]
         in_brackets = bool(m["closed"]) and lead.rstrip().endswith("[")
-        heads = not bracketed and _HEADED.match(after) is not None and not _RANGE.match(after)
+        heads = not bracketed and bool(aside or _HEADED.match(after)) and not _RANGE.match(after)
         if in_brackets or first or heads or (not _RANGE.match(after) and _verdict_follows(after)):
-            yield m.start(), m.end(), int(m["own"]), first, re.search(r"[*_`~<]", m["lead"]) is not None
+            yield m.start(), end, m["own"], first, re.search(r"[*_`~<]", m["lead"]) is not None
+
+
+def _bids(word: str, between: str) -> bool:
+    """Whether the word before a step is what should be done with it: `Correct [step 2] by …`."""
+    return word.lower() in _BIDS and re.search(rf"[{_SEPARATORS}]|[*_`)]", between) is None
 
 
 def _verdict_follows(after: str) -> bool:

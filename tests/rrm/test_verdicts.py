@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rrm.annotation import Finding, Verdict
 from rrm.feedback import clear, format_findings, parse_findings, written_findings
-from rrm.verdicts import VERDICTS
+from rrm.verdicts import SEVERAL, VERDICTS
 
 SPELLINGS: list[tuple[str, Verdict, str]] = [
     ("[step 1] good: text", "good", "text"),
@@ -78,6 +78,14 @@ SPELLINGS: list[tuple[str, Verdict, str]] = [
     ("[step 1] Incorrect. text", "bad", "text"),
     ("[step 1] wrong – text", "bad", "text"),
     ("[step 1] not good: text", "bad", "text"),
+    ("[step 1] Right, text", "good", "text"),
+    ("[step 1] CORRECT", "good", ""),
+    ("[step 1] (correct) text", "good", "text"),
+    ("Correct: [step 1] text", "good", "text"),
+    ("Step 1 (search): good: text", "good", "text"),
+    ("Step 1 (web search, page 2) - **bad**: text", "bad", "text"),
+    ("**Step 1 (search):** Good. text", "good", "text"),
+    ("[step 1] (search): good: text", "good", "text"),
     ("[step 1] the search finds it (good)", "good", "the search finds it (good)"),
     ("[step 1] the search finds it → good", "good", "the search finds it → good"),
     ("[step 1] the search finds it. Verdict: good", "good", "the search finds it. Verdict: good"),
@@ -109,6 +117,18 @@ UNCLEAR = [
     "[step 1] r\u0130ght: text",
     "[step 1] Verdict: mixed",
     "Step 1: searches the web",
+    "[step 1] Correct the argument and call again.",
+    "[step 1] correct this before going on",
+    "[step 1] Right the order of the two calls",
+    "[step 1] RIGHT NOW the agent loops",
+    "[step 1] GOOD would be to search first",
+    "[step 1] BAD or not, it goes on",
+    "[step 1] Verdict: correct the argument",
+    "[step 1] Verdict: good, but slow",
+    "Correct [step 1] by quoting the name",
+    "Correct step 1: quote the name",
+    "Step 1 (good query, wrong year): good",
+    "Step 1 (search): looks for Ada",
 ]
 
 
@@ -139,6 +159,52 @@ def test_several_parts_in_one_line_and_references_to_other_steps() -> None:
     prose = "[step 1] good: as planned\nStep 2 of the plan was skipped, step 3 is good.\n[step 2] bad: stops"
     assert [(f.step, f.verdict) for f in parse_findings(prose, 3)] == [(1, "good"), (2, "bad")]
     assert parse_findings("Steps 1-3 are good. Step 2, which failed, is odd.", 3) == []
+
+
+def test_verdicts_listed_in_one_line_are_all_read() -> None:
+    for line in (
+        "[step 1]: 'bad', [step 2]: 'good', [step 3]: 'bad'",
+        "[step 1] bad, [step 2] good, [step 3] bad",
+        '[step 1]: "bad"; [step 2]: "good"; [step 3]: "bad"',
+    ):
+        assert [(f.step, f.verdict) for f in parse_findings(line, 3)] == [(1, "bad"), (2, "good"), (3, "bad")], line
+    assert [(f.step, f.verdict) for f in parse_findings("[step 1]: 'bad', [step 2]: 'good'", 2)] == [
+        (1, "bad"),
+        (2, "good"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("critique", "steps"),
+    [
+        ("Steps 1-2: good. text", [1, 2]),
+        ("**Steps 1–3:** good. text", [1, 2, 3]),
+        ("- Steps 2 to 4 (search): good: text", [2, 3, 4]),
+        ("[step 1-3] good: text", [1, 2, 3]),
+        ("[steps 1, 2] good: text", [1, 2]),
+        ("[step 1, step 3] good: text", [1, 3]),
+        ("[Steps 1, 3-4 and 6] good: text", [1, 3, 4, 6]),
+        ("Good: [steps 1-2] text", [1, 2]),
+        ("[steps 5-999999] good: text", [5, 6]),
+        ("[steps 3-1] good: text", [3, 1]),
+    ],
+)
+def test_a_verdict_on_several_steps_is_one_on_each(critique: str, steps: list[int]) -> None:
+    assert parse_findings(critique, 6) == [Finding(step=k, verdict="good", text="text") for k in steps]
+
+
+def test_a_part_about_several_steps_ends_the_part_before_it() -> None:
+    critique = "[step 1] good: found it\n[steps 2-3] Correct the dates first.\nStep 9 of the plan\n[step 4] bad: stops"
+    assert [(f.step, f.verdict) for f in parse_findings(critique, 4)] == [
+        (1, "good"),
+        (2, "unclear"),
+        (3, "unclear"),
+        (4, "bad"),
+    ]
+    in_line = "[step 1] good: found it. [steps 2, 3] bad: repeats it"
+    assert [(f.step, f.verdict) for f in parse_findings(in_line, 3)] == [(1, "good"), (2, "bad"), (3, "bad")]
+    assert parse_findings("Steps 1-3 are good.\nSteps 2 and 3 repeat it.", 3) == []
+    assert len(parse_findings("[steps 1-999999] bad: x\n" * 3, 1000)) == 3 * SEVERAL
 
 
 def test_steps_outside_the_run_are_left_out() -> None:
@@ -187,6 +253,10 @@ MARKS = [
     "> ",
     "`",
     "<b>",
+    "steps ",
+    "-3",
+    ", 2",
+    " and 3",
 ]
 PIECES = st.sampled_from([*MARKS, "not ", "is ", "Verdict", "word", "é", "\u0130", "\ud800", *VERDICTS])
 
