@@ -36,6 +36,10 @@ class KeyRefused(EngineError):
     """A server refuses the API key: whatever else is asked of it fails alike, so a run stops at once."""
 
 
+class TooLong(EngineError):
+    """A server cannot take a prompt of this length: another try, or another server of this context, would not change it."""
+
+
 class MissingExtra(RRMError):
     """An optional dependency is needed and absent; the message names the extra to install."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from rrm.engines.base import Reply, SamplingParams, StopReason
-from rrm.errors import ConfigError, EngineError, KeyRefused
+from rrm.errors import ConfigError, EngineError, KeyRefused, TooLong
 from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -37,6 +37,15 @@ MAX_BACKOFF_S = 20.0
 OPTIONAL = frozenset({"temperature", "top_p", "seed"})
 """Parameters a server may refuse (reasoning models take no temperature): a request goes without what its refusal names."""
 _OPTIONAL = re.compile(rf"\b(?:{'|'.join(sorted(OPTIONAL))})\b")
+_LOGPROBS = re.compile(r"\b(?:top_)?logprobs\b")
+_CONTEXT = re.compile(
+    r"context_length_exceeded|exceed_context_size"
+    r"|(?:maximum|max|model'?s) context (?:length|size|window)|exceeds? the (?:\w+ )?context (?:length|size|window)"
+    r"|(?:prompt|input|request) is too (?:long|large)",
+    re.IGNORECASE,
+)
+"""How servers (vLLM, llama.cpp, OpenAI, Anthropic) say that a prompt does not fit their context."""
+_TOO_LARGE = 413
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
 _HINTS = {
     400: "read the server's message; where it speaks of the context length, lower --transcript-tokens",
@@ -214,6 +223,10 @@ class OpenAIEngine:
             try:
                 reply = await self._post(client, self._body(messages, params, seed, quirks), params)
             except _Rejected as rejected:
+                if _too_long(rejected):
+                    hint = "lower --transcript-tokens, or let the server take longer prompts"
+                    error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
+                    raise TooLong(str(error)) from rejected
                 workaround = _workaround(rejected, params, quirks)
                 if workaround is None:
                     hint = _HINTS.get(rejected.status, _HINTS[400])
@@ -296,6 +309,9 @@ class OpenAIEngine:
 
 def _workaround(rejected: _Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
     """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities."""
+    may_leave_out = params.top_logprobs > 0 and "no_logprobs" not in quirks
+    if rejected.status == 403 and may_leave_out and _LOGPROBS.search(rejected.text):
+        return "no_logprobs"  # the key is taken, this is not: asked again without, which a bad key does not survive
     if rejected.status not in (400, 422):
         return None
     if "max_completion_tokens" in rejected.text and "max_completion_tokens" not in quirks:
@@ -303,7 +319,14 @@ def _workaround(rejected: _Rejected, params: SamplingParams, quirks: frozenset[s
     named = [m.group() for m in _OPTIONAL.finditer(rejected.text) if m.group() not in quirks]
     if named:  # the first one: a server may go on to quote the whole request
         return named[0]
-    return "no_logprobs" if params.top_logprobs > 0 and "no_logprobs" not in quirks else None
+    return "no_logprobs" if may_leave_out else None
+
+
+def _too_long(rejected: _Rejected) -> bool:
+    """Whether the server could not take a prompt of this length."""
+    return rejected.status == _TOO_LARGE or (
+        rejected.status in (400, 422) and _CONTEXT.search(rejected.text) is not None
+    )
 
 
 def _encodable(text: str) -> str:

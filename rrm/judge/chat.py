@@ -5,6 +5,7 @@
 | no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
 | the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
 | empty reply, no score, a score that is not a number in [0, 1] | `unparsable` |
+| the server cannot take a prompt of this length (`TooLong`) | `too_long` |
 | cut off by length before a complete score | `truncated` |
 
 Where the server gives log-probabilities the score is Σ p(v)·v over the grid, else the number in the text.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rrm.engines.base import ChatEngine, Reply, SamplingParams
-from rrm.errors import EngineError, KeyRefused, RRMError
+from rrm.errors import EngineError, KeyRefused, RRMError, TooLong
 from rrm.feedback import Feedback, JudgeInfo, ParsedJudgement, Status, parse_findings, parse_judgement, parse_score
 from rrm.prompt.prompter import GRID
 
@@ -202,7 +203,7 @@ def _feedback(
 def read_reply(reply: Reply | EngineError) -> Judgement:
     """What one reply says, or why it says nothing (see the table at the top)."""
     if isinstance(reply, EngineError):
-        return Judgement("judge_error", reason=str(reply))
+        return Judgement("too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply))
     text = _open_think(reply.text)
     parsed = _parse(text)
     if parsed.score is None:

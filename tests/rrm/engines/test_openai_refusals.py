@@ -88,3 +88,61 @@ def test_a_filter_that_forbids_one_text_takes_one_row() -> None:
         rows = [[{"role": "user", "content": text}] for text in ("a", "bad", "b")]
         found = engine.complete_many(rows, PARAMS, ["1", "2", "3"])
     assert first.is_set() and isinstance(found[1], EngineError) and not isinstance(found[1], KeyRefused)
+
+
+def test_a_403_for_log_probabilities_is_not_a_refused_key() -> None:
+    def answer(n: int, body: dict[str, Any]) -> Answer:
+        if "logprobs" in body:
+            return failure(403, "You are not allowed to request logprobs from this model")
+        return completion("<score>0.7</score>")
+
+    with serve(answer) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=1), model="m")
+        found = judge.judge(transcripts(3), mode="score")
+    assert [(f.status, f.score, f.judge.score_source) for f in found] == [("scored", 0.7, "sampled")] * 3
+    assert len(server.requests) == 4, "asked for once, and remembered"
+
+
+def test_a_403_that_goes_on_without_log_probabilities_is_a_refused_key() -> None:
+    with serve(lambda n, body: failure(403, "no logprobs, and nothing else either")) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m", concurrency=1), model="m")
+        with pytest.raises(KeyRefused):
+            judge.judge(transcripts(3), mode="score")
+    assert len(server.requests) == 2
+
+
+TOO_LONG = [
+    (
+        400,
+        "'max_tokens' or 'max_completion_tokens' is too large: 512. This model's maximum context length is 2048 tokens "
+        "and your request has 1900 input tokens",
+    ),
+    (400, "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."),
+    (400, "the request exceeds the available context size, try increasing it"),
+    (400, "Input exceeds the context window of this model (context_length_exceeded)"),
+    (422, "prompt is too long: 210000 tokens > 200000 maximum"),
+    (413, "Request Entity Too Large"),
+]
+
+
+@pytest.mark.parametrize(("status", "message"), TOO_LONG)
+def test_a_transcript_beyond_the_servers_context_is_too_long_after_one_request(status: int, message: str) -> None:
+    with serve(lambda n, body: failure(status, message)) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m", backoff_s=0.001), model="m")
+        (found,) = judge.judge(transcripts(1), mode="score")
+    assert (found.status, found.score, len(server.requests)) == ("too_long", None, 1)
+    assert found.reason and message[:40] in found.reason and "--transcript-tokens" in found.reason
+
+
+def test_a_limit_on_the_reply_alone_is_not_too_long() -> None:
+    refusal = "max_tokens is too large: 512. This model supports at most 256 completion tokens"
+    with serve(lambda n, body: failure(400, refusal)) as server:
+        (found,) = AgentRRM(OpenAIEngine(server.url, "m"), model="m").judge(transcripts(1), mode="score")
+    assert found.status == "judge_error"
+
+
+def test_many_transcripts_that_are_too_long_do_not_stop_a_run(tmp_path: Path) -> None:
+    with serve(lambda n, body: failure(*TOO_LONG[0])) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m"), model="m")
+        summary = score_file(judge, transcripts(5), tmp_path / "out.jsonl", mode="score", give_up_after=2)
+    assert summary.statuses == {"too_long": 5} and len(server.requests) == 5
