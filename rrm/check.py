@@ -19,7 +19,7 @@ import numpy as np
 
 from rrm.readers.base import question_hash
 from rrm.readers.leaks import reveals_verdict
-from rrm.readers.outcomes import OTHERS, as_outcome
+from rrm.readers.outcomes import OTHERS, Scales, as_outcome
 from rrm.text import YES_NO, contains_phrase, normalise
 from rrm.trajectory import Trajectory
 
@@ -49,6 +49,10 @@ class Report:
     """field -> rows whose outcome was read from it"""
     unread_outcomes: dict[str, int] = field(default_factory=dict)
     """field -> rows without an outcome in which it could be one: `--outcome FIELD` reads it"""
+    other_scales: dict[str, int] = field(default_factory=dict)
+    """field -> rows in which it is a number outside [0, 1]"""
+    other_scale_complaint: str | None = None
+    """Set where outcomes were read from such a field: the data must not be used so."""
     questions: int = 0
     no_question: int = 0
     attempts_per_question: float = 0.0
@@ -86,6 +90,7 @@ class Report:
 class _State:
     report: Report
     split_of: dict[str, str]
+    scales: Scales = field(default_factory=Scales)
     ids: set[int] = field(default_factory=set)
     bodies: dict[int, str] = field(default_factory=dict)
     labels: dict[str, set[float]] = field(default_factory=lambda: defaultdict(set))
@@ -115,10 +120,13 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
         report.splits[name] = {"questions_listed": len(set(ids)), "questions_seen": 0, "rows": 0, "positive": 0}
     for trajectory in trajectories:
         _count(state, trajectory)
+        state.scales.add(trajectory)
         _duplicates(state, trajectory)
         _leaks(state, trajectory)
         if split is not None:
             _across(state, trajectory)
+    report.other_scales = dict(+state.scales.off)
+    report.other_scale_complaint = state.scales.complaint()
     report.questions = len(state.labels)
     report.questions_with_both_labels = sum(len(y) > 1 for y in state.labels.values())
     if report.questions:

@@ -25,7 +25,8 @@ def command(
 ) -> None:
     """Report duplicates, label balance, lengths, questions per split and leaks.
 
-    Exit code 1 when something crosses from one split into another, or when lines cannot be read.
+    Exit code 1 when something crosses from one split into another, when outcomes were read from a field that is not on
+    [0, 1] in other rows, or when lines cannot be read.
     """
     from rich.console import Console
 
@@ -50,7 +51,7 @@ def command(
     for table in tables(report, failed, errors):
         console.print(table)
     finish(dataclasses.asdict(report) | {"leaks": report.leaks, "errors": failed})
-    if failed or report.leaks:
+    if failed or report.leaks or report.other_scale_complaint:
         raise typer.Exit(1)
 
 
@@ -77,6 +78,10 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     row("outcomes read from", labelled, ", ".join(f"{name} {n:,}" for name, n in report.outcome_fields.items()))
     for name, n in report.unread_outcomes.items():
         row(f"perhaps outcomes: {name}", n, f"not read, it may mean something else; --outcome '{name}?' reads it")
+    for name, n in report.other_scales.items():
+        row(f"not on [0, 1]: {name}", n, "no outcome is read there")
+    if report.other_scale_complaint:
+        row("outcomes of another scale", "", report.other_scale_complaint, bad=True)
     both = f"{report.attempts_per_question} attempts each; {report.questions_with_both_labels:,} with both labels"
     row("questions", report.questions, both + (f"; {report.no_question:,} rows without" if report.no_question else ""))
     for name, q in (("steps", report.steps), ("characters", report.characters)):

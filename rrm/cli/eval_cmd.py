@@ -22,6 +22,7 @@ from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
 from rrm.labels import merged, truth_of
 from rrm.readers.base import printable
+from rrm.readers.outcomes import refuse_other_scales
 from rrm.splits import apply_split, load_split, question_of
 from rrm.trajectory import Trajectory
 
@@ -92,6 +93,7 @@ def command(
             target.parent.mkdir(parents=True, exist_ok=True)
     with ErrorLog(output) as errors:
         everything = list(read_inputs(inputs, errors, **reading))
+    refuse_other_scales(everything)
     matched = match(everything, read_annotations(annotations) if annotations else [])
     labelled = matched.by_id
     if complaint := matched.complaint():

@@ -7,6 +7,7 @@ format is decided for each item by what it holds, so a folder or a file may mix 
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,11 +17,12 @@ from rrm.errors import ConfigError, ReadError
 from rrm.readers import anthropic, canonical, claude_code, mapping, openai, react, search_tags, tau2, tau_bench
 from rrm.readers.base import Item, Reader, describe, key_list
 from rrm.readers.chat import is_chat
-from rrm.readers.outcomes import outcome_at
+from rrm.readers.outcomes import Scales, outcome_at
 from rrm.readers.sources import Value, expand, values
 from rrm.readers.unique import UniqueIds
 from rrm.trajectory import Trajectory
 
+log = logging.getLogger(__name__)
 READERS: tuple[Reader, ...] = (canonical, claude_code, tau2, tau_bench, anthropic, openai, search_tags, react, mapping)
 """In the order they are asked: the more particular a format's marks, the earlier."""
 FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
@@ -101,7 +103,7 @@ def _read(
     on_error: OnError | None,
     strict: bool,
 ) -> Iterator[Trajectory]:
-    ids = UniqueIds()
+    ids, scales = UniqueIds(), Scales()
     for path in expand(paths):
         for result in [path] if isinstance(path, ReadError) else _file(path, how):
             if isinstance(result, ReadError):
@@ -113,7 +115,10 @@ def _read(
             unique = ids.take(result.id)
             if unique != result.id:
                 result.rename(unique)
+            scales.add(result)
             yield result
+    if complaint := scales.complaint():  # known only now: rows are handed on as they are read
+        log.warning("%s", complaint)
 
 
 def _file(path: str, how: _How) -> Iterator[Trajectory | ReadError]:

@@ -8,8 +8,13 @@ named: `rrm … --outcome FIELD`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
+
+from rrm.errors import RRMError
+from rrm.trajectory import Trajectory
 
 YES, NO = {"yes"}, {"no"}
 TRUE, FALSE = (
@@ -33,7 +38,8 @@ FIELDS = (
 )
 """The names that say so, most trusted first: `correct` before `reward`, which may be a partial F1."""
 NUMERIC = frozenset({"reward", "em", "score"})
-"""Fields of numbers: a word in them says nothing."""
+"""Fields of numbers: a word in them says nothing, and a number outside [0, 1] in one row says that they are marks on another
+scale, on which 1 may be the worst (`Scales`)."""
 CHOICES = ("choices", "options")
 """Beside one of these `correct` is the number or the text of the right choice."""
 OTHERS = ("label", "result", "answer_correct", "accuracy", "f1", "pass", "status", "verdict", "grade")
@@ -65,12 +71,12 @@ def find_outcome(record: dict[str, Any], *more: str) -> Outcome | None:
     Args:
         more: names that are labels in this format alone, read where they hold a boolean or a number.
     """
-    for field in FIELDS:
-        if (value := _said(record, field)) is not None:
-            return Outcome(value, field)
-    for field in more:
-        if not isinstance(record.get(field), str) and (value := as_outcome(record.get(field))) is not None:
-            return Outcome(value, field)
+    for name in FIELDS:
+        if (value := _said(record, name)) is not None:
+            return Outcome(value, name)
+    for name in more:
+        if not isinstance(record.get(name), str) and (value := as_outcome(record.get(name))) is not None:
+            return Outcome(value, name)
     return None
 
 
@@ -83,6 +89,52 @@ def _said(record: dict[str, Any], field: str) -> float | None:
         if chosen or (isinstance(value, str) and value.strip().casefold() in YES | NO):
             return None
     return as_outcome(value)
+
+
+@dataclass
+class Scales:
+    """Which fields hold numbers outside [0, 1], counted as rows go by: what was read from such a field is no outcome."""
+
+    off: Counter[str] = field(default_factory=Counter)
+    """field -> rows in which it is outside [0, 1]"""
+    taken: Counter[str] = field(default_factory=Counter)
+    """field -> rows whose outcome was read from it"""
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Count one row."""
+        for name in NUMERIC:
+            value = trajectory.meta.get(name)
+            self.off[name] += isinstance(value, int | float) and not 0 <= value <= 1
+        said = trajectory.source.outcome_field if trajectory.source and trajectory.outcome is not None else None
+        if said in NUMERIC:
+            self.taken[said] += 1
+
+    def complaint(self) -> str | None:
+        """The fields that outcomes were read from although they are not on [0, 1]; None where there is none."""
+        wrong = [name for name in FIELDS if self.off[name] and self.taken[name]]
+        if not wrong:
+            return None
+        return "; ".join(
+            f"`{name}` is not on [0, 1] in {self.off[name]} rows, so the {self.taken[name]} outcomes read from it are of another "
+            "scale, where 1 may be the worst"
+            for name in wrong
+        ) + (
+            ": name the field that says how a run ended (--outcome FIELD, --map outcome=FIELD, data.outcome), or bring this one "
+            "to [0, 1] in every row"
+        )
+
+
+def refuse_other_scales(trajectories: Iterable[Trajectory]) -> None:
+    """Refuse rows of which some have their outcome from a field that is not on [0, 1] in others.
+
+    Raises:
+        RRMError: naming the field, and in how many rows it is outside.
+    """
+    scales = Scales()
+    for trajectory in trajectories:
+        scales.add(trajectory)
+    if complaint := scales.complaint():
+        raise RRMError(complaint)
 
 
 def outcome_at(record: Any, path: str) -> Outcome | None:

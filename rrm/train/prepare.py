@@ -24,6 +24,7 @@ from rrm.labels import LabelCounts, Target, merged, targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.readers import read
 from rrm.readers.base import printable
+from rrm.readers.outcomes import refuse_other_scales
 from rrm.run_folder import check_folder, claim_folder
 from rrm.splits import PARTS, apply_split, load_split, make_split
 from rrm.train.ranks import is_main
@@ -78,13 +79,14 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
     """The configured transcripts and annotations: those of the files, then those `data.generate` makes.
 
     Raises:
-        RRMError: nothing configured, a file is missing, or a generated transcript has the id of another one.
+        RRMError: nothing configured, a file is missing, outcomes of another scale (`rrm.readers.outcomes`), or a generated transcript has the id of another one.
     """
     data = config.data
     missing = [p for p in (*data.trajectories, *data.annotations) if not Path(p).exists()]
     if missing:
         raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
     trajectories = list(read(data.trajectories, outcome=data.outcome)) if data.trajectories else []
+    refuse_other_scales(trajectories)
     annotations = load_annotations(data.annotations, trajectories)
     if data.generate is not None:
         options = {"options": data.generate_options, "options_key": "data.generate_options"}

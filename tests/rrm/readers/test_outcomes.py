@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from rrm.check import check
+from rrm.cli import check_cmd, eval_cmd
 from rrm.config import TrainConfig
-from rrm.errors import ConfigError, ReadError
+from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
 from rrm.readers.outcomes import OTHERS, find_outcome
 from rrm.train.prepare import load_data
@@ -134,3 +138,49 @@ def test_check_counts_the_fields_and_tells_of_those_it_did_not_read(tmp_path: Pa
     report = check(rows)
     assert report.outcome_fields == {"reward": 2, "success": 1}
     assert report.unread_outcomes == {"label": 1} and "label" in OTHERS and report.unlabelled == 2
+    assert report.other_scales == {} and report.other_scale_complaint is None
+
+
+def marked(folder: Path, field: str, values: tuple[object, ...]) -> Path:
+    path = folder / "marked.jsonl"
+    path.write_text("".join(json.dumps({"messages": MESSAGES, field: value}) + "\n" for value in values))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "off", "taken"),
+    [("score", (1, 2, 3, 4, 5), 4, 1), ("score", (10, 0, 7), 2, 1), ("reward", (-1, 0, 1, 0.5, 12), 2, 3)],
+)
+def test_a_mark_of_another_scale_is_refused_by_check_train_and_eval(
+    tmp_path: Path, field: str, values: tuple[object, ...], off: int, taken: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = marked(tmp_path, field, values)
+    said = rf"`{field}` is not on \[0, 1\] in {off} rows.*{taken} outcomes.*--outcome.*data\.outcome"
+    rows = list(read([path]))
+    assert [r.getMessage() for r in caplog.records if re.search(said, r.getMessage())], "every reading run hears of it"
+    report = check(rows)
+    assert report.other_scales == {field: off} and re.search(said, report.other_scale_complaint or "")
+    with pytest.raises(RRMError, match=said):
+        load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)]}}))
+    write_jsonl(tmp_path / "converted.jsonl", rows)
+    with pytest.raises(RRMError, match=said):
+        load_data(TrainConfig.model_validate({"data": {"trajectories": [str(tmp_path / "converted.jsonl")]}}))
+    runner, app = CliRunner(), typer.Typer()
+    app.command("check")(check_cmd.command)
+    app.command("eval")(eval_cmd.command)
+    checked = runner.invoke(app, ["check", str(path)])
+    assert checked.exit_code == 1 and "is not on [0, 1]" in " ".join(checked.stdout.split())
+    measured = runner.invoke(app, ["eval", str(path), "-o", str(tmp_path / "m.json"), "--model", "no-such-judge"])
+    assert measured.exit_code != 0 and re.search(said, str(measured.exception) + measured.output)
+
+
+def test_a_mark_of_another_scale_harms_nothing_where_another_field_says_how_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"messages": MESSAGES, "success": s > 3, "score": s}) + "\n" for s in (1, 3, 5)))
+    assert [t.outcome for t in read([path])] == [0.0, 0.0, 1.0]
+    assert check(read([path])).other_scale_complaint is None
+    assert len(load_data(TrainConfig.model_validate({"data": {"trajectories": [str(path)]}}))[0]) == 3
+    marks = marked(tmp_path, "score", (2, 3, True, "1", None))
+    assert check(read([marks])).other_scales == {"score": 2}
+    (tmp_path / "marked.jsonl").write_text(json.dumps({"messages": MESSAGES, "score": 10**400, "won": True}) + "\n")
+    assert [t.outcome for t in read([marks], outcome="won")] == [1.0]
