@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.acceptance import ROOT, interval, load
+from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
 CARD = ROOT / "rrm" / "assets" / "default" / "evaluation.json"
@@ -148,9 +149,11 @@ def default_judge_modes() -> str:
     for mode, found in modes.items():
         of = found["metrics"]["judge"]
         shown = [interval(of[k]) for k in ("pair_accuracy_same_turns", "pair_accuracy_same_question", "auroc", "ece")]
-        counts = found["pairs"]
-        shown[0] += f" of {counts['pair_accuracy_same_turns']}"
-        shown[1] += f" of {counts['pair_accuracy_same_question']}"
+        for place, key in enumerate(("pair_accuracy_same_turns", "pair_accuracy_same_question")):
+            pairs = found["pairs"][key]
+            if pairs < MIN_ROWS:  # as `rrm eval` has it; older files hold an interval of any number
+                shown[place] = f"{of[key]['value']:.3f} [too few]"
+            shown[place] += f" of {pairs}"
         rows.append([f"`{mode}`", f"{found['rows']}, {found['questions']}", *shown])
     return _table(rows)
 
