@@ -148,9 +148,7 @@ def study_bars() -> Iterator[Bar]:
         same = row == old
         shown = f"{interval(old['success'])} → {interval(row['success'])}, {row['seeds']} seeds"
         if same:
-            yield Bar(
-                f"17 {arm}: not run again", interval(row["success"]), f"of {row['made'].get('commit', '9fb068e')}", None
-            )
+            yield Bar(f"17 {arm}: not run again", interval(row["success"]), f"of {row.get('commit', '9fb068e')}", None)
         else:
             wanted = "reported" if arm not in MENDED_ARMS else "run again, all its seeds"
             whole = row["seeds"] >= old["seeds"]

@@ -234,6 +234,17 @@ def rl(environment: str) -> str:
     return markdown(f"{environment} lab", {**found["baselines"].get(environment, {}), **arms})
 
 
+def rl_mended() -> str:
+    """Arms that credit turn by turn, before and after that was mended."""
+    now, before = needed("rl_lab")["arms"], needed("rl_lab_before")["arms"]
+    rows = [["arm (five seeds; calculator: three)", "before (9fb068e)", "now", "commit"]]
+    for arm, row in now.items():
+        if row != before[arm]:
+            rows.append([SAID[arm] + (", calculator" if arm.endswith("-calculator") else ""),
+                         interval(before[arm]["success"]), interval(row["success"]), row["commit"]])  # fmt: skip
+    return _table(rows)
+
+
 def self_labels() -> str:
     """The weak judge retrained on labels made in four ways."""
     found = needed("self_labels")["arms"]
@@ -260,6 +271,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lab_stages": lab_stages,
     "rl_search": lambda: rl("search"),
     "rl_calculator": lambda: rl("calculator"),
+    "rl_mended": rl_mended,
     "feedback": lambda: feedback_tables(needed("feedback_modes")),
     "self_labels": self_labels,
 }

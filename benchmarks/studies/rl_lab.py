@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.studies.study import begin, call, hops_of, parse, training_command, two_way_interval
+from benchmarks.studies.study import begin, call, commit, hops_of, parse, training_command, two_way_interval
 from reagent.lab.shipped import lab_policy_folder
 from rrm.provenance import environment
 
@@ -60,7 +60,8 @@ def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
         ["train", "--config", "lab", "policy.base=lab", *ARMS[arm], f"seed={seed}", f"output_dir={folder}", *extra],
         folder.with_suffix(".log"),
     )
-    (folder / "done.json").write_text(json.dumps({"seconds": round(time.monotonic() - start, 1)}) + "\n")
+    done = {"seconds": round(time.monotonic() - start, 1), "commit": commit()}
+    (folder / "done.json").write_text(json.dumps(done) + "\n")
 
 
 def run_baseline(runs: Path, kind: str) -> None:
@@ -89,12 +90,14 @@ def policy_hash() -> str:
 def collect_arm(folders: list[Path]) -> dict[str, Any]:
     """The last held-out evaluation of each seed, pooled."""
     evaluations = [json.loads((f / "eval.jsonl").read_text().splitlines()[-1]) for f in folders]
+    done = [json.loads((f / "done.json").read_text()) for f in folders]
     return pool(evaluations) | {
         "seeds": len(folders),
         "episodes": evaluations[0]["episodes"],
         "updates": evaluations[0]["update"] + 1,
         "curve": curve_of(folders),
-        "seconds": [json.loads((f / "done.json").read_text())["seconds"] for f in folders],
+        "seconds": [d["seconds"] for d in done],
+        "commit": ", ".join(sorted({d.get("commit") or "unknown" for d in done})),
     }
 
 
