@@ -12,8 +12,8 @@ BIN := .venv/bin
 quickstart: .venv/ready  ## roll out, annotate, train the judge, train the agent without and with it, look at both
 	BIN=$(BIN) examples/quickstart.sh
 
-test: .venv/ready  ## the whole suite
-	$(BIN)/python -m pytest
+test: .venv/ready  ## the whole suite, a core each: on one thread, for two beside another program wait for each other
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .
