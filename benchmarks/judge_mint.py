@@ -26,12 +26,12 @@ from benchmarks import mint, record
 from rrm.annotators import given
 from rrm.evaluation.baselines import fit_agent, fit_tfidf, length_scores, position_verdicts
 from rrm.evaluation.evaluate import evaluate_feedback
+from rrm.evaluation.metrics.localisation import step_labels
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
 from rrm.readers import read
 from rrm.score import score_file
-from rrm.train.export import step_verdicts
 from rrm.trajectory import Trajectory
 
 SOURCES = ("fireact", "r1_searcher", "tau_bench")
@@ -116,13 +116,13 @@ def critique_part(judge: AgentRRM, work: Path, data: Path, seed: int, n: int) ->
     rows = [t for t in critic if t.question_id in test]
     random.Random(seed).shuffle(rows)
     rows = rows[:n]
-    labels = {a.trajectory_id: a for a in given.annotate(critic)}
-    learned = position_verdicts([step_verdicts(t, labels.get(t.id)) for t in critic if t.question_id in train])
+    labels = {a.trajectory_id: [a] for a in given.annotate(critic)}
+    learned = position_verdicts([step_labels(t, labels.get(t.id, ())) for t in critic if t.question_id in train])
     feedback = judged(judge, rows, work / "full.jsonl", "full", seed)
     return report(
         rows,
         feedback,
-        step_labels=[step_verdicts(t, labels.get(t.id)) for t in rows],
+        step_labels=[step_labels(t, labels.get(t.id, ())) for t in rows],
         step_baselines={"position_only": [learned(len(t.steps)) for t in rows]},
         seed=seed,
     )

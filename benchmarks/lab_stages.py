@@ -26,13 +26,13 @@ from benchmarks.ship_lab import TARGET
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
 from rrm.engines.hf.engine import HFEngine
+from rrm.evaluation.metrics.localisation import step_labels
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings
 from rrm.provenance import environment
 from rrm.run_folder import saved_config
 from rrm.splits import apply_split, load_split
-from rrm.train.export import step_verdicts
-from rrm.train.prepare import base_and_prompter, load_data
+from rrm.train.prepare import base_and_prompter, load_data, merged_by_id
 from rrm.train.run import load_trained
 from rrm.trajectory import Trajectory
 
@@ -43,7 +43,8 @@ def stage_judge(run: Path, stage: str, config: TrainConfig) -> AgentRRM:
     """The judge as it stood after a stage."""
     if stage in ("calibration", "shipped"):
         return AgentRRM.from_pretrained(str(run / "judge") if stage == "calibration" else "lab", device="cpu")
-    trajectories, annotations = load_data(config)
+    trajectories, raters = load_data(config)
+    annotations = merged_by_id(raters)
     train = apply_split(trajectories, load_split(run / "split.json"))["train"]
     model, prompter = base_and_prompter(config, train, annotations)
     if stage in ("sft", "rl"):
@@ -101,7 +102,7 @@ def measure(judge: AgentRRM, rows: Any, modes: tuple[str, ...]) -> dict[str, Any
     found: dict[str, Any] = {}
     for mode in modes:
         feedback = judge.judge(trajectories, mode=mode, seed=0)  # pyright: ignore[reportArgumentType]
-        verdicts = [step_verdicts(t, a) for t, a in rows] if mode == "full" else None
+        verdicts = [step_labels(t, [a]) for t, a in rows] if mode == "full" else None
         metrics = report(trajectories, feedback, step_labels=verdicts, resamples=2000)
         found[mode] = {
             k: metrics.get(k) for k in ("rows", "status", "metrics", "format_validity", "answer_leak", "steps")

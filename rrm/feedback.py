@@ -9,6 +9,7 @@ Only a judge's continuation is ever parsed, never a transcript. A failure keeps 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -75,6 +76,11 @@ class Feedback(BaseModel):
     judge: JudgeInfo
     reason: str | None = None
     """What went wrong, where the status is not `scored`."""
+
+    @classmethod
+    def from_json(cls, line: str) -> Feedback:
+        """A row of `rrm score`, lone surrogates and all; `ValueError` on a line that is none."""
+        return cls.model_validate(json.loads(line))
 
 
 class ParsedJudgement(BaseModel):

@@ -177,7 +177,7 @@ def warn_of_training_questions(
 
 def read_feedback(path: Path) -> list[Feedback]:
     """The rows of `rrm score`; of a row judged again (an id twice) the last counts."""
-    rows = read_lines(path, Feedback.model_validate_json, "a row of `rrm score`")
+    rows = read_lines(path, Feedback.from_json, "a row of `rrm score`")
     return list({row.id: row for row in rows}.values())
 
 
@@ -202,10 +202,10 @@ def labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation
 
 
 def step_labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> list[Any]:
-    """Step labels per row: from its annotations' findings, else from `meta["critiques"]`, else None."""
-    from rrm.evaluation.metrics.localisation import labels_from_annotations, labels_from_critiques
+    """Step labels per row (`rrm.evaluation.metrics.localisation.step_labels`), None where nobody labelled its steps."""
+    from rrm.evaluation.metrics.localisation import step_labels
 
-    return [labels_from_annotations(t, annotations.get(t.id, [])) or labels_from_critiques(t) for t in rows]
+    return [step_labels(t, annotations.get(t.id, [])) for t in rows]
 
 
 def score_baselines(

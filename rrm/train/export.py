@@ -16,16 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrm.annotation import Annotation, Verdict
+from rrm.annotation import Annotation
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, Mode, clear
+from rrm.feedback import Feedback, Mode
 from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import fit
 from rrm.judge.card import HUB_NAMES, card_head
 from rrm.judge.judge_dir import JudgeSettings, question_keys, save_settings
-from rrm.labels import truth_of
+from rrm.labels import merged, truth_of
 from rrm.seeds import derive_seed
 from rrm.splits import question_of
 from rrm.train.prepare import Run
@@ -142,14 +142,6 @@ def untrained(judge: AgentRRM, mode: Mode) -> bool:
     return bool(judge.settings.modes) and mode not in judge.settings.modes
 
 
-def step_verdicts(trajectory: Trajectory, annotation: Annotation | None) -> list[Verdict | None] | None:
-    """One verdict a step from an annotation's findings, None where the step has none that is clear."""
-    if annotation is None or not annotation.findings:
-        return None
-    by_step: dict[int, Verdict] = {f.step: f.verdict for f in clear(annotation.findings)}
-    return [by_step.get(step.index) for step in trajectory.steps]
-
-
 def whole_questions(rows: Sequence[Trajectory], most: int, seed: int) -> list[Trajectory]:
     """At most `most` rows, by questions drawn at random, each with all its attempts: a metric compares these.
 
@@ -170,22 +162,29 @@ def whole_questions(rows: Sequence[Trajectory], most: int, seed: int) -> list[Tr
 def measure(
     judge: AgentRRM,
     test: Sequence[Trajectory],
-    annotations: Mapping[str, Annotation],
+    raters: Mapping[str, Sequence[Annotation]],
     config: TrainConfig,
 ) -> dict[str, Any]:
-    """The evaluation card: `score` mode on `max_rows` of the test rows, `full` mode on `full_rows`, of whole questions."""
-    from rrm.evaluation.evaluate import evaluate_feedback
+    """The evaluation card: `score` mode on `max_rows` of the test rows, `full` mode on `full_rows`, of whole questions.
 
+    Args:
+        raters: each trajectory's annotations, by its id: scores and steps are measured against what `rrm eval` would
+            measure them against.
+    """
+    from rrm.evaluation.evaluate import evaluate_feedback
+    from rrm.evaluation.metrics.localisation import step_labels
+
+    truths = {t.id: truth_of(t, merged(raters.get(t.id, ()))) for t in test}
     found: dict[str, Any] = {}
-    rows = [t for t in test if truth_of(t, annotations.get(t.id)) is not None]
+    rows = [t for t in test if truths[t.id] is not None]
     plans: list[tuple[Mode, int]] = [("score", config.evaluation.max_rows), ("full", config.evaluation.full_rows)]
     for mode, most in plans:
         part = whole_questions(rows, most, config.seed)
         if not part or untrained(judge, mode):
             continue
         feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
-        verdicts = [step_verdicts(t, annotations.get(t.id)) for t in part] if mode == "full" else None
-        labels = [truth_of(t, annotations.get(t.id)) for t in part]
+        verdicts = [step_labels(t, raters.get(t.id, ())) for t in part] if mode == "full" else None
+        labels = [truths[t.id] for t in part]
         found[mode] = dict(evaluate_feedback(part, feedback, labels, step_labels=verdicts, seed=config.seed))
     return found
 

@@ -48,6 +48,8 @@ class Run:
     """Transcripts under `train`, `calibration`, `test`."""
     annotations: dict[str, Annotation]
     """By trajectory id, several of one transcript merged."""
+    raters: dict[str, list[Annotation]]
+    """The same as they came: one list by trajectory id."""
     targets: dict[str, Target]
     """Of the training part, by trajectory id."""
     labels: LabelCounts
@@ -59,8 +61,8 @@ class Run:
     """How many rows of `calibration` and of `test` ask in the very words of a training row, under another question id."""
 
 
-def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, Annotation]:
-    """One annotation by trajectory id, several of one trajectory `rrm.labels.merged`.
+def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, list[Annotation]]:
+    """The annotations by trajectory id.
 
     Raises:
         ReadError: naming file and line of what is no annotation.
@@ -71,11 +73,16 @@ def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -
         if not matched.by_id:
             raise RRMError(f"{complaint}: annotate these very files (`rrm annotate`)")
         logger.warning("%s; they are not used", complaint)
-    found = {trajectory: merged(several) for trajectory, several in matched.by_id.items()}
+    return matched.by_id
+
+
+def merged_by_id(raters: Mapping[str, Sequence[Annotation]]) -> dict[str, Annotation]:
+    """One annotation by trajectory id, several of one trajectory `rrm.labels.merged`."""
+    found = {trajectory: merged(several) for trajectory, several in raters.items()}
     return {trajectory: annotation for trajectory, annotation in found.items() if annotation is not None}
 
 
-def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotation]]:
+def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, list[Annotation]]]:
     """The configured transcripts and annotations: those of the files, then those `data.generate` makes.
 
     Raises:
@@ -92,7 +99,7 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, Annotati
         options = {"options": data.generate_options, "options_key": "data.generate_options"}
         for trajectory, annotation in call(data.generate, "data.generate", seed=config.seed, **options):
             trajectories.append(trajectory)
-            annotations.setdefault(annotation.trajectory_id, annotation)
+            annotations.setdefault(annotation.trajectory_id, [annotation])
     if not trajectories:
         raise RRMError(
             "no transcripts: set data.trajectories=[FILE…] (or data.generate=module:function that makes some)"
@@ -109,7 +116,9 @@ def data_digest(trajectories: Sequence[Trajectory], annotations: Mapping[str, An
     """How many transcripts and annotations there are, and a SHA-256 of all they say, in order."""
     digest = hashlib.sha256()
     for row in (*trajectories, *annotations.values()):
-        digest.update(row.model_dump_json(exclude={"source"}).encode("utf-8", "surrogatepass"))
+        # as pydantic's own JSON, which takes no lone surrogate
+        said = json.dumps(row.model_dump(mode="python", exclude={"source"}), ensure_ascii=False, separators=(",", ":"))
+        digest.update(said.encode("utf-8", "surrogatepass"))
     return {"transcripts": len(trajectories), "annotations": len(annotations), "sha256": digest.hexdigest()}
 
 
@@ -198,7 +207,8 @@ def prepare(config: TrainConfig) -> Run:
     begun = [stage for stage in STAGES if (folder / stage).exists()]
     if begun:
         check_folder(config, folder, (*FIXED, "rl") if "rl" in begun else FIXED)
-    trajectories, annotations = load_data(config)
+    trajectories, raters = load_data(config)
+    annotations = merged_by_id(raters)
     digest = data_digest(trajectories, annotations)
     if begun:
         check_data(folder, digest)
@@ -225,4 +235,4 @@ def prepare(config: TrainConfig) -> Run:
         claim_folder(config, folder)
         write_whole(folder / "split.json", json.dumps(split, indent=1) + "\n")
         write_whole(folder / "data.json", json.dumps(digest) + "\n")
-    return Run(config, folder, parts, annotations, targets, labels, model, prompter, shared)
+    return Run(config, folder, parts, annotations, raters, targets, labels, model, prompter, shared)

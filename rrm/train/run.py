@@ -143,7 +143,7 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
             card["calibration"] = finish.calibrate(judge, rows, labels, config)
             save_settings(building, judge.settings)
         if config.evaluation.enabled:
-            card |= finish.measure(judge, run.parts["test"], run.annotations, config)
+            card |= finish.measure(judge, run.parts["test"], run.raters, config)
         finish.write_card(building, judge.settings, card)
     return card
 

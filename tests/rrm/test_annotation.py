@@ -12,7 +12,7 @@ from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import annotate_cmd
 from rrm.errors import ReadError, RRMError
 from rrm.readers import read
-from rrm.train.prepare import load_annotations
+from rrm.train.prepare import load_annotations, merged_by_id
 from rrm.trajectory import Trajectory, write_jsonl
 
 
@@ -35,7 +35,7 @@ def test_labels_do_not_swap_when_the_files_are_named_in_another_order(tmp_path: 
     for order in ((good, bad), (bad, good)):
         rows = list(read(order))
         assert [t.id for t in rows] == ["0", "0#2"]
-        found = load_annotations([str(labels)], rows)
+        found = merged_by_id(load_annotations([str(labels)], rows))
         by_outcome = {t.outcome: found[t.id].score for t in rows}
         assert by_outcome[1.0] == 1.0 and by_outcome[0.0] == 0.2
 

@@ -9,7 +9,7 @@ import pytest
 
 from rrm.annotation import Annotation, Finding
 from rrm.labels import mean_score, merged, target_of, targets_of, truth_of
-from rrm.train.prepare import load_annotations
+from rrm.train.prepare import load_annotations, merged_by_id
 from rrm.trajectory import Message, Trajectory
 
 
@@ -110,5 +110,5 @@ def test_annotations_are_read_and_merged_by_transcript(tmp_path) -> None:
     path = tmp_path / "labels.jsonl"
     lines = [label(0.0, "a"), label(1.0, "b", weight=3.0), label(None, "c", critique="bad \ud800")]
     path.write_text("".join(a.to_json() + "\n" for a in lines))
-    (found,) = load_annotations([str(path)], [row("1", None)]).values()
+    (found,) = merged_by_id(load_annotations([str(path)], [row("1", None)])).values()
     assert (found.score, found.critique) == (0.75, "bad \ud800")

@@ -17,6 +17,6 @@ class FormatValidity(_base.LocalMetric):
     inputs = (("predictions", "string"),)
 
     def _compute(self, predictions: list[str]) -> dict[str, Any]:
-        feedback = [Feedback.model_validate_json(line) for line in predictions]
+        feedback = [Feedback.from_json(line) for line in predictions]
         rows = sum(f.status in text.ANSWERED for f in feedback)
         return {"format_validity": text.format_validity(feedback), "rows": rows}

@@ -51,10 +51,15 @@ def labels_from_critiques(trajectory: Trajectory) -> StepLabels | None:
 def labels_from_annotations(trajectory: Trajectory, annotations: Sequence[Annotation]) -> StepLabels | None:
     """Step labels from the findings of the annotations that `rrm.annotation.match` gave to the trajectory.
 
-    The majority counts, ties are bad; None where no finding says good or bad.
+    The majority counts, ties are bad; None where no finding says good or bad. Annotations of weight 0 say nothing.
     """
-    findings = clear(f for a in annotations for f in a.findings or [])
+    findings = clear(f for a in annotations if a.weight > 0 for f in a.findings or [])
     return step_verdicts(findings, len(trajectory.steps)) if findings else None
+
+
+def step_labels(trajectory: Trajectory, annotations: Sequence[Annotation]) -> StepLabels | None:
+    """What steps are measured against, in `rrm train` and `rrm eval`: all raters' findings, else `meta["critiques"]`."""
+    return labels_from_annotations(trajectory, annotations) or labels_from_critiques(trajectory)
 
 
 def confusion(said_bad: np.ndarray, is_bad: np.ndarray, questions: np.ndarray, n_questions: int) -> np.ndarray:

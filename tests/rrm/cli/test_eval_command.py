@@ -16,7 +16,13 @@ from typer.testing import CliRunner
 
 from rrm.annotation import Annotation, Finding
 from rrm.cli import eval_cmd
+from rrm.config import TrainConfig
+from rrm.engines.openai import OpenAIEngine
 from rrm.evaluation.evaluate import HEADLINE
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.readers import read
+from rrm.score import score_file
+from rrm.train.prepare import data_digest, load_data, merged_by_id
 from rrm.trajectory import write_jsonl
 
 
@@ -160,3 +166,23 @@ def test_eval_never_writes_over_what_it_reads(labelled: Path):
     assert before == {path: path.read_bytes() for path in before}
     done = invoke(rows, "--feedback", scored, "-o", labelled / "new" / "m.json", "--resamples", "300")
     assert done.exit_code == 0 and (labelled / "new" / "m.json").is_file()
+
+
+def test_a_lone_surrogate_passes_through_score_eval_and_training_data(tmp_path: Path):
+    """`rrm eval` refused the rows that `rrm score` had written of such an id, and `rrm train` ended in a traceback."""
+    rows = [run(f"r{i}\ud83d", f"q{i // 2}\udfff", float(i % 2), say="cut \ud83d") for i in range(6)]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    with serve(lambda n, body: completion("<score>0.5</score>")) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m"))
+        score_file(judge, read(tmp_path / "rows.jsonl"), tmp_path / "scored.jsonl", mode="score")
+    done = invoke(
+        tmp_path / "rows.jsonl", "--feedback", tmp_path / "scored.jsonl", "-o", tmp_path / "m.json",
+        "--resamples", "300",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "m.json").read_text())["status"] == {"scored": 6}
+    config = TrainConfig.model_validate({"data": {"trajectories": [str(tmp_path / "rows.jsonl")]}})
+    trajectories, raters = load_data(config)
+    digest = data_digest(trajectories, merged_by_id(raters))
+    assert digest["transcripts"] == 6
+    assert digest != data_digest(rows[:5], {})

@@ -11,16 +11,21 @@ import pytest
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
+from rrm.annotation import Annotation, Finding
+from rrm.cli.eval_cmd import step_labels_of
 from rrm.config import TrainConfig
 from rrm.engines.hf.engine import HFEngine
+from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import load_settings
 from rrm.prompt.prompter import Prompter
 from rrm.train import run as stages
 from rrm.train.data import Row
+from rrm.train.export import measure
 from rrm.train.run import train
 from rrm.trajectory import Trajectory, write_jsonl
 
+WHOLE = "<think>t</think><critique>[step 1] good: ok</critique><score>0.5</score>"
 ROWS = [t for t, _ in make_transcripts(20, seed=3)]
 
 
@@ -139,3 +144,27 @@ def test_a_base_with_code_of_its_own_is_trained_to_the_end(
     sft = {"max_steps": 1, "batch_size": 4, "gradient_accumulation_steps": 1, "lora": lora}
     wanted, judge = trained(tmp_path, str(folder), monkeypatch, sft=sft, model={"trust_remote_code": True})
     assert scores(judge) == pytest.approx(wanted, abs=5e-3)
+
+
+def test_the_card_reads_step_labels_as_eval_does() -> None:
+    """Of three raters the last finding of the heaviest one counted in `rrm train`, and the majority in `rrm eval`."""
+    rows = [t for t in ROWS if len(t.steps) == 2][:4]
+    said = {"a": ("bad", "good"), "b": ("good", "good"), "c": ("good", "bad")}
+    raters = {
+        t.id: [
+            Annotation(
+                trajectory_id=t.id, score=0.5, annotator=who, kind="human",
+                weight=2.0 if who == "a" else 1.0,
+                findings=[Finding(step=k, verdict=v) for k, v in enumerate(verdicts, 1)],
+            )
+            for who, verdicts in said.items()
+        ]
+        for t in rows
+    }  # fmt: skip
+    judge = AgentRRM(ScriptedChatEngine([WHOLE] * 2 * len(rows)))
+    config = TrainConfig.model_validate({"evaluation": {"max_rows": 0, "full_rows": len(rows)}})
+    steps = measure(judge, rows, raters, config)["full"]["steps"]
+    assert [step_labels_of([t], raters) for t in rows] == [[["good", "good"]]] * len(rows)
+    assert (steps["bad_share"], steps["steps"]) == (0.0, 2 * len(rows))
+    raters[rows[0].id].append(raters[rows[0].id][0].model_copy(update={"weight": 0.0}))  # says nothing
+    assert step_labels_of(rows[:1], raters) == [["good", "good"]]
