@@ -74,6 +74,36 @@ class Annotation(BaseModel):
             raise ValueError(describe(error)) from error
 
 
+@dataclass(frozen=True)
+class Critique:
+    """An entry of `meta["critiques"]` as MINT-bench has them: `{after_message, text, good}`."""
+
+    step: int | None
+    """The step it speaks of; None where `after_message` is no index of an assistant message."""
+    text: str
+    good: bool | None
+    """None where the entry does not say true or false."""
+
+
+def critiques_of(trajectory: Trajectory) -> list[Critique]:
+    """The critiques that came with a transcript, one an entry of the list; what an entry does not say is None or ''.
+
+    A log's `critiques` may be anything: an entry that is no object says nothing, and so does anything but a list.
+    """
+    given = trajectory.meta.get("critiques")
+    steps = {step.message_index: step.index for step in trajectory.steps}
+    found: list[Critique] = []
+    for entry in given if isinstance(given, list) else []:
+        entry = entry if isinstance(entry, dict) else {}
+        after, text, good = (entry.get(name) for name in ("after_message", "text", "good"))
+        whole = (isinstance(after, int) and not isinstance(after, bool)) or (
+            isinstance(after, float) and after.is_integer()
+        )
+        step = steps.get(int(after)) if whole else None
+        found.append(Critique(step, text if isinstance(text, str) else "", good if isinstance(good, bool) else None))
+    return found
+
+
 def read_annotations(*paths: str | Path) -> list[Annotation]:
     """The annotations of all files, in order. `match` says which transcript each is of.
 

@@ -1,6 +1,7 @@
 """Text as it is compared: the one normaliser, the one test for a leaked answer, and what the annotators cut texts with.
 
-Answers are looked for as whole words in `normalise`d text. Two other forms exist because others defined them: SQuAD's official
+Answers are looked for as whole words in `normalise`d text; those in a script without spaces between words (Chinese, Thai, …, and
+Korean, whose particles follow without one) wherever their letters stand. Two other forms exist because others defined them: SQuAD's official
 one (`squad_normalise`), by which exact match and F1 are published, and numbers by value (`numbers`), as GSM8K is graded. A judge's
 text leaks an answer in whichever of these forms a grader would take it.
 """
@@ -35,7 +36,18 @@ _DECIMAL = re.compile(r"(-?)(\d*)\.(\d+)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(\[`<])")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?")
+_NO_SPACES = (
+    "\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+"""Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese, Korean: a word's end is not to be seen in the text."""
+_SPACELESS = re.compile(f"[{_NO_SPACES}]")
+_JOINED = re.compile(f"(?<=[{_NO_SPACES}]) | (?=[{_NO_SPACES}])")
+_LETTER = rf"[^\W{_NO_SPACES}]"
+"""A letter or digit of a script whose words stand apart."""
+_NUMBER = re.compile(
+    rf"(?<!{_LETTER})(?<!\.)[-+]?(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{{1,3}}(?!\d))?"
+)
 
 
 # ---- forms -----------------------------------------------------------------------------------------------------------
@@ -86,8 +98,22 @@ def same_number(one: float, other: float) -> bool:
 
 
 def contains_phrase(normalised_text: str, normalised_phrase: str) -> bool:
-    """Whether the phrase occurs as whole words; both sides come from `normalise`. An empty phrase never occurs."""
+    """Whether the phrase occurs as whole words; both sides come from `normalise`. An empty phrase never occurs.
+
+    In a script without spaces there are none: there the letters are looked for, but not inside a number or a Latin word.
+    """
+    if _SPACELESS.search(normalised_phrase):
+        phrase = _joined(normalised_phrase)
+        before = rf"(?<!{_LETTER})" if re.match(_LETTER, phrase[0]) else ""
+        after = rf"(?!{_LETTER})" if re.match(_LETTER, phrase[-1]) else ""
+        return re.search(before + re.escape(phrase) + after, _joined(normalised_text)) is not None
     return bool(normalised_phrase) and f" {normalised_phrase} " in f" {normalised_text} "
+
+
+@lru_cache(maxsize=8)
+def _joined(normalised: str) -> str:
+    """Normalised text without the spaces beside letters of a script that has none; Korean syllables whole again."""
+    return _JOINED.sub("", unicodedata.normalize("NFC", normalised))
 
 
 def content_words(text: str) -> set[str]:
@@ -195,9 +221,12 @@ def answer_leak(said: str, reference: Any, transcript: str) -> LeakClass:
 
 
 def is_short(answer: str) -> bool:
-    """Whether an answer is yes/no-like or at most two characters long: found in a text by chance."""
-    form = normalise(answer, articles=True)
-    return len(form) <= 2 or form in YES_NO or form in ("none", "unknown")
+    """Whether an answer is yes/no-like or at most two characters long: found in a text by chance.
+
+    Two characters of a script without spaces are a word, one is not.
+    """
+    form = _joined(normalise(answer, articles=True))
+    return len(form) <= (1 if _SPACELESS.search(form) else 2) or form in YES_NO or form in ("none", "unknown")
 
 
 def leaks(said: str, answers: Sequence[str], transcript: str, *, yes_no: bool = False) -> bool:

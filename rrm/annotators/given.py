@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rrm.annotation import Annotation, Finding, Verdict
+from rrm.annotation import Annotation, Finding, Verdict, critiques_of
 from rrm.annotators.rules import rules_trace
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import clear, format_findings
@@ -59,20 +59,18 @@ def critiques_to_findings(
     `counts` gains `findings`, `leaks_dropped`, and `critiques_unusable` (empty, no verdict, or speaking of no step).
     """
     counts = Counter() if counts is None else counts
-    steps = {step.message_index: step.index for step in trajectory.steps}
     transcript, findings = transcript_text(trajectory), []
-    for critique in trajectory.meta.get("critiques") or []:
-        verdict, text = split_verdict(str(critique.get("text") or ""), critique.get("good"))
-        step = steps.get(critique.get("after_message"))
+    for critique in critiques_of(trajectory):
+        verdict, text = split_verdict(critique.text, critique.good)
         text = _EMPTY_OPENING.sub("", text, count=1) if _EMPTY_OPENING.match(text) else text
         text = neutralise(shorten(re.sub(r"\[step (\d+)\]", r"step \1", text), max_words))
-        if step is None or verdict is None or text.lower().strip(" .") in _NOTHING:
+        if critique.step is None or verdict is None or text.lower().strip(" .") in _NOTHING:
             counts["critiques_unusable"] += 1
         elif leaks(text, references(trajectory.meta.get("reference")), transcript):
             counts["leaks_dropped"] += 1
         else:
             counts["findings"] += 1
-            findings.append(Finding(step=step, verdict=verdict, text=text))
+            findings.append(Finding(step=critique.step, verdict=verdict, text=text))
     return sorted(findings, key=lambda f: f.step)
 
 

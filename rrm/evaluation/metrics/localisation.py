@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rrm.annotation import Annotation, Finding, Verdict
+from rrm.annotation import Annotation, Finding, Verdict, critiques_of
 from rrm.feedback import clear
 from rrm.trajectory import Trajectory
 
@@ -39,13 +39,12 @@ def labels_from_critiques(trajectory: Trajectory) -> StepLabels | None:
     Returns:
         One label a step, or None where the trajectory carries no usable critique.
     """
-    at = {step.message_index: step.index for step in trajectory.steps}
     findings = [
-        Finding(step=at[c["after_message"]], verdict="good" if c["good"] else "bad")
-        for c in trajectory.meta.get("critiques") or []
-        if c.get("after_message") in at and isinstance(c.get("good"), bool)
+        Finding(step=c.step, verdict="good" if c.good else "bad")
+        for c in critiques_of(trajectory)
+        if c.step is not None and c.good is not None
     ]
-    return step_verdicts(findings, len(at)) if findings else None
+    return step_verdicts(findings, len(trajectory.steps)) if findings else None
 
 
 def labels_from_annotations(trajectory: Trajectory, annotations: Sequence[Annotation]) -> StepLabels | None:

@@ -214,6 +214,28 @@ def test_given_critiques_become_findings() -> None:
     assert counts == {"findings": 3, "leaks_dropped": 1, "critiques_unusable": 2, "annotated": 1}
 
 
+@pytest.mark.parametrize("critiques", ["too slow", {"text": "too slow"}, 3, ["too slow", "good"], [None, 7, []]])
+def test_given_critiques_of_another_shape_are_no_labels(critiques: object) -> None:
+    counts: Counter[str] = Counter()
+    rows = list(given.annotate([run("a", critiques=critiques)], counts=counts))
+    assert rows == [] and counts["without_label"] == 1
+    assert counts["critiques_unusable"] == (len(critiques) if isinstance(critiques, list) else 0)
+
+
+def test_given_critiques_among_other_things_are_kept_and_nothing_is_coerced() -> None:
+    critiques = [
+        "too slow",
+        {"after_message": [1], "good": True, "text": "a"},
+        {"after_message": 1, "good": "no", "text": "finds nothing"},
+        {"after_message": 1, "good": False, "text": ["b"]},
+        {"after_message": 1, "good": False, "text": "asks twice"},
+    ]
+    counts: Counter[str] = Counter()
+    (row,) = given.annotate([run("a", critiques=critiques)], counts=counts)
+    assert [(f.step, f.verdict, f.text) for f in row.findings or []] == [(1, "bad", "asks twice")]
+    assert counts["critiques_unusable"] == 4
+
+
 def test_a_reply_without_clear_verdicts_keeps_its_findings_but_teaches_none_of_them() -> None:
     reply = REPLY.replace("[step 2] bad:", "[step 2] good, but").replace("[step 1] good:", "**[Step 1] Good** –")
     counts = Counter[str]()

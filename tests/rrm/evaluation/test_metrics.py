@@ -238,6 +238,10 @@ def test_step_labels_from_critiques_follow_message_indices_and_skip_what_is_no_s
     assert localisation.labels_from_critiques(_run(critiques=critiques)) == ["good", None]
     assert localisation.labels_from_critiques(_run(critiques=critiques[1:])) is None
     assert localisation.labels_from_critiques(_run()) is None
+    others = ["too slow", None, {"after_message": [1], "good": True}, {"after_message": True, "good": True}]
+    assert localisation.labels_from_critiques(_run(critiques=[*others, critiques[0]])) == ["good", None]
+    for odd in ("too slow", {"good": True}, 3, others):
+        assert localisation.labels_from_critiques(_run(critiques=odd)) is None
 
 
 def test_step_labels_from_annotations():
