@@ -96,10 +96,9 @@ def critiques_of(trajectory: Trajectory) -> list[Critique]:
     for entry in given if isinstance(given, list) else []:
         entry = entry if isinstance(entry, dict) else {}
         after, text, good = (entry.get(name) for name in ("after_message", "text", "good"))
-        whole = (isinstance(after, int) and not isinstance(after, bool)) or (
-            isinstance(after, float) and after.is_integer()
-        )
-        step = steps.get(int(after)) if whole else None
+        if isinstance(after, float) and after.is_integer():  # parquet keeps a column with gaps as floats
+            after = int(after)
+        step = steps.get(after) if isinstance(after, int) and not isinstance(after, bool) else None
         found.append(Critique(step, text if isinstance(text, str) else "", good if isinstance(good, bool) else None))
     return found
 
