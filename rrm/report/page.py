@@ -41,7 +41,8 @@ def write_report(
 
     Args:
         pairs: each trajectory with its output row of `rrm score`; read once, held in memory only as list entries.
-        path: the page; it appears whole or not at all (written beside, then renamed).
+        path: the page; it appears whole or not at all (written beside, then renamed). A pipe, a device or a link
+            (/dev/stdout) is written to: a file renamed over it would take its place.
         title: the page's heading.
 
     Raises:
@@ -52,6 +53,10 @@ def write_report(
     with tempfile.TemporaryFile("w+", encoding="ascii") as spool:
         index = _spool_blocks(pairs, spool)
         spool.seek(0)
+        if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
+            with open(path, "w", encoding="utf-8") as page:
+                page.writelines(_render(title, index, spool))
+            return
         try:
             with open(part, "w", encoding="utf-8") as page:
                 page.writelines(_render(title, index, spool))

@@ -6,7 +6,9 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -182,6 +184,23 @@ def test_unscored_rows_keep_their_reason_and_no_number(tmp_path: Path) -> None:
     assert page.index["score"] == page.index["raw"] == [None] * 4
     assert page.index["note"] == [f"why {n}" for n in range(4)]
     assert [d["reason"] for d in page.details] == [f"why {n}" for n in range(4)]
+
+
+def test_a_pipe_and_a_link_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe, link, real = tmp_path / "pipe", tmp_path / "link", tmp_path / "real.html"
+    os.mkfifo(pipe)
+    heard: list[str] = []
+    reader = threading.Thread(target=lambda: heard.append(pipe.read_text("utf-8")), daemon=True)
+    reader.start()
+    write_report([], pipe)
+    assert pipe.is_fifo(), "a file renamed over /dev/full or /dev/stdout takes the device's place"
+    reader.join(20)
+    (page,) = heard
+    real.write_text("old " * 1_000_000)
+    link.symlink_to(real)
+    write_report([], link)
+    assert link.is_symlink() and real.read_text("utf-8") == page and page.startswith("<!doctype html>")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "pipe", "real.html"]
 
 
 def test_no_rows_make_an_empty_page(tmp_path: Path) -> None:
