@@ -11,6 +11,7 @@ A directory without weights names the server that has them: `"engine": "openai:h
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -115,22 +116,30 @@ def save_settings(folder: Path, settings: JudgeSettings) -> None:
     (folder / FILE).write_text(settings.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
-DECISIVE = ("*.safetensors", "config.json", "adapter_config.json", "tokenizer.json", FILE)
-"""Files that decide a judge's scores."""
+DECISIVE = (
+    "*.safetensors", "config.json", "adapter_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json",
+    "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt",
+)  # fmt: skip
+"""Files that decide a judge's scores, beside `judge.json`."""
+FOR_THE_READER = {"name", "trained_on", "training_questions"}
+"""What `judge.json` says that decides no score."""
 
 
 def content_hash(*folders: Path) -> str:
-    """Twelve hex digits over what decides a judge's scores: its own folder's weights and settings, and its base's."""
+    """Twelve hex digits over what decides a judge's scores: its own folder's weights and settings, and its base's weights."""
     digest = hashlib.sha256()
     for number, folder in enumerate(folders):
         for path in sorted({path for pattern in DECISIVE for path in folder.glob(pattern)}):
             digest.update(f"{number}/{path.name}\n{_file_hash(path)}\n".encode())
+        if number == 0 and (folder / FILE).is_file():
+            digest.update(settings_hash(load_settings(folder)).encode())
     return digest.hexdigest()[:12]
 
 
 def settings_hash(settings: JudgeSettings) -> str:
     """Twelve hex digits over a judge's settings, where its weights are not ours to see."""
-    return hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:12]
+    said = json.dumps(settings.model_dump(mode="json", exclude=FOR_THE_READER), sort_keys=True)
+    return hashlib.sha256(said.encode("ascii")).hexdigest()[:12]
 
 
 def _file_hash(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,11 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
         folder = shipped(model)
     elif model.count("/") > 1 or model.startswith((".", "/", "~")):
         raise RRMError(f"no judge at {model!r}: the directory does not exist")
+    elif here is not None and str(here.parent) != "." and here.parent.is_dir() and options.revision is None:
+        raise RRMError(
+            f"no judge at {model!r}: the folder {str(here.parent)!r} is here and has no {here.name!r} in it. If you mean "
+            "the hub's, say so with --revision main"
+        )
     if folder is not None:
         if options.revision is not None and options.settings is None:
             raise ConfigError(
@@ -193,7 +199,7 @@ def load_weights(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     adapter = (folder / "adapter_config.json").is_file()
-    place = _base_folder(settings, options) if adapter else folder
+    place = _base_folder(folder, settings, options) if adapter else folder
     own_tokenizer = (folder / "tokenizer.json").is_file()
     # False, not None: transformers would ask on a terminal, and wait
     how: dict[str, Any] = {"trust_remote_code": options.trust_remote_code}
@@ -216,9 +222,25 @@ def load_weights(
     return weights, tokenizer, content_hash(folder, place) if adapter else content_hash(folder)
 
 
-def _base_folder(settings: JudgeSettings, options: Options) -> Path:
+def base_of(folder: Path, settings: JudgeSettings) -> str:
+    """What an adapter is over: as its judge.json says, else as its adapter_config.json does.
+
+    Raises:
+        RRMError: neither names a base.
+    """
+    config = folder / "adapter_config.json"
+    try:
+        base = settings.base or json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (ValueError, AttributeError) as error:
+        raise RRMError(f"{config}: not an adapter's settings: {error}") from error
+    if not isinstance(base, str) or not base:
+        raise RRMError(f"{folder}: an adapter without its base: name it as `base` in {FILE}")
+    return base
+
+
+def _base_folder(folder: Path, settings: JudgeSettings, options: Options) -> Path:
     """Where an adapter's base lies, fetched from the hub where it has to be."""
-    place = base_path(settings.base or "smollm2")
+    place = base_path(base_of(folder, settings))
     if Path(place).is_dir():
         return Path(place)
     return download(place, revision=settings.base_revision, token=options.token)

@@ -18,6 +18,8 @@ PACKAGE = (
     "evaluation.json", "README.md", "LICENSE*",
 )  # fmt: skip
 """Files of a judge's directory beside `judge.json`. Nothing else is copied: a run's folder may hold anything."""
+KEPT = ("README.md", "LICENSE*")
+"""Those that may be the folder's own, and decide nothing."""
 SMALL = ("tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md")
 """Those of a judge whose weights are on a server."""
 
@@ -39,6 +41,9 @@ def save_judge(judge: Judge, folder: Path) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     settings = judge.settings
+    if settings.base is not None and Path(settings.base).expanduser().resolve() == folder.resolve():
+        raise RRMError(f"{folder} holds the base of this judge: save it to a folder of its own")
+    _clear(judge.folder, folder)
     if judge.prompter is None:
         spec = f"openai:{_address(judge)}#{getattr(judge.engine, 'model', '')}"
         settings = settings.model_copy(update={"engine": spec})
@@ -89,6 +94,14 @@ def _address(judge: Judge) -> str:
         raise RRMError(f"{type(judge.engine).__name__} is no server that another process could ask")
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _clear(source: Path | None, target: Path) -> None:
+    """Take away what another judge left in the folder: its adapter or its shards would be loaded with this one's files."""
+    if source is not None and source.resolve() == target.resolve():
+        return
+    for path in {path for pattern in PACKAGE if pattern not in KEPT for path in target.glob(pattern) if path.is_file()}:
+        path.unlink()
 
 
 def _copy(source: Path | None, target: Path, patterns: tuple[str, ...]) -> None:

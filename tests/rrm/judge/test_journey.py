@@ -20,9 +20,18 @@ from rrm.config import DataConfig
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError, RRMError
+from rrm.judge import loading
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
-from rrm.judge.judge_dir import JudgeSettings, load_settings, question_keys, save_settings, seen_in_training
+from rrm.judge.judge_dir import (
+    JudgeSettings,
+    content_hash,
+    load_settings,
+    question_keys,
+    save_settings,
+    seen_in_training,
+)
+from rrm.judge.loading import base_of
 from rrm.models.hub import HubError
 from rrm.prompt.prompter import Prompter
 from rrm.readers.base import question_hash
@@ -366,3 +375,77 @@ def test_a_question_without_an_id_of_its_own_on_one_side_is_known_by_its_text() 
     derived = asked("c", question_hash(bare.task))
     for learned, met in ((given, bare), (given, derived), (bare, given), (derived, given), (derived, bare)):
         assert seen_in_training(JudgeSettings(training_questions=question_keys([learned])), [met]) == [met.id]
+
+
+# ---- what decides a judge ----
+
+
+def test_an_adapter_without_a_judges_settings_is_put_on_its_own_base(tmp_path: Path) -> None:
+    """A plain peft folder over another base was put on the default one."""
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    config = folder / "adapter_config.json"
+    config.write_text(json.dumps({"base_model_name_or_path": "org/other"}))
+    assert base_of(folder, JudgeSettings()) == "org/other"
+    assert base_of(folder, JudgeSettings(base="mine")) == "mine"
+    for nothing in ("{}", '{"base_model_name_or_path": null}', "[]", "{"):
+        config.write_text(nothing)
+        with pytest.raises(RRMError, match=r"base|settings"):
+            base_of(folder, JudgeSettings())
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "vocab.json", "tokenizer.model"])
+def test_the_hash_covers_what_changes_the_prompt(tmp_path: Path, name: str) -> None:
+    save_settings(tmp_path, JudgeSettings())
+    (tmp_path / name).write_text("{}")
+    before = content_hash(tmp_path)
+    (tmp_path / name).write_text('{"other": 1}')
+    assert content_hash(tmp_path) != before
+
+
+def test_the_hash_leaves_out_what_only_a_reader_needs(tmp_path: Path) -> None:
+    save_settings(tmp_path, JudgeSettings())
+    before = content_hash(tmp_path)
+    save_settings(tmp_path, JudgeSettings(name="x", trained_on={"note": "typo"}, training_questions=["a"]))
+    assert content_hash(tmp_path) == before
+    save_settings(tmp_path, JudgeSettings(transcript_tokens=99))
+    assert content_hash(tmp_path) != before
+
+
+def test_a_folder_that_held_another_judge_holds_only_this_one(judge: AgentRRM, saved: Path, tmp_path: Path) -> None:
+    """The old adapter_config.json and shards were loaded with the new weights."""
+    for number, source in enumerate((judge, AgentRRM.from_pretrained(str(saved), device="cpu"))):
+        used = tmp_path / str(number)
+        used.mkdir()
+        (used / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "x"}')
+        (used / "model-00001-of-00002.safetensors").write_bytes(b"old")
+        (used / "notes.txt").write_text("mine")
+        source.save_pretrained(used)
+        assert not (used / "adapter_config.json").exists() and not list(used.glob("model-0*"))
+        assert (used / "notes.txt").read_text() == "mine"
+        assert scores(AgentRRM.from_pretrained(str(used), device="cpu")) == scores(judge)
+
+
+def test_saving_into_its_own_folder_or_its_bases_destroys_nothing(saved: Path, tmp_path: Path) -> None:
+    here = AgentRRM.from_pretrained(str(saved), device="cpu")
+    here.save_pretrained(saved)
+    assert scores(AgentRRM.from_pretrained(str(saved), device="cpu")) == scores(here)
+    here.settings.base = str(saved)
+    here.folder = tmp_path
+    with pytest.raises(RRMError, match="holds the base"):
+        here.save_pretrained(saved)
+    assert (saved / "model.safetensors").is_file()
+
+
+def test_a_mistyped_folder_is_not_asked_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--model runs/judgee` asked the hub, with retries, before it said that there is none."""
+    asked_for: list[str] = []
+    monkeypatch.setattr(loading, "download", lambda repo, **_: asked_for.append(repo) or tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(RRMError, match="'runs' is here and has no 'judgee'"):
+        AgentRRM.from_pretrained("runs/judgee")
+    assert asked_for == []
+    loading.find_folder("runs/judgee", loading.Options(revision="main"))
+    loading.find_folder("org/judge", loading.Options())
+    assert asked_for == ["runs/judgee", "org/judge"]
