@@ -259,7 +259,9 @@ class OpenAIEngine:
             limit: params.max_new_tokens,
         }
         if messages[-1]["role"] == "assistant":  # go on from there (vLLM, SGLang), not after an end of turn
-            body["extra_body"] = {"continue_final_message": True, "add_generation_prompt": False}
+            # a template that would open a reasoning block of its own is told not to, as when a judge is trained
+            no_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
+            body["extra_body"] = {"continue_final_message": True, "add_generation_prompt": False, **no_thinking}
         if params.top_logprobs > 0 and "no_logprobs" not in quirks:
             body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
         return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}

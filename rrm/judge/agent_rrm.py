@@ -347,6 +347,8 @@ class AgentRRM:
             messages, characters = judge_messages(trajectory, mode, CharacterTokenizer(), budget)
             cut = -(-characters // CHARACTERS_PER_TOKEN)
         messages[-1]["content"] = neutralise_special(messages[-1]["content"])
+        if self.reader is not None:
+            messages = self.reader.as_taken(messages)  # as it was trained, where its template has no system role
         opening = OPENINGS[mode] if self.settings.opening else ""
         return ChatItem(trajectory.id, messages, len(trajectory.steps), cut, opening)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rrm.feedback import Mode
 from rrm.prompt.rendering import OPENINGS, judge_messages
-from rrm.prompt.template import Disarm, render, set_template
+from rrm.prompt.template import Disarm, as_taken, render, set_template
 from rrm.trajectory import Trajectory
 
 GRID = tuple(round(i / 10, 1) for i in range(11))
@@ -56,6 +56,10 @@ class Prompter:
         messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
         messages[-1]["content"] = self._disarm(messages[-1]["content"])
         return messages, cut
+
+    def as_taken(self, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+        """The messages in the roles that this base's template has (`rrm.prompt.template.as_taken`)."""
+        return as_taken(self.tokenizer, messages)
 
     def text(self, trajectory: Trajectory, mode: Mode) -> tuple[str, int]:
         """Rubric, transcript and the opening of the reply as text, and how many transcript tokens the budget cut."""

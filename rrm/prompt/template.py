@@ -90,18 +90,22 @@ def _render(tokenizer: Any, messages: list[dict[str, str]], *, add_generation_pr
 def render(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     """The judge's messages (system, user) as text that the opening of a reply follows.
 
-    A template that has no system role gets the rubric at the head of the user's turn; one that opens a reasoning block of
-    its own has it taken off, since a judge's reply opens with the tag of its mode.
+    A template that opens a reasoning block of its own has it taken off, since a judge's reply opens with the tag of its mode.
+    """
+    text = _render(tokenizer, as_taken(tokenizer, messages), add_generation_prompt=True)
+    return _OPEN_THINK.sub("", text)
+
+
+def as_taken(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The judge's messages in the roles that the template has: without a system role the rubric heads the user's turn.
+
+    Also what is sent to a server of this judge, which would refuse a system message, or drop it.
     """
     try:
-        text = _render(tokenizer, messages, add_generation_prompt=True)
-        lost = messages[0]["content"] not in text
+        lost = messages[0]["content"] not in _render(tokenizer, messages, add_generation_prompt=True)
     except TemplateError:
         lost = True
-    if lost:
-        joined = "\n\n".join(m["content"] for m in messages)
-        text = _render(tokenizer, [{"role": "user", "content": joined}], add_generation_prompt=True)
-    return _OPEN_THINK.sub("", text)
+    return [{"role": "user", "content": "\n\n".join(m["content"] for m in messages)}] if lost else messages
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:

@@ -15,6 +15,7 @@ from reagent.lab.model import build_lab_tokenizer
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, judge_messages, rubric
@@ -128,6 +129,24 @@ def test_a_prompt_does_not_change_with_the_day() -> None:
     tokenizer.chat_template += "{{ date_string }}|" + HEADERS
     for _ in range(2):  # as the base's, and as the saved judge's
         assert Prompter(tokenizer, 300).text(run("a"), "score")[0].startswith(f"{DATE}|")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_judge_behind_a_server_is_asked_in_the_roles_it_was_trained_in(family: str) -> None:
+    tokenizer = make(family)
+    prompter = Prompter(tokenizer, 300)
+    trained, _ = prompter.text(run("a"), "score")
+    with serve(lambda n, body: completion("0.7</score>")) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True), reader=prompter)
+        assert judge.judge([run("a")], mode="score")[0].score == 0.7
+    (asked,) = server.requests
+    assert asked["chat_template_kwargs"] == {"enable_thinking": False}
+    # what the server makes of the request; its template raises, or drops the rubric, where it has no system role
+    sent = tokenizer.apply_chat_template(
+        asked["messages"], tokenize=False, continue_final_message=True, **asked["chat_template_kwargs"]
+    )
+    assert isinstance(sent, str) and rubric("score") in sent
+    assert sent.replace("[/INST] <", "[/INST]<") == trained
 
 
 def test_a_tokenizer_that_can_end_nothing_is_refused() -> None:
