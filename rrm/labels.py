@@ -1,7 +1,7 @@
 """Which label is the target: one transcript's outcome and annotations become what a judge is trained towards.
 
-Several annotations of one transcript count as their raters' weights say: the score is the weighted mean, each text comes
-from the heaviest annotation that has it. Whether outcome or annotation is the target is said in the config
+Several annotations of one transcript count as their raters' weights say: the score is the weighted mean, the texts are the
+heaviest annotation's that has any, and weigh what that one weighs. Whether outcome or annotation is the target is said in the config
 (`data.target`), never guessed, and counted (`LabelCounts`): a label that a rule invented replaces no true outcome unseen.
 """
 
@@ -27,7 +27,7 @@ class Target:
     rule: TargetRule
     """What decided the score."""
     weight: float = 1.0
-    """Of the score in the loss: 1 for an outcome, the (heaviest) annotation's for an annotation, between them for a blend.
+    """Of the score in the loss: 1 for an outcome, the heaviest scoring annotation's for an annotation, between them for a blend.
     A row with text weighs as much as the annotation it comes from."""
     annotation: Annotation | None = None
     """The `merged` annotations, whose trace and critique are the text."""
@@ -72,22 +72,34 @@ def mean_score(annotations: Sequence[Annotation]) -> float | None:
 
 
 def merged(annotations: Sequence[Annotation]) -> Annotation | None:
-    """One label of several: the mean of the scores, and each text from the heaviest annotation that has it.
+    """One label of several: the mean of the scores, and the texts of one annotation, the heaviest that has any.
 
-    Of equal weights the earliest counts; findings belong to the critique; `annotator` names those whose scores are in it.
-    Annotations of weight 0 say nothing; None where nothing else is left.
+    Only what that one lacks, a trace or a critique with its findings, comes from the next that has it. Of equal weights the
+    one with more texts counts, then the earliest. `weight` is that of the lightest whose text is in it, `score_weight`
+    of the heaviest whose score is; `annotator` names those whose scores are in it. Annotations of weight 0 say nothing;
+    None where nothing else is left.
     """
-    order = sorted((a for a in annotations if a.weight > 0), key=lambda a: -a.weight)
+    order = sorted((a for a in annotations if a.weight > 0), key=lambda a: (-a.weight, -_texts(a)))
     if not order:
         return None
-    parts: dict[str, Any] = {"score": mean_score(order)}
-    for part in ("trace", "critique"):
-        owner = next((a for a in order if getattr(a, part) is not None), None)
-        parts[part] = owner and getattr(owner, part)
-        if part == "critique":
-            parts["findings"] = (owner or next((a for a in order if a.findings), order[0])).findings
+    tracer = next((a for a in order if a.trace is not None), None)
+    critic = next((a for a in order if a.critique is not None), None) or next((a for a in order if a.findings), None)
+    parts: dict[str, Any] = {
+        "score": mean_score(order),
+        "trace": tracer and tracer.trace,
+        "critique": critic and critic.critique,
+        "findings": critic and critic.findings,
+        "weight": min((a.weight for a in (tracer, critic) if a is not None), default=order[0].weight),
+    }
     raters = dict.fromkeys(a.annotator for a in annotations if a.score is not None and a.weight > 0)
-    return order[0].model_copy(update=parts | {"annotator": "+".join(raters) or order[0].annotator})
+    together = order[0].model_copy(update=parts | {"annotator": "+".join(raters) or order[0].annotator})
+    heaviest = max((a.weight for a in order if a.score is not None), default=together.weight)
+    together._score_weight = heaviest if heaviest != together.weight else None
+    return together
+
+
+def _texts(annotation: Annotation) -> int:
+    return (annotation.trace is not None) + (annotation.critique is not None or bool(annotation.findings))
 
 
 def truth_of(trajectory: Trajectory, annotation: Annotation | None) -> float | None:
@@ -111,7 +123,7 @@ def target_of(
     outcome, score = trajectory.outcome, annotation.score if annotation else None
     if outcome is None and score is None:
         return None
-    weight = annotation.weight if annotation else 1.0
+    weight = annotation.score_weight if annotation else 1.0
     if score is not None and (outcome is None or rule == "annotation"):
         return Target(score, "annotation", weight, annotation)
     if outcome is not None and score is not None and rule == "blend":

@@ -37,7 +37,8 @@ def check_launch(cpu: bool) -> None:
     """Join the processes, and refuse what would train wrongly.
 
     Raises:
-        ConfigError: weights are to be sharded, or processes were launched that cannot find each other.
+        ConfigError: weights are to be sharded, processes were launched that cannot find each other, or one process sees
+            several GPUs.
     """
     for variable, name in SHARDED.items():
         if os.environ.get(variable, "").lower() in ("1", "true"):
@@ -51,6 +52,23 @@ def check_launch(cpu: bool) -> None:
         raise ConfigError(
             f"{launched} processes were launched but no accelerator is here for them: set cpu=true to train on the CPU, or "
             "launch one process"
+        )
+    refuse_data_parallel(cpu, found)
+
+
+def refuse_data_parallel(cpu: bool, processes: int) -> None:
+    """Refuse one process with several GPUs: transformers would deal each batch to them, and mix what batches keep apart.
+
+    Raises:
+        ConfigError: saying how to use all GPUs, or one.
+    """
+    import torch
+
+    seen = 0 if cpu else torch.cuda.device_count()
+    if processes == 1 and seen > 1:
+        raise ConfigError(
+            f"one process sees {seen} GPUs: use them all with `accelerate launch --multi_gpu --num_processes {seen} --module "
+            "rrm train …`, or one with CUDA_VISIBLE_DEVICES=0"
         )
 
 

@@ -55,9 +55,27 @@ def test_merged_text_comes_from_the_heaviest_that_has_it_and_weight_0_says_nothi
     )
     assert together is not None
     assert (together.critique, together.trace, together.findings) == ("[step 1] good: y", "t", None)
-    assert (together.score, together.weight, together.annotator) == (pytest.approx(0.6), 2.0, "a+c")
+    assert (together.score, together.weight, together.annotator) == (pytest.approx(0.6), 1.0, "a+c")  # the trace is b's
     assert merged([label(None, findings=bad)]) == label(None, findings=bad)
     assert merged([label(1.0, weight=0.0)]) is None
+
+
+def test_a_text_weighs_what_its_own_annotation_does_and_a_score_what_its_raters_do() -> None:
+    """A text of weight 0.1 was trained with the weight 5 of another rater, who had only scored."""
+    together = merged([label(0.2, "scorer", weight=5.0), label(None, "writer", weight=0.1, critique="c", trace="t")])
+    assert together is not None and (together.weight, together.score_weight) == (0.1, 5.0)
+    target = target_of(row("1", None), together)
+    assert target is not None and (target.weight, target.annotation) == (5.0, together)
+    flipped = merged([label(0.2, "scorer", weight=0.1), label(None, "writer", weight=5.0, critique="c", trace="t")])
+    assert flipped is not None and (flipped.weight, flipped.score_weight) == (5.0, 0.1)
+
+
+def test_trace_and_critique_are_of_one_annotation_where_weights_allow_it() -> None:
+    """The trace of one and the critique of another, side by side, can say the opposite of a step."""
+    together = merged([label(0.1, "a", critique="a's"), label(0.1, "b", critique="b's", trace="b's")])
+    assert together is not None and (together.trace, together.critique) == ("b's", "b's")
+    one = label(0.5, "a", critique="c", weight=3.0)
+    assert merged([one]) == one
 
 
 @pytest.mark.parametrize(
