@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from rrm.annotation import Finding
+from rrm.annotation import Finding, Verdict
 from rrm.verdicts import read_findings
 
 Mode = Literal["full", "critique", "score"]
@@ -144,7 +144,9 @@ def written_findings(critique: str, n_steps: int) -> list[Finding]:
 
     An anchor without such a verdict is `unclear`.
     """
-    found = [(int(k), verdict or "unclear", text) for k, verdict, text in _ANCHOR.findall(critique)]
+    found: list[tuple[int, Verdict, str]] = [
+        (int(k), verdict or "unclear", text) for k, verdict, text in _ANCHOR.findall(critique)
+    ]
     return [Finding(step=k, verdict=v, text=" ".join(text.split())) for k, v, text in found if 1 <= k <= n_steps]
 
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from rrm.annotation import Annotation
 from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.feedback import Feedback, JudgeInfo, clear, format_findings
-from rrm.judge.agent_rrm import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.judge.chat import ChatItem, judge_chat
 from rrm.pacing import windows
+from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
 from rrm.readers.base import printable
 from rrm.text import leaks, references, transcript_text

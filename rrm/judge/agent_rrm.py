@@ -19,6 +19,7 @@ from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
 from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
+from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.rendering import OPENINGS, PROMPT_VERSION, judge_messages
@@ -27,23 +28,6 @@ from rrm.trajectory import Message, Trajectory
 log = logging.getLogger(__name__)
 SAMPLING_TEMPERATURE = 0.7
 """Temperature of a local judge's replies where more than one is sampled; a single reply is greedy."""
-
-
-class CharacterTokenizer:
-    """Counts a token as four characters: the budget of a server whose tokenizer we do not have."""
-
-    ids_a_token = 4
-
-    def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        """One id a character."""
-        return [ord(c) for c in text]
-
-    def decode(self, token_ids: list[int]) -> str:
-        """The inverse of `encode`."""
-        return "".join(map(chr, token_ids))
-
-
-CHARACTERS_PER_TOKEN = CharacterTokenizer.ids_a_token
 
 
 class AgentRRM:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
-from rrm.judge.agent_rrm import CHARACTERS_PER_TOKEN
+from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from reagent.train.run import train
 from rrm.annotation import Finding
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.errors import EngineError
-from rrm.judge.agent_rrm import CharacterTokenizer
+from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.rendering import render_transcript
 from rrm.trajectory import Message, Trajectory
 

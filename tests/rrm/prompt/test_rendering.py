@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrm.judge.agent_rrm import CharacterTokenizer
+from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.rendering import MARKER, judge_messages, render_transcript, water_fill
 from rrm.trajectory import Message, ToolCall, Trajectory
 
