@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,14 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip("public transcripts (../shared/data) are not on this machine")
     return SHARED
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fresh_accelerator() -> None:
+    """accelerate keeps one state a process (precision, devices): what one file chose must not be found by the next."""
+    state = sys.modules.get("accelerate.state")
+    if state is not None:
+        state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ UNSEEN = {
     "hatchling": "the wheel's test builds with it",
     "pyright": "a command",
     "pytest-timeout": "a plugin of pytest",
+    "pytest-xdist": "a plugin of pytest: `make test` runs a file to a worker",
     "ruff": "a command",
     "tensorboard": "a tracker, by name",
     "wandb": "a tracker, by name",

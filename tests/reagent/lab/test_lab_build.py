@@ -69,7 +69,7 @@ def test_batches_are_of_one_length_and_drop_no_more_than_a_batch() -> None:
 
 
 def test_a_policy_is_built_whole(tmp_path) -> None:
-    settings = LabSettings(rows=24, hidden=32, layers=1, heads=2, vocab_size=500, hops=(1,))
+    settings = LabSettings(rows=24, easy_rows=40, hidden=32, layers=1, heads=2, vocab_size=500, hops=(1,))
     card = build_lab_policy(settings, tmp_path)
     assert json.loads((tmp_path / "card.json").read_text()) == card
     model = AutoModelForCausalLM.from_pretrained(tmp_path, use_safetensors=True)
