@@ -42,9 +42,8 @@ def main() -> None:
     subprocess.run(["make", ".venv/ready"], cwd=ROOT, check=True)
     found = json.loads(args.output.read_text()) if args.output.is_file() else {}
     for target in args.targets:
-        found |= timed(target)
-    found |= {"command": record.command("timings"), "environment": environment()}
-    record.write(args.output, found)
+        found |= timed(target) | {"command": record.command("timings"), "environment": environment()}
+        record.write(args.output, found)
     print(json.dumps({k: v for k, v in found.items() if k.endswith("_s")}))
 
 

@@ -63,7 +63,18 @@ def test_score_from_the_wheel(site: Path, tmp_path: Path) -> None:
     trajectories, annotations = [t for t, _ in pairs], {a.trajectory_id: a for _, a in pairs}
     model, tokenizer = build(trajectories, annotations, seed=0, hidden_size=32, layers=1, heads=2)
     parts = {"train": trajectories, "calibration": [], "test": []}
-    run = Run(config, tmp_path / "run", parts, annotations, {}, LabelCounts(), model, Prompter(tokenizer, 300))
+    run = Run(
+        config=config,
+        folder=tmp_path / "run",
+        parts=parts,
+        annotations=annotations,
+        targets={},
+        labels=LabelCounts(),
+        model=model,
+        prompter=Prompter(tokenizer, 300),
+        shared_texts={},
+        raters={},
+    )
     export(HFEngine(model, tokenizer).model, run, tmp_path / "run" / "judge", ["score"], {"seed": 0})
     done = rrm(site, tmp_path, "score", "in.jsonl", "--model", "run", "-o", "out.jsonl", "--mode", "score")
     assert done.returncode == 0, done.stderr
