@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# new examples are for people to look at; CI draws the same ones for the same code
+settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

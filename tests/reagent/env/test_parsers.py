@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reagent.env.parsers import PARSERS, MalformedCall, ParsedTurn, make_parser
@@ -171,6 +171,7 @@ def test_what_is_rendered_is_understood(name: str) -> None:
 
 
 @settings(max_examples=150, deadline=None)
+@example("<think>", {"q": "</think> done"})
 @given(st.text(max_size=40), st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=3))
 def test_hermes_round_trips_any_arguments(name: str, arguments: dict) -> None:
     call = ToolCall(name=name.strip() or "x", arguments=arguments)

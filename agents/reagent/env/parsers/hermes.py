@@ -52,8 +52,11 @@ class HermesParser:
     def render_call(self, call: ToolCall) -> str:
         """`<tool_call>{"name": "search", "arguments": {"query": "…"}}</tool_call>`."""
         if isinstance(call.arguments, str):
-            return f'{OPEN}{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}{CLOSE}'
-        return OPEN + json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) + CLOSE
+            body = f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}'
+        else:
+            body = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+        # the same JSON value, but nothing in it opens or closes a thought
+        return OPEN + body.replace("<think>", "\\u003cthink>").replace("</think>", "\\u003c/think>") + CLOSE
 
     def render_turn(self, *, reasoning: str = "", calls: Sequence[ToolCall] = (), answer: str | None = None) -> str:
         """Thoughts in `<think>`, one line a call, `Answer: …`."""
