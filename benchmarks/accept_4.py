@@ -116,8 +116,8 @@ def house_bars() -> Iterator[Bar]:
     loop = ROOT / "examples" / "grpo_from_parts.py"
     lines = len(loop.read_text(encoding="utf-8").splitlines()) if loop.is_file() else 0
     yield Bar("2 a whole multi-turn GRPO loop, lines", str(lines), f"≤ {LOOP_LINES}", 0 < lines <= LOOP_LINES)
-    arguments = _arguments(ROOT / "agents" / "reagent" / "train" / "trainer.py", "step")
-    yield Bar("1 arguments of AgentTrainer.step", ", ".join(arguments), "one prepared object", "prepared" in arguments)
+    arguments = _arguments(ROOT / "agents" / "reagent" / "train" / "learner.py", "step")
+    yield Bar("1 arguments of Learner.step", ", ".join(arguments), "one prepared object", "prepared" in arguments)
     taken = _arguments(ROOT / "agents" / "reagent" / "train" / "trainer.py", "__init__")
     ok = {"engine", "judge", "accelerator"} <= set(taken)
     yield Bar("1 AgentTrainer takes", ", ".join(taken), "engine, judge, accelerator", ok)
