@@ -52,7 +52,9 @@ SUITES = {
         f"{RRM}train/test_run.py::test_bfloat16_whole_weights_learn_in_small_steps"
     ),
     "11 any base's own end of turn and template; no special token comes out of data": f"{RRM}prompt/test_template.py",
-    "12 a judge survives its journey: saved, on the hub, behind a server": f"{RRM}judge/test_journey.py",
+    "12 a judge survives its journey: saved, on the hub, behind a server": (
+        f"{RRM}judge/test_journey.py {RRM}judge/test_served.py"
+    ),
     "12 cards say licence, base, what was calibrated, whole questions": (
         f"{RRM}judge/test_card.py {RRM}train/test_run.py::test_a_card_is_measured_on_whole_questions "
         f"{RRM}train/test_run.py::test_a_card_says_calibrated_only_of_what_is "

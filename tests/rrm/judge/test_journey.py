@@ -11,18 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from openai_server import Answer, completion, serve
+from openai_server import completion, serve
 from peft import LoraConfig, get_peft_model
+from travelling_judge import ROWS, SETTINGS, in_the_cache, scores, tiny
 
-from reagent.lab.model import build_lab_model, build_lab_tokenizer
-from reagent.lab.transcripts import make_transcripts
 from rrm.config import DataConfig
-from rrm.engines.hf.engine import HFEngine
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.judge import loading
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import (
     JudgeSettings,
     content_hash,
@@ -33,59 +30,9 @@ from rrm.judge.judge_dir import (
 )
 from rrm.judge.loading import base_of
 from rrm.models.hub import HubError
-from rrm.prompt.prompter import Prompter
 from rrm.readers.base import question_hash
 from rrm.splits import apply_split, make_split
 from rrm.trajectory import Message, Trajectory
-
-ROWS = [t for t, _ in make_transcripts(4, seed=3)]
-PLATT = Platt(a=2.0, b=-0.5, rows=10)
-SETTINGS = JudgeSettings(
-    name="mine",
-    transcript_tokens=250,
-    max_new_tokens=24,
-    modes=["score", "full"],
-    calibration=Calibration(modes={"score": PLATT}),
-    training_questions=question_keys(ROWS[:1]),
-)
-
-
-def tiny(seed: int = 0) -> tuple[Any, Any]:
-    words = [m.text() for t in ROWS for m in t.messages] + ["<score>0.1</score> critique think"]
-    tokenizer = build_lab_tokenizer(words, 500)
-    return build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=seed).eval(), tokenizer
-
-
-@pytest.fixture(scope="module")
-def judge() -> AgentRRM:
-    model, tokenizer = tiny()
-    return AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 250), settings=SETTINGS.model_copy(deep=True))
-
-
-@pytest.fixture
-def saved(judge: AgentRRM, tmp_path: Path) -> Path:
-    return judge.save_pretrained(tmp_path / "saved")
-
-
-def scores(judge: AgentRRM) -> list[float | None]:
-    return [f.score for f in judge.judge(ROWS, mode="score")]
-
-
-def in_the_cache(folder: Path, cache: Path, repo: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Put a folder into a hub cache as one commit of `repo`, and take the network away; returns the commit."""
-    from huggingface_hub import constants
-
-    commit = "a" * 40
-    place = cache / f"models--{repo.replace('/', '--')}"
-    (place / "refs").mkdir(parents=True)
-    (place / "refs" / "main").write_text(commit)
-    (place / "snapshots" / commit).mkdir(parents=True)
-    for path in folder.iterdir():
-        (place / "snapshots" / commit / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    return commit
-
 
 # ---- save, load ----
 
@@ -229,76 +176,6 @@ def test_what_only_this_machine_has_is_not_pushed(tmp_path: Path) -> None:
         judge.push_to_hub("not//a//name")
 
 
-# ---- behind a server ----
-
-
-def test_a_served_judge_keeps_calibration_budget_and_opening(saved: Path, tmp_path: Path) -> None:
-    with serve(lambda n, body: completion("0.7</score>")) as server:
-        spec = f"openai:{server.url}#m"
-        judge = AgentRRM.from_pretrained(spec, settings=saved)
-        (found,) = judge.judge(ROWS[:1], mode="score")
-        plain = AgentRRM.from_pretrained(spec)
-        (refused,) = plain.judge(ROWS[:1], mode="score")
-    assert found.raw_score == 0.7 and found.score == pytest.approx(PLATT(0.7)) and found.judge.calibrated
-    assert (found.judge.transcript_tokens, found.judge.max_new_tokens, found.judge.dtype) == (250, 24, None)
-    asked, unopened = server.requests
-    assert asked["messages"][-1] == {"role": "assistant", "content": "<score>"} and asked["continue_final_message"]
-    assert asked["add_generation_prompt"] is False and asked["max_tokens"] == 24
-    local = AgentRRM.from_pretrained(str(saved), device="cpu")
-    assert local.prompter is not None
-    wanted, _ = local.prompter.messages(ROWS[0], "score")  # the tokenizer's own count of the budget
-    assert asked["messages"][:2] == wanted
-    assert unopened["messages"][-1]["role"] == "user" and "continue_final_message" not in unopened
-    assert refused.status == "unparsable"  # a chat model's own reply must hold the whole block
-
-
-def test_a_server_that_opens_the_reply_itself_is_read_too(saved: Path) -> None:
-    replies = ["<score>0.7</score>", "0.7</score>"]
-    with serve(lambda n, body: completion(replies[n])) as server:
-        judge = AgentRRM.from_pretrained(f"openai:{server.url}#m", settings=saved)
-        assert [judge.judge(ROWS[:1], mode="score")[0].raw_score for _ in replies] == [0.7, 0.7]
-
-
-def test_log_probabilities_of_an_opened_reply_are_read() -> None:
-    tokens = [("0", {"0": 0.0}), (".", {".": 0.0}), ("7", {"7": -0.6931471805599453, "2": -0.6931471805599453})]
-    content = [
-        {"token": t, "logprob": top[t], "top_logprobs": [{"token": k, "logprob": v} for k, v in top.items()]}
-        for t, top in [*tokens, ("</score>", {"</score>": 0.0})]
-    ]
-    with serve(lambda n, body: completion("0.7</score>", logprobs={"content": content})) as server:
-        judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True))
-        (found,) = judge.judge(ROWS[:1], mode="score")
-    assert found.raw_score == pytest.approx(0.45) and found.judge.score_source == "expected"
-
-
-def test_a_directory_may_name_its_server(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(lambda n, body: completion("<score>0.7</score>")) as server:
-        url = server.url.replace("http://", "http://me:secret@")
-        served = AgentRRM.from_pretrained(f"openai:{url}#m", settings=saved)
-        folder = served.save_pretrained(tmp_path / "served")
-        assert not list(folder.glob("*.safetensors")) and "secret" not in (folder / "judge.json").read_text()
-        assert load_settings(folder).engine == f"openai:{server.url}#m"
-        loaded = AgentRRM.from_pretrained(str(folder), timeout_s=9)
-        assert loaded.settings == load_settings(folder) and loaded.settings.calibration == SETTINGS.calibration
-        (found,) = loaded.judge(ROWS[:1], mode="score")
-        assert found.score == pytest.approx(PLATT(0.7)) and found.judge.model == str(folder)
-        assert isinstance(loaded.engine, OpenAIEngine) and loaded.engine.timeout_s == 9
-        in_the_cache(folder, tmp_path / "cache", "org/served", monkeypatch)
-        # a stranger's judge.json must not get transcripts and key sent to a stranger's server
-        with pytest.raises(RRMError, match=r"names a server \(127\.0\.0\.1\).*--settings org/served"):
-            AgentRRM.from_pretrained("org/served")
-        trusted = AgentRRM.from_pretrained(f"openai:{server.url}#m", settings="org/served")
-        assert trusted.settings.calibration == SETTINGS.calibration
-
-
-def test_two_calibrations_on_one_server_are_two_judges(saved: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    save_settings(other, SETTINGS.model_copy(update={"calibration": Calibration()}))
-    spec = "openai:http://127.0.0.1:9/v1#m"
-    hashes = {AgentRRM.from_pretrained(spec, settings=folder).model_hash for folder in (saved, other)}
-    assert len(hashes) == 2 and None not in hashes
-
-
 # ---- what reaches the loader, and what a row says ----
 
 
@@ -327,17 +204,6 @@ def test_a_row_says_budget_numbers_temperature_and_calibration(judge: AgentRRM) 
         chat = AgentRRM(OpenAIEngine(server.url, "m"))
         (one,), (two,) = chat.judge(ROWS[:1]), chat.judge(ROWS[:1], samples=2)
     assert (one.judge.temperature, two.judge.temperature, one.judge.calibrated) == (0.0, 0.7, False)
-
-
-def test_a_row_knows_that_the_server_chose_the_temperature() -> None:
-    def refuses(n: int, body: dict[str, Any]) -> Answer:
-        if "temperature" in body:
-            return Answer(400, b'{"error": {"message": "Unsupported parameter: \'temperature\'"}}')
-        return completion("<score>0.5</score>")
-
-    with serve(refuses) as server:
-        (found,) = AgentRRM(OpenAIEngine(server.url, "m")).judge(ROWS[:1])
-    assert found.status == "scored" and found.judge.temperature is None
 
 
 def test_a_mode_the_judge_was_not_trained_in_is_said(judge: AgentRRM, caplog: pytest.LogCaptureFixture) -> None:

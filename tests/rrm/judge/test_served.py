@@ -1,0 +1,98 @@
+"""A judge behind a server is the judge of its directory: calibration, budget, opening tag; and its rows say how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai_server import Answer, completion, serve
+from travelling_judge import PLATT, ROWS, SETTINGS, in_the_cache
+
+from rrm.engines.openai import OpenAIEngine
+from rrm.errors import RRMError
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import Calibration
+from rrm.judge.judge_dir import (
+    JudgeSettings,
+    load_settings,
+    save_settings,
+)
+
+
+def test_a_served_judge_keeps_calibration_budget_and_opening(saved: Path, tmp_path: Path) -> None:
+    with serve(lambda n, body: completion("0.7</score>")) as server:
+        spec = f"openai:{server.url}#m"
+        judge = AgentRRM.from_pretrained(spec, settings=saved)
+        (found,) = judge.judge(ROWS[:1], mode="score")
+        plain = AgentRRM.from_pretrained(spec)
+        (refused,) = plain.judge(ROWS[:1], mode="score")
+    assert found.raw_score == 0.7 and found.score == pytest.approx(PLATT(0.7)) and found.judge.calibrated
+    assert (found.judge.transcript_tokens, found.judge.max_new_tokens, found.judge.dtype) == (250, 24, None)
+    asked, unopened = server.requests
+    assert asked["messages"][-1] == {"role": "assistant", "content": "<score>"} and asked["continue_final_message"]
+    assert asked["add_generation_prompt"] is False and asked["max_tokens"] == 24
+    local = AgentRRM.from_pretrained(str(saved), device="cpu")
+    assert local.prompter is not None
+    wanted, _ = local.prompter.messages(ROWS[0], "score")  # the tokenizer's own count of the budget
+    assert asked["messages"][:2] == wanted
+    assert unopened["messages"][-1]["role"] == "user" and "continue_final_message" not in unopened
+    assert refused.status == "unparsable"  # a chat model's own reply must hold the whole block
+
+
+def test_a_server_that_opens_the_reply_itself_is_read_too(saved: Path) -> None:
+    replies = ["<score>0.7</score>", "0.7</score>"]
+    with serve(lambda n, body: completion(replies[n])) as server:
+        judge = AgentRRM.from_pretrained(f"openai:{server.url}#m", settings=saved)
+        assert [judge.judge(ROWS[:1], mode="score")[0].raw_score for _ in replies] == [0.7, 0.7]
+
+
+def test_log_probabilities_of_an_opened_reply_are_read() -> None:
+    tokens = [("0", {"0": 0.0}), (".", {".": 0.0}), ("7", {"7": -0.6931471805599453, "2": -0.6931471805599453})]
+    content = [
+        {"token": t, "logprob": top[t], "top_logprobs": [{"token": k, "logprob": v} for k, v in top.items()]}
+        for t, top in [*tokens, ("</score>", {"</score>": 0.0})]
+    ]
+    with serve(lambda n, body: completion("0.7</score>", logprobs={"content": content})) as server:
+        judge = AgentRRM(OpenAIEngine(server.url, "m"), settings=JudgeSettings(opening=True))
+        (found,) = judge.judge(ROWS[:1], mode="score")
+    assert found.raw_score == pytest.approx(0.45) and found.judge.score_source == "expected"
+
+
+def test_a_directory_may_name_its_server(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(lambda n, body: completion("<score>0.7</score>")) as server:
+        url = server.url.replace("http://", "http://me:secret@")
+        served = AgentRRM.from_pretrained(f"openai:{url}#m", settings=saved)
+        folder = served.save_pretrained(tmp_path / "served")
+        assert not list(folder.glob("*.safetensors")) and "secret" not in (folder / "judge.json").read_text()
+        assert load_settings(folder).engine == f"openai:{server.url}#m"
+        loaded = AgentRRM.from_pretrained(str(folder), timeout_s=9)
+        assert loaded.settings == load_settings(folder) and loaded.settings.calibration == SETTINGS.calibration
+        (found,) = loaded.judge(ROWS[:1], mode="score")
+        assert found.score == pytest.approx(PLATT(0.7)) and found.judge.model == str(folder)
+        assert isinstance(loaded.engine, OpenAIEngine) and loaded.engine.timeout_s == 9
+        in_the_cache(folder, tmp_path / "cache", "org/served", monkeypatch)
+        # a stranger's judge.json must not get transcripts and key sent to a stranger's server
+        with pytest.raises(RRMError, match=r"names a server \(127\.0\.0\.1\).*--settings org/served"):
+            AgentRRM.from_pretrained("org/served")
+        trusted = AgentRRM.from_pretrained(f"openai:{server.url}#m", settings="org/served")
+        assert trusted.settings.calibration == SETTINGS.calibration
+
+
+def test_two_calibrations_on_one_server_are_two_judges(saved: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    save_settings(other, SETTINGS.model_copy(update={"calibration": Calibration()}))
+    spec = "openai:http://127.0.0.1:9/v1#m"
+    hashes = {AgentRRM.from_pretrained(spec, settings=folder).model_hash for folder in (saved, other)}
+    assert len(hashes) == 2 and None not in hashes
+
+
+def test_a_row_knows_that_the_server_chose_the_temperature() -> None:
+    def refuses(n: int, body: dict[str, Any]) -> Answer:
+        if "temperature" in body:
+            return Answer(400, b'{"error": {"message": "Unsupported parameter: \'temperature\'"}}')
+        return completion("<score>0.5</score>")
+
+    with serve(refuses) as server:
+        (found,) = AgentRRM(OpenAIEngine(server.url, "m")).judge(ROWS[:1])
+    assert found.status == "scored" and found.judge.temperature is None
