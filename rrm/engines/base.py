@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from rrm.errors import EngineError
+
 StopReason = Literal["eos", "stop", "length"]
 
 
@@ -95,9 +97,33 @@ class TokenEngine(Protocol):
         continuation. With a row's key, only what is not cached under it is computed."""
         ...
 
+    def choice_logprobs(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]
+    ) -> list[list[list[float]]]:
+        """log p(choice | row[:position + 1], one of the choices follows) at temperature 1: one list per row, of one list per
+        position of `positions[row]`, of one value per choice. Their probabilities sum to 1."""
+        ...
+
     def release(self, keys: Sequence[str]) -> None:
         """Forget what was cached under `keys`."""
         ...
+
+
+def check_choices(rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]) -> None:
+    """Refuse what `choice_logprobs` cannot answer.
+
+    Raises:
+        EngineError: as many lists of positions as rows are missing, a position lies outside its row, or the choices are
+            fewer than two different tokens.
+    """
+    if len(positions) != len(rows):
+        raise EngineError(f"{len(rows)} rows need as many lists of positions, got {len(positions)}")
+    if len(choices) < 2 or len(set(choices)) != len(choices) or min(choices) < 0:
+        raise EngineError(f"choices {list(choices)}: give at least two different token ids")
+    for i, (row, wanted) in enumerate(zip(rows, positions, strict=True)):
+        outside = [at for at in wanted if not 0 <= at < len(row)]
+        if outside:
+            raise EngineError(f"row {i}: position {outside[0]} lies outside its {len(row)} tokens")
 
 
 @dataclass(frozen=True)

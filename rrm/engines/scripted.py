@@ -5,10 +5,11 @@ A script is a list (answers in the order of the calls), a dict (answers by key),
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from rrm.engines.base import Completion, Reply, SamplingParams, Span
+from rrm.engines.base import Completion, Reply, SamplingParams, Span, check_choices
 from rrm.errors import EngineError
 
 A = TypeVar("A")
@@ -84,6 +85,22 @@ class ScriptedEngine:
             ]
             for row in rows
         ]
+
+    def choice_logprobs(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]
+    ) -> list[list[list[float]]]:
+        """The scripted log-probabilities of the choices after each position, renormalised over them."""
+        check_choices(rows, positions, choices)
+        found: list[list[list[float]]] = []
+        for row, wanted in zip(rows, positions, strict=True):
+            found.append([self._choose([*row[: at + 1]], choices) for at in wanted])
+        return found
+
+    def _choose(self, before: list[int], choices: Sequence[int]) -> list[float]:
+        values = [self.logprob([*before, choice], len(before)) for choice in choices]
+        top = max(values)
+        total = top + math.log(sum(math.exp(value - top) for value in values))
+        return [value - total for value in values]
 
     def release(self, keys: Sequence[str]) -> None:
         """Nothing is cached; what was released is kept for a test to see."""

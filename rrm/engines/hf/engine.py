@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span
+from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span, check_choices
 from rrm.engines.hf.batching import common_prefix, micro_batches
 from rrm.engines.hf.decoder import MIN_SHARED_PREFIX, Decoder, Row
 from rrm.engines.hf.slots import KV, SlotCache, kv_bytes
@@ -196,6 +196,34 @@ class HFEngine:
                 values = self._trie_logprobs(trie, self._states(cache, trie, group))
                 for row, logprobs in zip(group, values, strict=True):
                     found[row.index] = logprobs
+        return found
+
+    def choice_logprobs(
+        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]
+    ) -> list[list[list[float]]]:
+        """log p(choice | row[:position + 1], one of the choices follows), for every position of every row: one prefill each.
+
+        Only the states at the positions meet the output head, and of it only the rows of the choices, in float32.
+
+        Raises:
+            EngineError: a position outside its row, an empty row, or choices that are no two tokens of the vocabulary.
+        """
+        check_choices(rows, positions, choices)
+        if max(choices) >= self._head.weight.shape[0]:
+            raise EngineError(f"choices {list(choices)}: the model has {self._head.weight.shape[0]} tokens")
+        work = self.work([row[: max(at, default=0) + 1] for row, at in zip(rows, positions, strict=True)], None, 0)
+        for row in work:
+            row.reusable = min(positions[row.index], default=0)
+        found: list[list[list[float]]] = [[] for _ in work]
+        with self._inference():
+            for cache, group in self._groups([row for row in work if positions[row.index]], 0):
+                for batch, hidden, starts in self._prefill(cache, 0, group):
+                    counts = [len(positions[row.index]) for row in batch]
+                    lines = [i for i, n in enumerate(counts) for _ in range(n)]
+                    columns = [at - starts[i] for i, row in enumerate(batch) for at in positions[row.index]]
+                    values = self._choice_logprobs(hidden[lines, columns], choices)
+                    for row, part in zip(batch, values.split(counts), strict=True):
+                        found[row.index] = part.tolist()
         return found
 
     def release(self, keys: Sequence[str]) -> None:
@@ -392,6 +420,20 @@ class HFEngine:
             wanted = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=self.device)[:, None]
             found += (logits.gather(1, wanted)[:, 0] - logits.logsumexp(-1)).tolist()
         return found
+
+    def _choice_logprobs(self, states: torch.Tensor, choices: Sequence[int]) -> torch.Tensor:
+        """(T, C) log-probabilities of the choices among themselves, after states (T, H); computed in float32 or wider."""
+        chosen = torch.tensor(list(choices), device=self.device)
+        head = self._head
+        if (
+            type(head) is not torch.nn.Linear
+        ):  # under an adapter of its own, or quantised: only the layer knows its rows
+            logits = [self.logits(part)[:, chosen] for part in states.split(LOGIT_POSITIONS)]
+            return torch.cat(logits).log_softmax(-1)
+        wide = torch.promote_types(head.weight.dtype, torch.float32)
+        with torch.autocast(self.device.type, enabled=False):
+            bias = None if head.bias is None else head.bias[chosen].to(wide)
+            return torch.nn.functional.linear(states.to(wide), head.weight[chosen].to(wide), bias).log_softmax(-1)
 
     def _trie_logprobs(self, trie: Trie, states: torch.Tensor) -> list[list[float]]:
         """Per row the summed log-probability of every continuation, from states (B, 1 + N, H)."""
