@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -140,3 +141,40 @@ def paired_bootstrap(a: Statistic, b: Statistic, n_questions: int, *, n: int = 1
     both = replicates({"a": a, "b": b}, n_questions, n=n, seed=seed)
     value = point(a, n_questions) - point(b, n_questions)
     return percentile_interval(value, both["a"] - both["b"], difference=True)
+
+
+JUDGE = "judge"
+"""The scorer that the others are compared with."""
+
+
+def compare(
+    table: Mapping[str, Mapping[str, Statistic]],
+    n_questions: int,
+    *,
+    thin: Callable[[Statistic], bool],
+    n: int = 10_000,
+    seed: int = 0,
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Intervals of every scorer's metrics, and of the differences judge − scorer, all on the same resamples.
+
+    Args:
+        table: scorer → metric → statistic over the same Q questions; one scorer is the `judge`.
+        n_questions: Q.
+        thin: whether a statistic rests on too little for an interval.
+
+    Returns:
+        `metrics[scorer][metric]` and `differences[scorer][metric]` (where the judge has the metric too) as `Interval.to_dict`.
+    """
+    flat = {(who, what): statistic for who, found in table.items() for what, statistic in found.items()}
+    drawn = replicates({"\x1f".join(key): s for key, s in flat.items()}, n_questions, n=n, seed=seed) if flat else {}
+    points = {key: point(statistic, n_questions) for key, statistic in flat.items()}
+    metrics: dict[str, dict[str, Any]] = {who: {} for who in table}
+    differences: dict[str, dict[str, Any]] = {who: {} for who in table if who != JUDGE}
+    for (who, what), statistic in flat.items():
+        own, few = drawn[f"{who}\x1f{what}"], thin(statistic)
+        metrics[who][what] = percentile_interval(points[who, what], own).unless(few).to_dict()
+        if who != JUDGE and (JUDGE, what) in flat:
+            gap = points[JUDGE, what] - points[who, what]
+            resampled = drawn[f"{JUDGE}\x1f{what}"] - own
+            differences[who][what] = percentile_interval(gap, resampled, difference=True).unless(few).to_dict()
+    return {"metrics": metrics, "differences": differences}

@@ -19,7 +19,7 @@ import numpy as np
 
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import transcript_length
-from rrm.evaluation.bootstrap import Interval, Ratio, Statistic, percentile_interval, point, replicates, too_few
+from rrm.evaluation.bootstrap import Interval, Ratio, Statistic, compare, too_few
 from rrm.evaluation.metrics import pairs, probability, text
 from rrm.evaluation.steps import evaluate_steps
 from rrm.feedback import Feedback
@@ -164,24 +164,6 @@ def support(statistic: Statistic) -> tuple[int, int]:
     raise TypeError(f"no support is known of {type(statistic).__name__}")
 
 
-def _intervals(table: dict[str, dict[str, Statistic]], n_questions: int, n: int, seed: int) -> dict[str, Any]:
-    """Intervals of every scorer's metrics, and of the differences judge − baseline, all on the same resamples."""
-    flat = {f"{who}\x1f{what}": s for who, stats in table.items() for what, s in stats.items()}
-    drawn = replicates(flat, n_questions, n=n, seed=seed) if flat else {}
-    points = {key: point(s, n_questions) for key, s in flat.items()}
-    metrics: dict[str, dict[str, Any]] = {who: {} for who in table}
-    differences: dict[str, dict[str, Any]] = {who: {} for who in table if who != "judge"}
-    for key in flat:
-        who, what = key.split("\x1f")
-        few = too_few(*support(flat[key]))
-        metrics[who][what] = percentile_interval(points[key], drawn[key]).unless(few).to_dict()
-        mine = f"judge\x1f{what}"
-        if who != "judge" and mine in flat:
-            gap = percentile_interval(points[mine] - points[key], drawn[mine] - drawn[key], difference=True)
-            differences[who][what] = gap.unless(few).to_dict()
-    return {"metrics": metrics, "differences": differences}
-
-
 def _reliability(feedback: Sequence[Feedback | None], labels: np.ndarray) -> dict[str, Any]:
     """Both reliability diagrams, before and after calibration, over the labelled scored rows."""
     rows = [
@@ -286,7 +268,7 @@ def evaluate_feedback(
             for name in (HEADLINE, "pair_accuracy_same_question", NO_LEAK, FAILURES_HALF)
             if name in judge
         },
-        **_intervals(table, n_questions, resamples, seed),
+        **compare(table, n_questions, thin=lambda s: too_few(*support(s)), n=resamples, seed=seed),
         "reliability": _reliability(matched, y),
         "steps": evaluate_steps(trajectories, matched, step_labels, step_baselines or {}, resamples, seed),
         "outcome_leak_rows": sum(map(_leaks_outcome, trajectories)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rrm.evaluation.bootstrap import percentile_interval, point, replicates, too_few
+from rrm.evaluation.bootstrap import compare, too_few
 from rrm.evaluation.metrics import localisation, pairs
 from rrm.feedback import Feedback
 from rrm.seeds import derive_seed
@@ -57,18 +57,9 @@ def _shuffled(labelled: _Labelled, findings: list[Any], n_steps: list[int], seed
 
 def _table(confusions: dict[str, np.ndarray], n_questions: int, n: int, seed: int) -> dict[str, Any]:
     """Intervals of each measure per method, and of judge − method, on the same resamples of the questions."""
-    statistics = {(who, m): localisation.OfConfusion(m, c) for who, c in confusions.items() for m in MEASURES}
+    table = {who: {m: localisation.OfConfusion(m, c) for m in MEASURES} for who, c in confusions.items()}
     few = too_few(int(np.count_nonzero(confusions["judge"].sum(1))), int(confusions["judge"].sum()))
-    drawn = replicates({"\x1f".join(key): s for key, s in statistics.items()}, n_questions, n=n, seed=seed)
-    metrics: dict[str, dict[str, Any]] = {who: {} for who in confusions}
-    differences: dict[str, dict[str, Any]] = {who: {} for who in confusions if who != "judge"}
-    for (who, m), statistic in statistics.items():
-        value, mine = point(statistic, n_questions), point(statistics["judge", m], n_questions)
-        own, judge = drawn[f"{who}\x1f{m}"], drawn[f"judge\x1f{m}"]
-        metrics[who][m] = percentile_interval(value, own).unless(few).to_dict()
-        if who != "judge":
-            differences[who][m] = percentile_interval(mine - value, judge - own, difference=True).unless(few).to_dict()
-    return {"metrics": metrics, "differences": differences}
+    return compare(table, n_questions, thin=lambda _: few, n=n, seed=seed)
 
 
 def evaluate_steps(
