@@ -78,6 +78,7 @@ def command(
     Exit code 1: lines could not be read, some rows have no feedback because it is missing or the judge failed on them, or
     no row has a score.
     """
+    from rrm.evaluation.baselines import step_scores_of
     from rrm.evaluation.evaluate import EvaluationError, evaluate_feedback
 
     if feedback and (judge.given or reruns):
@@ -111,6 +112,11 @@ def command(
     labels = labels_of(test, labelled)
     baselines, left_out = score_baselines(test, labels, train, labels_of(train, labelled) if train else [], seed)
     steps = step_labels_of(test, labelled)
+    step_scores: dict[str, Any] = {}
+    if any(f.p_good is not None for row in runs[0] for f in row.findings):
+        learned = step_labels_of(train, labelled) if train is not None else ()
+        step_scores, missing = step_scores_of(test, steps, train, learned, seed=seed)
+        left_out |= {f"{name} of steps": why for name, why in missing.items()}
     report = evaluate_feedback(
         test,
         runs[0],
@@ -118,6 +124,7 @@ def command(
         baselines=baselines,
         step_labels=steps,
         step_baselines=position_baseline(test, steps, train, labelled, seed),
+        step_scores=step_scores,
         reruns=runs[1:],
         resamples=resamples,
         seed=seed,
@@ -294,6 +301,8 @@ def show(report: EvaluationReport) -> None:
     wide.print(_table("score", report))
     if report["steps"] is not None:
         wide.print(_table(f"steps ({report['steps']['steps']} labelled)", report["steps"]))
+    if report["step_scores"] is not None:
+        wide.print(_table(f"probabilities of steps ({report['step_scores']['steps']} labelled)", report["step_scores"]))
     for name, why in report["baselines_left_out"].items():
         console.print(f"left out {name}: {why}", style="yellow")
     if report["outcome_leak_rows"]:
@@ -317,6 +326,7 @@ def summary(report: EvaluationReport) -> dict[str, Any]:
     headline = {key: judge[key]["value"] if key in judge else None for key in keys}
     interval = [report.headline.low, report.headline.high]
     steps = report["steps"]["metrics"]["judge"] if report["steps"] else {}
+    ranked = report["step_scores"]["metrics"]["judge"] if report["step_scores"] else {}
     return {
         "rows": report["rows"],
         "status": report["status"],
@@ -324,6 +334,7 @@ def summary(report: EvaluationReport) -> dict[str, Any]:
         **headline,
         "pair_accuracy_same_turns_interval": interval,
         "step_mcc": steps["mcc"]["value"] if steps else None,
+        "step_auroc": ranked["auroc"]["value"] if ranked else None,
         "format_validity": report["format_validity"],
         "answer_leak_rate": report["answer_leak"]["rate"],
     }

@@ -1,4 +1,4 @@
-"""What a judge must beat: length, TF-IDF words, the agent's identity; and for steps, their position.
+"""What a judge must beat: length, TF-IDF words, the agent's identity; and for steps, their position, words and the rules.
 
 Anything that learns is trained on other questions than it scores: on a split's training part, or out of fold.
 """
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from rrm.annotation import Verdict
+from rrm.annotators.rules import check_steps
 from rrm.errors import RRMError
-from rrm.evaluation.metrics.localisation import StepLabels
+from rrm.evaluation.metrics.localisation import StepLabels, step_verdicts
 from rrm.splits import question_of
 from rrm.text import message_text
 from rrm.trajectory import Trajectory
@@ -23,8 +24,16 @@ Scorer = Callable[[Sequence[Trajectory]], np.ndarray]
 """Trajectories → (N,) scores, higher is better."""
 Fit = Callable[[Sequence[Trajectory], np.ndarray], Scorer]
 """Training trajectories and labels (N,) → a scorer."""
+StepProbabilities = Sequence[Sequence[float]]
+"""Per trajectory one probability of "good" a step."""
+StepScorer = Callable[[Sequence[Trajectory]], list[list[float]]]
+"""Trajectories → a probability of "good" for each of their steps."""
+StepFit = Callable[[Sequence[Trajectory], Sequence[StepLabels | None]], StepScorer]
+"""Training trajectories and their step labels → a scorer of steps."""
 C = 1.0
 """Inverse strength of the logistic regression's L2 penalty (scikit-learn's default)."""
+PLACE_ROWS = 5.0
+"""Steps of the wider group that a place in a run counts as having seen beside its own."""
 
 
 class BaselineError(RRMError):
@@ -148,3 +157,146 @@ def position_verdicts(step_labels: Sequence[StepLabels | None]) -> Callable[[int
         return usual if good == bad else ("good" if good > bad else "bad")
 
     return lambda n_steps: [verdict_at(position) for position in range(1, n_steps + 1)]
+
+
+# ---- probabilities of steps ------------------------------------------------------------------------------------------
+
+
+def labelled_steps(
+    trajectories: Sequence[Trajectory], labels: Sequence[StepLabels | None]
+) -> list[tuple[Trajectory, int, bool]]:
+    """(trajectory, step from 1, whether it is good) of each labelled step."""
+    return [
+        (t, k, verdict == "good")
+        for t, row in zip(trajectories, labels, strict=True)
+        for k, verdict in enumerate(row or (), 1)
+        if verdict is not None
+    ]
+
+
+def fit_step_position(trajectories: Sequence[Trajectory], labels: Sequence[StepLabels | None]) -> StepScorer:
+    """The share of good steps at each (step, number of steps), shrunk to that at the step, and that to the share of all.
+
+    A place seen n times has n / (n + `PLACE_ROWS`) of its own share. It knows how long the run gets, which a judge that
+    reads up to the step does not.
+
+    Raises:
+        BaselineError: no step is labelled.
+    """
+    seen = labelled_steps(trajectories, labels)
+    if not seen:
+        raise BaselineError("position baseline: no training step is labelled")
+    mean = sum(good for _, _, good in seen) / len(seen)
+    at: dict[tuple[int, ...], list[bool]] = defaultdict(list)
+    for t, k, good in seen:
+        at[(k,)].append(good)
+        at[k, len(t.steps)].append(good)
+
+    def share(place: tuple[int, ...], otherwise: float) -> float:
+        return (sum(at.get(place, ())) + PLACE_ROWS * otherwise) / (len(at.get(place, ())) + PLACE_ROWS)
+
+    def score(rows: Sequence[Trajectory]) -> list[list[float]]:
+        counts = [len(t.steps) for t in rows]
+        return [[share((k, n), share((k,), mean)) for k in range(1, n + 1)] for n in counts]
+
+    return score
+
+
+def prefix_text(trajectory: Trajectory, step: int) -> str:
+    """The run up to and with a step (from 1) and what came back, as `role: text` blocks."""
+    steps = trajectory.steps
+    end = steps[step].message_index if step < len(steps) else len(trajectory.messages)
+    return "\n".join(f"{m.role}: {message_text(m)}" for m in trajectory.messages[:end])
+
+
+class StepTfidf:
+    """TF-IDF and logistic regression over steps: P(good) from the words of the run up to and with the step.
+
+    Args:
+        trajectories, labels: what it learns from.
+        most_steps: at most so many labelled steps are learned from, drawn by `seed`.
+
+    Raises:
+        BaselineError: the labelled steps are of one class only, or share no word.
+    """
+
+    def __init__(
+        self,
+        trajectories: Sequence[Trajectory],
+        labels: Sequence[StepLabels | None],
+        *,
+        most_steps: int = 15_000,
+        seed: int = 0,
+    ) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+
+        seen = labelled_steps(trajectories, labels)
+        if len(seen) > most_steps:
+            seen = random.Random(seed).sample(seen, most_steps)
+        good = np.array([g for _, _, g in seen], dtype=bool)
+        if not len(good) or good.all() or not good.any():
+            raise BaselineError("TF-IDF baseline of steps: the labelled training steps are of one class only")
+        self.vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=3)
+        try:
+            features = self.vectorizer.fit_transform(prefix_text(t, k) for t, k, _ in seen)
+        except ValueError as error:
+            raise BaselineError(f"TF-IDF baseline of steps: {error} ({len(seen)} training steps)") from error
+        self.model = LogisticRegression(C=C, max_iter=500).fit(features, good)
+
+    def __call__(self, rows: Sequence[Trajectory]) -> list[list[float]]:
+        """P(good) of every step of every row."""
+        counts = [len(t.steps) for t in rows]
+        if not sum(counts):
+            return [[] for _ in rows]
+        texts = (prefix_text(t, k) for t, n in zip(rows, counts, strict=True) for k in range(1, n + 1))
+        p = self.model.predict_proba(self.vectorizer.transform(texts))[:, 1]
+        return [part.tolist() for part in np.split(p, np.cumsum(counts)[:-1])]
+
+
+def rules_step_scores(rows: Sequence[Trajectory]) -> list[list[float]]:
+    """What the rules say of each step (`rrm.annotators.rules`): 1 good, 0 bad, 0.5 where they are silent."""
+    score: dict[Verdict | None, float] = {"good": 1.0, "bad": 0.0, None: 0.5}
+    said = [step_verdicts(check_steps(t)[0], len(t.steps)) for t in rows]
+    return [[score[verdict] for verdict in row] for row in said]
+
+
+STEP_LEARNED: dict[str, StepFit] = {"position": fit_step_position, "tfidf": StepTfidf}
+
+
+def step_scores_of(
+    test: Sequence[Trajectory],
+    labels: Sequence[StepLabels | None],
+    train: Sequence[Trajectory] | None = None,
+    train_labels: Sequence[StepLabels | None] = (),
+    *,
+    seed: int = 0,
+) -> tuple[dict[str, list[list[float]]], dict[str, str]]:
+    """Each baseline's probabilities of the labelled test rows' steps, and why any was left out.
+
+    What learns is trained on `train`, or without it on the test rows of the other four of five folds of questions.
+
+    Returns:
+        name → per test row one probability a step (none for a row without labels); name → reason.
+    """
+    having = [i for i, row in enumerate(labels) if row]
+    rows, known = [test[i] for i in having], [labels[i] for i in having]
+    found, left_out = {"rules": rules_step_scores(rows)}, {}
+    for name, fit in STEP_LEARNED.items():
+        try:
+            if train is not None:
+                found[name] = fit(train, train_labels)(rows)
+                continue
+            folds = grouped_folds([question_of(t) for t in rows], 5, seed)
+            said: list[list[float]] = [[] for _ in rows]
+            for fold in range(5):
+                learn, score = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+                scorer = fit([rows[i] for i in learn], [known[i] for i in learn])
+                for i, p in zip(score, scorer([rows[i] for i in score]), strict=True):
+                    said[i] = p
+            found[name] = said
+        except BaselineError as error:
+            left_out[name] = str(error)
+    place = {i: n for n, i in enumerate(having)}
+    spread = {name: [said[place[i]] if i in place else [] for i in range(len(test))] for name, said in found.items()}
+    return spread, left_out

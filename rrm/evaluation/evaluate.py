@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import transcript_length
+from rrm.evaluation.baselines import StepProbabilities, transcript_length
 from rrm.evaluation.bootstrap import Interval, Ratio, Statistic, compare, too_few
 from rrm.evaluation.metrics import pairs, probability, text
+from rrm.evaluation.step_scores import evaluate_step_scores
 from rrm.evaluation.steps import evaluate_steps
 from rrm.feedback import Feedback
 from rrm.splits import question_of
@@ -217,6 +218,8 @@ def evaluate_feedback(
     baselines: Mapping[str, Sequence[float] | np.ndarray] | None = None,
     step_labels: Sequence[Sequence[Any] | None] | None = None,
     step_baselines: Mapping[str, Sequence[Sequence[Any]]] | None = None,
+    step_scores: Mapping[str, StepProbabilities] | None = None,
+    step_thresholds: Mapping[str, float] | None = None,
     reruns: Sequence[Sequence[Feedback]] = (),
     resamples: int = 10_000,
     seed: int = 0,
@@ -230,6 +233,8 @@ def evaluate_feedback(
         baselines: name → N scores, finite wherever there is a label.
         step_labels: per trajectory one `good | bad | None` a step, or None.
         step_baselines: name → per trajectory one verdict a step (all-bad and shuffled findings are always there).
+        step_scores: name → per trajectory one probability of "good" a step, beside the judge's `p_good`.
+        step_thresholds: of `judge` and of `step_scores`, fitted on other questions (`step_scores.fit_step_threshold`).
         reruns: the same rows judged again, for the re-run variance.
         resamples: bootstrap resamples of the questions.
         seed: of the bootstrap and of the shuffled findings.
@@ -237,7 +242,8 @@ def evaluate_feedback(
     Returns:
         `rows, labelled, scored_labelled, questions, positive_rate, status, unmatched_feedback, pairs`;
         `metrics[judge|baseline][metric]` and `differences[baseline][metric]` (judge − baseline, paired) as
-        `{value, low, high}`; `reliability[raw|calibrated]` bins; `steps` (None without labels or findings);
+        `{value, low, high}`; `reliability[raw|calibrated]` bins; `steps` (None without labels or findings), `step_scores` (None where no
+        finding of a labelled step has a `p_good`);
         `outcome_leak_rows, format_validity, answer_leak, length, truncated_rows, reruns, resamples, seed`.
 
     Raises:
@@ -271,6 +277,9 @@ def evaluate_feedback(
         **compare(table, n_questions, thin=lambda s: too_few(*support(s)), n=resamples, seed=seed),
         "reliability": _reliability(matched, y),
         "steps": evaluate_steps(trajectories, matched, step_labels, step_baselines or {}, resamples, seed),
+        "step_scores": evaluate_step_scores(
+            trajectories, matched, step_labels, step_scores, thresholds=step_thresholds, resamples=resamples, seed=seed
+        ),
         "outcome_leak_rows": sum(map(_leaks_outcome, trajectories)),
         "format_validity": text.format_validity([f for f in matched if f is not None]),
         "answer_leak": _leaks(trajectories, matched),

@@ -1,8 +1,8 @@
 """Measures of a judge: pure numpy functions, and over them local `evaluate.Metric` modules that need no hub.
 
 Use a class directly, `from rrm.evaluation.metrics import PairAccuracy; PairAccuracy().compute(...)`, or load its file,
-`evaluate.load("rrm/evaluation/metrics/pair_accuracy.py")`. The functions live in `pairs`, `probability`, `localisation` and `text`;
-they import without `evaluate`, which takes seconds, so the classes are imported on first use.
+`evaluate.load("rrm/evaluation/metrics/pair_accuracy.py")`. The functions live in `pairs`, `probability`, `localisation`,
+`process` and `text`; they import without `evaluate`, which takes seconds, so the classes are imported on first use.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rrm.evaluation.metrics.pair_accuracy import PairAccuracy
     from rrm.evaluation.metrics.rerun_variance import RerunVariance
     from rrm.evaluation.metrics.step_localisation import StepLocalisation
+    from rrm.evaluation.metrics.step_ranking import StepRanking
 
 FILES = {
     "AUROC": "auroc",
@@ -33,6 +34,7 @@ FILES = {
     "PairAccuracy": "pair_accuracy",
     "RerunVariance": "rerun_variance",
     "StepLocalisation": "step_localisation",
+    "StepRanking": "step_ranking",
 }
 __all__ = [
     "AUROC",
@@ -45,6 +47,7 @@ __all__ = [
     "PairAccuracy",
     "RerunVariance",
     "StepLocalisation",
+    "StepRanking",
 ]
 
 

@@ -75,6 +75,24 @@ def test_eval_writes_metrics_plot_table_and_one_json_line(labelled: Path):
         assert word in done.stderr
 
 
+def test_eval_measures_the_probabilities_of_steps_where_findings_carry_them(labelled: Path):
+    assert json.loads(measure(labelled).stdout.strip().splitlines()[-1])["step_auroc"] is None
+    scored = labelled / "scored.jsonl"
+    rows = [json.loads(line) for line in scored.read_text().splitlines()]
+    for row in rows:
+        row["findings"][0]["p_good"], row["findings"][1]["p_good"] = row["score"], row["score"] / 4
+    scored.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = measure(labelled)
+    line, report = json.loads(done.stdout.strip().splitlines()[-1]), json.loads((labelled / "m.json").read_text())
+    assert set(report["step_scores"]["metrics"]) == {"judge", "all_bad", "rules", "position", "tfidf"}
+    assert line["step_auroc"] == report["step_scores"]["metrics"]["judge"]["auroc"]["value"] > 0.7
+    assert "average_precision" in done.stderr
+    measure(labelled, "--split", labelled / "split.json")
+    report = json.loads((labelled / "m.json").read_text())
+    assert report["step_scores"]["rows"] == 16
+    assert "tfidf" in report["step_scores"]["metrics"]
+
+
 def test_eval_of_a_split_trains_baselines_on_its_training_part_alone(labelled: Path):
     measure(labelled, "--split", labelled / "split.json")
     report = json.loads((labelled / "m.json").read_text())

@@ -39,9 +39,12 @@ def rows() -> list[Row]:
             found.append((trajectory, judged(name, None, status="unparsable" if i % 20 == 9 else "judge_error")))
             continue
         score = round(float(rng.random()), 1)
-        findings = [Finding(step=k, verdict="bad" if rng.random() < 0.6 else "good") for k in range(1, steps + 1)]
+        p_good = [round(float(rng.random()), 1) for _ in range(steps)]
+        findings = [Finding(step=k, verdict="bad" if p < 0.6 else "good", p_good=p) for k, p in enumerate(p_good, 1)]
         critique = "Yes, Oslo." if i % 4 == 0 else "Search again."
-        said = judged(name, round(score**2, 3), raw=score, trace="so", critique=critique, findings=findings[: i % 3])
+        said = judged(
+            name, round(score**2, 3), raw=score, trace="so", critique=critique, findings=findings[: (i + 1) % 3]
+        )
         found.append((trajectory, said))
     return found
 
@@ -91,6 +94,12 @@ def columns(given: list[Row]) -> dict[str, dict[str, Any]]:
         if f.status == "scored"
         for k, label in enumerate(row)
     ]
+    sure_of = [
+        (v.p_good, row[v.step - 1], f.id)
+        for (_, f), row in zip(given, step_labels(given), strict=True)
+        if f.status == "scored"
+        for v in f.findings
+    ]
     written = [(t, f) for t, f in given if f.trace or f.critique]
     ranked, sure = {"predictions": raw, "references": labels}, {"predictions": calibrated, "references": labels}
     return {
@@ -111,6 +120,11 @@ def columns(given: list[Row]) -> dict[str, dict[str, Any]]:
             "ids": [*(f.id for _, f in scored), *(f.id for f in again)],
         },
         "step_localisation": {"predictions": [s for s, _ in said], "references": [label for _, label in said]},
+        "step_ranking": {
+            "predictions": [p for p, _, _ in sure_of],
+            "references": [label for _, label, _ in sure_of],
+            "run_ids": [run_id for _, _, run_id in sure_of],
+        },
     }
 
 
@@ -119,6 +133,8 @@ def reported(report: EvaluationReport) -> dict[str, dict[str, Any]]:
     judge, reruns = report["metrics"]["judge"], dict(report["reruns"])
     assert reruns.pop("runs") == 2
     steps = {name: value["value"] for name, value in report["steps"]["metrics"]["judge"].items()}
+    ranked = {name: value["value"] for name, value in report["step_scores"]["metrics"]["judge"].items()}
+    assert ranked.pop("mcc_at_half") == ranked["mcc"]
     return {
         "pair_accuracy": {"pair_accuracy": judge[HEADLINE]["value"], "pairs": report["pairs"][HEADLINE]},
         "best_of_n": {"best_of_n_gain": judge["best_of_n_gain"]["value"]},
@@ -130,6 +146,7 @@ def reported(report: EvaluationReport) -> dict[str, dict[str, Any]]:
         "answer_leak": report["answer_leak"],
         "rerun_variance": reruns,
         "step_localisation": {**steps, "steps": report["steps"]["steps"]},
+        "step_ranking": {**ranked, "steps": report["step_scores"]["steps"]},
     }
 
 

@@ -1,0 +1,166 @@
+"""Evaluate the probabilities a judge gives to steps, beside scorers that need no judge: position, words, rules.
+
+Only findings with a `p_good` count, and only steps that are labelled. A labelled step without a probability is counted and left
+out for all scorers, so all stand on the same steps. `mcc` and the first errors are at each scorer's own threshold, fitted on
+other questions where one is given, else 0.5; `mcc_at_half` is at 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rrm.annotation import Finding
+from rrm.errors import RRMError
+from rrm.evaluation.baselines import StepProbabilities
+from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
+from rrm.evaluation.metrics import localisation, pairs, probability, process
+from rrm.evaluation.metrics.localisation import StepLabels
+from rrm.feedback import Feedback
+from rrm.splits import question_of
+from rrm.trajectory import Trajectory
+
+
+def step_probabilities(findings: Sequence[Finding], n_steps: int) -> list[float | None]:
+    """p_good of each step, None where no finding gives one; of several of a step (one that was read in parts) the lowest."""
+    found: list[float | None] = [None] * n_steps
+    for finding in findings:
+        if finding.p_good is not None and finding.step <= n_steps:
+            before = found[finding.step - 1]
+            found[finding.step - 1] = finding.p_good if before is None else min(before, finding.p_good)
+    return found
+
+
+class LabelledSteps:
+    """The steps with a label and a judge's probability as flat arrays: M entries in reading order.
+
+    Attributes:
+        rows: trajectories that have such steps.
+        row: (M,) codes into `rows`; step: (M,) from 0; bad: (M,); p_good: (M,) the judge's; questions: (M,) codes.
+        without_p: labelled steps of scored rows with findings of this kind that lack a probability.
+    """
+
+    def __init__(
+        self,
+        trajectories: Sequence[Trajectory],
+        feedback: Sequence[Feedback | None],
+        labels: Sequence[StepLabels | Sequence[Any] | None],
+    ) -> None:
+        self.index: list[int] = []
+        self.without_p = 0
+        entries: list[tuple[int, int, bool, float]] = []
+        for i, (t, f, row) in enumerate(zip(trajectories, feedback, labels, strict=True)):
+            if f is None or f.status != "scored" or not row or all(x.p_good is None for x in f.findings):
+                continue
+            if len(row) != len(t.steps):
+                raise ValueError(f"trajectory {t.id!r} has {len(t.steps)} steps and {len(row)} step labels")
+            said = step_probabilities(f.findings, len(row))
+            self.without_p += sum(v is not None and p is None for v, p in zip(row, said, strict=True))
+            both = [(k, v == "bad", p) for k, (v, p) in enumerate(zip(row, said, strict=True)) if v and p is not None]
+            if both:
+                entries += [(len(self.index), *entry) for entry in both]
+                self.index.append(i)
+        self.rows = [trajectories[i] for i in self.index]
+        self.row = np.array([e[0] for e in entries], dtype=np.int64)
+        self.step = np.array([e[1] for e in entries], dtype=np.int64)
+        self.bad = np.array([e[2] for e in entries], dtype=bool)
+        self.p_good = np.array([e[3] for e in entries], dtype=np.float64)
+        codes, self.n_questions = pairs.codes([question_of(t) for t in self.rows])
+        self.questions = codes[self.row]
+
+    def of(self, scores: StepProbabilities) -> np.ndarray:
+        """(M,) a scorer's probabilities of these steps; `scores` has one list a trajectory, as the feedback has."""
+        return np.array([scores[self.index[r]][k] for r, k in zip(self.row, self.step, strict=True)], dtype=np.float64)
+
+    def statistics(self, p_good: np.ndarray, threshold: float) -> dict[str, Statistic]:
+        """Every measure of one scorer."""
+
+        def at(cut: float) -> Statistic:
+            said = localisation.confusion(p_good < cut, self.bad, self.questions, self.n_questions)
+            return localisation.OfConfusion("mcc", said)
+
+        return {
+            "auroc": probability.Auroc(p_good, (~self.bad).astype(np.float64), self.questions),
+            "average_precision": process.AveragePrecision(p_good, self.bad, self.questions),
+            "mcc": at(threshold),
+            "mcc_at_half": at(process.HALF),
+            **process.first_errors(p_good, self.bad, self.row, self.questions, self.n_questions, threshold),
+        }
+
+    def thin(self, statistic: Statistic) -> bool:
+        """Whether a statistic rests on too few questions and steps (of first errors: transcripts) for an interval."""
+        if isinstance(statistic, process.FirstErrorF1):
+            return self.thin(statistic.hits) or self.thin(statistic.alarms)
+        if isinstance(statistic, Ratio):
+            return too_few(int(np.count_nonzero(statistic.denominator)), int(statistic.denominator.sum()))
+        return too_few(self.n_questions, len(self.row))
+
+
+def evaluate_step_scores(
+    trajectories: Sequence[Trajectory],
+    feedback: Sequence[Feedback | None],
+    step_labels: Sequence[StepLabels | Sequence[Any] | None] | None,
+    baselines: Mapping[str, StepProbabilities] | None = None,
+    *,
+    thresholds: Mapping[str, float] | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, Any] | None:
+    """Measure p_good over labelled steps.
+
+    Args:
+        step_labels: per trajectory one `good | bad | None` a step, or None.
+        baselines: name → per trajectory one probability a step.
+        thresholds: of `judge` and of baselines, fitted on other questions; 0.5 where there is none.
+
+    Returns:
+        `rows, steps, questions, bad_share, steps_without_p, rows_with_errors, thresholds`, and `metrics` and `differences`
+        as in `rrm.evaluation.evaluate`; None where no labelled step has a probability.
+
+    Raises:
+        ValueError: labels or a baseline's probabilities do not have one entry a step.
+    """
+    if step_labels is None:
+        return None
+    steps = LabelledSteps(trajectories, feedback, step_labels)
+    if not len(steps.row):
+        return None
+    scores = {JUDGE: steps.p_good, "all_bad": np.zeros(len(steps.row))}
+    for name, said in (baselines or {}).items():
+        for i in steps.index:
+            if len(said[i]) != len(trajectories[i].steps):
+                raise ValueError(
+                    f"step baseline {name!r} has {len(said[i])} probabilities for the {len(trajectories[i].steps)} "
+                    f"steps of {trajectories[i].id!r}"
+                )
+        scores[name] = steps.of(said)
+    chosen = {name: float((thresholds or {}).get(name, process.HALF)) for name in scores}
+    table = {name: steps.statistics(p, chosen[name]) for name, p in scores.items()}
+    return {
+        "rows": len(steps.rows),
+        "steps": len(steps.row),
+        "questions": steps.n_questions,
+        "bad_share": float(steps.bad.mean()),
+        "steps_without_p": steps.without_p,
+        "rows_with_errors": len(np.unique(steps.row[steps.bad])),
+        "thresholds": chosen,
+        **compare(table, steps.n_questions, thin=steps.thin, n=resamples, seed=seed),
+    }
+
+
+def fit_step_threshold(
+    trajectories: Sequence[Trajectory],
+    feedback: Sequence[Feedback | None],
+    step_labels: Sequence[StepLabels | Sequence[Any] | None],
+) -> process.Threshold:
+    """The threshold of p_good with the highest MCC on calibration rows; whoever stores a judge keeps its `value`.
+
+    Raises:
+        RRMError: too few labelled steps, or none that the judge tells apart (`process.fit_threshold`).
+    """
+    steps = LabelledSteps(trajectories, feedback, step_labels)
+    if not len(steps.row):
+        raise RRMError("no labelled step has a p_good: judge the calibration rows in a mode that gives one")
+    return process.fit_threshold(steps.p_good, steps.bad)
