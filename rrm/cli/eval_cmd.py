@@ -297,7 +297,9 @@ def show(report: EvaluationReport) -> None:
     """The tables and the counts, on standard error (standard output holds the JSON line alone)."""
     status = ", ".join(f"{n} {name}" for name, n in report["status"].items())
     console.print(f"{report['rows']} rows ({status}), {report['labelled']} labelled, {report['questions']} questions")
-    wide = Console(stderr=True, highlight=False, width=max(console.width, 30 + 26 * len(report["metrics"])))
+    sections = [report, *(report[name] for name in ("steps", "step_scores") if report[name] is not None)]
+    columns = max(len(section["metrics"]) for section in sections)
+    wide = Console(stderr=True, highlight=False, width=max(console.width, 30 + 26 * columns))
     wide.print(_table("score", report))
     if report["steps"] is not None:
         wide.print(_table(f"steps ({report['steps']['steps']} labelled)", report["steps"]))
