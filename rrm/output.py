@@ -3,6 +3,8 @@
 OUT.jsonl             the rows, one JSON object a line
 OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
 OUT.jsonl.lock        locked while a run writes (the file itself stays)
+
+And the files of a folder that take the place of others only when all of them are written (`files_when_whole`).
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -175,3 +178,26 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> None:
     differs = [f"{n} was {before.get(n)!r} and is {now.get(n)!r}" for n in names if before.get(n) != now.get(n)]
     if differs:
         raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {way_out}")
+
+
+@contextmanager
+def files_when_whole(folder: Path, owned: Sequence[str]) -> Iterator[Path]:
+    """A place to write files that go into `folder` when the block ends well; an error there leaves the folder as it was.
+
+    Args:
+        owned: patterns of the folder's files that the new ones replace. Whatever else stands in it stays.
+    """
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        # inside of it, so on the same disk: what follows are renamings
+        with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as building:
+            yield Path(building)
+            for path in {path for pattern in owned for path in folder.glob(pattern) if path.is_file()}:
+                path.unlink()
+            for path in Path(building).iterdir():
+                os.replace(path, folder / path.name)
+    except BaseException:
+        if made:
+            folder.rmdir()
+        raise

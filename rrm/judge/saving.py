@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import FILE, JudgeSettings, save_settings
+from rrm.judge.loading import base_of
 from rrm.models.hub import upload
+from rrm.output import files_when_whole
 
 PACKAGE = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
@@ -39,27 +41,39 @@ def save_judge(judge: Judge, folder: Path) -> Path:
     Raises:
         RRMError: an engine whose weights cannot be saved.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     settings = judge.settings
-    if settings.base is not None and Path(settings.base).expanduser().resolve() == folder.resolve():
+    base = local_base(judge)
+    if base is not None and base == folder.expanduser().resolve():
         raise RRMError(f"{folder} holds the base of this judge: save it to a folder of its own")
-    _clear(judge.folder, folder)
     if judge.prompter is None:
-        spec = f"openai:{_address(judge)}#{getattr(judge.engine, 'model', '')}"
-        settings = settings.model_copy(update={"engine": spec})
-        _copy(judge.folder, folder, SMALL)
-    elif judge.folder is not None:
-        _copy(judge.folder, folder, PACKAGE)
-    else:
-        model: Any = getattr(judge.engine, "model", None)
-        if not hasattr(model, "save_pretrained"):
-            raise RRMError(f"{type(judge.engine).__name__} holds no weights that could be saved")
-        model.save_pretrained(str(folder))
+        settings = settings.model_copy(
+            update={"engine": f"openai:{_address(judge)}#{getattr(judge.engine, 'model', '')}"}
+        )
+    elif judge.folder is None:
         settings = settings.model_copy(update={"base": None})
-    if judge.prompter is not None and not (folder / "tokenizer.json").is_file():
-        judge.prompter.tokenizer.save_pretrained(str(folder))
-    save_settings(folder, settings)
+        if not hasattr(getattr(judge.engine, "model", None), "save_pretrained"):
+            raise RRMError(f"{type(judge.engine).__name__} holds no weights that could be saved")
+    if judge.folder is not None and judge.folder.resolve() == folder.resolve():
+        save_settings(folder, settings)  # its other files are there
+        return folder
+    # what another judge left there, its adapter or its shards, would be loaded with this one's files
+    with files_when_whole(folder, [pattern for pattern in PACKAGE if pattern not in KEPT]) as building:
+        if judge.folder is not None:
+            _copy(judge.folder, building, SMALL if judge.prompter is None else PACKAGE)
+        elif judge.prompter is not None:
+            cast(Any, judge.engine).model.save_pretrained(str(building))
+        if judge.prompter is not None and not (building / "tokenizer.json").is_file():
+            judge.prompter.tokenizer.save_pretrained(str(building))
+        save_settings(building, settings)
     return folder
+
+
+def local_base(judge: Judge) -> Path | None:
+    """The folder of this machine that holds the weights under the judge's adapter; None where there is none such."""
+    if judge.folder is None or not (judge.folder / "adapter_config.json").is_file():
+        return None
+    base = Path(base_of(judge.folder, judge.settings)).expanduser()
+    return base.resolve() if base.is_dir() else None
 
 
 def push_judge(
@@ -76,10 +90,10 @@ def push_judge(
     Raises:
         RRMError: an adapter over a base that only this machine has; what the hub says.
     """
-    base = judge.settings.base
-    if base is not None and Path(base).expanduser().is_dir():
+    base = local_base(judge)
+    if base is not None:
         raise RRMError(
-            f"the judge's base {base!r} is a folder of this machine, so nobody else could load it: put the base on the hub and "
+            f"the judge's base {str(base)!r} is a folder of this machine, so nobody else could load it: put the base on the hub and "
             f"name it in {FILE}, or push the merged weights"
         )
     with tempfile.TemporaryDirectory() as scratch:
@@ -96,16 +110,6 @@ def _address(judge: Judge) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _clear(source: Path | None, target: Path) -> None:
-    """Take away what another judge left in the folder: its adapter or its shards would be loaded with this one's files."""
-    if source is not None and source.resolve() == target.resolve():
-        return
-    for path in {path for pattern in PACKAGE if pattern not in KEPT for path in target.glob(pattern) if path.is_file()}:
-        path.unlink()
-
-
-def _copy(source: Path | None, target: Path, patterns: tuple[str, ...]) -> None:
-    if source is None or source.resolve() == target.resolve():
-        return
+def _copy(source: Path, target: Path, patterns: tuple[str, ...]) -> None:
     for path in sorted({path for pattern in patterns for path in source.glob(pattern) if path.is_file()}):
         shutil.copyfile(path, target / path.name)

@@ -17,8 +17,9 @@ from travelling_judge import ROWS, SETTINGS, in_the_cache, scores, tiny
 
 from rrm.config import DataConfig
 from rrm.engines.openai import OpenAIEngine
+from rrm.engines.scripted import ScriptedEngine
 from rrm.errors import ConfigError, RRMError
-from rrm.judge import loading
+from rrm.judge import loading, saving
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import (
     JudgeSettings,
@@ -296,11 +297,48 @@ def test_saving_into_its_own_folder_or_its_bases_destroys_nothing(saved: Path, t
     here = AgentRRM.from_pretrained(str(saved), device="cpu")
     here.save_pretrained(saved)
     assert scores(AgentRRM.from_pretrained(str(saved), device="cpu")) == scores(here)
-    here.settings.base = str(saved)
-    here.folder = tmp_path
+    base = save_base(tmp_path / "base", seed=0)
+    over = AgentRRM.from_pretrained(str(adapter_over(base, tmp_path / "adapter")), device="cpu")
     with pytest.raises(RRMError, match="holds the base"):
-        here.save_pretrained(saved)
-    assert (saved / "model.safetensors").is_file()
+        over.save_pretrained(base)
+    assert (base / "model.safetensors").is_file()
+
+
+def test_the_base_of_a_plain_peft_folder_is_neither_deleted_nor_left_behind(tmp_path: Path) -> None:
+    """Without a judge.json only adapter_config.json names the base; saving there deleted the base's weights."""
+    base = save_base(tmp_path / "base", seed=0)
+    plain = adapter_over(base, tmp_path / "plain")
+    (plain / "judge.json").unlink()
+    named = json.loads((plain / "adapter_config.json").read_text()) | {"base_model_name_or_path": str(base)}
+    (plain / "adapter_config.json").write_text(json.dumps(named))
+    judge = AgentRRM.from_pretrained(str(plain), device="cpu")
+    assert judge.settings.base is None
+    before = {path.name: path.read_bytes() for path in base.iterdir()}
+    with pytest.raises(RRMError, match="holds the base"):
+        judge.save_pretrained(base)
+    assert {path.name: path.read_bytes() for path in base.iterdir()} == before
+    with pytest.raises(RRMError, match="is a folder of this machine"):
+        judge.push_to_hub("org/judge")
+
+
+def test_a_save_that_fails_leaves_the_folder_as_it_was(
+    judge: AgentRRM, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    weightless = AgentRRM(ScriptedEngine([]), judge.prompter)
+    stopped = AgentRRM(judge.engine, judge.prompter)
+
+    def disk_full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(saving, "save_settings", disk_full)
+    for target in (saved, tmp_path / "new"):
+        with pytest.raises(RRMError, match="ScriptedEngine holds no weights"):
+            weightless.save_pretrained(target)
+        with pytest.raises(OSError, match="No space"):
+            stopped.save_pretrained(target)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_mistyped_folder_is_not_asked_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
