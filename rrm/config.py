@@ -200,7 +200,9 @@ class TrainConfig(Section):
     seed: int = 0
     output_dir: str = "runs/judge"
     transcript_tokens: int = Field(default=448, gt=0)
-    """Token budget of a rendered transcript, stored with the judge."""
+    """Token budget of a rendered transcript, in prompt version 2 of a window; stored with the judge."""
+    prompt_version: Literal["1", "2"] = "2"
+    """How transcripts are rendered: 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`)."""
     max_new_tokens: int = Field(default=256, gt=0)
     report_to: list[str] = Field(default_factory=list)
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""

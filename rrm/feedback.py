@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from rrm.annotation import Finding, Verdict
 from rrm.verdicts import read_findings
 
-Mode = Literal["full", "critique", "score"]
+Mode = Literal["full", "critique", "score", "steps"]
 Status = Literal["scored", "unparsable", "truncated", "too_long", "judge_error"]
 
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)

@@ -17,7 +17,7 @@ from rrm.feedback import Feedback, JudgeInfo, clear, format_findings
 from rrm.judge.chat import ChatItem, judge_chat
 from rrm.pacing import windows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
-from rrm.prompt.rendering import PROMPT_VERSION, judge_messages
+from rrm.prompt.rendering import CUT_VERSION, judge_messages
 from rrm.readers.base import printable
 from rrm.text import leaks, references, transcript_text
 from rrm.trajectory import Trajectory
@@ -96,7 +96,7 @@ def annotate(
             `traces_too_long` and the statuses of replies that were of no use.
     """
     counts = Counter() if counts is None else counts
-    info = JudgeInfo(model=model, prompt_version=PROMPT_VERSION, mode="full")
+    info = JudgeInfo(model=model, prompt_version=CUT_VERSION, mode="full")
     params = SamplingParams(
         max_new_tokens=max_new_tokens,
         temperature=temperature,

@@ -91,15 +91,15 @@ def _answer_origin(answer: str, earlier: Sequence[Step]) -> str:
     return " not seen before"
 
 
+def _keys(step: Step) -> tuple[tuple[str, str, str], ...]:
+    """What the step called and ran; equal for two steps that do the same."""
+    return tuple(a.key for a in actions_of(step) if a.kind != "answer")
+
+
 def repeated_step(step: Step, earlier: Sequence[Step]) -> Step | None:
     """The latest earlier step that made the very same calls or ran the same code, or None."""
-    keys = [a.key for a in actions_of(step) if a.kind != "answer"]
-    if not keys:
-        return None
-    for other in reversed(earlier):
-        if [a.key for a in actions_of(other) if a.kind != "answer"] == keys:
-            return other
-    return None
+    keys = _keys(step)
+    return next((other for other in reversed(earlier) if _keys(other) == keys), None) if keys else None
 
 
 def _answered_by_user(step: Step) -> bool:
@@ -111,9 +111,12 @@ def describe_step(step: Step, earlier: Sequence[Step] = ()) -> str:
 
     `earlier` are the steps before it, for "repeats step j" and "an answer seen in step j".
     """
+    return _described(step, earlier, repeated_step(step, earlier))
+
+
+def _described(step: Step, earlier: Sequence[Step], repeated: Step | None) -> str:
     text = step.message.text().strip()
     actions = actions_of(step)
-    repeated = repeated_step(step, earlier)
     if repeated:
         did = f"repeats step {repeated.index}"
     elif actions:
@@ -134,10 +137,22 @@ def describe_step(step: Step, earlier: Sequence[Step] = ()) -> str:
     return f"{did}; {_describe_observation(observation_text(step))}" if step.observations else did
 
 
+def step_lines(steps: Sequence[Step]) -> list[str]:
+    """`describe_step` of each step of a run, in time that grows with the run's length and not its square."""
+    latest: dict[tuple[tuple[str, str, str], ...], Step] = {}
+    lines = []
+    for i, step in enumerate(steps):
+        keys = _keys(step)
+        lines.append(_described(step, steps[:i], latest.get(keys)))
+        if keys:
+            latest[keys] = step
+    return lines
+
+
 def rules_trace(trajectory: Trajectory) -> str:
     """One line `[step k] what it did; what came back` for every step."""
-    steps = trajectory.steps
-    return "\n".join(f"[step {s.index}] {describe_step(s, steps[:i])}" for i, s in enumerate(steps))
+    lines = step_lines(trajectory.steps)
+    return "\n".join(f"[step {k}] {line}" for k, line in enumerate(lines, start=1))
 
 
 # ---- the checks ------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def _open(
     if annotator is Annotators.llm:
         from rrm.annotators import llm
         from rrm.engines.openai import OpenAIEngine
-        from rrm.prompt.rendering import PROMPT_VERSION
+        from rrm.prompt.rendering import CUT_VERSION
 
         model = judge.model or ""
         if not model.startswith("openai:"):
@@ -149,7 +149,7 @@ def _open(
         if others := [name for name in judge.given if name not in foreign]:
             raise ConfigError(f"--annotator llm takes no {', '.join(others)}")
         engine = OpenAIEngine.from_spec(model, **judge.served)
-        made_by |= {"model": model, "prompt_version": PROMPT_VERSION, **budgets}
+        made_by |= {"model": model, "prompt_version": CUT_VERSION, **budgets}
         return made_by, lambda rows: llm.annotate(rows, engine, model=model, counts=counts, **options)
     from rrm.annotators import self_
 

@@ -22,7 +22,7 @@ from rrm.judge.local import judge_rows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompt, Prompter
-from rrm.prompt.rendering import OPENINGS, PROMPT_VERSION, judge_messages
+from rrm.prompt.rendering import OPENINGS, judge_messages
 from rrm.trajectory import Message, Trajectory
 
 log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ class AgentRRM:
         return {
             "model": self.model,
             "model_hash": self.model_hash,
-            "prompt_version": PROMPT_VERSION,
+            "prompt_version": self.settings.prompt_version,
             "transcript_tokens": self.settings.transcript_tokens,
             "max_new_tokens": self.settings.max_new_tokens,
             "dtype": self.dtype,
@@ -271,7 +271,7 @@ class AgentRRM:
         return JudgeInfo(
             model=self.model,
             model_hash=self.model_hash,
-            prompt_version=PROMPT_VERSION,
+            prompt_version=self.settings.prompt_version,
             mode=mode,
             seed=seed,
             transcript_tokens=self.settings.transcript_tokens,

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.judge.calibration import Calibration
-from rrm.prompt.rendering import PROMPT_VERSION
+from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSIONS
 from rrm.readers.base import question_hash
 from rrm.text import normalise
 from rrm.trajectory import Trajectory
@@ -78,7 +78,8 @@ class JudgeSettings(BaseModel):
     False for a chat model that was never trained to judge."""
     modes: list[Mode] = Field(default_factory=list)
     """Modes the judge was trained in; empty: not recorded. Another one is said to be untried."""
-    prompt_version: str = PROMPT_VERSION
+    prompt_version: str = CUT_VERSION
+    """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     transcript_tokens: int = 2048
     max_new_tokens: int = 512
     grid: list[float] = Field(default_factory=lambda: [i / 10 for i in range(11)])
@@ -102,9 +103,9 @@ def load_settings(folder: Path) -> JudgeSettings:
         settings = JudgeSettings.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
         raise RRMError(f"{path}: not a judge's settings: {error}") from error
-    if settings.prompt_version != PROMPT_VERSION:
+    if settings.prompt_version not in PROMPT_VERSIONS:
         raise RRMError(
-            f"{path}: trained with prompt version {settings.prompt_version}, this is {PROMPT_VERSION}: "
+            f"{path}: trained with prompt version {settings.prompt_version}, this knows {', '.join(PROMPT_VERSIONS)}: "
             "train it again, or install the version of agent-rrm it was made with"
         )
     return settings

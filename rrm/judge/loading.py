@@ -157,7 +157,7 @@ def _reader(folder: Path, settings: JudgeSettings) -> Prompter | None:
         return None
     from transformers import AutoTokenizer
 
-    return Prompter(AutoTokenizer.from_pretrained(str(folder)), settings.transcript_tokens)
+    return Prompter(AutoTokenizer.from_pretrained(str(folder)), settings.transcript_tokens, settings.prompt_version)
 
 
 def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: Options) -> Loaded:
@@ -180,7 +180,7 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
     weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
     settings = options.over(settings)
-    prompter = Prompter(tokenizer, settings.transcript_tokens)
+    prompter = Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version)
     batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **batch)
     return Loaded(

@@ -1,21 +1,27 @@
 """Prompter: a tokenizer, a token budget and the judge's prompt format, in one place for training and judging.
 
 The prompt a local judge reads ends with its reply's opening tag (`<score>`, `<critique>` or `<think>`), so the sampled
-tokens begin at a fixed token boundary in training and in use.
+tokens begin at a fixed token boundary in training and in use. In mode `steps` nothing is sampled: verdicts are read at slots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rrm.errors import RRMError
 from rrm.feedback import Mode
-from rrm.prompt.rendering import OPENINGS, judge_messages
+from rrm.prompt.rendering import CUT_VERSION, OPENINGS, PROMPT_VERSION, PROMPT_VERSIONS, judge_messages, rubric
 from rrm.prompt.template import Disarm, as_taken, render, set_template
+from rrm.prompt.windows import Plan, Planner, Slot
 from rrm.trajectory import Trajectory
 
 GRID = tuple(round(i / 10, 1) for i in range(11))
 """The values a score may take in text: 0.0, 0.1 … 1.0."""
+VERDICTS = (" good", " bad")
+"""What a slot's next token may be."""
+_CONTENT = "the transcript stands here"
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,10 @@ class Prompt:
 
     ids: list[int]
     truncated_tokens: int
+    slots: tuple[Slot, ...] = ()
+    """In mode `steps`: where the verdicts are read; the run's outcome (`step` None) at the end of the last reading."""
+    steps: tuple[int, ...] = ()
+    """In version 2: the steps it shows."""
 
 
 class Prompter:
@@ -31,31 +41,90 @@ class Prompter:
 
     Args:
         tokenizer: the base's or a saved judge's. It gets the chat template its judge is trained and used with.
-        transcript_tokens: budget of a rendered transcript.
+        transcript_tokens: budget of a rendered transcript, in version 2 of a window.
+        version: prompt version; 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`).
 
     Raises:
-        RRMError: the tokenizer names no token that could end a reply.
+        RRMError: the tokenizer names no token that could end a reply, or there is no such version.
     """
 
-    def __init__(self, tokenizer: Any, transcript_tokens: int) -> None:
+    def __init__(self, tokenizer: Any, transcript_tokens: int, version: str = PROMPT_VERSION) -> None:
+        if version not in PROMPT_VERSIONS:
+            raise RRMError(
+                f"there is no prompt version {version!r}: those that are known are {', '.join(PROMPT_VERSIONS)}"
+            )
         self.tokenizer = tokenizer
         self.transcript_tokens = transcript_tokens
+        self.version = version
         self.eos_token_id: int = set_template(tokenizer)
         """Ends a reply: the base's own end of a turn."""
         self._disarm = Disarm(tokenizer)
+        good, bad = (self.encode(word) for word in VERDICTS)
+        shared = next((i for i, pair in enumerate(zip(good, bad, strict=False)) if pair[0] != pair[1]), None)
+        if shared is None:
+            raise RRMError("the tokenizer gives ' good' and ' bad' no token in which they differ: choose another base")
+        self.choices: tuple[int, int] = (good[shared], bad[shared])
+        """The two tokens a slot chooses from: good, bad."""
+        self._planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared])
+        self._around: dict[Mode, tuple[list[int], list[int]]] = {}
 
     def encode(self, text: str) -> list[int]:
         """Token ids of our own text, without special tokens added."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
+    # ---- version 2: readings ----
+
+    def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
+        """How a transcript is read in version 2: its readings, one where it fits."""
+        return self._planner.plan(trajectory, slots=mode == "steps")
+
+    def reading(self, plan: Plan, number: int, mode: Mode, findings: Mapping[int, bool] | None = None) -> Prompt:
+        """The prompt of a plan's `number`-th reading, from 0; the last one ends with the slot of the run's outcome.
+
+        Args:
+            findings: of earlier steps: True where a step is bad. They stand in the digest.
+        """
+        before, after = self._template(mode)
+        read = plan.reading(number, findings)
+        ids = before + read.ids
+        slots = tuple(Slot(slot.at + len(before), slot.step) for slot in read.slots)
+        last = number == len(plan) - 1
+        if last or mode != "steps":
+            ids = ids + after
+        if last and mode == "steps":
+            slots = (*slots, Slot(len(ids) - 1, None))
+        return Prompt(ids, plan.transcript_tokens - plan.shown_tokens, slots, read.steps)
+
+    @property
+    def after_slot(self) -> list[int]:
+        """The input that follows a slot, whatever the verdict."""
+        return self._planner.fixed
+
+    def _template(self, mode: Mode) -> tuple[list[int], list[int]]:
+        """Ids of what stands before a transcript and after it: rubric, roles, and the opening of the reply."""
+        if mode not in self._around:
+            messages = [{"role": "system", "content": rubric(mode)}, {"role": "user", "content": _CONTENT}]
+            before, _, after = render(self.tokenizer, messages).rpartition(_CONTENT)
+            end = self.encode(after + OPENINGS[mode])
+            self._around[mode] = self.encode(before), end + (self._planner.slot_end if mode == "steps" else [])
+        return self._around[mode]
+
+    # ---- one prompt ----
+
     def messages(self, trajectory: Trajectory, mode: Mode) -> tuple[list[dict[str, str]], int]:
         """Rubric (system) and transcript (user), and how many transcript tokens the budget cut.
 
-        No special token of this tokenizer comes out of the transcript when it is encoded.
+        No special token of this tokenizer comes out of the transcript when it is encoded. In version 2 it is the last reading,
+        without findings.
         """
-        messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
-        messages[-1]["content"] = self._disarm(messages[-1]["content"])
-        return messages, cut
+        if self.version == CUT_VERSION:
+            messages, cut = judge_messages(trajectory, mode, self.tokenizer, self.transcript_tokens)
+            messages[-1]["content"] = self._disarm(messages[-1]["content"])
+            return messages, cut
+        plan = self.plan(trajectory, mode).limit(1)
+        content = plan.reading(0).text
+        cut = plan.transcript_tokens - plan.shown_tokens
+        return [{"role": "system", "content": rubric(mode)}, {"role": "user", "content": content}], cut
 
     def as_taken(self, messages: list[dict[str, str]]) -> list[dict[str, str]]:
         """The messages in the roles that this base's template has (`rrm.prompt.template.as_taken`)."""
@@ -67,7 +136,10 @@ class Prompter:
         return render(self.tokenizer, messages) + OPENINGS[mode], cut
 
     def prompt(self, trajectory: Trajectory, mode: Mode) -> Prompt:
-        """Rubric, transcript and the opening of the reply, as token ids."""
+        """Rubric, transcript and the opening of the reply, as token ids; in version 2 of the last reading."""
+        if self.version != CUT_VERSION:
+            plan = self.plan(trajectory, mode).limit(1)
+            return self.reading(plan, 0, mode)
         text, cut = self.text(trajectory, mode)
         return Prompt(self.encode(text), cut)
 

@@ -24,7 +24,12 @@ from rrm.feedback import Mode
 from rrm.prompt.neutralise import neutralise
 from rrm.trajectory import Message, Step, Trajectory
 
-PROMPT_VERSION = "1"
+CUT_VERSION = "1"
+"""The prompt version that this module renders: one reading, cut to a budget."""
+PROMPT_VERSION = "2"
+"""What judges are trained in now (`rrm.prompt.windows`)."""
+PROMPT_VERSIONS = (CUT_VERSION, PROMPT_VERSION)
+"""Those that can be rendered: a judge keeps the one it was trained in."""
 MARKER = " … "
 """Stands where the middle of a text was cut."""
 AGENT_SHARE = 0.6
@@ -42,8 +47,9 @@ _FORMATS: dict[Mode, str] = {
     "critique": "Reply with <critique>[step k] good or bad: what to fix, never the answer</critique>"
     "<score>0.0 to 1.0</score>.",
     "score": "Reply with <score>0.0 to 1.0</score>.",
+    "steps": "Say after each step whether it is good or bad, at the end whether the run is.",
 }
-OPENINGS: dict[Mode, str] = {"full": "<think>", "critique": "<critique>", "score": "<score>"}
+OPENINGS: dict[Mode, str] = {"full": "<think>", "critique": "<critique>", "score": "<score>", "steps": "The run is"}
 """Tag a local judge's reply is opened with, as part of the prompt."""
 
 

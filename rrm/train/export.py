@@ -73,6 +73,7 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
         name=config.name,
         base=base,
         modes=list(modes),
+        prompt_version=config.prompt_version,
         transcript_tokens=config.transcript_tokens,
         max_new_tokens=config.max_new_tokens,
         trained_on=facts,

@@ -32,7 +32,7 @@ from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
-FIXED = ("seed", "transcript_tokens", "model", "data", "drills", "sft")
+FIXED = ("seed", "transcript_tokens", "prompt_version", "model", "data", "drills", "sft")
 """Options that must not change between a run and its continuation."""
 STAGES = ("drills", "sft", "rl")
 """Folders of the stages: where one exists, a run has begun, and goes on with the data and the split it began with."""
@@ -187,7 +187,7 @@ def base_and_prompter(
         model, tokenizer = load_model(
             chosen.model_copy(update={"dtype": "float32"}) if trains_every_weight(config) else chosen
         )
-    return model, Prompter(tokenizer, config.transcript_tokens)
+    return model, Prompter(tokenizer, config.transcript_tokens, config.prompt_version)
 
 
 def write_whole(path: Path, text: str) -> None:

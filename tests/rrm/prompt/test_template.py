@@ -116,7 +116,7 @@ def test_a_base_with_chatml_reads_what_it_always_read() -> None:
     messages, _ = judge_messages(run("[gMASK] <start_of_image>"), "full", tokenizer, 300)
     tokenizer.chat_template = CHAT_TEMPLATE
     wanted = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) + "<think>"
-    prompter = Prompter(tokenizer, 300)
+    prompter = Prompter(tokenizer, 300, "1")
     assert prompter.text(run("[gMASK] <start_of_image>"), "full")[0] == wanted
     assert prompter.eos_token_id == tokenizer.convert_tokens_to_ids("<|im_end|>")
 

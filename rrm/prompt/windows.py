@@ -1,0 +1,316 @@
+"""Prompt version 2: a transcript of any length, read in windows (DESIGN §4).
+
+    Task: …
+    Tools: …
+    40 earlier steps are not listed               only in a window that is not the first: the digest, one exact line for
+    [step 41] calls search; gets text (bad)       each earlier step, with the judge's own findings so far
+    [step 42]
+    agent: …
+    call search {"query": "…"}
+    result: …
+    [step 42] is                                  a slot, where the mode has them: the next token's probability is p_good
+
+A window is filled with whole steps, from the left; a step that is longer than a window is read in parts. So a step's window
+and all that stands before it depend on nothing that comes after: a prefix of a run is read exactly as the whole run is.
+What is read last, and scored, is the window with the ending; where that holds little, the ending is read once more with
+as many steps before it as there is room for.
+
+Every text is encoded by itself, so a reading is a list of token ids that is known piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from rrm.annotators.rules import step_lines
+from rrm.prompt.neutralise import neutralise
+from rrm.prompt.rendering import MARKER, Tokenizer, agent_text, observation_text, task_text, tools_text
+from rrm.trajectory import Step, Trajectory
+
+FIRST_HEAD = 0.5
+"""Share of a window that task and tools may take in the first one; what exceeds it loses its middle."""
+HEAD, DIGEST = 0.125, 0.2
+"""Shares that task and tools, and the digest, may take in a later window: most of it is for new steps."""
+MOST_HEAD, MOST_DIGEST = 512, 1024
+"""Tokens they take at most, however long the window is."""
+TOOLS = 0.25
+"""Share of the head that is for the tools' names where head is cut."""
+LITTLE, ENDING = 0.25, 0.5
+"""A last window that its steps fill less than the one is followed by a reading of the ending, which fills the other."""
+SLOT = "[step {step}] is"
+"""Opens a slot. Brackets with a step's number come out of no transcript (`rrm.prompt.neutralise`)."""
+AFTER_SLOT = "\n"
+"""The input after a slot, whatever the verdict was."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a verdict is read: the logits at token `at` of a reading."""
+
+    at: int
+    step: int | None
+    """None: the run's outcome."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One prompt of a transcript, without what the chat template puts around it."""
+
+    text: str
+    ids: list[int]
+    slots: tuple[Slot, ...]
+    """Those of steps (or parts of steps) that no earlier window showed, in order of `at`, an index into `ids`; empty in modes
+    without slots."""
+    steps: tuple[int, ...]
+    """Numbers of the steps it shows, whole or in part."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A text of the prompt with its ids."""
+
+    text: str
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A step, or one part of it."""
+
+    step: int
+    piece: _Piece
+    tokens: int
+    """Transcript tokens in it."""
+
+
+_Window = list[_Block]
+
+
+class Planner:
+    """Divides transcripts into windows of at most `budget` ids.
+
+    Args:
+        tokenizer: whose ids are counted and returned; one whose ids are finer than tokens says so by `ids_a_token`.
+        budget: ids of a window: task, tools, digest, steps and slots.
+        clean: applied to every text of the transcript (a tokenizer's own special tokens are disarmed there).
+        slot_end: ids that a slot ends with, so that the two verdicts differ in the next token alone.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        budget: int,
+        clean: Callable[[str], str] = str,
+        slot_end: Sequence[int] = (),
+    ) -> None:
+        self.tokenizer, self.budget, self.clean = tokenizer, budget, clean
+        self.slot_end = list(slot_end)
+        self.scale: int = getattr(tokenizer, "ids_a_token", 1)
+        self.fixed = self.encode(AFTER_SLOT)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text by itself."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def piece(self, text: str) -> _Piece:
+        """A text with its ids."""
+        return _Piece(text, self.encode(text))
+
+    def slot(self, step: int) -> list[int]:
+        """Ids of the slot after a step: its verdict is read at the last one."""
+        return self.encode(SLOT.format(step=step)) + self.slot_end
+
+    def shortened(self, text: str, keep: int) -> tuple[str, int]:
+        """A text of at most `keep` ids (head, marker and tail), and how many of its ids are left out."""
+        ids = self.encode(text)
+        if len(ids) <= keep:
+            return text, 0
+        room = max(keep - len(self.encode(MARKER)), 2)
+        tail = room // 3
+        cut = self.tokenizer.decode(ids[: room - tail]).rstrip("�") + MARKER
+        return cut + self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("�"), len(ids) - room
+
+    def plan(self, trajectory: Trajectory, *, slots: bool) -> Plan:
+        """How a transcript is read.
+
+        Args:
+            slots: whether a slot follows each step (mode `steps`).
+        """
+        return Plan(self, trajectory, slots)
+
+
+class Plan:
+    """The windows of one transcript. `reading(i, findings)` renders one; the last of them is the one to score.
+
+    The windows are known at once; what a later one says of earlier steps depends on the findings so far.
+    """
+
+    def __init__(self, planner: Planner, trajectory: Trajectory, slots: bool) -> None:
+        self._planner, self._slots = planner, slots
+        steps = trajectory.steps
+        self._lines = step_lines(steps)
+        head = {"Task": planner.clean(task_text(trajectory)), "Tools": planner.clean(tools_text(trajectory))}
+        self._first, cut = self._head(head, int(planner.budget * FIRST_HEAD))
+        later = min(int(planner.budget * HEAD), MOST_HEAD * planner.scale)
+        self._later, _ = self._head(head, later)
+        self._digest_room = min(int(planner.budget * DIGEST), MOST_DIGEST * planner.scale)
+        self._head_tokens = sum(len(planner.encode(text)) for text in head.values()) - cut
+        self._windows = self._filled(steps)
+        self.transcript_tokens = self._head_tokens + cut + sum(b.tokens for w in self._windows for b in w)
+        """Ids of the whole transcript."""
+        self._read_ending_again()
+        self._kept = list(range(len(self._windows)))
+
+    def __len__(self) -> int:
+        """How many readings there are."""
+        return len(self._kept)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the transcript takes more than one window."""
+        return len(self._windows) > 1
+
+    @property
+    def shown_tokens(self) -> int:
+        """Transcript tokens (ids) that the readings show, each counted once."""
+        return self._head_tokens + sum({id(b): b.tokens for i in self._kept for b in self._windows[i]}.values())
+
+    @property
+    def coverage(self) -> float:
+        """Share of the transcript's tokens that the readings show."""
+        return self.shown_tokens / self.transcript_tokens if self.transcript_tokens else 1.0
+
+    def limit(self, most: int, flagged: Collection[int] = ()) -> Plan:
+        """Read at most `most` windows: the last, the first, those with a flagged step, then others from the end.
+
+        Returns:
+            itself.
+
+        Raises:
+            ValueError: `most` is below 1.
+        """
+        if most < 1:
+            raise ValueError(f"max_windows must be at least 1, got {most}")
+        last = len(self._windows) - 1
+        marked = [i for i, window in enumerate(self._windows) if any(b.step in flagged for b in window)]
+        wanted = list(dict.fromkeys([last, 0, *marked, *range(last, -1, -1)]))
+        self._kept = sorted(wanted[:most])
+        return self
+
+    def reading(self, number: int, findings: Mapping[int, bool] | None = None) -> Reading:
+        """The `number`-th reading, from 0.
+
+        Args:
+            findings: what was found of earlier steps, by their number: True where a step is bad.
+        """
+        at = self._kept[number]
+        window, planner = self._windows[at], self._planner
+        seen = {id(b) for i in self._kept[:number] for b in self._windows[i]}
+        pieces = [self._later, self._digest(window[0].step - 1, findings or {})] if at else [self._first]
+        text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
+        slots: list[Slot] = []
+        for block in window:
+            text += block.piece.text
+            ids += block.piece.ids
+            if self._slots:
+                text += SLOT.format(step=block.step) + AFTER_SLOT
+                ids += planner.slot(block.step)
+                if id(block) not in seen:
+                    slots.append(Slot(len(ids) - 1, block.step))
+                ids += planner.fixed
+        return Reading(text, ids, tuple(slots), tuple(dict.fromkeys(b.step for b in window)))
+
+    # ---- making it ----
+
+    def _head(self, head: Mapping[str, str], room: int) -> tuple[_Piece, int]:
+        """Task and tools within `room` ids, and how many ids of them are cut."""
+        planner, parts = self._planner, dict[str, str]()
+        sizes = {label: len(planner.encode(text)) for label, text in head.items()}
+        cut = 0
+        for label, text in head.items():
+            if not text:
+                continue
+            other = min(sum(sizes.values()) - sizes[label], int(room * (TOOLS if label == "Task" else 1 - TOOLS)))
+            keep = room - other if sum(sizes.values()) > room else sizes[label]
+            parts[label], lost = planner.shortened(text, max(keep, 4 * planner.scale))
+            cut += lost
+        return planner.piece("".join(f"{label}: {text}\n" for label, text in parts.items())), cut
+
+    def _overhead(self, step: int) -> int:
+        """Ids that follow a step's block: its slot."""
+        return len(self._planner.slot(step)) + len(self._planner.fixed) if self._slots else 0
+
+    def _filled(self, steps: Sequence[Step]) -> list[_Window]:
+        """Windows of whole steps from the left; a step that no window holds is divided."""
+        planner, windows = self._planner, list[_Window]([[]])
+        first = room = planner.budget - len(self._first.ids)
+        later = planner.budget - len(self._later.ids) - self._digest_room
+        for step in steps:
+            overhead = self._overhead(step.index)
+            for block in self._blocks(step, max(room, later) - overhead, min(first, later) - overhead):
+                size = len(block.piece.ids) + overhead
+                if size > room:
+                    windows.append([])
+                    room = later
+                windows[-1].append(block)
+                room -= size
+        return windows
+
+    def _blocks(self, step: Step, most: int, size: int) -> list[_Block]:
+        """A step as one block of at most `most` ids, or in parts of about `size`."""
+        planner = self._planner
+        said, seen = agent_text(step.message), observation_text(step.observations)
+        body = planner.clean(f"agent: {said}\n{seen}\n" if seen else f"agent: {said}\n")
+        head = f"[step {step.index}]\n"
+        whole = planner.piece(head + body)
+        if len(whole.ids) <= most:
+            return [_Block(step.index, whole, len(whole.ids))]
+        ids = planner.encode(body)
+        size = max(size - len(planner.encode(f"{head}(part 999 of 999){MARKER}\n")), 8 * planner.scale)
+        count = -(-len(ids) // size)
+        blocks = []
+        for part in range(count):
+            chunk = ids[part * size : (part + 1) * size]
+            # a line's middle must not begin a line: it would pass for a label of ours
+            begins = f"{head}(part {part + 1} of {count}){MARKER}" if part else head
+            text = planner.tokenizer.decode(chunk).strip("\ufffd").rstrip("\n")
+            blocks.append(_Block(step.index, planner.piece(f"{begins}{text}\n"), len(chunk)))
+        return blocks
+
+    def _digest(self, last: int, findings: Mapping[int, bool]) -> _Piece:
+        """What steps 1 … `last` did, within the digest's room: bad ones and recent ones a line each, the others counted."""
+        planner, lines = self._planner, dict[int, str]()
+        room = self._digest_room - len(planner.encode("99999 earlier steps are not listed\n"))
+        bad = [k for k in range(last, 0, -1) if findings.get(k)]
+        used = 0
+        for most, order in ((room // 2, bad), (room, range(last, 0, -1))):
+            for k in order:
+                if k in lines:
+                    continue
+                mark = " (bad)" if findings.get(k) else ""
+                line = f"[step {k}] {planner.clean(neutralise(self._lines[k - 1]))}{mark}\n"
+                size = len(planner.encode(line))
+                if used + size > most:
+                    break
+                lines[k] = line
+                used += size
+        missing = last - len(lines)
+        counted = f"{missing} earlier steps are not listed\n" if missing else ""
+        return planner.piece(counted + "".join(lines[k] for k in sorted(lines)))
+
+    def _read_ending_again(self) -> None:
+        """Add a reading of the ending where the last window holds little."""
+        room = self._planner.budget - len(self._later.ids) - self._digest_room
+        last = self._windows[-1]
+        if len(self._windows) == 1 or sum(len(b.piece.ids) for b in last) >= LITTLE * room:
+            return
+        chosen: list[_Block] = []
+        room = int(room * ENDING)
+        for block in reversed([b for window in self._windows for b in window]):
+            room -= len(block.piece.ids) + self._overhead(block.step)
+            if room < 0:
+                break
+            chosen.insert(0, block)
+        if len(chosen) > len(last):
+            self._windows.append(chosen)
