@@ -17,7 +17,7 @@ from rrm.prompt.windows import Plan, Planner
 from rrm.trajectory import Message, Trajectory
 
 CHARS = CharacterTokenizer()
-WORDS = "error value path result node query index table row user time done".split()
+WORDS = ["error", "value", "path", "result", "node", "query", "index", "table", "row", "user", "time", "done"]
 TOKENIZER = build_lab_tokenizer([f"[step 0123456789] is good bad agent: result: Task: {' '.join(WORDS)}"], 400)
 
 
