@@ -44,8 +44,8 @@ def load_split(path: str | Path, parts: Sequence[str] = PARTS) -> dict[str, list
     """A split file: question ids by part; `held_out_agents`, where it is there, are agents' names.
 
     Args:
-        parts: those it must have, no two of which may share a question; others are left out. With none, any lists of texts
-            will do.
+        parts: those it must have, no two of which may share a question; anything else in the file (a seed) is left out. With
+            none, any lists of texts will do.
 
     Raises:
         ConfigError: unreadable, not of that form, a part missing, or a question in two parts.
@@ -54,6 +54,8 @@ def load_split(path: str | Path, parts: Sequence[str] = PARTS) -> dict[str, list
         split = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"split {path}: cannot be read: {error}") from error
+    if isinstance(split, dict) and parts:
+        split = {name: ids for name, ids in split.items() if name in (*parts, HELD_OUT) or isinstance(ids, list)}
     if not isinstance(split, dict) or not all(
         isinstance(ids, list) and all(isinstance(i, str) for i in ids) for ids in split.values()
     ):

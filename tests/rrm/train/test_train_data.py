@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -263,6 +264,18 @@ def test_a_bad_split_file_says_what_it_should_be(tmp_path, content: str) -> None
     (tmp_path / "s.json").write_text('{"train": ["q"], "test": []}')
     with pytest.raises(ConfigError, match=r"no list of question ids under 'calibration'; there are: train, test"):
         load_split(tmp_path / "s.json")
+
+
+def test_what_is_no_part_of_a_split_file_is_left_out(tmp_path) -> None:
+    """The committed splits of MINT say which seed drew them."""
+    path = tmp_path / "s.json"
+    path.write_text('{"seed": 0, "fold": 1, "train": ["q1"], "calibration": [], "test": ["q2"]}')
+    assert load_split(path) == {"train": ["q1"], "calibration": [], "test": ["q2"]}
+    path.write_text('{"seed": 0, "train": 1, "calibration": [], "test": []}')
+    with pytest.raises(ConfigError, match="all ids as texts"):
+        load_split(path)
+    for committed in sorted((Path(__file__).parents[3] / "benchmarks" / "splits").glob("*.json")):
+        assert load_split(committed)["train"]
 
 
 def test_a_part_is_read_apart_from_those_that_are_not_asked_for(tmp_path) -> None:
