@@ -24,6 +24,7 @@ from benchmarks import record
 from benchmarks.default_judge import sources
 from benchmarks.default_judge.sources import Example
 from benchmarks.default_judge.split import SPLIT, make_split, mint_split
+from rrm import splits
 from rrm.jsonl import write_lines
 from rrm.splits import HELD_OUT
 from rrm.trajectory import write_jsonl
@@ -39,8 +40,8 @@ COLUMNS = ("rows", "questions", "agents", "outcomes", "positive", "steps", "good
 
 
 def load_split(path: Path = SPLIT) -> dict[str, list[str]]:
-    """The committed split."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The committed split, with its fourth part."""
+    return splits.load_split(path, PARTS)
 
 
 def by_part(rows: Sequence[Example], split: Mapping[str, Sequence[str]]) -> dict[str, list[Example]]:
