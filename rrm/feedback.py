@@ -53,6 +53,8 @@ class JudgeInfo(BaseModel):
     """The reply was sampled at; None where nothing was sampled (`score` mode of a local judge) or the server chose."""
     calibrated: bool | None = None
     """Whether `score` was calibrated for this mode, or is `raw_score` as it is; None without a score."""
+    unblended: float | None = None
+    """The judge's own raw score, where `raw_score` and `score` are blended with a lexical model's (`rrm score --blend`)."""
     samples: int = 1
     score_std: float | None = None
     """Standard deviation of the raw scores over `samples`, None for one sample."""

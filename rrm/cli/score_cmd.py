@@ -47,6 +47,11 @@ def command(
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
+    blend: bool = typer.Option(
+        False,
+        "--blend/--no-blend",
+        help="Blend the score with the judge's lexical model, where it has one: for finished runs.",
+    ),
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
@@ -62,6 +67,7 @@ def command(
     has a usable score; other rows without one (unparsable, truncated, too_long) are counted in the summary.
     """
     from rrm.estimate import estimate
+    from rrm.judge.blended import Blended
     from rrm.score import score_file
 
     if output is None and not dry_run:
@@ -80,7 +86,8 @@ def command(
             summary = {"dry_run": True, **asdict(found)}
         elif output is not None:
             run |= {"overwrite": overwrite, "retry_errors": retry_errors}
-            summary = asdict(score_file(loaded, trajectories, output, total=count_inputs(inputs, reading), **run))
+            scorer = Blended(loaded) if blend else loaded
+            summary = asdict(score_file(scorer, trajectories, output, total=count_inputs(inputs, reading), **run))
             if html is not None:
                 from rrm.report import write_report
 

@@ -1,6 +1,7 @@
 """A judge's directory, the one package of a judge: `judge.json` beside weights, an adapter, or just the server it is on.
 
     judge.json                 settings, calibration, hashes of the training questions (`JudgeSettings`)
+    lexical.json               a model of words alone, where the judge can be blended with one (`rrm.judge.blend`)
     adapter_model.safetensors  and adapter_config.json, over `base`; or model.safetensors and config.json; or nothing
     tokenizer.json, …          with the chat template the judge is used with
     evaluation.json README.md  what was measured
@@ -23,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.errors import RRMError
 from rrm.feedback import Mode
+from rrm.judge.blend import Blend
 from rrm.judge.calibration import Calibration
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSIONS
 from rrm.readers.base import question_hash
@@ -86,6 +88,8 @@ class JudgeSettings(BaseModel):
     calibration: Calibration = Field(default_factory=Calibration)
     trained_on: dict[str, Any] = Field(default_factory=dict)
     """Facts for the reader: data, rows, seed, command, versions, hardware."""
+    blend: Blend | None = None
+    """How the score goes together with that of the lexical model beside it (`rrm score --blend`); None: there is none."""
     training_questions: list[str] = Field(default_factory=list)
     """`question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
 
@@ -139,7 +143,10 @@ def content_hash(*folders: Path) -> str:
 
 def settings_hash(settings: JudgeSettings) -> str:
     """Twelve hex digits over a judge's settings, where its weights are not ours to see."""
-    said = json.dumps(settings.model_dump(mode="json", exclude=FOR_THE_READER), sort_keys=True)
+    hidden = (
+        FOR_THE_READER if settings.blend is not None else {*FOR_THE_READER, "blend"}
+    )  # older judges keep their hash
+    said = json.dumps(settings.model_dump(mode="json", exclude=hidden), sort_keys=True)
     return hashlib.sha256(said.encode("ascii")).hexdigest()[:12]
 
 

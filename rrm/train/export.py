@@ -111,11 +111,18 @@ def name_base(path: Path, base: str) -> None:
 
 
 def calibrate(
-    judge: AgentRRM, trajectories: Sequence[Trajectory], targets: Sequence[float], config: TrainConfig
+    judge: AgentRRM,
+    trajectories: Sequence[Trajectory],
+    targets: Sequence[float],
+    config: TrainConfig,
+    judged: dict[Mode, list[Feedback]] | None = None,
 ) -> dict[str, Any]:
     """Fit one map per configured mode on calibration rows; returns what was fitted, by mode.
 
     A mode whose raw scores do not rise with the labels, or that was not trained, is left uncalibrated, and said so.
+
+    Args:
+        judged: takes each mode's feedback on the first rows, for whoever has further use for it.
     """
     found: dict[str, Any] = {}
     for mode in config.calibration.modes:
@@ -126,6 +133,8 @@ def calibrate(
         most = config.calibration.max_rows if mode == "score" else config.calibration.sampled_rows
         rows, labels = trajectories[:most], targets[:most]
         feedback = judge.judge(rows, mode=mode, seed=config.seed)
+        if judged is not None:
+            judged[mode] = feedback
         kept = [(f.raw_score, y) for f, y in zip(feedback, labels, strict=True) if f.raw_score is not None]
         try:
             fitted = fit([raw for raw, _ in kept], [y for _, y in kept], config.calibration.method)

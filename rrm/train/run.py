@@ -16,13 +16,14 @@ from typing import Any, get_args
 from rrm.config import TrainConfig
 from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import ConfigError
-from rrm.feedback import Mode
+from rrm.feedback import Feedback, Mode
 from rrm.imports import imported, is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import save_settings
 from rrm.labels import truth_of
 from rrm.provenance import environment
 from rrm.train import export as finish
+from rrm.train.blending import fit_words
 from rrm.train.data import batched
 from rrm.train.prepare import Run, prepare
 from rrm.train.ranks import check_launch, is_main, on_main, wait
@@ -140,7 +141,10 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
             rows = [t for t in run.parts["calibration"] if truth_of(t, run.annotations.get(t.id)) is not None]
             random.Random(config.seed).shuffle(rows)
             labels = [truth_of(t, run.annotations.get(t.id)) or 0.0 for t in rows]
-            card["calibration"] = finish.calibrate(judge, rows, labels, config)
+            judged: dict[Mode, list[Feedback]] = {}
+            card["calibration"] = finish.calibrate(judge, rows, labels, config, judged)
+            if config.calibration.blend:
+                card["blend"] = fit_words(judge, building, run, rows, labels, judged)
             save_settings(building, judge.settings)
         if config.evaluation.enabled:
             card |= finish.measure(judge, run.parts["test"], run.raters, config)

@@ -1,0 +1,77 @@
+"""A judge whose score is blended with its lexical model's: for scoring finished runs (`rrm score --blend`), never for rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rrm.errors import ConfigError, RRMError
+from rrm.feedback import Feedback, Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.lexical import Lexical
+from rrm.trajectory import Trajectory
+
+
+class Blended:
+    """Judges as its judge does, and puts the blend in the place of the score; all else of a row stays the judge's.
+
+    Raises:
+        ConfigError: the judge's directory has no blend.
+        RRMError: its lexical model is gone, or another one than the blend was fitted with.
+    """
+
+    def __init__(self, judge: AgentRRM) -> None:
+        if judge.settings.blend is None or judge.folder is None:
+            raise ConfigError(
+                f"{judge.model} has no lexical model to blend with: train one with calibration.blend=true, or leave out --blend"
+            )
+        self.judge_alone, self.blend = judge, judge.settings.blend
+        self.lexical = Lexical.load(judge.folder)
+        if self.lexical.sha256 != self.blend.lexical_sha256:
+            raise RRMError(
+                f"{judge.folder}: lexical.json is not the one that judge.json was fitted with; train it again"
+            )
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        mode: Mode = "full",
+        samples: int = 1,
+        seed: int = 0,
+        on_feedback: Callable[[Feedback], None] | None = None,
+    ) -> list[Feedback]:
+        """One Feedback per trajectory, in order (`AgentRRM.judge`).
+
+        Raises:
+            ConfigError: the blend was not fitted for the mode.
+        """
+        if mode not in self.blend.modes:
+            fitted = ", ".join(self.blend.modes)
+            raise ConfigError(f"{self.judge_alone.model} blends in mode {fitted}, not in {mode}: leave out --blend")
+        by_id, done = {t.id: t for t in trajectories}, dict[str, Feedback]()
+
+        def take(feedback: Feedback) -> None:
+            done[feedback.id] = self.blended(feedback, by_id[feedback.id])
+            if on_feedback is not None:
+                on_feedback(done[feedback.id])
+
+        self.judge_alone.judge(trajectories, mode=mode, samples=samples, seed=seed, on_feedback=take)
+        return [done[t.id] for t in trajectories]
+
+    def blended(self, feedback: Feedback, trajectory: Trajectory) -> Feedback:
+        """The row with the blended score; one without a score stays as it is."""
+        if feedback.score is None or feedback.raw_score is None:
+            return feedback
+        fitted = self.blend.modes[feedback.judge.mode]
+        raw = fitted(feedback.raw_score, self.lexical.log_odds(trajectory))
+        info = feedback.judge.model_copy(update={"unblended": feedback.raw_score, "calibrated": True})
+        return feedback.model_copy(update={"raw_score": raw, "score": fitted.calibrator(raw), "judge": info})
+
+    def describe(self) -> dict[str, Any]:
+        """What decides the scores."""
+        return {**self.judge_alone.describe(), "blend": self.blend.lexical_sha256[:12]}
+
+    def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
+        """Prompt tokens of each transcript."""
+        return self.judge_alone.count_tokens(trajectories, mode)

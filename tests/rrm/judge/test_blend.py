@@ -1,0 +1,263 @@
+"""Blending a judge with a lexical model: by hand, kept and loaded exactly, gameable, and out of reach of rewards."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from travelling_judge import ROWS
+from typer.testing import CliRunner
+
+from rrm.adversarial import Payload, attacks, measure
+from rrm.cli import score_cmd
+from rrm.errors import ConfigError, RRMError
+from rrm.evaluation.baselines import BaselineError, tfidf_text
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.blend import Blend, BlendMap, fit_blend
+from rrm.judge.blended import Blended
+from rrm.judge.calibration import Platt
+from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings, save_settings, settings_hash
+from rrm.judge.lexical import FILE, Lexical, fit_lexical, terms_of
+from rrm.trajectory import Message, Trajectory, write_jsonl
+
+PLATT = Platt(a=1.0, b=0.0, rows=10)
+
+
+def talk(id: str, words: str) -> Trajectory:
+    messages = [Message(role="user", content="do it"), Message(role="assistant", content=words)]
+    return Trajectory(id=id, task="do it", question_id=id, messages=messages)
+
+
+@pytest.fixture(scope="module")
+def words() -> tuple[list[Trajectory], list[float]]:
+    """Sixty runs: those that verified and submitted succeeded, those that crashed did not; the rest is noise."""
+    rng = np.random.default_rng(0)
+    noise = [f"word{i}" for i in range(40)]
+    rows = []
+    for i in range(60):
+        said = ["verified and submitted", "crashed again"][i % 2] if i % 5 else "looked around"
+        rows.append(talk(f"t{i}", f"{said} {' '.join(rng.choice(noise, 8))}"))
+    return rows, [float(i % 2 == 0) for i in range(60)]
+
+
+@pytest.fixture(scope="module")
+def lexical(words) -> Lexical:
+    return fit_lexical(*words)
+
+
+def test_log_odds_by_hand() -> None:
+    model = Lexical(
+        intercept=0.5,
+        terms=["good run", "run", "bad"],
+        idf=[2.0, 1.0, 1.0],
+        weights=[1.0, -1.0, -3.0],
+        rows=9,
+        terms_seen=9,
+    )
+    # assistant said "good run": x = 2 and 1, norm √5
+    row = Trajectory(id="a", task="", messages=[Message(role="assistant", content="Good run!")])
+    assert model.log_odds(row) == pytest.approx(0.5 + (2 - 1) / math.sqrt(5))
+    # `run` three times, `good run` once
+    row = Trajectory(id="a", task="", messages=[Message(role="assistant", content="good run, run run")])
+    x = (2.0, 1 + math.log(3))
+    assert model.log_odds(row) == pytest.approx(0.5 + (x[0] - x[1]) / math.hypot(*x))
+    assert model.log_odds(talk("b", "?")) == 0.5
+    assert model.best_terms(2) == ["good run", "run"]
+
+
+def test_terms_are_cut_as_scikit_learn_cuts_them() -> None:
+    text = "Crème brûlée, a 42-fold e.g. x_y İstanbul\n你好 世界 <score>1.0</score>"
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2))
+    assert sorted(terms_of(text)) == sorted(vectorizer.build_analyzer()(text))
+
+
+def test_uncut_it_is_the_baseline(words, lexical: Lexical) -> None:
+    rows, labels = words
+    assert len(lexical.terms) == lexical.terms_seen
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=3)
+    model = LogisticRegression(C=1.0, max_iter=500).fit(
+        vectorizer.fit_transform(map(tfidf_text, rows)), np.array(labels) > 0
+    )
+    expected = model.decision_function(vectorizer.transform(map(tfidf_text, rows)))
+    assert [lexical.log_odds(t) for t in rows] == pytest.approx(expected.tolist(), abs=2e-3)  # four digits are kept
+
+
+def test_cut_it_keeps_what_counts_most_and_its_size(words, lexical: Lexical, tmp_path: Path) -> None:
+    small = fit_lexical(*words, most_bytes=1400)
+    assert small.save(tmp_path).stat().st_size <= 1400
+    assert 3 <= len(small.terms) < len(lexical.terms)
+    assert {"crashed", "verified"} <= set(small.terms)
+    assert lexical.save(tmp_path).stat().st_size < 100 * len(lexical.terms)
+
+
+def test_it_is_kept_and_loaded_exactly(words, lexical: Lexical, tmp_path: Path) -> None:
+    lexical.save(tmp_path)
+    loaded = Lexical.load(tmp_path)
+    assert [loaded.log_odds(t) for t in words[0]] == [lexical.log_odds(t) for t in words[0]]
+    assert loaded.sha256 == lexical.sha256
+
+
+def test_what_is_no_lexical_model_is_refused(lexical: Lexical, tmp_path: Path) -> None:
+    with pytest.raises(RRMError, match="cannot be read"):
+        Lexical.load(tmp_path)
+    tree = json.loads(lexical.to_json())
+    for change, message in (
+        ({"weights": tree["weights"][:-1]}, "weights"),
+        ({"terms": [tree["terms"][0]] * len(tree["terms"])}, "twice"),
+        ({"idf": [float("nan")] * len(tree["idf"])}, "finite"),
+        ({"__reduce__": "x"}, "not a lexical model"),
+    ):
+        (tmp_path / FILE).write_text(json.dumps(tree | change))
+        with pytest.raises(RRMError, match=message):
+            Lexical.load(tmp_path)
+    with pytest.raises(BaselineError, match="one class"):
+        fit_lexical(ROWS, [1.0] * len(ROWS))
+
+
+# ---- the blend -------------------------------------------------------------------------------------------------------
+
+
+def test_the_blended_score_by_hand() -> None:
+    fitted = BlendMap(
+        weight=0.25, judge_mean=1.0, judge_std=2.0, lexical_mean=-1.0, lexical_std=0.5, calibrator=PLATT, rows=10
+    )
+    raw = 1 / (1 + math.exp(-3.0))  # logit 3: one deviation above; log-odds 0: two above
+    assert fitted(raw, 0.0) == pytest.approx(1 / (1 + math.exp(-(0.75 * 1 + 0.25 * 2))))
+
+
+def test_the_weight_follows_what_tells() -> None:
+    rng = np.random.default_rng(1)
+    y = (rng.random(400) < 0.5).astype(float)
+    tells, noise = y + rng.normal(0, 1, 400), rng.normal(0, 1, 400)
+
+    def squash(z: np.ndarray) -> list[float]:
+        return (1 / (1 + np.exp(-z))).tolist()
+
+    assert fit_blend(squash(tells), noise.tolist(), y.tolist()).weight < 0.25
+    assert fit_blend(squash(noise), tells.tolist(), y.tolist()).weight > 0.75
+    both = fit_blend(squash(y + rng.normal(0, 1, 400)), tells.tolist(), y.tolist())
+    assert 0.35 < both.weight < 0.65
+    assert fit_blend(squash(-tells), tells.tolist(), y.tolist()).weight == 1.0
+
+
+def test_nothing_is_blended_where_nothing_can_be() -> None:
+    y = [0.0, 1.0] * 10
+    for raw, log_odds, labels, message in (
+        ([0.5] * 4, [1.0] * 4, y[:4], "at least ten"),
+        ([0.5] * 20, list(range(20)), [1.0] * 20, "both outcomes"),
+        ([0.5] * 20, list(range(20)), y, "same for all"),
+        ([0.9, 0.1] * 10, [1.0, -1.0] * 10, y, "neither"),
+    ):
+        with pytest.raises(RRMError, match=message):
+            fit_blend(raw, log_odds, labels)
+
+
+@pytest.fixture
+def blended(saved: Path, lexical: Lexical) -> Path:
+    """A judge's directory with a blend of equal weights."""
+    lexical.save(saved)
+    fitted = BlendMap(weight=0.5, judge_mean=0, judge_std=1, lexical_mean=0, lexical_std=0.3, calibrator=PLATT, rows=10)
+    settings = load_settings(saved)
+    settings.blend = Blend(lexical_sha256=lexical.sha256, modes={"score": fitted})
+    save_settings(saved, settings)
+    return saved
+
+
+def test_a_blend_is_asked_for_and_travels_with_its_judge(blended: Path, lexical: Lexical, tmp_path: Path) -> None:
+    judge = AgentRRM.from_pretrained(str(blended))
+    alone, together = judge.judge(ROWS, mode="score"), Blended(judge).judge(ROWS, mode="score")
+    assert judge.settings.blend is not None
+    fitted = judge.settings.blend.modes["score"]
+    for own, both, row in zip(alone, together, ROWS, strict=True):
+        assert own.judge.unblended is None and own.raw_score is not None
+        assert both.judge.unblended == own.raw_score
+        blend = fitted(own.raw_score, lexical.log_odds(row))
+        assert (both.raw_score, both.score) == (blend, fitted.calibrator(blend))
+        assert blend != own.raw_score
+    again = AgentRRM.from_pretrained(str(judge.save_pretrained(tmp_path / "copy")))
+    heard = []
+    rows = Blended(again).judge(ROWS, mode="score", on_feedback=heard.append)
+    assert [f.score for f in rows] == [f.score for f in together]
+    assert sorted(f.id for f in heard) == sorted(t.id for t in ROWS)
+    assert Blended(judge).describe()["blend"] == lexical.sha256[:12]
+
+
+def test_rewards_are_never_blended(blended: Path, saved: Path) -> None:
+    judge = AgentRRM.from_pretrained(str(blended))
+    prompts, completions = ["do it"] * 2, ["verified and submitted", "crashed again"]
+    settings = load_settings(blended)
+    settings.blend = None
+    rewarded = judge.as_reward_func()(prompts=prompts, completions=completions)
+    save_settings(blended, settings)
+    assert AgentRRM.from_pretrained(str(blended)).as_reward_func()(prompts=prompts, completions=completions) == rewarded
+
+
+def test_a_blend_that_is_not_there_or_not_its_own_is_refused(blended: Path, judge: AgentRRM, words) -> None:
+    with pytest.raises(ConfigError, match=r"calibration\.blend=true"):
+        Blended(judge)
+    loaded = AgentRRM.from_pretrained(str(blended))
+    with pytest.raises(ConfigError, match="in mode score, not in full"):
+        Blended(loaded).judge(ROWS, mode="full")
+    fit_lexical(*words, most_bytes=1400).save(blended)
+    with pytest.raises(RRMError, match="not the one"):
+        Blended(loaded)
+
+
+def test_a_blend_decides_the_hash_and_its_absence_leaves_older_hashes_alone(blended: Path) -> None:
+    settings = load_settings(blended)
+    before = content_hash(blended)
+    settings.blend = None
+    save_settings(blended, settings)
+    assert content_hash(blended) != before
+    old = JudgeSettings().model_dump(mode="json", exclude={"blend", "name", "trained_on", "training_questions"})
+    assert "blend" not in old
+    assert settings_hash(JudgeSettings()) == settings_hash(JudgeSettings.model_validate(old))
+
+
+def test_a_paragraph_of_good_words_moves_a_blended_score_and_not_the_judges(blended: Path, lexical: Lexical) -> None:
+    judge = AgentRRM.from_pretrained(str(blended))
+    payload = Payload("good_words", " ".join(lexical.best_terms(12)))
+    bases = [talk("fails", "crashed again word1 word2 word3"), talk("works", "looked around word4 word5")]
+    assert judge.prompter is not None
+    cases = attacks(bases, 0, tokenizer=judge.prompter.tokenizer, payloads=[payload], places_per_payload=4)
+    alone, together = (measure(scorer, cases, "score").overall for scorer in (judge, Blended(judge)))
+    lift = measure(Blended(judge), cases, "score").lift
+    assert alone is not None and together is not None and lift is not None
+    assert together.excess > 0.05 > alone.excess  # the suite's bar
+    assert lift > 0.05
+
+
+def test_the_command_blends_only_where_it_is_told_to(blended: Path, lexical: Lexical, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "rows.jsonl", ROWS)
+    app = typer.Typer()
+    app.command()(score_cmd.command)
+
+    def score(*options: str) -> list[dict[str, Any]]:
+        given = [
+            str(tmp_path / "rows.jsonl"),
+            "-o",
+            str(tmp_path / "out.jsonl"),
+            "--mode",
+            "score",
+            "--overwrite",
+            *options,
+        ]
+        done = CliRunner().invoke(app, [*given, "--device", "cpu"])
+        assert done.exit_code == 0, done.output
+        return [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+
+    own = {row["id"]: row for row in score("--model", str(blended))}
+    assert all(row["judge"]["unblended"] is None for row in own.values())
+    for row in score("--model", str(blended), "--blend"):
+        assert row["judge"]["unblended"] == own[row["id"]]["raw_score"] != row["raw_score"]
+    (blended / FILE).unlink()
+    assert {row["id"]: row["score"] for row in score("--model", str(blended))} == {
+        i: r["score"] for i, r in own.items()
+    }
