@@ -51,6 +51,9 @@ def load_trained(model: Any, path: Path) -> Any:
     if (path / "adapter_config.json").is_file():
         from peft import PeftModel
 
+        if isinstance(model, PeftModel):  # of the stage before: its adapter was trained further
+            model.load_adapter(str(path), str(model.active_adapter))
+            return model
         return PeftModel.from_pretrained(model, str(path))
     return type(model).from_pretrained(str(path), dtype=model.dtype)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
@@ -135,6 +135,24 @@ def test_a_finish_that_is_stopped_leaves_the_judge_that_was_there(
     assert train(config) == summary
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/model/*")} == stages  # finished ones were skipped
     assert not (folder / "judge.tmp").exists() and not (folder / "judge.old").exists()
+
+
+def test_a_stopped_run_of_lora_and_rl_is_finished_with_the_adapter_of_rl(tmp_path: Path) -> None:
+    """RL's adapter was wrapped around SFT's: its weights found no place, and an export over a base ended in an error."""
+    off, model = {"enabled": False}, {"base": "reagent.lab.judge_base:build", "options": SMALL, "dtype": "float32"}
+    config = tree(tmp_path / "run", model=model, calibration=off, evaluation=off)
+    config["sft"] |= {"lora": {"r": 4, "alpha": 8, "target_modules": ["q_proj", "v_proj"]}}
+    start = prepare(TrainConfig.model_validate(config)).model.state_dict()
+    assert train(TrainConfig.model_validate(config)) is not None
+    whole = load_file(tmp_path / "run" / "judge" / "model.safetensors")
+    saved = tmp_path / "run" / "rl" / "model" / "adapter_model.safetensors"
+    save_file({name: (1 + 99 * ("lora_B" in name)) * value for name, value in load_file(saved).items()}, saved)
+    assert train(TrainConfig.model_validate(config)) is not None
+    finished = load_file(tmp_path / "run" / "judge" / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    learned = whole[name] - start[name]
+    assert float(learned.abs().max()) > 1e-6
+    torch.testing.assert_close(finished[name] - start[name], 100 * learned, rtol=1e-2, atol=1e-6)
 
 
 def test_a_judge_stopped_between_two_renamings_is_found_again(tmp_path: Path) -> None:
