@@ -78,6 +78,10 @@ POLICY_FAILURES: tuple[Status, ...] = ("unparsable", "truncated", "too_long")
 """Failed judgements that a policy can bring about by what it writes; a judge that cannot be reached is none of them."""
 
 
+POOR = 0.5
+"""Mode `process`: a score below it speaks of a fault, whether or not the judge says of which turn."""
+
+
 def judgeable(episode: Episode) -> bool:
     """Whether there is an attempt to judge: it has a turn, and the environment did not fail."""
     return bool(episode.turns) and (episode.ungraded or episode.reward is not None)
@@ -248,20 +252,25 @@ class Adapter(ABC):
         return self.settings.failure_reward
 
     def paid_findings(self, judged: Judged, report: Report) -> list[Finding] | None:
-        """What the reward takes for findings: the judge's; every turn bad where the policy may have kept it from judging, or
-        from finding a single turn good or bad, and that has a price; None where there is no judgement."""
-        turns = len(judged.episode.turns)
+        """What the reward takes for findings: the judge's; where the policy may have kept it from judging, and that has a
+        price (`failure_reward`), every turn bad; None where there is no judgement.
+
+        A poor score for which no turn is to blame is paid for by every turn that is not found good: neither silence nor one
+        praised turn frees an attempt. With a good score there may be nothing to find, and nothing is paid.
+        """
+        turns, floor = len(judged.episode.turns), self.settings.failure_reward
+        found: list[Finding] = []
         if judged.score is not None and judged.feedback is not None:
             found = judged.feedback.findings
-            if any(f.verdict != "unclear" and 1 <= f.step <= turns for f in found):
+            said = {f.verdict for f in found if 1 <= f.step <= turns} - {"unclear"}
+            report.counts["without_finding"] += not said
+            if floor is None or "bad" in said or judged.score >= POOR:
                 return found
-            report.counts["without_finding"] += 1
-            if self.settings.failure_reward is None:
-                return found
-        elif not judged.policy_may_have_caused or self.settings.failure_reward is None:
+        elif not judged.policy_may_have_caused or floor is None:
             return None
         report.counts["floored"] += 1
-        return [Finding(step=k, verdict="bad") for k in range(1, turns + 1)]
+        praised = {f.step for f in found if f.verdict == "good"}
+        return [*found, *(Finding(step=k, verdict="bad") for k in range(1, turns + 1) if k not in praised)]
 
     def note_rewards(self, rows: Sequence[Episode], report: Report) -> None:
         """Count rewards with the feedback in them: all that is known of episodes that nobody can grade."""

@@ -101,7 +101,8 @@ class FeedbackConfig(Section):
     failure_reward: float | None = Field(default=0.0, ge=-1.0, le=1.0)
     """What stands for s where a judgement failed for something the policy may have caused (the reply could not be read or did
     not end, the transcript was too long): an attempt that confuses its judge earns no more than a bad one. Mode `process`:
-    every turn then counts as bad. The score itself stays unknown. null, and where the judge could not be reached: the
+    every turn then counts as bad, and with a score below ½ for which no turn is found bad, each that is not found good. The
+    score itself stays unknown. null, and where the judge could not be reached: the
     reward is unknown, and the row left out."""
     score_schedule: Literal["constant", "linear"] = "constant"
     """`linear`: λ falls to 0 at max_updates."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from feedback_lab import TURNS, configured, make_episode, reply, scripted, trainer_of
 from test_feedback import judged_text
 
-from reagent.feedback.base import Judged
+from reagent.feedback.base import Judged, Round
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings
 from rrm.annotation import Finding
@@ -138,16 +140,45 @@ def test_judge_options_reach_the_judge(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("said", ["the search was poor", "[step 1] unclear: who knows", "[step 99] good: well done"])
-def test_a_judgement_without_a_finding_takes_the_floor(base, tmp_path, said: str) -> None:
-    """A score and no verdict on any turn: such an attempt escaped every bad one."""
-    judge = scripted(lambda text: f"<think>t</think><critique>{said}</critique><score>0.1</score>")
+def test_a_poor_judgement_without_a_finding_takes_the_floor(base, tmp_path, said: str) -> None:
+    """A low score and no verdict on any turn: such an attempt escaped every bad one."""
     for floor, paid in ((0.0, -0.1), (None, 0.0)):
-        paying = {"process": {"bad": -0.1, "max_paid": None}, "failure_reward": floor}
-        config = configured(base, tmp_path / str(floor), "process", environment=TURNS, feedback=paying)
-        found = trainer_of(config, judge).round(0)
+        found = processed(base, tmp_path / str(floor), said, 0.1, floor)
         for row, played in zip(found.rows, found.played, strict=True):
             assert row.reward is not None and played.reward is not None
             assert row.reward - played.reward == pytest.approx(paid * len(played.turns))
         counts = found.report.counts
         assert counts["without_finding"] == len(found.rows) and counts["failed"] == 0
         assert counts["floored"] == (0 if floor is None else len(found.rows))
+
+
+def processed(base, folder: Path, critique: str, score: float, floor: float | None = 0.0) -> Round:
+    """A round of mode `process` whose judge says this of every attempt; a good turn pays 0.01 and a bad one costs 0.1."""
+    judge = scripted(lambda text: f"<think>t</think><critique>{critique}</critique><score>{score}</score>")
+    paying = {"process": {"good": 0.01, "bad": -0.1, "max_paid": None}, "failure_reward": floor}
+    return trainer_of(configured(base, folder, "process", environment=TURNS, feedback=paying), judge).round(0)
+
+
+@pytest.mark.parametrize("score", [0.5, 1.0])
+def test_a_good_judgement_without_a_finding_costs_nothing(base, tmp_path, score: float) -> None:
+    """An attempt without a fault has nothing to be found: it used to pay the most there is to pay."""
+    found = processed(
+        base, tmp_path, "All four searches were necessary and the answer is right; nothing to fix.", score
+    )
+    assert [row.reward for row in found.rows] == [played.reward for played in found.played]
+    assert found.report.counts["without_finding"] == len(found.rows) and found.report.counts["floored"] == 0
+
+
+def test_one_praised_turn_of_a_poor_attempt_frees_no_other(base, tmp_path) -> None:
+    found = processed(base, tmp_path, "[step 1] good: x", 0.1)
+    for row, played in zip(found.rows, found.played, strict=True):
+        assert len(played.turns) > 1
+        earned = [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)]
+        assert earned == pytest.approx([0.01] + [-0.1] * (len(played.turns) - 1))
+
+
+def test_a_poor_attempt_whose_bad_turn_is_named_pays_for_that_one(base, tmp_path) -> None:
+    found = processed(base, tmp_path, "[step 2] bad: x", 0.1)
+    for row, played in zip(found.rows, found.played, strict=True):
+        earned = [a.reward - b.reward for a, b in zip(row.turns, played.turns, strict=True)]
+        assert earned == pytest.approx([0.0, -0.1] + [0.0] * (len(played.turns) - 2))
