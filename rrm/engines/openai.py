@@ -13,14 +13,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from rrm.engines.base import Reply, SamplingParams, StopReason
 from rrm.errors import ConfigError, EngineError, KeyRefused, TooLong
+from rrm.loops import run
 from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 RETRY_STATUS = frozenset({408, 409, 429})
 """Besides every 5xx."""
 MAX_WAIT_S = 300.0
@@ -150,7 +149,7 @@ class OpenAIEngine:
         """
         if len(keys) != len(list_of_messages):
             raise ValueError(f"{len(list_of_messages)} rows but {len(keys)} keys")
-        return _run(self._complete_many(list_of_messages, params, keys, on_reply))
+        return run(self._complete_many(list_of_messages, params, keys, on_reply))
 
     async def _complete_many(
         self,
@@ -401,13 +400,3 @@ def _tokens_within(tokens: Sequence[str], length: int) -> int:
             return count
         covered += len(token)
     return len(tokens)
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also where a loop already runs in this thread (notebooks)."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()

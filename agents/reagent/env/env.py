@@ -132,13 +132,6 @@ class Environment(Protocol):
 EnvFactory = Callable[[], Environment]
 
 
-def grading(env_factory: EnvFactory) -> Callable[[Task], bool]:
-    """Which tasks are graded in the factory's environments: those that say so, as the environment does (`is_graded`); one
-    that has no word on it is taken to grade all."""
-    says = getattr(env_factory(), "is_graded", None)
-    return lambda task: task.graded and (says is None or bool(says(task)))
-
-
 @dataclass(frozen=True)
 class _Outcome:
     """One call and how it ended."""
@@ -235,7 +228,11 @@ class ToolEnv:
         return result.content != EMPTY
 
     def grade(self, task: Task, answer: str) -> float:
-        """The answer's grade in [0, 1]; asked for where `is_graded` says so. An answer on which it raises has grade 0."""
+        """The answer's grade in [0, 1]; asked for where `is_graded` says so.
+
+        An answer on which it raises, or gives no finite number, has grade 0; where it does so on the task's own answer as
+        well (without one: on an empty answer), the task or the grader is at fault, and the episode ends as `env_error`.
+        """
         return self.grader(task, answer)
 
     def is_graded(self, task: Task) -> bool:
@@ -247,6 +244,15 @@ class ToolEnv:
         """
         own = type(self).grade is not ToolEnv.grade or self.grader not in REFERENCE_GRADERS
         return task.graded and (own or task.answer is not None)
+
+    def check_task(self, task: Task) -> None:
+        """Grade a task's own answer, where the grader compares with it: what cannot be graded is known before it is played.
+
+        Raises:
+            ValueError: the answer is none that the grader can compare with.
+        """
+        if self.is_graded(task) and type(self).grade is ToolEnv.grade and self.grader in REFERENCE_GRADERS:
+            self._grade(task, task.answer or "")
 
     # ---- the contract --------------------------------------------------------------------------------------------------
 
@@ -308,16 +314,22 @@ class ToolEnv:
             return StepResult(message, [], 0.0, None, True, False, _info([], []) | {"answer": answer} | _UNGRADED)
         error: dict[str, str] = {}
         try:
-            grade = float(self.grade(task, answer))
+            grade = self._grade(task, answer)
         except Exception as problem:  # noqa: BLE001 - a grader may raise anything, and an answer may be written to make it
+            self._grade(task, task.answer or "")  # raises again: it is not the answer's doing
             grade, error = 0.0, {"grader_error": f"{type(problem).__name__}: {problem}"[:500]}
             _grader_failed(type(self).__name__, type(problem).__name__, error["grader_error"])
-        if not math.isfinite(grade):
-            raise ValueError(f"the grader gave {grade} for task {task.id!r}; a grade is a number in [0, 1]")
         self.task = None
         success = not error and grade >= self.success_at
         info = _info([], []) | {"answer": answer, "grade": grade, "success": success} | error
         return StepResult(message, [], 0.0, self.rewards.outcome * grade, True, False, info)
+
+    def _grade(self, task: Task, answer: str) -> float:
+        """Raises what the grader raises, and ValueError for a grade that is no finite number."""
+        grade = float(self.grade(task, answer))
+        if not math.isfinite(grade):
+            raise ValueError(f"the grader gave {grade} for task {task.id!r}; a grade is a number in [0, 1]")
+        return grade
 
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
         """The `position`-th call of a turn. A call that cannot be run ends at once, with its error."""

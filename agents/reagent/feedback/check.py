@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from reagent.env.env import EnvFactory, grading
+from reagent.env.env import EnvFactory
+from reagent.env.grading import Grading
 from reagent.env.task import Task
 from reagent.feedback.build import MODES
 from reagent.feedback.settings import FeedbackConfig
@@ -18,10 +19,16 @@ def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Seque
     """Whether the training tasks can teach anything: a grade of them, or a judge's feedback, is part of the reward.
 
     Raises:
-        ConfigError: no task can be graded, and the mode pays for grades alone.
+        ConfigError: no task can be graded, and the mode pays for grades alone; or a task's answer is none that the grader
+            can compare with: every attempt at it would fail.
     """
-    is_graded = grading(env_factory)
-    ungraded = sum(not is_graded(t) for t in tasks)
+    with Grading(env_factory) as grading:
+        ungraded = sum(not grading.is_graded(t) for t in tasks)
+        for task in tasks:
+            try:
+                grading.check(task)
+            except ValueError as problem:
+                raise ConfigError(f"environment: a training task cannot be graded: {problem}") from problem
     if not ungraded or MODES[settings.mode].pays_feedback(settings):
         return
     if ungraded == len(tasks):

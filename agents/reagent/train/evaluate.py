@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from accelerate.utils import gather_object
 
-from reagent.env.env import EnvFactory, grading
+from reagent.env.env import EnvFactory
 from reagent.env.graders import Grader, exact_match, f1
+from reagent.env.grading import Grading
 from reagent.env.task import Task
 from reagent.feedback.base import Adapter
 from reagent.rollout.episode import Episode
@@ -144,17 +145,18 @@ def evaluate(
             )
 
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
-    figures = partial(summarise, samples=samples, seed=config.seed, is_graded=grading(env_factory))
-    if feedback is None:
-        episodes = shared(attempts, play, accelerator)
-        return figures(episodes), episodes
-    round_ = feedback.round(0, attempts, play)
-    first = [e for e in round_.played if e.stage == "initial"]
-    refined = [e for e in round_.played if e.stage == "refined"]
-    found = figures(first) | feedback.report(None, [round_.report])
-    if refined:
-        found["refined"] = figures(refined)
-    return found, round_.played
+    with Grading(env_factory) as grading:
+        figures = partial(summarise, samples=samples, seed=config.seed, is_graded=grading.is_graded)
+        if feedback is None:
+            episodes = shared(attempts, play, accelerator)
+            return figures(episodes), episodes
+        round_ = feedback.round(0, attempts, play)
+        first = [e for e in round_.played if e.stage == "initial"]
+        refined = [e for e in round_.played if e.stage == "refined"]
+        found = figures(first) | feedback.report(None, [round_.report])
+        if refined:
+            found["refined"] = figures(refined)
+        return found, round_.played
 
 
 def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple[dict[str, Any], list[Episode]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reagent.env.env import NO_PROCESS_REWARDS, RewardWeights, StepResult, ToolEnv
-from reagent.env.graders import f1
+from reagent.env.graders import Grader, f1, numeric
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.errors import EnvironmentMisuse, ToolDefinitionError
@@ -387,24 +387,36 @@ def test_plain_functions_are_tools_too_and_a_subclass_replaces_its_base() -> Non
         ToolEnv([add, add])
 
 
-def test_bugs_of_the_environment_itself_are_raised() -> None:
-    with pytest.raises(ValueError, match="the grader gave nan"):
-        play(HouseEnv(grader=lambda task, answer: float("nan")), "Answer: x")
+NUMBERED = Task("t", "How many?", "1")
+
+
+@pytest.mark.parametrize(
+    ("grader", "task", "said"),
+    [
+        (lambda task, answer: float("nan"), NUMBERED, "the grader gave nan"),
+        (numeric, Task("t", "Where?", "under the sofa"), "'under the sofa' holds no number; grade by exact_match"),
+        (lambda task, answer: f1(task, answer), Task("t", "?"), "'t' has no reference answer"),
+    ],
+)
+def test_a_task_or_grader_at_fault_is_raised(grader: Grader, task: Task, said: str) -> None:
+    """What is wrong whatever was answered is no grade: such a task gave 0 to every attempt."""
+    with pytest.raises(ValueError, match=said):
+        play(HouseEnv(grader=grader), "Answer: x", task=task)
 
 
 def test_an_answer_on_which_the_grader_raises_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
     """It was `env_error`, whose row is left out: by its answer a policy could leave a bad grade behind."""
     env = HouseEnv(grader=lambda task, answer: float(int(answer)))
     for _ in range(2):
-        (step,) = play(env, "Answer: not a number")
+        (step,) = play(env, "Answer: not a number", task=NUMBERED)
         assert step.terminated and step.outcome_reward == 0.0
         assert (step.info["grade"], step.info["success"]) == (0.0, False)
         assert step.info["grader_error"].startswith("ValueError: invalid literal for int()")
     assert caplog.text.count("the grader raised on an answer, which counts as wrong") == 1
-    (right,) = play(env, "Answer: 1")
+    (right,) = play(env, "Answer: 1", task=NUMBERED)
     assert right.info["grade"] == 1.0 and "grader_error" not in right.info
-    (step,) = play(HouseEnv(grader=lambda task, answer: f1(task, answer)), "Answer: x", task=Task("t", "?"))
-    assert "'t' has no reference answer" in step.info["grader_error"]
+    (step,) = play(HouseEnv(grader=lambda task, answer: float(answer)), "Answer: nan", task=NUMBERED)
+    assert step.outcome_reward == 0.0 and "the grader gave nan" in step.info["grader_error"]
 
 
 def test_wrong_settings_are_refused() -> None:

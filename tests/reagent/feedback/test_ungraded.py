@@ -14,6 +14,8 @@ from test_feedback import judged_text
 from transformers import PreTrainedTokenizerFast
 
 from reagent.env.env import StepResult, ToolEnv
+from reagent.env.graders import numeric
+from reagent.env.grading import Grading
 from reagent.env.task import Task, read_tasks
 from reagent.feedback.base import judgeable
 from reagent.feedback.settings import FeedbackConfig
@@ -210,6 +212,29 @@ def test_some_tasks_without_answers_are_said_where_they_teach_nothing(caplog: py
         check_labels(FeedbackConfig(mode="r"), ToolEnv, tasks)
         check_labels(FeedbackConfig(mode="none"), Echo, tasks)  # says nothing of what it grades
         assert not caplog.text
+
+
+def test_answers_that_the_grader_cannot_compare_with_are_refused_before_training() -> None:
+    from reagent.feedback.check import check_labels
+
+    tasks = [Task("a", "?", "7"), OPEN, Task("b", "?", "seven")]
+    with pytest.raises(ConfigError, match="'b': its reference 'seven' holds no number; grade by exact_match"):
+        check_labels(FeedbackConfig(mode="r"), lambda: ToolEnv(grader=numeric), tasks)
+    check_labels(FeedbackConfig(mode="r"), lambda: ToolEnv(grader=numeric), tasks[:2])
+
+
+def test_an_environment_that_is_asked_of_its_tasks_is_made_when_needed_and_closed() -> None:
+    made: list[Echo] = []
+
+    def factory() -> Any:
+        made.append(Echo())
+        return made[-1]
+
+    with Grading(factory) as grading:
+        assert not grading.is_graded(Task("t", "?", "x", graded=False)) and not made
+        assert grading.is_graded(OPEN) and grading.is_graded(OPEN)
+        assert [env.closed for env in made] == [False]
+    assert [env.closed for env in made] == [True]
 
 
 def test_labels_are_drawn_by_task(base, tmp_path) -> None:
