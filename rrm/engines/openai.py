@@ -40,10 +40,12 @@ _LOGPROBS = re.compile(r"\b(?:top_)?logprobs\b")
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size"
     r"|(?:maximum|max|model'?s) context (?:length|size|window)|exceeds? the (?:\w+ )?context (?:length|size|window)"
-    r"|(?:prompt|input|request) is too (?:long|large)",
+    r"|(?:prompt|input|request) is too (?:long|large)|longer than the maximum model length"
+    r"|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be <=)"
+    r"|input token count\b.{0,40}\bexceeds the maximum number|input tokens exceed the configured limit",
     re.IGNORECASE,
 )
-"""How servers (vLLM, llama.cpp, OpenAI, Anthropic) say that a prompt does not fit their context."""
+"""How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
 _TOO_LARGE = 413
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
 _HINTS = {

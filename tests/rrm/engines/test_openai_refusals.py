@@ -121,6 +121,14 @@ TOO_LONG = [
     (400, "the request exceeds the available context size, try increasing it"),
     (400, "Input exceeds the context window of this model (context_length_exceeded)"),
     (422, "prompt is too long: 210000 tokens > 200000 maximum"),
+    (
+        400,
+        "The decoder prompt (length 9000) is longer than the maximum model length of 8192. Make sure that `max_model_len`",
+    ),
+    (422, "Input validation error: `inputs` must have less than 4095 tokens. Given: 9000"),
+    (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 tokens and 512"),
+    (400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
+    (400, "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens."),
     (413, "Request Entity Too Large"),
 ]
 
@@ -134,8 +142,15 @@ def test_a_transcript_beyond_the_servers_context_is_too_long_after_one_request(s
     assert found.reason and message[:40] in found.reason and "--transcript-tokens" in found.reason
 
 
-def test_a_limit_on_the_reply_alone_is_not_too_long() -> None:
-    refusal = "max_tokens is too large: 512. This model supports at most 256 completion tokens"
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "max_tokens is too large: 512. This model supports at most 256 completion tokens",
+        "Input validation error: `max_new_tokens` must be <= 256. Given: 512",
+        "Input validation error: `inputs` must have at least one token",
+    ],
+)
+def test_a_limit_on_the_reply_alone_is_not_too_long(refusal: str) -> None:
     with serve(lambda n, body: failure(400, refusal)) as server:
         (found,) = AgentRRM(OpenAIEngine(server.url, "m"), model="m").judge(transcripts(1), mode="score")
     assert found.status == "judge_error"
