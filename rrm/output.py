@@ -111,6 +111,9 @@ def open_output(path: Path, made_by: Mapping[str, Any], *, overwrite: bool = Fal
     """
     from filelock import FileLock, Timeout
 
+    if str(path) == "-" or (path.exists() and not path.is_file()):
+        raise RRMError(f"-o {path} is not a file: rows are added to it and a killed run goes on with it; name a file")
+    path = path.resolve() if path.is_symlink() else path  # a rewritten file would take the link's place
     header = Path(f"{path}.run.json")
     with ExitStack() as stack:
         try:
