@@ -19,9 +19,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 COMMANDS = ("convert", "check", "score", "annotate", "train", "eval", "report")
 
 
-def finish(summary: dict[str, Any]) -> None:
-    """Every run ends with one line of JSON on standard output."""
-    typer.echo(json.dumps(summary))
+def finish(summary: dict[str, Any], *, err: bool = False) -> None:
+    """Every run ends with one line of JSON on standard output (`err`: on standard error, where rows went to the other)."""
+    typer.echo(json.dumps(summary), err=err)
 
 
 def _register() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,8 +15,15 @@ from typing import IO
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import OUTCOME, counting
-from rrm.errors import ConfigError, ReadError
+from rrm.cli.reading import OUTCOME, counting, refuse_missing
+from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.readers.base import printable
+
+log = logging.getLogger(__name__)
+
+
+class NothingRead(RRMError):
+    """The input holds no transcript that can be read: an output of no rows would take a good one's place."""
 
 
 def errors_path(out: Path) -> Path:
@@ -31,9 +40,31 @@ def refuse_overlap(inputs: Iterable[str], out: Path) -> None:
             raise ConfigError(f"-o {out} lies in the input {name}: write it elsewhere, or the next run reads it too")
 
 
+def is_stdout(path: Path) -> bool:
+    """Whether rows go to standard output: `-`, or the device of that name."""
+    return str(path) in ("-", "/dev/stdout")
+
+
+def streams(path: Path) -> bool:
+    """Whether rows are written as they come: to standard output, a pipe or a device, which no file may replace."""
+    return is_stdout(path) or (path.exists() and not path.is_file())
+
+
 @contextlib.contextmanager
 def whole_or_nothing(path: Path) -> Iterator[IO[str]]:
-    """A file that appears under its name only when all of it is written; an interruption leaves nothing behind."""
+    """A file that appears under its name only when all of it is written; an interruption leaves nothing behind.
+
+    A link stays one: the file that it names is replaced. What `streams` is written to as it comes.
+    """
+    if is_stdout(path):
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    if streams(path):
+        with open(path, "w", encoding="ascii") as out:
+            yield out
+        return
+    path = path.resolve()
     part = path.with_name(path.name + ".part")
     try:
         with open(part, "w", encoding="ascii") as out:
@@ -43,9 +74,25 @@ def whole_or_nothing(path: Path) -> Iterator[IO[str]]:
         part.unlink(missing_ok=True)
 
 
+class Unread:
+    """The lines that could not be read: OUT.errors.jsonl, or warnings where OUT is no file that one could stand beside."""
+
+    def __init__(self, file: IO[str] | None) -> None:
+        self.count, self.first, self._file = 0, "", file
+
+    def add(self, error: ReadError) -> None:
+        """Record one."""
+        self.count += 1
+        self.first = self.first or printable(str(error), limit=300)
+        if self._file is None:
+            log.warning("%s", printable(str(error), limit=300))
+        else:
+            self._file.write(json.dumps({"path": error.path, "line": error.line, "reason": error.reason}) + "\n")
+
+
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN…", help="Files, folders or - (standard input)."),
-    out: Path = typer.Option(..., "-o", "--out", help="Canonical JSONL to write."),
+    out: Path = typer.Option(..., "-o", "--out", help="Canonical JSONL to write; - for standard output."),
     format: str = typer.Option("auto", help="auto, or a format's name (a wrong name lists them)."),
     map: list[str] = typer.Option([], help="field=path for any other JSON, e.g. --map messages=log.turns; repeatable."),
     outcome: str | None = OUTCOME,
@@ -57,49 +104,54 @@ def command(
     """Read transcripts of any format and write one canonical Trajectory a line.
 
     Lines that cannot be read go to OUT.errors.jsonl as {path, line, reason}; the rest is converted and the exit code
-    is 1.
+    is 1. Where nothing can be read, an OUT that stands is left as it is. With `-o -` the summary goes to standard error.
     """
     from rrm.readers import read
     from rrm.readers.leaks import cut_verdicts as cut
     from rrm.readers.mapping import parse_pairs
 
+    refuse_missing(inputs)
     refuse_overlap(inputs, out)
     mapping = parse_pairs(map) if map else None
     out.parent.mkdir(parents=True, exist_ok=True)
-    errors_out = errors_path(out)
+    errors_out = None if streams(out) else errors_path(out)
     formats: Counter[str] = Counter()
-    failed, stopped, shortened, unknown = 0, False, 0, 0
-    with whole_or_nothing(errors_out) as bad:
-
-        def on_error(error: ReadError) -> None:
-            nonlocal failed
-            failed += 1
-            bad.write(json.dumps({"path": error.path, "line": error.line, "reason": error.reason}) + "\n")
-
+    stopped, shortened, unknown = "", 0, 0
+    with whole_or_nothing(errors_out) if errors_out else contextlib.nullcontext() as bad:
+        unread = Unread(bad)
         try:
             with whole_or_nothing(out) as good:
-                rows = read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=on_error, strict=strict)
+                rows = read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=unread.add, strict=strict)
                 for whole in counting(rows, "converting"):
                     trajectory = cut(whole) if cut_verdicts else whole
                     shortened += trajectory is not whole
                     unknown += trajectory.outcome is None and whole.outcome is not None
                     good.write(trajectory.to_json() + "\n")
                     formats[str(trajectory.source.format if trajectory.source else None)] += 1
+                if not formats:
+                    raise NothingRead(
+                        f"no transcript could be read, so {out} was not written; the first: {unread.first}"
+                    )
         except ReadError as error:
-            stopped = True
-            typer.echo(f"stopped by --strict: {error}", err=True)
-    if not failed:
+            stopped = f"stopped by --strict: {error}"
+        except NothingRead as error:
+            stopped = str(error)
+    if errors_out and not unread.count:
         errors_out.unlink()
+    if stopped or unread.count:
+        found = f"{unread.count} lines could not be read; the first: {unread.first}"
+        typer.echo(stopped or found, err=True)
     cuts = {"cut": shortened, "outcomes_unknown_after_cut": unknown} if cut_verdicts else {}
     finish(
         {
             "converted": 0 if stopped else formats.total(),
             **cuts,
-            "errors": failed,
+            "errors": unread.count,
             "formats": dict(formats),
             "out": None if stopped else str(out),
-            "errors_out": str(errors_out) if failed else None,
-        }
+            "errors_out": str(errors_out) if errors_out and unread.count else None,
+        },
+        err=is_stdout(out),
     )
-    if failed:
+    if unread.count or stopped:
         raise typer.Exit(1)

@@ -101,7 +101,7 @@ def command(
         log.warning("%s: %s; they are not used", annotations, complaint)
     test, train = split_rows(everything, split, part, train_part)
     if not test:
-        raise EvaluationError(f"nothing to evaluate: none of {len(everything)} transcripts is in the part {part!r}")
+        raise EvaluationError(f"nothing to evaluate: {why_empty(len(everything), split, part, errors)}")
     loaded = None
     if feedback:
         runs = [read_feedback(path) for path in feedback]
@@ -146,6 +146,13 @@ def command(
     finish(summary(report) | {"unreadable": errors.count, "errors": errors.written_to, "output": str(output)})
     if errors.count or failed:
         raise typer.Exit(1)
+
+
+def why_empty(read: int, split: Path | None, part: str, errors: ErrorLog) -> str:
+    """Why there is no transcript to evaluate."""
+    if not read:
+        return f"no transcript could be read; what was wrong stands in {errors.written_to}"
+    return f"none of {read} transcripts is of a question in the part {part!r} of {split}"  # without one, all are
 
 
 def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import typer
 
+from rrm.readers.sources import missing
 from rrm.score import PROGRESS_SECONDS, progress_log
 
 T = TypeVar("T")
@@ -18,6 +19,12 @@ OUTCOME = typer.Option(
     metavar="FIELD",
     help="The field that says how a run ended, e.g. info.won; with a ? at its end where some runs have none.",
 )
+
+
+def refuse_missing(inputs: Iterable[str]) -> None:
+    """`ReadError` for an input that is not there: a mistyped name is not an input of no rows."""
+    if problem := next(filter(None, map(missing, inputs)), None):
+        raise problem
 
 
 def counting(rows: Iterable[T], verb: str) -> Iterator[T]:

@@ -14,7 +14,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.reading import OUTCOME
+from rrm.cli.reading import OUTCOME, refuse_missing
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers.base import printable
 from rrm.trajectory import Trajectory
@@ -142,9 +142,7 @@ def parse_mapping(pairs: list[str]) -> dict[str, str] | None:
 
 def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
     """Refuse what does not exist, and to write over, or among, what is being read."""
-    absent = [name for name in inputs if name != "-" and not Path(name).exists()]
-    if absent:
-        raise RRMError(f"no such file or folder: {', '.join(absent)}")
+    refuse_missing(inputs)
     for path in (output, html):
         for name in inputs:
             if path is not None and name != "-" and path.resolve().is_relative_to(Path(name).resolve()):

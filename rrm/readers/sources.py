@@ -66,14 +66,17 @@ def expand(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str | ReadError]
     """Files in the given order, folders replaced by their data files (recursive, sorted); `-` passes through."""
     for given in paths:
         path = os.fspath(given)
-        if path == "-" or os.path.isfile(path):
-            yield path
-        elif os.path.isdir(path):
+        if os.path.isdir(path) and path != "-":
             yield from _folder(path)
-        elif os.path.exists(path):
-            yield path  # a pipe such as /dev/stdin or <(zcat …)
         else:
-            yield ReadError(path, None, f"no such file or folder{_nearest(Path(path))}")
+            yield missing(path) or path  # a file, or a pipe such as /dev/stdin or <(zcat …)
+
+
+def missing(path: str) -> ReadError | None:
+    """What is wrong with an input that is not there, with the nearest name that is; None for one that is."""
+    if path == "-" or os.path.exists(path):
+        return None
+    return ReadError(path, None, f"no such file or folder{_nearest(Path(path))}")
 
 
 def _folder(folder: str) -> Iterator[str | ReadError]:

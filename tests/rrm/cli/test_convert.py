@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -15,7 +18,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from rrm.cli import convert_cmd
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, ReadError
 from rrm.trajectory import read_canonical
 
 APP = typer.Typer(pretty_exceptions_enable=False)
@@ -38,14 +41,15 @@ def summary(result: Result) -> dict[str, Any]:
 def test_good_lines_bad_lines_and_the_summary(tmp_path: Path) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "new" / "out.jsonl"
     source.write_text("\n".join([run(0), "{broken", "", run(1), '{"messages": 3}', run(0)]))
-    result = convert(source, tmp_path / "absent.json", "-o", out)
+    (tmp_path / "empty.json").write_text("")
+    result = convert(source, tmp_path / "empty.json", "-o", out)
     assert result.exit_code == 1, result.output
     assert [t.id for t in read_canonical(out)] == ["r0", "r1", "r0#2"]
     errors = [json.loads(line) for line in (tmp_path / "new" / "out.errors.jsonl").read_text().splitlines()]
     assert [(Path(e["path"]).name, e["line"]) for e in errors] == [
         ("in.jsonl", 2),
         ("in.jsonl", 5),
-        ("absent.json", None),
+        ("empty.json", None),
     ]
     assert all(set(e) == {"path", "line", "reason"} and e["reason"] for e in errors)
     assert summary(result) == {
@@ -62,6 +66,62 @@ def test_clean_run_leaves_no_error_file_and_converts_to_itself(tmp_path: Path) -
     assert result.exit_code == 0 and summary(result)["errors_out"] is None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
     assert convert(out, "-o", again).exit_code == 0 and again.read_bytes() == out.read_bytes()
+
+
+def test_a_mistyped_input_is_said_at_once_and_the_output_stands(tmp_path: Path) -> None:
+    (tmp_path / "runs.jsonl").write_text(run(0))
+    out = tmp_path / "out.jsonl"
+    out.write_text("from an earlier run\n")
+    refused = convert(tmp_path / "runs.jsonl", tmp_path / "runz.jsonl", "-o", out)
+    assert isinstance(refused.exception, ReadError)
+    assert re.search(r"runz\.jsonl: no such file or folder; did you mean .*runs\.jsonl\?", str(refused.exception))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl", "runs.jsonl"]
+    assert out.read_text() == "from an earlier run\n"
+
+
+def test_an_input_of_no_transcripts_replaces_nothing(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("{broken\n")
+    out.write_text("old\n")
+    result = convert(source, "-o", out)
+    assert result.exit_code == 1 and out.read_text() == "old\n"
+    assert (summary(result)["converted"], summary(result)["errors"], summary(result)["out"]) == (0, 1, None)
+    assert "no transcript could be read" in result.stderr and "in.jsonl:1: not JSON" in result.stderr
+    assert len((tmp_path / "out.errors.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    source, real, link = tmp_path / "in.jsonl", tmp_path / "disk" / "real.jsonl", tmp_path / "link.jsonl"
+    source.write_text(run(0))
+    real.parent.mkdir()
+    real.write_text("old\n")
+    link.symlink_to(real)
+    assert convert(source, "-o", link).exit_code == 0
+    assert link.is_symlink() and [t.id for t in read_canonical(real)] == ["r0"]
+    assert [p.name for p in real.parent.iterdir()] == ["real.jsonl"]
+
+
+def test_rows_to_standard_output_stand_alone_there(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(run(0) + "\n{broken\n" + run(1))
+    result = convert(source, "-o", "-")
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["r0", "r1"]
+    said = json.loads(result.stderr.splitlines()[-1])
+    assert (said["converted"], said["errors"], said["out"], said["errors_out"]) == (2, 1, "-", None)
+    assert not Path("-").exists()
+    assert convert_cmd.is_stdout(Path("/dev/stdout"))  # a run of old code here would replace the machine's device
+
+
+def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
+    source, pipe = tmp_path / "in.jsonl", tmp_path / "pipe"
+    source.write_text(run(0))
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert convert(source, "-o", pipe).exit_code == 0
+        assert json.loads(os.read(reader, 1 << 16))["id"] == "r0" and stat.S_ISFIFO(pipe.stat().st_mode)
+    finally:
+        os.close(reader)
 
 
 def test_strict_stops_at_the_first_and_keeps_the_old_output(tmp_path: Path) -> None:

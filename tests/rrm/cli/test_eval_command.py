@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,19 @@ def test_eval_writes_metrics_plot_table_and_one_json_line(labelled: Path):
     assert (labelled / "r.png").read_bytes().startswith(b"\x89PNG")
     for word in (HEADLINE, "tfidf", "position_only", "mcc"):
         assert word in done.stderr
+
+
+def test_eval_says_why_there_is_nothing_to_evaluate(labelled: Path):
+    empty = labelled / "empty.jsonl"
+    empty.write_text("")
+    scored, out = labelled / "scored.jsonl", labelled / "m.json"
+    for inputs, options, why in (
+        (empty, [], r"no transcript could be read; .*m\.errors\.jsonl"),
+        (labelled / "rows.jsonl", ["--split", labelled / "other.json"], r"none of 48 .* part 'test' of .*other\.json"),
+    ):
+        (labelled / "other.json").write_text(json.dumps({"train": ["q1"], "test": ["elsewhere"]}))
+        refused = invoke(inputs, "--feedback", scored, "-o", out, *options).exception
+        assert re.search(why, str(refused)), refused
 
 
 def test_eval_measures_the_probabilities_of_steps_where_findings_carry_them(labelled: Path):
