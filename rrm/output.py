@@ -99,12 +99,19 @@ class Output:
 
 
 @contextmanager
-def open_output(path: Path, made_by: Mapping[str, Any], *, overwrite: bool = False) -> Iterator[Output]:
+def open_output(
+    path: Path,
+    made_by: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+    empty: Callable[[dict[str, Any]], bool] | None = None,
+) -> Iterator[Output]:
     """Lock the file, check that its rows are of this run's making, cut off a half-written end.
 
     Args:
         made_by: everything that decides the rows: command, model, seed, … (anything JSON holds).
         overwrite: drop the rows of an earlier run.
+        empty: whether a row says nothing and is about to be dropped: where all are such, what made them does not matter.
 
     Raises:
         RRMError: the file belongs to other settings or to a running process, or cannot be written.
@@ -131,13 +138,13 @@ def open_output(path: Path, made_by: Mapping[str, Any], *, overwrite: bool = Fal
             raise RRMError(f"cannot lock {path}.lock ({error}); choose an -o on a local disk") from error
         except OSError as error:
             raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
-        if path.stat().st_size:
+        output = Output(path)
+        if path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows())):
             _compare(path, run.read(), made_by)
         else:
             _write_header(run, made_by)
         if torn:
             log.warning("%s: its last line was only half written and is made again", path)
-        output = Output(path)
         stack.callback(output.close)
         yield output
 
@@ -178,9 +185,18 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> None:
     names = sorted(set(before) | set(now))
     if now.get("model_hash") and now.get("model_hash") == before.get("model_hash"):
         names = [n for n in names if n != "model"]  # the same weights under another path are the same judge
+    if before.get("model") != now.get("model") and _served_name(before) == _served_name(now) is not None:
+        names = [n for n in names if n != "model"]  # a mended address, or the server's new one
+        log.warning("%s: its rows came from %s, further ones come from %s", path, before["model"], now["model"])
     differs = [f"{n} was {before.get(n)!r} and is {now.get(n)!r}" for n in names if before.get(n) != now.get(n)]
     if differs:
         raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {way_out}")
+
+
+def _served_name(made_by: Mapping[str, Any]) -> str | None:
+    """The name that a server knows the model by (`openai:URL#name`); None for a judge that is not served."""
+    model = made_by.get("model")
+    return model.rpartition("#")[2] if isinstance(model, str) and model.startswith("openai:") else None
 
 
 @contextmanager

@@ -109,7 +109,9 @@ def score_file(
     summary, statuses, seen = ScoreSummary(str(output)), Counter[str](), set[str]()
     started = time.monotonic()
     with ExitStack() as stack:
-        out = Judged(stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite)), retry_errors)
+        again = _failed if retry_errors else None
+        rows = stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite, empty=again))
+        out = Judged(rows, retry_errors)
         show = stack.enter_context(progress_bar(total, progress))
 
         def unjudged() -> Iterator[Trajectory]:
@@ -189,6 +191,10 @@ class _Taking:
             raise RRMError(
                 f"the judge returned no row for {len(self.waiting)} transcripts; missing: {list(self.waiting)[:5]}"
             )
+
+
+def _failed(row: Mapping[str, Any]) -> bool:
+    return row.get("status") == "judge_error"
 
 
 def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:

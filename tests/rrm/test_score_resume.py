@@ -205,6 +205,27 @@ def test_the_same_weights_under_another_path_continue(tmp_path: Path) -> None:
     assert score_file(ChatJudge(model="./a/judge", model_hash="abc"), transcripts(3), output).resumed == 2
 
 
+def test_a_server_under_another_address_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a 404 advises: mend the URL and retry. The model's name decides, not where it is served."""
+    output = tmp_path / "out.jsonl"
+    score_file(ChatJudge(model="openai:http://old:1/v1#m", down=("t1",)), transcripts(2), output)
+    moved = ChatJudge(model="openai:http://new:2/v1#m")
+    assert score_file(moved, transcripts(3), output, retry_errors=True).statuses == {"scored": 3}
+    assert "its rows came from openai:http://old:1/v1#m, further ones come from openai:http://new:2/v1#m" in caplog.text
+    with pytest.raises(RRMError, match="model was 'openai:http://old:1/v1#m' and is 'openai:http://new:2/v1#other'"):
+        score_file(ChatJudge(model="openai:http://new:2/v1#other"), transcripts(3), output)
+
+
+def test_rows_that_only_failed_bind_a_retry_to_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    score_file(ChatJudge(model="openai:http://a/v1#typo", down=("t0", "t1")), transcripts(2), output)
+    mended = ChatJudge(model="openai:http://a/v1#name")
+    with pytest.raises(RRMError, match="#typo' and is"):
+        score_file(mended, transcripts(2), output)
+    assert score_file(mended, transcripts(2), output, retry_errors=True, seed=3).statuses == {"scored": 2}
+    assert score_file(mended, transcripts(2), output, seed=3).resumed == 2
+
+
 def test_damage_is_named_and_nothing_is_judged_over_it(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     score_file(ChatJudge(), transcripts(3), output)
