@@ -77,7 +77,7 @@ class Feedback(BaseModel):
     """Transcript tokens the judge did not see (budget)."""
     judge: JudgeInfo
     reason: str | None = None
-    """What went wrong, where the status is not `scored`."""
+    """What went wrong, where the status is not `scored`; of a scored row: samples that failed, steps that were made up."""
 
     @classmethod
     def from_json(cls, line: str) -> Feedback:

@@ -66,6 +66,8 @@ class ScoreSummary:
     """Rows that were in the output already."""
     statuses: dict[str, int] = field(default_factory=dict)
     """Rows of each status, resumed ones included."""
+    without_steps: int = 0
+    """Inputs in which the agent never spoke: `unparsable`, no judge was asked."""
     first_error: str | None = None
     """Reason of the first `judge_error` met in this run."""
     first_failure: str | None = None
@@ -119,6 +121,7 @@ def score_file(
                 if trajectory.id in seen:
                     raise RRMError(f"the id {trajectory.id!r} occurs twice in the input; ids must be unique")
                 seen.add(trajectory.id)
+                summary.without_steps += not trajectory.steps
                 status = out.status_of(trajectory)
                 if status is None:
                     yield trajectory

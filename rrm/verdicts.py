@@ -155,11 +155,11 @@ def read_findings(critique: str, n_steps: int) -> list[Finding]:
         critique: whatever a judge wrote.
         n_steps: steps of the run; k from 1.
     """
-    anchors = list(_anchors(critique))
-    ends = [start for start, *_ in anchors[1:]] + [len(critique)] * bool(anchors)
+    found = list(_anchors(critique))
+    ends = [start for start, *_ in found[1:]] + [len(critique)] * bool(found)
     findings: list[Finding] = []
-    for (_, end, listed, first, marked), stop in zip(anchors, ends, strict=True):
-        steps = _steps(listed, n_steps)
+    for (_, end, listed, first, marked), stop in zip(found, ends, strict=True):
+        steps = named_steps(listed, n_steps)
         if not steps:
             continue
         verdict, text = read_verdict(critique[end:stop], marked)
@@ -170,7 +170,12 @@ def read_findings(critique: str, n_steps: int) -> list[Finding]:
     return findings
 
 
-def _steps(listed: str, n_steps: int) -> list[int]:
+def anchors(critique: str) -> list[tuple[int, str]]:
+    """(where it begins, the step or steps it names as written) of each part of a critique that is about steps."""
+    return [(start, listed) for start, _, listed, _, _ in _anchors(critique)]
+
+
+def named_steps(listed: str, n_steps: int) -> list[int]:
     """`2`, `1-3` or `1, 3 and 4` as the steps of the run that it names, in its order."""
     steps: list[int] = []
     last = 0

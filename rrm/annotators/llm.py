@@ -93,7 +93,7 @@ def annotate(
         transcript_tokens: budget of a rendered transcript, a token counted as four characters.
         window: most trajectories held at once, which is what a killed run may have to ask again.
         counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read),
-            `traces_too_long` and the statuses of replies that were of no use.
+            `traces_too_long`, `without_steps` and the statuses of replies that were of no use.
     """
     counts = Counter() if counts is None else counts
     info = JudgeInfo(model=model, prompt_version=CUT_VERSION, mode="full")
@@ -104,7 +104,9 @@ def annotate(
         stop=("</score>",),
         timeout_s=getattr(engine, "timeout_s", SamplingParams.timeout_s),
     )
-    for rows in windows(trajectories, window, first=getattr(engine, "concurrency", 1)):  # one round of requests
+    for given in windows(trajectories, window, first=getattr(engine, "concurrency", 1)):  # one round of requests
+        rows = [t for t in given if t.steps]
+        counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
         items = [prompt(t, transcript_tokens) for t in rows]
         for trajectory, feedback in zip(rows, judge_chat(engine, items, info=info, params=params), strict=True):
             annotation = to_annotation(trajectory, feedback, model, counts)

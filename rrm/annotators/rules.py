@@ -275,14 +275,22 @@ def rules_score(faults: Counter[str]) -> float:
     return round(score, 1)
 
 
-def annotate(trajectories: Iterable[Trajectory]) -> Iterator[Annotation]:
-    """One annotation a trajectory: findings, critique, trace and the rules' process score."""
+def annotate(trajectories: Iterable[Trajectory], *, counts: Counter[str] | None = None) -> Iterator[Annotation]:
+    """One annotation a trajectory: findings, critique, trace and the rules' process score.
+
+    Args:
+        counts: gains `without_steps`: runs in which the agent never spoke, of which there is nothing to say.
+    """
+    counts = Counter() if counts is None else counts
     for trajectory in trajectories:
+        if not trajectory.steps:
+            counts["without_steps"] += 1
+            continue
         findings, faults = check_steps(trajectory)
         yield Annotation(
             trajectory_id=trajectory.own_id,
             digest=trajectory.digest,
-            score=rules_score(faults) if trajectory.steps else None,
+            score=rules_score(faults),
             trace=rules_trace(trajectory) or None,
             critique=format_findings(findings) or None,
             findings=findings,

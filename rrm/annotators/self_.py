@@ -70,12 +70,13 @@ def annotate(
         k: judgements sampled of each trajectory.
         model: name written into the annotations.
         window: most trajectories judged at once, which is what a killed run may have to judge again.
-        counts: gains `annotated`, `judgements`, `agreeing`, `without_agreement` and `without_label`.
+        counts: gains `annotated`, `judgements`, `agreeing`, `without_agreement`, `without_label` and `without_steps`.
     """
     counts = Counter() if counts is None else counts
     for rows in windows(trajectories, window, first=1):  # a slow judge takes a minute for one
-        labelled = [t for t in rows if t.outcome is not None]
-        counts["without_label"] += len(rows) - len(labelled)
+        labelled = [t for t in rows if t.outcome is not None and t.steps]
+        counts["without_label"] += sum(t.outcome is None for t in rows)
+        counts["without_steps"] += sum(t.outcome is not None and not t.steps for t in rows)
         sampled = judge.sample(labelled, mode=mode, k=k, seed=seed, temperature=temperature) if labelled else []
         for trajectory, judgements in zip(labelled, sampled, strict=True):
             good = agreeing(trajectory, judgements, mode)

@@ -115,6 +115,8 @@ def why_useless(summary: dict[str, Any], unreadable: int) -> str:
         return f"none was read ({unreadable} lines could not be read)" if unreadable else "the input holds none"
     counts = ", ".join(f"{n} {status}" for status, n in summary["statuses"].items())
     first = f"; the first: {summary['first_failure']}" if summary["first_failure"] else ""
+    if summary["without_steps"] == summary["rows"]:
+        return f"{counts}{first}. Where the agent did speak, say where its messages stand: --format or --map (rrm check counts them)"
     return f"{counts}{first}. {ADVICE.get(max(summary['statuses'], key=summary['statuses'].get), '')}".strip()
 
 

@@ -19,6 +19,7 @@ from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
 from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
+from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompt, Prompter
@@ -177,7 +178,7 @@ class AgentRRM:
         """One Feedback per trajectory, in order. Failures keep their status and are never a number.
 
         With `samples` > 1 replies are sampled at temperature 0.7 and the score is their mean; `score` mode on a local
-        model samples nothing, so one is enough there.
+        model samples nothing, so one is enough there. A transcript without a step is `unparsable`, and no model is asked.
 
         Args:
             on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
@@ -185,6 +186,25 @@ class AgentRRM:
         if samples < 1:
             raise RRMError(f"samples must be at least 1, got {samples}")
         self._say_untried(mode)
+
+        def without_steps(trajectory: Trajectory) -> Feedback:
+            feedback = unspoken(trajectory, self._info(mode, seed))
+            if on_feedback is not None:
+                on_feedback(feedback)
+            return feedback
+
+        return around_unspoken(
+            trajectories, lambda rows: self._judge(rows, mode, samples, seed, on_feedback), without_steps
+        )
+
+    def _judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        mode: Mode,
+        samples: int,
+        seed: int,
+        on_feedback: Callable[[Feedback], None] | None,
+    ) -> list[Feedback]:
         temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
         if self.prompter is None:
             return self._judge_chat(trajectories, mode, samples, seed, temperature, on_feedback)
@@ -208,6 +228,15 @@ class AgentRRM:
         temperature: float = 1.0,
     ) -> list[list[Feedback]]:
         """k independent judgements of each trajectory, as Feedback of their own (rejection sampling, variance)."""
+        return around_unspoken(
+            trajectories,
+            lambda rows: self._sample(rows, mode, k, seed, temperature),
+            lambda trajectory: [unspoken(trajectory, self._info(mode, seed))],
+        )
+
+    def _sample(
+        self, trajectories: Sequence[Trajectory], mode: Mode, k: int, seed: int, temperature: float
+    ) -> list[list[Feedback]]:
         if self.prompter is None:
             runs = [self._judge_chat(trajectories, mode, 1, seed + i, temperature) for i in range(k)]
             return [list(row) for row in zip(*runs, strict=True)]

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from rrm.engines.base import ChatEngine, Reply, SamplingParams
 from rrm.errors import EngineError, KeyRefused, RRMError, TooLong
 from rrm.feedback import Feedback, JudgeInfo, ParsedJudgement, Status, parse_findings, parse_judgement, parse_score
+from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.prompt.prompter import GRID
 
 MIN_MASS = 0.9
@@ -186,17 +187,19 @@ def _temperature(judgement: Judgement) -> dict[str, float]:
 def _feedback(
     item: ChatItem, said: Judgement, info: JudgeInfo, raw: float | None, score: float | None, reason: str | None
 ) -> Feedback:
+    trace, phantoms = cut_from_trace(said.trace, item.n_steps) if said.trace else (said.trace, set[int]())
+    critique, more = cut_from_critique(said.critique, item.n_steps) if said.critique else (said.critique, set[int]())
     return Feedback(
         id=item.id,
         status=said.status,
         score=score,
         raw_score=raw,
-        trace=said.trace,
-        critique=said.critique,
+        trace=trace,
+        critique=critique,
         findings=parse_findings(said.critique, item.n_steps),
         truncated_tokens=item.truncated_tokens,
         judge=info,
-        reason=reason,
+        reason="; ".join(filter(None, (reason, said_of(phantoms | more)))) or None,
     )
 
 

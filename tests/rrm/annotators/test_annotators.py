@@ -177,8 +177,20 @@ def test_rules_read_neither_outcome_nor_reference() -> None:
     plain = run(call({"q": "a"}), "x y", "Final Answer: y")
     told = plain.model_copy(update={"outcome": 0.0, "meta": {"reference": "y"}})
     assert list(rules.annotate([plain])) == list(rules.annotate([told]))
-    empty = Trajectory(id="e", messages=[])
-    assert next(rules.annotate([empty])).score is None
+
+
+def test_where_the_agent_never_spoke_there_is_nothing_to_annotate() -> None:
+    from rrm.judge.agent_rrm import AgentRRM
+
+    silent = run(outcome=0)
+    engine = ScriptedChatEngine([])  # which has no reply to give
+    for annotate in (
+        lambda rows, counts: rules.annotate(rows, counts=counts),
+        lambda rows, counts: llm.annotate(rows, engine, model="m", counts=counts),
+        lambda rows, counts: self_.annotate(rows, AgentRRM(engine), model="m", counts=counts),
+    ):
+        counts = Counter[str]()
+        assert list(annotate([silent], counts)) == [] and counts["without_steps"] == 1
 
 
 # ---- given -----------------------------------------------------------------------------------------------------------
@@ -311,6 +323,7 @@ def test_llm_labels_without_leaks_and_without_failures() -> None:
         "annotated": 2,
         "leaks_dropped": 1,
         "findings_unclear": 0,
+        "without_steps": 0,
         "unparsable": 1,
         "judge_error": 1,
     }
@@ -355,7 +368,8 @@ def test_self_annotates_with_a_real_judge() -> None:
     counts = Counter[str]()
     labels = list(self_.annotate(rows, judge, model=judge.model, k=3, keep=2, counts=counts))
     assert [(a.trajectory_id, a.score, a.kind, a.annotator) for a in labels] == [("t", 0.3, "self", "tiny")] * 2
-    assert counts == {"without_label": 1, "judgements": 6, "agreeing": 3, "annotated": 1, "without_agreement": 1}
+    said = {"judgements": 6, "agreeing": 3, "annotated": 1, "without_agreement": 1}
+    assert counts == {"without_label": 1, "without_steps": 0, **said}
 
 
 def test_a_killed_annotation_loses_one_round_of_requests() -> None:

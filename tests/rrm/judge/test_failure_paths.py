@@ -83,7 +83,7 @@ def test_connection_refused() -> None:
 def test_a_retry_after_a_failure_has_a_new_seed_and_its_reply_counts() -> None:
     with serve(lambda n, body: failure(500) if n == 0 else completion(GOOD)) as server:
         feedback = judged(server.url)
-    assert (feedback.status, feedback.score, feedback.reason) == ("scored", 0.4, None)
+    assert (feedback.status, feedback.score) == ("scored", 0.4)
     assert [r["seed"] for r in server.requests] == [derive_seed(3, "row", k) % 2**31 for k in (0, 1)]
 
 
@@ -118,6 +118,14 @@ def test_failed_samples_are_left_out_of_the_mean_and_named() -> None:
     assert (feedback.status, feedback.score, feedback.judge.samples) == ("scored", 0.3, 1)
     assert feedback.reason == "2 of 3 samples gave no score (down)"
     assert to_feedback(items("a")[0], [replies[2], replies[0]], INFO).status == "unparsable"
+
+
+def test_what_is_said_of_steps_that_do_not_exist_is_cut_and_named() -> None:
+    said = "<think>[step 1] calls search\n[step 2] repeats\n[step 5] answers</think><critique>[step 1] good: found\n[step 4] bad: made up</critique><score>0.4</score>"
+    feedback = to_feedback(items("a")[0], [Reply(said, "eos")], INFO)
+    assert (feedback.trace, feedback.critique) == ("[step 1] calls search\n[step 2] repeats", "[step 1] good: found")
+    assert (feedback.status, feedback.raw_score) == ("scored", 0.4)
+    assert feedback.reason == "the judge spoke of steps that the run does not have, and these lines were cut: 4, 5"
 
 
 def with_logprobs(*steps: tuple[str, dict[str, float]]) -> Reply:

@@ -10,12 +10,14 @@ import torch
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.engines.hf.engine import HFEngine
+from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM, as_trajectory
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.local import expectation
 from rrm.prompt.prompter import GRID, Prompter
+from rrm.trajectory import Message, Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,25 @@ def test_a_judge_that_never_scores_is_truncated_not_zero(tokenizer, rows) -> Non
         assert f.score is None
         assert f.raw_score is None
         assert f.reason
+
+
+def test_an_agent_that_never_spoke_is_not_judged(tokenizer, rows) -> None:
+    silent = Trajectory(id="silent", task="hi", messages=[Message(role="user", content="hi")])
+
+    def refuse(messages, params, key):
+        raise AssertionError("no model is asked about it")
+
+    served = AgentRRM(ScriptedChatEngine(refuse))
+    for judge in (make_judge(tokenizer), served):
+        heard = []
+        (feedback,) = judge.judge([silent], mode="score", on_feedback=heard.append)
+        assert heard == [feedback] and judge.sample([silent], mode="score", k=2) == [[feedback]]
+        assert (feedback.status, feedback.score, feedback.raw_score) == ("unparsable", None, None)
+        assert feedback.trace is None and "the agent never spoke" in (feedback.reason or "")
+    mixed = make_judge(tokenizer).judge([rows[0], silent, rows[1]], mode="score")
+    assert [f.id for f in mixed] == [rows[0].id, "silent", rows[1].id]
+    assert [f.status for f in mixed] == ["scored", "unparsable", "scored"]
+    assert mixed[2].raw_score == pytest.approx(make_judge(tokenizer).judge([rows[1]], mode="score")[0].raw_score)
 
 
 def test_too_long_is_a_status(tokenizer, rows) -> None:
