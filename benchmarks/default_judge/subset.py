@@ -1,0 +1,92 @@
+"""A small, even part of the mixture's training rows: what two cores without matrix units can learn from in an hour.
+
+    python -m benchmarks.default_judge.subset --data runs/default_judge/data -o runs/default_judge/small
+
+Writes transcripts.jsonl, annotations.jsonl and split.json. Of each source `ROWS` rows are drawn; where outcomes are learned, in
+pairs of a success and a failure at the same question with the same number of steps, one pair a question at a time, so that
+inside a pair neither question nor length tells the label. Transcripts longer than `--characters` are left out: the judge
+learns windows from those that are a little longer than one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+
+from rrm.annotation import read_annotations
+from rrm.jsonl import write_lines
+from rrm.trajectory import Trajectory, read_canonical, write_jsonl
+
+ROWS = {
+    "mint/gsm8k": 80, "mint/math": 80, "mint/theoremqa": 70, "mint/hotpotqa": 70,
+    "mint_more/mbpp": 90, "mint_more/humaneval": 60, "mint_more/mmlu": 80, "mint_more/alfworld": 60,
+    "mint_critic/gsm8k": 20, "mint_critic/math": 20, "mint_critic/theoremqa": 15, "mint_critic/hotpotqa": 15,
+    "intercode/sql": 110, "intercode/bash": 60, "intercode/python": 20,
+    "fireact": 40, "agentdojo": 10, "reflexion": 12, "knowagent": 6,
+}  # fmt: skip
+"""About half a million tokens; MINT's tasks and its relatives, which alone have many attempts at a question, are the most."""
+LONG = ("agentdojo", "knowagent")
+"""Sources of which hardly a run fits into one window: these may be `LONGER` times as long."""
+LONGER = 3
+PAIRS_OF_A_QUESTION = 4
+
+
+def characters(trajectory: Trajectory) -> int:
+    """Length of what was said and seen."""
+    return sum(len(m.text()) for m in trajectory.messages)
+
+
+def in_pairs(rows: list[Trajectory], most: int, rng: random.Random) -> list[Trajectory]:
+    """Up to `most` rows: pairs of one question and number of steps, then others at random."""
+    groups: dict[tuple[str, int], tuple[list[Trajectory], list[Trajectory]]] = defaultdict(lambda: ([], []))
+    for t in rows:
+        if t.outcome is not None:
+            groups[t.question_id or t.id, len(t.steps)][t.outcome >= 0.5].append(t)
+    pairs = [sides for sides in groups.values() if all(sides)]
+    rng.shuffle(pairs)
+    chosen: list[Trajectory] = []
+    for _ in range(PAIRS_OF_A_QUESTION):
+        for sides in pairs:
+            if len(chosen) + 2 <= most and all(sides):
+                chosen += [side.pop(rng.randrange(len(side))) for side in sides]
+    taken = {t.id for t in chosen}
+    rest = [t for t in rows if t.id not in taken]
+    return chosen + rng.sample(rest, min(len(rest), most - len(chosen)))
+
+
+def subset(rows: list[Trajectory], longest: int, seed: int) -> list[Trajectory]:
+    """The training rows of each source that are drawn."""
+    chosen: list[Trajectory] = []
+    for source, most in ROWS.items():
+        limit = longest * (LONGER if source in LONG else 1)
+        own = [t for t in rows if t.meta["source"] == source and t.meta["part"] == "train" and characters(t) <= limit]
+        labelled = sum(t.outcome is not None for t in own) * 2 > len(own)
+        rng = random.Random(f"{seed}/{source}")
+        chosen += in_pairs(own, most, rng) if labelled else rng.sample(own, min(len(own), most))
+    return chosen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("runs/default_judge/data"))
+    parser.add_argument("-o", "--output", type=Path, default=Path("runs/default_judge/small"))
+    parser.add_argument("--characters", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    chosen = subset(list(read_canonical(args.data / "transcripts.jsonl")), args.characters, args.seed)
+    ids = {t.id for t in chosen}
+    labels = [a for a in read_annotations(args.data / "annotations.jsonl") if a.trajectory_id in ids]
+    args.output.mkdir(parents=True, exist_ok=True)
+    write_jsonl(args.output / "transcripts.jsonl", chosen)
+    write_lines(args.output / "annotations.jsonl", (a.to_json() for a in labels))
+    questions = sorted({t.question_id for t in chosen if t.question_id})
+    split = {"train": questions, "calibration": [], "test": []}
+    (args.output / "split.json").write_text(json.dumps(split) + "\n")
+    print(json.dumps({"rows": len(chosen), "annotations": len(labels), "questions": len(questions)}))
+
+
+if __name__ == "__main__":
+    main()
