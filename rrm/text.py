@@ -45,6 +45,7 @@ _SPACELESS = re.compile(f"[{_NO_SPACES}]")
 _JOINED = re.compile(f"(?<=[{_NO_SPACES}]) | (?=[{_NO_SPACES}])")
 _LETTER = rf"[^\W{_NO_SPACES}]"
 """A letter or digit of a script whose words stand apart."""
+_MEETING = re.compile(rf"(?<=[{_NO_SPACES}])(?={_LETTER})|(?<={_LETTER})(?=[{_NO_SPACES}])")
 _NUMBER = re.compile(
     rf"(?<!{_LETTER})(?<!\.)[-+]?(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{{1,3}}(?!\d))?"
 )
@@ -100,20 +101,27 @@ def same_number(one: float, other: float) -> bool:
 def contains_phrase(normalised_text: str, normalised_phrase: str) -> bool:
     """Whether the phrase occurs as whole words; both sides come from `normalise`. An empty phrase never occurs.
 
-    In a script without spaces there are none: there the letters are looked for, but not inside a number or a Latin word.
+    In a script without spaces there are none: there the letters are looked for, but not inside a number or a Latin word; and
+    where a text changes between such a script and another, a word ends.
     """
     if _SPACELESS.search(normalised_phrase):
         phrase = _joined(normalised_phrase)
         before = rf"(?<!{_LETTER})" if re.match(_LETTER, phrase[0]) else ""
         after = rf"(?!{_LETTER})" if re.match(_LETTER, phrase[-1]) else ""
         return re.search(before + re.escape(phrase) + after, _joined(normalised_text)) is not None
-    return bool(normalised_phrase) and f" {normalised_phrase} " in f" {normalised_text} "
+    return bool(normalised_phrase) and f" {normalised_phrase} " in f" {_parted(normalised_text)} "
 
 
 @lru_cache(maxsize=8)
 def _joined(normalised: str) -> str:
     """Normalised text without the spaces beside letters of a script that has none; Korean syllables whole again."""
     return _JOINED.sub("", unicodedata.normalize("NFC", normalised))
+
+
+@lru_cache(maxsize=8)
+def _parted(normalised: str) -> str:
+    """Normalised text with a space wherever a script without spaces meets another."""
+    return _MEETING.sub(" ", normalised)
 
 
 def content_words(text: str) -> set[str]:

@@ -93,32 +93,46 @@ def _said(record: dict[str, Any], field: str) -> float | None:
 
 @dataclass
 class Scales:
-    """Which fields hold numbers outside [0, 1], counted as rows go by: what was read from such a field is no outcome."""
+    """Which fields hold numbers outside [0, 1], counted as rows go by: what was read from such a field is no outcome.
+
+    A number outside speaks of its own file, where another field said how its row ended: another file's field of the name may
+    mean something else. Where no field did, it speaks of all files, for one may hold a single run.
+    """
 
     off: Counter[str] = field(default_factory=Counter)
     """field -> rows in which it is outside [0, 1]"""
-    taken: Counter[str] = field(default_factory=Counter)
-    """field -> rows whose outcome was read from it"""
+    _off: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """the same by (file, field); file "": rows without an outcome, of any file"""
+    _taken: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(file, field) -> rows whose outcome was read from it"""
 
     def add(self, trajectory: Trajectory) -> None:
         """Count one row."""
+        file = trajectory.source.file if trajectory.source else ""
         for name in NUMERIC:
             value = trajectory.meta.get(name)
-            self.off[name] += isinstance(value, int | float) and not 0 <= value <= 1
+            if isinstance(value, int | float) and not 0 <= value <= 1:
+                self.off[name] += 1
+                self._off[file if trajectory.outcome is not None else "", name] += 1
         said = trajectory.source.outcome_field if trajectory.source and trajectory.outcome is not None else None
         if said in NUMERIC:
-            self.taken[said] += 1
+            self._taken[file, said] += 1
 
     def complaint(self) -> str | None:
         """The fields that outcomes were read from although they are not on [0, 1]; None where there is none."""
-        wrong = [name for name in FIELDS if self.off[name] and self.taken[name]]
-        if not wrong:
+        found = []
+        for name in FIELDS:
+            wrong = {f for f, n in self._taken if n == name and (self._off["", name] or self._off[f, name])}
+            if wrong:
+                off = sum(self._off[file, name] for file in wrong | {""})
+                taken = sum(self._taken[file, name] for file in wrong)
+                found.append(
+                    f"`{name}` is not on [0, 1] in {off} rows, so the {taken} outcomes read from it are of another scale, where "
+                    "1 may be the worst"
+                )
+        if not found:
             return None
-        return "; ".join(
-            f"`{name}` is not on [0, 1] in {self.off[name]} rows, so the {self.taken[name]} outcomes read from it are of another "
-            "scale, where 1 may be the worst"
-            for name in wrong
-        ) + (
+        return "; ".join(found) + (
             ": name the field that says how a run ended (--outcome FIELD, --map outcome=FIELD, data.outcome), or bring this one "
             "to [0, 1] in every row"
         )

@@ -16,7 +16,7 @@ from rrm.cli import check_cmd, eval_cmd
 from rrm.config import TrainConfig
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
-from rrm.readers.outcomes import OTHERS, find_outcome
+from rrm.readers.outcomes import OTHERS, find_outcome, refuse_other_scales
 from rrm.train.prepare import load_data
 from rrm.trajectory import Trajectory, write_jsonl
 
@@ -184,3 +184,23 @@ def test_a_mark_of_another_scale_harms_nothing_where_another_field_says_how_it_e
     assert check(read([marks])).other_scales == {"score": 2}
     (tmp_path / "marked.jsonl").write_text(json.dumps({"messages": MESSAGES, "score": 10**400, "won": True}) + "\n")
     assert [t.outcome for t in read([marks], outcome="won")] == [1.0]
+
+
+def rows_of(path: Path, *records: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps({"messages": MESSAGES, **record}) + "\n" for record in records))
+    return path
+
+
+def test_a_free_number_in_one_file_says_nothing_of_that_field_in_another(tmp_path: Path) -> None:
+    """`reward` of 0 and 1, and elsewhere `correct` beside a free `reward`: each was read alone, and refused together."""
+    marks = rows_of(tmp_path / "marks.jsonl", *({"reward": i % 2} for i in range(4)))
+    free = rows_of(tmp_path / "free.jsonl", *({"correct": bool(i % 2), "reward": i - 3.5} for i in range(4)))
+    rows = list(read([marks, free]))
+    refuse_other_scales(rows)
+    assert check(rows).other_scale_complaint is None and [r.outcome for r in rows] == [0.0, 1.0] * 4
+
+
+def test_a_mark_without_an_outcome_speaks_of_files_of_one_run_each(tmp_path: Path) -> None:
+    files = [rows_of(tmp_path / f"{mark}.jsonl", {"score": mark}) for mark in (1, 4)]
+    with pytest.raises(RRMError, match=r"`score` is not on \[0, 1\] in 1 rows, so the 1 outcomes"):
+        refuse_other_scales(read(files))
