@@ -1,0 +1,346 @@
+"""Measure a judge on the mixture's held-out questions, agents and sources, beside what needs no judge.
+
+    python -m benchmarks.default_judge.mixture -o runs/default_judge/data
+    python -m benchmarks.default_judge.evaluate --model runs/default_judge/judge --dtype bfloat16
+    python -m benchmarks.default_judge.evaluate --limit 20        # the shipped judge, some twenty rows a source
+
+Writes benchmarks/results/default_judge.json, `modes` by mode:
+  sources   each source's test questions (and groups of sources, `GROUPS`): pair accuracy (same question and turns), AUROC, ECE,
+            best-of-n gain, step probabilities and findings, coverage; beside length, turns, TF-IDF trained on the same rows,
+            the agent's name, position and rules; agents seen in training and held out apart
+  pooled    mean pair accuracy over the sources with at least 200 held-out pairs, each one vote; `blend`: the judge with TF-IDF
+  unseen    mean AUROC over the sources that were held out whole
+  best_of_n tau_bench's four trials a task, MINT's many agents a question
+
+Thresholds of step probabilities, and the blend, are fitted on calibration rows. Rows judged are kept under --work, by the
+judge's hash, and not judged again; the file names each with its SHA-256.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import math
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from benchmarks import record
+from benchmarks.default_judge.attempts import best_of_n
+from benchmarks.default_judge.baselines import MIN_PAIRS
+from benchmarks.default_judge.mixture import load_split
+from benchmarks.default_judge.scorers import Known, Parts, data_hash, known, labels_of, load
+from benchmarks.default_judge.sources import Example
+from benchmarks.judge_mint import by_question, judged
+from rrm.errors import RRMError
+from rrm.evaluation.bootstrap import JUDGE, Statistic, compare
+from rrm.evaluation.evaluate import evaluate_feedback
+from rrm.evaluation.metrics import pairs, process
+from rrm.evaluation.metrics.probability import Auroc
+from rrm.evaluation.step_scores import LabelledSteps
+from rrm.feedback import Feedback, Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.blend import BlendMap, fit_blend
+from rrm.provenance import environment
+from rrm.splits import HELD_OUT, question_of
+
+MINT_TASKS = tuple(f"mint/{name}" for name in ("gsm8k", "hotpotqa", "math", "theoremqa")) + tuple(
+    f"mint_more/{name}" for name in ("alfworld", "humaneval", "mbpp", "mmlu")
+)
+CRITICS = tuple(f"mint_critic/{name}" for name in ("gsm8k", "hotpotqa", "math", "theoremqa"))
+GROUPS: dict[str, tuple[str, ...]] = {"mint": MINT_TASKS, "mint_critic": CRITICS}
+"""Sources that are also measured together; `home` is all of the test part."""
+KEPT = (
+    "rows", "labelled", "scored_labelled", "questions", "positive_rate", "status", "pairs", "metrics", "differences",
+    "steps", "step_scores", "length", "truncated_rows",
+)  # fmt: skip
+"""What is kept of an evaluation report."""
+BLEND_WITH = "tfidf_all"
+
+
+@dataclass
+class Judged:
+    """What one judge says of the rows in one mode."""
+
+    mode: Mode
+    feedback: dict[str, Feedback] = field(default_factory=dict)
+    raw: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Files of raw rows, each with its number of rows and SHA-256."""
+    blended: dict[str, float] = field(default_factory=dict)
+    """Row id → the judge's score with TF-IDF's."""
+
+    def add(self, judge: AgentRRM, rows: Sequence[Example], path: Path, seed: int) -> None:
+        """Judge rows, or read what an earlier run judged."""
+        found = judged(judge, [row.trajectory for row in rows], path, self.mode, seed)
+        self.feedback |= {f.id: f for f in found}
+        content = path.read_bytes()
+        self.raw[path.name] = {"rows": content.count(b"\n"), "sha256": hashlib.sha256(content).hexdigest()}
+
+    def score(self, row: Example) -> float | None:
+        """The raw score; None where there is none."""
+        found = self.feedback.get(row.trajectory.id)
+        return found.raw_score if found is not None and found.status == "scored" else None
+
+
+def named(rows: Sequence[Example]) -> dict[str, list[Example]]:
+    """Rows by source."""
+    return {name: [r for r in rows if r.source == name] for name in sorted({r.source for r in rows})}
+
+
+def drawn(rows: Sequence[Example], most: int, seed: int) -> list[Example]:
+    """About `most` rows of whole questions (0: all)."""
+    wanted = {t.id for t in by_question([row.trajectory for row in rows], most, seed)}
+    return [row for row in rows if row.trajectory.id in wanted]
+
+
+def steps_of(rows: Sequence[Example], said: Judged, known: Known) -> tuple[LabelledSteps, dict[str, list[list[float]]]]:
+    """The labelled steps with a p_good, and the baselines that know all of them: name → one list a row."""
+    found = [said.feedback.get(row.trajectory.id) for row in rows]
+    steps = LabelledSteps([row.trajectory for row in rows], found, [labels_of(row) for row in rows])
+    having = [known.steps.get(rows[i].trajectory.id, {}) for i in steps.index]
+    names = sorted(set.intersection(*map(set, having))) if having else []
+    return steps, {name: [known.steps.get(r.trajectory.id, {}).get(name, []) for r in rows] for name in names}
+
+
+def thresholds(rows: Sequence[Example], said: Judged, known: Known) -> dict[str, float]:
+    """Each scorer's threshold with the highest MCC on calibration rows; none where they cannot say."""
+    steps, baselines = steps_of(rows, said, known)
+    found: dict[str, float] = {}
+    for name, p in {JUDGE: steps.p_good, **{name: steps.of(scores) for name, scores in baselines.items()}}.items():
+        try:
+            found[name] = process.fit_threshold(p, steps.bad).value
+        except RRMError as error:
+            logging.warning("no threshold of %s: %s", name, error)
+    return found
+
+
+def coverage(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
+    """Median share of a transcript that was read, and the share of rows read whole; None where rows do not say it."""
+    found = [c for f in feedback if (c := getattr(f, "coverage", None)) is not None]
+    if not found:
+        return None
+    return {"median": float(np.median(found)), "whole": float(np.mean(np.array(found) >= 1.0)), "rows": len(found)}
+
+
+def measure(
+    rows: Sequence[Example], said: Judged, known: Known, cut: Mapping[str, float], *, resamples: int, seed: int
+) -> dict[str, Any]:
+    """One set of rows: the evaluation report's figures, coverage, and the thresholds they are at."""
+    trajectories = [row.trajectory for row in rows]
+    scores = {t.id: {**known.outcomes.get(t.id, {}), **_of(said.blended, t.id)} for t in trajectories}
+    graded = [scores[t.id] for t in trajectories if t.outcome is not None]
+    names = sorted(set.intersection(*map(set, graded))) if graded else []
+    feedback = [said.feedback[t.id] for t in trajectories if t.id in said.feedback]
+    _, step_baselines = steps_of(rows, said, known)
+    report = evaluate_feedback(
+        trajectories,
+        feedback,
+        baselines={name: [scores[t.id].get(name, math.nan) for t in trajectories] for name in names},
+        step_labels=[labels_of(row) for row in rows],
+        step_scores=step_baselines,
+        step_thresholds=cut,
+        resamples=resamples,
+        seed=seed,
+    )
+    return {**{key: report[key] for key in KEPT}, "coverage": coverage(feedback)}
+
+
+def _of(scores: Mapping[str, float], id: str) -> dict[str, float]:
+    return {"blend": scores[id]} if id in scores else {}
+
+
+def pooled(
+    by_source: Mapping[str, Sequence[Example]], said: Judged, known: Known, *, least: int, resamples: int, seed: int
+) -> dict[str, Any]:
+    """Means over sources, each one vote, on shared draws of all their questions, over the rows the judge scored.
+
+    Args:
+        least: a source takes part in pair accuracy with at least so many pairs; 0: AUROC is pooled instead.
+
+    Returns:
+        `sources, metrics, differences` (judge − scorer), and `blend_differences` (blend − scorer) where there is a blend.
+    """
+    kept = {name: [r for r in rows if r.trajectory.outcome is not None and said.score(r) is not None]
+            for name, rows in by_source.items()}  # fmt: skip
+    kept = {name: rows for name, rows in kept.items() if rows}
+    everything = [row for rows in kept.values() for row in rows]
+    codes, n = pairs.codes([question_of(row.trajectory) for row in everything])
+    code = {row.trajectory.id: int(c) for row, c in zip(everything, codes, strict=True)}
+    metric = "pair_accuracy_same_turns" if least else "auroc"
+    parts: dict[str, dict[str, Statistic]] = {}
+    for name, rows in kept.items():
+        y = np.array([row.trajectory.outcome for row in rows], dtype=np.float64)
+        q = np.array([code[row.trajectory.id] for row in rows], dtype=np.int64)
+        turns = np.array([len(row.trajectory.steps) for row in rows], dtype=np.int64)
+        if least and pairs.pair_parts(y, y, q, n, turns).denominator.sum() < least:
+            continue
+        scores = {JUDGE: [said.score(row) for row in rows]}
+        for scorer in sorted(set.intersection(*(set(known.outcomes[row.trajectory.id]) for row in rows))):
+            scores[scorer] = [known.outcomes[row.trajectory.id][scorer] for row in rows]
+        if all(row.trajectory.id in said.blended for row in rows):
+            scores["blend"] = [said.blended[row.trajectory.id] for row in rows]
+        arrays = {scorer: np.array(s, dtype=np.float64) for scorer, s in scores.items()}
+        parts[name] = {
+            scorer: pairs.pair_parts(s, y, q, n, turns) if least else Auroc(s, y, q) for scorer, s in arrays.items()
+        }
+    if not parts:
+        return {"sources": [], "metrics": {}, "differences": {}}
+    common = set.intersection(*map(set, parts.values()))
+
+    def mean(scorer: str) -> Statistic:
+        return lambda counts: np.mean([found[scorer](counts) for found in parts.values()], axis=0)
+
+    table = {scorer: {metric: mean(scorer)} for scorer in sorted(common)}
+    found = {"sources": sorted(parts), **compare(table, n, thin=lambda _: n < 10, n=resamples, seed=seed)}
+    if "blend" in table:
+        others = {
+            JUDGE: table["blend"],
+            **{s if s != JUDGE else "judge_alone": t for s, t in table.items() if s != "blend"},
+        }
+        found["blend_differences"] = compare(others, n, thin=lambda _: n < 10, n=resamples, seed=seed)["differences"]
+    return found
+
+
+def with_words(said: Judged, parts: Parts, known: Known) -> dict[str, Any]:
+    """Fit the blend with TF-IDF on the calibration rows that were judged, and blend all other rows."""
+
+    def log_odds(row: Example) -> float:
+        p = min(max(known.outcomes[row.trajectory.id][BLEND_WITH], 1e-6), 1 - 1e-6)
+        return math.log(p / (1 - p))
+
+    rows = [(row, s) for row in parts["calibration"] if row.trajectory.outcome is not None
+            and (s := said.score(row)) is not None]  # fmt: skip
+    try:
+        fitted: BlendMap = fit_blend(
+            [s for _, s in rows], [log_odds(row) for row, _ in rows], [row.trajectory.outcome or 0.0 for row, _ in rows]
+        )
+    except RRMError as error:
+        return {"skipped": str(error)}
+    for part in ("test", "unseen"):
+        for row in parts[part]:
+            if row.trajectory.outcome is not None and (score := said.score(row)) is not None:
+                said.blended[row.trajectory.id] = fitted(score, log_odds(row))
+    return fitted.model_dump()
+
+
+def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: int) -> dict[str, Any]:
+    """Best of n on tau_bench (4 trials a task) and on MINT's test questions (4 and 8 of their agents)."""
+    found: dict[str, Any] = {}
+    mint = [row for row in parts["test"] if row.source in MINT_TASKS]
+    tau = [row for row in parts["unseen"] if row.source == "tau_bench"]
+    for name, rows, sizes, answers in (("tau_bench", tau, (4,), False), ("mint", mint, (4, 8), True)):
+        rows = [row for row in rows if row.trajectory.outcome is not None and said.score(row) is not None]
+        scores = {JUDGE: np.array([said.score(row) for row in rows], dtype=np.float64)}
+        scores["tfidf_all"] = np.array([known.outcomes[row.trajectory.id]["tfidf_all"] for row in rows])
+        if all(row.trajectory.id in said.blended for row in rows):
+            scores["blend"] = np.array([said.blended[row.trajectory.id] for row in rows])
+        chosen = [row.trajectory for row in rows]
+        drawing: dict[str, Any] = {"compare_answers": answers, "resamples": resamples, "seed": seed}
+        found[name] = {str(n): best_of_n(chosen, scores, n, **drawing) for n in sizes}
+    return found
+
+
+def evaluate_mode(
+    judge: AgentRRM, mode: Mode, parts: Parts, known: Known, args: argparse.Namespace, work: Path
+) -> dict[str, Any]:
+    """Judge the rows in one mode and measure everything."""
+    said = Judged(mode)
+    for part in ("calibration", "test", "unseen"):
+        for name, rows in named(parts[part]).items():
+            said.add(judge, rows, work / f"{mode}.{part}.{name.replace('/', '_')}.jsonl", args.seed)
+    blend = with_words(said, parts, known)
+    drawing: dict[str, Any] = {"resamples": args.resamples, "seed": args.seed}
+    tests, calibration = named(parts["test"]), named(parts["calibration"])
+    held_out = set(load_split(args.split)[HELD_OUT])
+    together = {group: [row for name in names for row in tests.get(name, ())] for group, names in GROUPS.items()}
+    sets = {**tests, **{name: rows for name, rows in together.items() if rows}, "home": parts["test"]}
+    sources: dict[str, Any] = {}
+    for name, rows in {**sets, **named(parts["unseen"])}.items():
+        fitting = [row for source in GROUPS.get(name, (name,)) for row in calibration.get(source, ())]
+        cut = thresholds(parts["calibration"] if name == "home" else fitting, said, known)
+        sources[name] = measure(rows, said, known, cut, **drawing)
+        for title, wanted in (("agents_held_out", True), ("agents_seen", False)):
+            some = [row for row in rows if (row.trajectory.meta.get("agent") in held_out) == wanted]
+            if some and len(some) < len(rows):
+                sources[name][title] = measure(some, said, known, cut, **drawing)
+    return {
+        "sources": sources,
+        "pooled": pooled(tests, said, known, least=args.least_pairs, **drawing),
+        "pooled_mint": pooled({k: v for k, v in tests.items() if k in MINT_TASKS}, said, known, least=1, **drawing),
+        "unseen": pooled(named(parts["unseen"]), said, known, least=0, **drawing),
+        "best_of_n": attempts(parts, said, known, **drawing),
+        "blend": blend,
+        "threshold": thresholds(parts["calibration"], said, known).get(JUDGE),
+        "raw": said.raw,
+    }
+
+
+def commit() -> str | None:
+    """The commit that is checked out, with `+` where tracked files differ from it; None outside a checkout."""
+    where = Path(__file__).resolve().parent
+    try:
+        run = ["git", "-C", str(where), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a judge, as `rrm score --model`; the shipped default without it")
+    parser.add_argument("--dtype")
+    parser.add_argument(
+        "--modes", help="comma-separated; by default score and steps, where the judge was trained in them"
+    )
+    parser.add_argument("--data", type=Path, default=Path("runs/default_judge/data"), help="what the mixture wrote")
+    parser.add_argument("--split", type=Path, default=record.RESULTS.parent / "splits" / "default_judge.json")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/default_judge/evaluation"), help="raw rows are kept here"
+    )
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "default_judge.json")
+    parser.add_argument("--limit", type=int, default=0, help="about so many rows of each source and part; 0: all")
+    parser.add_argument(
+        "--least-pairs", type=int, default=MIN_PAIRS, help="a source with fewer has no vote in `pooled`"
+    )
+    parser.add_argument("--resamples", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    judge = AgentRRM.from_pretrained(args.model, dtype=args.dtype)
+    trained = judge.settings.modes or ["score"]
+    modes: list[Any] = args.modes.split(",") if args.modes else [m for m in ("score", "steps") if m in trained]
+    if unknown := sorted(set(modes) - set(get_args(Mode))):
+        parser.error(f"no mode {unknown[0]!r}")
+    parts = load(args.data)
+    scores = known(parts, args.data, args.work)
+    parts = {
+        part: [row for mine in named(rows).values() for row in drawn(mine, args.limit, args.seed)]
+        for part, rows in parts.items()
+        if part != "train"
+    }
+    work = args.work / (judge.model_hash or "no_hash")[:12]
+    work.mkdir(parents=True, exist_ok=True)
+    whole: dict[str, Any] = {
+        "modes": {mode: evaluate_mode(judge, mode, parts, scores, args, work) for mode in modes},
+        "judge": judge.describe(),
+        "command": record.command("default_judge.evaluate"),
+        "commit": commit(),
+        "data": data_hash(args.data),
+        "rows": {part: len(rows) for part, rows in parts.items()},
+        **{name: getattr(args, name) for name in ("limit", "least_pairs", "resamples", "seed")},
+        "environment": {**environment(), "dtype": judge.dtype},
+        **record.made_with("numpy", "scikit-learn", "scipy"),
+    }
+    record.write(args.output, whole)
+    said = {mode: found["pooled"]["metrics"].get(JUDGE) for mode, found in whole["modes"].items()}
+    print(json.dumps({"output": str(args.output), "pooled": said}))
+
+
+if __name__ == "__main__":
+    main()
