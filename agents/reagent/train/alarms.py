@@ -19,6 +19,9 @@ PATIENCE = 3
 MANY = 0.5
 """Share of episodes of unknown outcome above which something is wrong with more than an episode."""
 
+LUCK = 0.125
+"""Share of successes that guessing reaches: it says nothing of a policy that never made a call."""
+
 Metrics = Mapping[str, Any]
 """An update's line of metrics.jsonl: numbers, None where there is none."""
 
@@ -53,10 +56,10 @@ def _earned_nothing(metrics: Metrics, _: AgentConfig) -> bool:
 
 
 def _all_malformed(metrics: Metrics, _: AgentConfig) -> bool:
-    """One malformed call may be all the calls there were, where answers need none: then others succeed, or most turns are
-    answers."""
+    """One malformed call may be all the calls there were, where answers need none: then others succeed (more of them than
+    guess), or most turns are answers."""
     success, turns = number(metrics, "episode/success"), number(metrics, "episode/malformed_turns")
-    few = success > 0 if success is not None else turns is not None and turns < 0.5
+    few = success > LUCK if success is not None else turns is not None and turns < 0.5
     return number(metrics, "episode/malformed_share") == 1.0 and not few
 
 

@@ -58,6 +58,15 @@ def test_a_spell_that_ended_is_remembered_and_a_second_one_raised_anew() -> None
     assert [text.partition(":")[0] for text in alarms.summary()] == ["updates 0 to 3", "updates 5 to 9"]
 
 
+def test_a_lucky_guess_says_nothing_of_a_policy_that_never_made_a_call() -> None:
+    """48 episodes without a valid call, one of them answered right by chance: the run ended without a warning."""
+    alarms, change = Alarms(grpo()), {"episode/malformed_share": 1.0, "episode/malformed_turns": 0.11}
+    said = [alarms.observe(u, HEALTHY | change | {"episode/success": s}) for u, s in enumerate((0.0, 0.0625, 0.0))]
+    assert "every tool call was malformed" in said[-1][0]
+    alarms = Alarms(grpo())
+    assert not any(alarms.observe(u, HEALTHY | change | {"episode/success": 0.3}) for u in range(5))
+
+
 def test_a_short_run_is_long_enough() -> None:
     alarms = Alarms(grpo(max_updates=1))
     assert len(alarms.observe(0, HEALTHY | {"learned/rows": 0.0})) == 1
