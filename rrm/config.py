@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.errors import ConfigError
+from rrm.readers.base import printable
 
 C = TypeVar("C", bound=BaseModel)
 CalibrationMethod = Literal["platt", "platt_score", "isotonic"]
@@ -272,7 +273,11 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
             hint = f"; nearest valid key: {'.'.join([*map(str, problem['loc'][:-1]), near[0]])}" if near else ""
             lines.append(f"{where}: unknown key {key!r}{hint}")
         else:
-            lines.append(f"{where}: {key}: {problem['msg']} (got {problem['input']!r})")
+            # of a rule between keys the input is a whole section: its text names the values that matter
+            rule = problem["type"] == "value_error" and isinstance(problem["input"], dict | BaseModel)
+            got = "" if rule else f" (got {printable(repr(problem['input']), limit=200)})"
+            said = problem["msg"].removeprefix("Value error, ")
+            lines.append(": ".join(filter(None, (where, key, said))) + got)
     return "\n".join(lines)
 
 

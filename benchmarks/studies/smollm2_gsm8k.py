@@ -165,6 +165,7 @@ def main() -> None:
         [
             f"policy.base={base}",
             f"environment.name={ENVIRONMENT}",
+            "environment.options={rewards: {useful: 0.0, unanswered: -0.1}}",  # as the config has it for its own
             f"environment.train={{path: {train_file}}}",
             f"environment.eval={{path: {eval_file}}}",
             f"environment.train_tasks={args.train}",

@@ -11,13 +11,14 @@ import difflib
 import importlib
 import logging
 import random
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -50,22 +51,35 @@ def find_environment(name: str) -> Callable[..., Environment]:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"environment {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever the user's own module does when it is imported
+        raise ConfigError(f"environment {name!r} cannot be imported: {_said(error)}") from error
     if not callable(found):
         raise ConfigError(f"environment {name!r} is a {type(found).__name__}, not a class or function")
     return cast(Callable[..., Environment], found)
+
+
+def _said(error: Exception) -> str:
+    """What went wrong in a user's own code, and where."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def make_factory(name: str, **options: Any) -> EnvFactory:
     """A function that makes the environment; one is made at once, so that a wrong option shows before a rollout.
 
     Raises:
-        ConfigError: an unknown name or option.
+        ConfigError: an unknown name or option, or an environment that cannot be made.
     """
     build = find_environment(name)
     try:
         build(**options)
     except TypeError as error:
         raise ConfigError(f"environment {name!r} does not take these options: {error}") from error
+    except RRMError:
+        raise
+    except Exception as error:  # whatever the user's own constructor does
+        raise ConfigError(f"environment {name!r} cannot be made: {_said(error)}") from error
     return lambda: build(**options)
 
 
@@ -86,7 +100,10 @@ def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options:
     try:
         return maker(n, seed, split=split, **options)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"tasks of environment {name!r}: {error}") from error
+        given = ", ".join(options) or "none"
+        raise ConfigError(
+            f"tasks of environment {name!r} (options of environment.train or .eval: {given}): {error}"
+        ) from error
 
 
 def _tasks_from_file(n: int, seed: int, path: str, **options: Any) -> list[Task]:

@@ -5,15 +5,19 @@ Field names are the ones users of cleanrl, verl and TRL know. Unknown keys are e
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 
 from reagent.feedback.settings import FeedbackConfig
 from rrm.config import BaseSettings, LoraSettings, Section, find_config, read_config
 from rrm.engines.base import SamplingParams
 
+log = logging.getLogger(__name__)
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
 GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline")
 """Those that compare the episodes of one task with each other."""
@@ -218,10 +222,31 @@ class AgentConfig(Section):
         return self
 
 
+def _other_environment(path: Path, overrides: Sequence[str]) -> list[str]:
+    """Overrides that empty the file's options for its environment, where another one is named: they are not that one's."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return []  # `read_config` says what is wrong
+    held = tree.get("environment") if isinstance(tree, dict) else None
+    named = [value for key, _, value in (o.partition("=") for o in overrides) if key == "environment.name"]
+    own = held.get("name", EnvironmentConfig().name) if isinstance(held, dict) else None
+    if not isinstance(held, dict) or not named or named[-1] == own:
+        return []
+    dropped = {key: held[key] for key in ("options", "train", "eval") if held.get(key)}
+    given = {key for o in overrides for key in dropped if o.partition("=")[0] == f"environment.{key}"}
+    if unsaid := [f"environment.{key}={value}" for key, value in dropped.items() if key not in given]:
+        log.warning("environment.name=%s: left out what is meant for %r: %s", named[-1], own, ", ".join(unsaid))
+    return [f"environment.{key}={{}}" for key in dropped]
+
+
 def load_agent_config(name: str, overrides: Sequence[str] | None = None) -> AgentConfig:
     """Read a config by shipped name (configs/agents) or path and apply `a.b=c` overrides.
+
+    `environment.name` of another environment leaves out the file's `environment.options`, `train` and `eval`.
 
     Raises:
         ConfigError: as `rrm.config.read_config`.
     """
-    return read_config(find_config(name, "agents"), AgentConfig, overrides or ())
+    path = find_config(name, "agents")
+    return read_config(path, AgentConfig, [*_other_environment(path, overrides or ()), *(overrides or ())])

@@ -41,7 +41,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (["train", "algorithm=dpo"], "algorithm: Input should be 'ppo', 'grpo', 'rloo', 'reinforce++'"),
         (
             ["train", "policy.lora={dropout: 0.1}"],
-            "policy.lora: Value error, policy.lora.dropout must be 0: the update must compute what the rollout sampled",
+            "policy.lora: policy.lora.dropout must be 0: the update must compute what the rollout sampled",
         ),
         (["train", "algorithm"], "override 'algorithm' is not of the form key=value"),
         (["eval", "environment.name=serch"], "no environment 'serch'; there are search, calculator"),

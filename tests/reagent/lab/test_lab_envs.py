@@ -267,6 +267,18 @@ def test_only_the_name_changes_between_environments() -> None:
     assert seeds[0] != seeds[1]
 
 
+def test_what_ones_own_environment_raises_is_said_with_its_place(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "down_env.py").write_text(
+        "class Down:\n    def __init__(self):\n        raise RuntimeError('db down')\n"
+    )
+    (tmp_path / "bad_module_env.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"'down_env:Down' cannot be made: RuntimeError: db down \(.*down_env.py:3\)"):
+        make_factory("down_env:Down")
+    with pytest.raises(ConfigError, match=r"cannot be imported: ZeroDivisionError: .*bad_module_env.py:1\)"):
+        make_factory("bad_module_env:Env")
+
+
 def test_wrong_names_and_options_are_refused(tmp_path) -> None:
     with pytest.raises(ConfigError, match="did you mean search"):
         make_factory("serach")

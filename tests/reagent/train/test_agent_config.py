@@ -79,3 +79,24 @@ def test_engine_limits_reach_the_engine(base, tmp_path) -> None:
     assert (made.max_batch_tokens, made.prefill_tokens, made.kept_bytes) == (2048, 128, 1000)
     usual, _ = build(settings(base, tmp_path))
     assert isinstance(usual.engine, HFEngine) and usual.engine.kept_bytes == 2 << 30
+
+
+def test_another_environment_leaves_out_what_the_file_says_for_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """`hops` are the search lab's: an environment of one's own refused them as an argument that nobody had given."""
+    mine = load_agent_config(
+        "lab", ["environment.name=my_env:GuessEnv", "environment.eval={path: t.jsonl}"]
+    ).environment
+    assert (mine.train, mine.eval, mine.train_tasks) == ({}, {"path": "t.jsonl"}, 4096)
+    assert "left out what is meant for 'search': environment.train={'hops': [1, 2, 4]}" in caplog.text
+    assert "environment.eval" not in caplog.text
+    part = load_agent_config("lab", ["environment.train.seed=5", "environment.name=calculator"]).environment
+    assert part.train == {"seed": 5} and part.eval == {}
+    assert load_agent_config("lab", ["environment.name=search"]).environment.train == {"hops": [1, 2, 4]}
+
+
+def test_a_rule_between_keys_is_said_without_the_whole_config() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_agent_config("lab", ["algorithm=grpo", "rollout.group_size=1"])
+    assert str(refused.value) == (
+        "command line: algorithm=grpo compares episodes of one task: set rollout.group_size ≥ 2"
+    )

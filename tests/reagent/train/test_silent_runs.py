@@ -27,8 +27,7 @@ def test_the_documented_environment_with_the_labs_model_is_warned_of(
     monkeypatch.syspath_prepend(tmp_path)
     small = ["rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2", "rollout.max_new_tokens=16"]
     config = load_agent_config("lab", [
-        "environment.name=guess_env:GuessEnv", "environment.train={}", "environment.eval={}", "environment.train_tasks=8",
-        "environment.eval_tasks=1", "max_updates=3", f"output_dir={tmp_path / 'run'}", *small,
+        "environment.name=guess_env:GuessEnv", "environment.train_tasks=8", "environment.eval_tasks=1", "max_updates=3", f"output_dir={tmp_path / 'run'}", *small,
     ])  # fmt: skip
     with caplog.at_level(logging.WARNING):
         summary = train(config)
