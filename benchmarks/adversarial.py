@@ -70,7 +70,7 @@ def command(
     model: Annotated[
         str | None, typer.Option(help="Judge as `rrm score --model`; the default judge when absent.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="score, critique or full.")] = "score",
+    mode: Annotated[str, typer.Option(help="score, steps, critique or full.")] = "score",
     examples: Annotated[int, typer.Option(help="Recorded example runs to attack.")] = 4,
     held_out: Annotated[int, typer.Option(help="Held-out MINT rows to attack.")] = 8,
     places: Annotated[int, typer.Option(help="Places each payload is put at.")] = 2,

@@ -74,6 +74,8 @@ class MixConfig(Section):
     score: float = Field(default=1.0, ge=0.0, le=1.0)
     critique: float = Field(default=0.0, ge=0.0, le=1.0)
     full: float = Field(default=0.0, ge=0.0, le=1.0)
+    steps: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Rows with an outcome, or with findings of which some say good or bad."""
 
 
 class LossWeights(Section):
@@ -82,6 +84,10 @@ class LossWeights(Section):
     score: float = Field(default=1.0, ge=0.0)
     critique: float = Field(default=1.0, ge=0.0)
     full: float = Field(default=1.0, ge=0.0)
+    steps: float = Field(default=1.0, ge=0.0)
+    outcome: float = Field(default=1.0, ge=0.0)
+    """Of the outcome's slot in a row of mode `steps`, beside the slots of its steps, which share 1 between them: however many
+    steps are labelled, the outcome is not drowned. A row that has only one of the two gives that all of both."""
 
 
 class LoraSettings(Section):
@@ -178,9 +184,9 @@ class CalibrationSettings(Section):
     enabled: bool = True
     method: CalibrationMethod = "platt"
     """`platt_score` where scores are grades rather than probabilities (`rrm.judge.calibration`)."""
-    modes: list[Literal["full", "critique", "score"]] = Field(default_factory=lambda: ["score"])
+    modes: list[Literal["full", "critique", "score", "steps"]] = Field(default_factory=lambda: ["score"])
     max_rows: int = Field(default=1000, ge=0)
-    """Most rows judged in `score` mode."""
+    """Most rows judged in `score` and `steps` mode."""
     sampled_rows: int = Field(default=200, ge=0)
     """Most rows judged in `full` and `critique` mode, which write text."""
     blend: bool = False

@@ -11,7 +11,7 @@ from rrm.pacing import windows
 from rrm.score import Judge
 from rrm.trajectory import Trajectory
 
-OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16}
+OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
 """Room a reply needs at most, for the estimate."""
 
 
@@ -55,12 +55,13 @@ def estimate(
     if first and probe:
         first.sort(key=lambda pair: pair[0])
         middle = first[max(0, (len(first) - probe) // 2) :][:probe]
-        judge.judge([t for _, t in middle[:1]], mode="score", samples=1, seed=seed)  # warm up: loading is not judging
+        silent: Mode = "steps" if mode == "steps" else "score"
+        judge.judge([t for _, t in middle[:1]], mode=silent, samples=1, seed=seed)  # warm up: loading is not judging
         started = time.monotonic()
         judge.judge([t for _, t in middle], mode=mode, samples=samples, seed=seed)
         took, tokens = time.monotonic() - started, sum(n for n, _ in middle) * samples
         # scoring is reading: time goes with tokens; writing a judgement dwarfs reading: time goes with rows
-        share = found.prompt_tokens / max(tokens, 1) if mode == "score" else found.rows / len(middle)
+        share = found.prompt_tokens / max(tokens, 1) if mode in ("score", "steps") else found.rows / len(middle)
         found.seconds, found.probed = round(took * share, 1), len(middle)
     if price_in is not None or price_out is not None:
         cost = found.prompt_tokens * (price_in or 0.0) + found.max_output_tokens * (price_out or 0.0)

@@ -21,6 +21,8 @@ from rrm.annotation import Finding, Verdict
 from rrm.verdicts import read_findings
 
 Mode = Literal["full", "critique", "score", "steps"]
+"""What a judge gives: `full` trace, critique, score; `critique` without the trace; `score` alone; `steps` the probability that
+each step was good, and the score, without a word of text."""
 Status = Literal["scored", "unparsable", "truncated", "too_long", "judge_error"]
 
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
@@ -75,6 +77,8 @@ class Feedback(BaseModel):
     findings: list[Finding] = Field(default_factory=list)
     truncated_tokens: int = 0
     """Transcript tokens the judge did not see (budget)."""
+    coverage: float | None = Field(default=None, ge=0.0, le=1.0)
+    """Share of the transcript's tokens that the judge read, 1 for all; None where that is not known (rows of an older version)."""
     judge: JudgeInfo
     reason: str | None = None
     """What went wrong, where the status is not `scored`; of a scored row: samples that failed, steps that were made up."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from rrm.annotation import Annotation
+from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode, clear, format_findings
 from rrm.pacing import windows
 from rrm.text import leaks, references, transcript_text
@@ -71,7 +72,12 @@ def annotate(
         model: name written into the annotations.
         window: most trajectories judged at once, which is what a killed run may have to judge again.
         counts: gains `annotated`, `judgements`, `agreeing`, `without_agreement`, `without_label` and `without_steps`.
+
+    Raises:
+        RRMError: mode `steps`.
     """
+    if mode == "steps":
+        raise RRMError("mode steps samples nothing and writes nothing: several judgements of a transcript would be one")
     counts = Counter() if counts is None else counts
     for rows in windows(trajectories, window, first=1):  # a slow judge takes a minute for one
         labelled = [t for t in rows if t.outcome is not None and t.steps]

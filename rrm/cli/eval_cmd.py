@@ -15,7 +15,7 @@ from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME
-from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, load_judge, parse_mapping, read_inputs
+from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, chosen_mode, load_judge, parse_mapping, read_inputs
 from rrm.errors import ConfigError
 from rrm.extras import needs
 from rrm.feedback import Feedback
@@ -45,8 +45,11 @@ def command(
     feedback: list[Path] = typer.Option(
         [], help="Rows of `rrm score` instead of judging now; further files are re-runs of the same rows."
     ),
-    mode: Modes = typer.Option(
-        Modes.score, help="score: ranks and calibration only; critique, full: steps and text too."
+    mode: Modes | None = typer.Option(
+        None,
+        help="score: ranks and calibration only; steps: steps too; critique, full: steps and text too. Default: the judge's "
+        "own, score where it names none.",
+        show_default=False,
     ),
     samples: int = typer.Option(1, min=1, help="Judgements per transcript; the score is their mean."),
     reruns: int = typer.Option(0, min=0, help="Judge again this often with other seeds, for the re-run variance."),
@@ -107,7 +110,7 @@ def command(
         runs = [read_feedback(path) for path in feedback]
     else:
         loaded = load_judge(judge)
-        how = {"mode": mode.value, "samples": samples, "overwrite": overwrite}
+        how = {"mode": chosen_mode(mode, loaded, Modes.score), "samples": samples, "overwrite": overwrite}
         runs = [judge_rows(loaded, test, output, i, seed=seed + i, **how) for i in range(1 + reruns)]
     labels = labels_of(test, labelled)
     baselines, left_out = score_baselines(test, labels, train, labels_of(train, labelled) if train else [], seed)

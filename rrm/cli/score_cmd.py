@@ -31,13 +31,19 @@ class Modes(StrEnum):
     full = "full"
     critique = "critique"
     score = "score"
+    steps = "steps"
 
 
 @with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
     output: Path | None = typer.Option(None, "-o", "--output", metavar="OUT.jsonl", help="One row per transcript."),
-    mode: Modes = typer.Option(Modes.full, help="full: trace, critique, score; critique: without trace; score: alone."),
+    mode: Modes | None = typer.Option(
+        None,
+        help="full: trace, critique, score; critique: without trace; score: alone; steps: the probability that each step was "
+        "good, and the score. Default: the judge's own, full where it names none.",
+        show_default=False,
+    ),
     samples: int = typer.Option(1, min=1, help="Judgements per transcript; the score is their mean."),
     seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
     html: Path | None = typer.Option(None, metavar="REPORT.html", help="Also write a page to read the judgements in."),
@@ -77,7 +83,7 @@ def command(
     with ErrorLog(None if dry_run else output) as errors:
         loaded = load_judge(judge)
         trajectories = read_inputs(inputs, errors, strict=strict, **reading)
-        run: dict[str, Any] = {"mode": mode.value, "samples": samples, "seed": seed}
+        run: dict[str, Any] = {"mode": chosen_mode(mode, loaded, Modes.full), "samples": samples, "seed": seed}
         if dry_run:
             run |= {"price_in": price_in, "price_out": price_out}
             served = getattr(loaded, "prompter", loaded) is None
@@ -132,6 +138,12 @@ ADVICE = {
 def load_judge(options: JudgeOptions) -> AgentRRM:
     """The judge that `--model` names, or the default one."""
     return options.load()
+
+
+def chosen_mode(given: Modes | None, judge: object, otherwise: Modes) -> str:
+    """The mode that was asked for, else the one the judge prefers (`JudgeSettings.default_mode`), else `otherwise`."""
+    preferred = getattr(getattr(judge, "settings", None), "default_mode", None)
+    return given.value if given else preferred or otherwise.value
 
 
 def parse_mapping(pairs: list[str]) -> dict[str, str] | None:

@@ -1,5 +1,8 @@
 """Calibration: raw scores to probabilities of success, one map per mode, stored with the judge as JSON.
 
+A transcript read in several windows is scored in another way than one read at once, so its scores have a map of their own
+(`steps@windowed`); the probabilities of single steps have theirs (`steps_p_good`).
+
 Platt scaling (Platt 1999) is the default: it is strictly increasing, so it keeps every difference inside a group. It reads the
 logit of the raw score, which is right for a probability (a map of slope 1 and intercept 0 leaves it as it is). Where scores are
 grades, 0.8 of a run that succeeded, `platt_score` reads the raw score itself: a few wrong runs at 0.9999 are far out on the
@@ -13,10 +16,11 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StringConstraints
 
 from rrm.config import CalibrationMethod
 from rrm.errors import RRMError
+from rrm.feedback import Mode
 
 EPS = 1e-6
 """Raw scores are kept this far from 0 and 1 before the logit."""
@@ -53,15 +57,36 @@ class Isotonic(BaseModel):
 Calibrator = Annotated[Platt | Isotonic, Field(discriminator="method")]
 
 
+P_GOOD = "steps_p_good"
+"""Key of the map of single steps' probabilities."""
+Key = Annotated[str, StringConstraints(pattern=r"^((full|critique|score|steps)(@windowed)?|steps_p_good)$")]
+
+
+def key_of(mode: Mode, windowed: bool = False) -> str:
+    """The key of a mode's map, for transcripts read at once or in several windows."""
+    return f"{mode}@windowed" if windowed else mode
+
+
 class Calibration(BaseModel):
     """The maps of a judge, by mode; a mode without one passes raw scores through."""
 
-    modes: dict[Literal["full", "critique", "score"], Calibrator] = Field(default_factory=dict)
+    modes: dict[Key, Calibrator] = Field(default_factory=dict)
+    """By `key_of` a mode, or `P_GOOD`."""
 
-    def apply(self, mode: Literal["full", "critique", "score"], raw: float) -> float:
-        """The calibrated score of a raw one."""
-        calibrator = self.modes.get(mode)
+    def apply(self, mode: Mode, raw: float, *, windowed: bool = False) -> float:
+        """The calibrated score of a raw one. A windowed one for which nothing was fitted takes the mode's own map: not
+        calibrated for it (`covers`), but on one scale with the others."""
+        calibrator = self.modes.get(key_of(mode, windowed)) or self.modes.get(mode)
         return raw if calibrator is None else calibrator(raw)
+
+    def p_good(self, raw: float) -> float:
+        """The calibrated probability that a step was good."""
+        calibrator = self.modes.get(P_GOOD)
+        return raw if calibrator is None else calibrator(raw)
+
+    def covers(self, mode: Mode, *, windowed: bool = False) -> bool:
+        """Whether a map was fitted on transcripts read this way."""
+        return key_of(mode, windowed) in self.modes
 
 
 def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod = "platt") -> Platt | Isotonic:

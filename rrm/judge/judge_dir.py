@@ -80,6 +80,10 @@ class JudgeSettings(BaseModel):
     False for a chat model that was never trained to judge."""
     modes: list[Mode] = Field(default_factory=list)
     """Modes the judge was trained in; empty: not recorded. Another one is said to be untried."""
+    default_mode: Mode | None = None
+    """The mode that `rrm score` uses where none is named; None: `full`."""
+    threshold: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Mode `steps`: a step is good whose calibrated p_good is at least this."""
     prompt_version: str = CUT_VERSION
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     transcript_tokens: int = 2048
@@ -126,8 +130,10 @@ DECISIVE = (
     "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt",
 )  # fmt: skip
 """Files that decide a judge's scores, beside `judge.json`."""
-FOR_THE_READER = {"name", "trained_on", "training_questions"}
+FOR_THE_READER = {"name", "default_mode", "trained_on", "training_questions"}
 """What `judge.json` says that decides no score."""
+LATER: dict[str, Any] = {"blend": None, "threshold": 0.5}
+"""Settings that older judges were hashed without, and the values that change nothing for them."""
 
 
 def content_hash(*folders: Path) -> str:
@@ -143,10 +149,8 @@ def content_hash(*folders: Path) -> str:
 
 def settings_hash(settings: JudgeSettings) -> str:
     """Twelve hex digits over a judge's settings, where its weights are not ours to see."""
-    hidden = (
-        FOR_THE_READER if settings.blend is not None else {*FOR_THE_READER, "blend"}
-    )  # older judges keep their hash
-    said = json.dumps(settings.model_dump(mode="json", exclude=hidden), sort_keys=True)
+    told = settings.model_dump(mode="json", exclude=FOR_THE_READER)
+    said = json.dumps({k: v for k, v in told.items() if k not in LATER or LATER[k] != v}, sort_keys=True)
     return hashlib.sha256(said.encode("ascii")).hexdigest()[:12]
 
 

@@ -17,9 +17,10 @@ ANSWERED = ("scored", "unparsable", "truncated")
 
 
 def well_formed(feedback: Feedback) -> bool:
-    """Whether a reply has the parts its mode asks for: `full` trace + critique + score, `critique` critique + score."""
-    wanted = {"full": (feedback.trace, feedback.critique), "critique": (feedback.critique,), "score": ()}
-    return feedback.status == "scored" and all(part and part.strip() for part in wanted[feedback.judge.mode])
+    """Whether a reply has the parts its mode asks for: `full` trace + critique + score, `critique` critique + score, the
+    others no text."""
+    wanted = {"full": (feedback.trace, feedback.critique), "critique": (feedback.critique,)}
+    return feedback.status == "scored" and all(part and part.strip() for part in wanted.get(feedback.judge.mode, ()))
 
 
 def format_validity(feedback: Sequence[Feedback]) -> float | None:

@@ -68,3 +68,17 @@ def test_round_trip_keeps_the_map() -> None:
     assert again == calibration
     assert again.apply("critique", 0.3) == 0.3
     assert again.apply("score", 0.3) == calibration.modes["score"](0.3)
+
+
+def test_windowed_readings_and_single_steps_have_maps_of_their_own() -> None:
+    once, windowed, step = Platt(a=1.5, b=0.2, rows=9), Platt(a=0.5, b=-1, rows=9), Platt(a=2, b=1, rows=9)
+    calibration = Calibration(modes={"steps": once, "steps@windowed": windowed, "steps_p_good": step, "score": once})
+    assert calibration.apply("steps", 0.7) == once(0.7)
+    assert calibration.apply("steps", 0.7, windowed=True) == windowed(0.7)
+    assert calibration.p_good(0.7) == step(0.7) and Calibration().p_good(0.7) == 0.7
+    # on one scale with the others where nothing was fitted for windows, and said to be uncalibrated
+    assert calibration.apply("score", 0.7, windowed=True) == once(0.7)
+    assert calibration.covers("steps", windowed=True) and not calibration.covers("score", windowed=True)
+    assert Calibration.model_validate_json(calibration.model_dump_json()) == calibration
+    with pytest.raises(ValueError, match="should match pattern"):
+        Calibration.model_validate({"modes": {"guess": once.model_dump()}})

@@ -1,0 +1,51 @@
+"""What `judge.json` says: older files are read as they are, newer settings are kept, and hashes change only with scores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+from rrm.cli.score_cmd import Modes, chosen_mode
+from rrm.feedback import Feedback
+from rrm.judge.judge_dir import FILE, JudgeSettings, load_settings, save_settings, settings_hash
+
+
+def test_an_older_judge_keeps_its_hash_and_its_settings(tmp_path: Path) -> None:
+    """A file without the newer settings is hashed as it was before there were any: rows of a run that goes on stay valid."""
+    older = {"schema_version": 1, "name": "old", "modes": ["score"], "prompt_version": "1"}
+    (tmp_path / FILE).write_text(json.dumps(older))
+    settings = load_settings(tmp_path)
+    assert (settings.default_mode, settings.threshold) == (None, 0.5)
+    kept = settings.model_dump(
+        mode="json", exclude={"name", "trained_on", "training_questions", "default_mode", "threshold"}
+    )
+    assert settings_hash(settings) == hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    assert settings_hash(settings) == settings_hash(settings.model_copy(update={"default_mode": "steps"}))
+    assert settings_hash(settings) != settings_hash(settings.model_copy(update={"threshold": 0.4}))
+
+
+def test_newer_settings_are_kept(tmp_path: Path) -> None:
+    settings = JudgeSettings(modes=["steps", "full"], default_mode="steps", threshold=0.31)
+    save_settings(tmp_path, settings)
+    assert load_settings(tmp_path) == settings
+
+
+def test_the_judges_own_mode_is_the_one_where_none_is_named() -> None:
+    judge = SimpleNamespace(settings=JudgeSettings(default_mode="steps"))
+    assert chosen_mode(None, judge, Modes.full) == "steps"
+    assert chosen_mode(Modes.score, judge, Modes.full) == "score"
+    assert chosen_mode(None, SimpleNamespace(settings=JudgeSettings()), Modes.full) == "full"
+
+
+def test_older_rows_are_read() -> None:
+    row = {
+        "id": "a",
+        "status": "scored",
+        "score": 0.5,
+        "findings": [{"step": 1, "verdict": "bad", "text": "no"}],
+        "judge": {"model": "m", "prompt_version": "1", "mode": "full"},
+    }
+    feedback = Feedback.from_json(json.dumps(row))
+    assert feedback.coverage is None and feedback.findings[0].p_good is None
