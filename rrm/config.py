@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rrm.errors import ConfigError
 from rrm.readers.base import printable
@@ -214,6 +214,9 @@ class TrainConfig(Section):
     prompt_version: Literal["1", "2"] = "2"
     """How transcripts are rendered: 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`)."""
     max_new_tokens: int = Field(default=256, gt=0)
+    default_mode: Literal["full", "critique", "score", "steps"] | None = None
+    """The mode `rrm score` uses with the judge where none is named; null: `steps` where that was trained and `full` was not,
+    else `full`."""
     report_to: list[str] = Field(default_factory=list)
     """Trackers by accelerate's names: tensorboard, wandb, trackio."""
     cpu: bool = False
@@ -225,6 +228,12 @@ class TrainConfig(Section):
     rl: RLSettings = Field(default_factory=RLSettings)
     calibration: CalibrationSettings = Field(default_factory=CalibrationSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+
+    @model_validator(mode="after")
+    def _slots_need_windows(self) -> TrainConfig:
+        if self.sft.mix.steps and self.prompt_version == "1":
+            raise ValueError("sft.mix.steps needs prompt_version 2: version 1 has no slots for verdicts")
+        return self
 
 
 def config_folder() -> Path:

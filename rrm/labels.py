@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rrm.annotation import Annotation
+from rrm.annotation import Annotation, Verdict
+from rrm.evaluation.metrics.localisation import labels_from_annotations
+from rrm.feedback import clear
 from rrm.trajectory import Trajectory
 
 TargetRule = Literal["outcome", "annotation", "blend"]
@@ -31,6 +33,21 @@ class Target:
     A row with text weighs as much as the annotation it comes from."""
     annotation: Annotation | None = None
     """The `merged` annotations, whose trace and critique are the text."""
+
+
+@dataclass(frozen=True)
+class StepTarget:
+    """What is known of one transcript's steps."""
+
+    verdicts: tuple[Verdict | None, ...]
+    """One entry a step: good, bad, or None where nobody said."""
+    weight: float = 1.0
+    """Of these labels in the loss: the heaviest annotation's that has findings."""
+
+    @property
+    def last(self) -> Verdict | None:
+        """The verdict on the last step that has one."""
+        return next((v for v in reversed(self.verdicts) if v is not None), None)
 
 
 @dataclass
@@ -162,3 +179,22 @@ def targets_of(
             counts.both += 1
             counts.disagree += (trajectory.outcome >= 0.5) != (annotation.score >= 0.5)
     return found, counts
+
+
+def step_targets_of(
+    trajectories: Sequence[Trajectory], raters: Mapping[str, Sequence[Annotation]]
+) -> dict[str, StepTarget]:
+    """The labelled steps by trajectory id, of those of which some step is said to be good or bad: the majority of the raters'
+    findings, a tie is bad, as `rrm eval` measures them.
+
+    Args:
+        raters: each trajectory's annotations, by its id.
+    """
+    found: dict[str, StepTarget] = {}
+    for trajectory in trajectories:
+        annotations = raters.get(trajectory.id, ())
+        verdicts = labels_from_annotations(trajectory, annotations)
+        if verdicts is not None and any(v is not None for v in verdicts):
+            heaviest = max(a.weight for a in annotations if clear(a.findings or ()))
+            found[trajectory.id] = StepTarget(tuple(verdicts), heaviest)
+    return found

@@ -19,11 +19,12 @@ from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
 from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
+from rrm.judge.steps import Read, read_steps, readings, to_feedback
 from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompt, Prompter
-from rrm.prompt.rendering import OPENINGS, judge_messages
+from rrm.prompt.rendering import CUT_VERSION, OPENINGS, judge_messages
 from rrm.trajectory import Message, Trajectory
 
 log = logging.getLogger(__name__)
@@ -185,7 +186,7 @@ class AgentRRM:
         """
         if samples < 1:
             raise RRMError(f"samples must be at least 1, got {samples}")
-        self._say_untried(mode)
+        self._say_untried("steps" if self._reads_slots(mode) else mode)
 
         def without_steps(trajectory: Trajectory) -> Feedback:
             feedback = unspoken(trajectory, self._info(mode, seed))
@@ -205,6 +206,8 @@ class AgentRRM:
         seed: int,
         on_feedback: Callable[[Feedback], None] | None,
     ) -> list[Feedback]:
+        if self._reads_slots(mode):
+            return self._judge_steps(trajectories, mode, seed, on_feedback)
         temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
         if self.prompter is None:
             return self._judge_chat(trajectories, mode, samples, seed, temperature, on_feedback)
@@ -227,7 +230,8 @@ class AgentRRM:
         seed: int = 0,
         temperature: float = 1.0,
     ) -> list[list[Feedback]]:
-        """k independent judgements of each trajectory, as Feedback of their own (rejection sampling, variance)."""
+        """k independent judgements of each trajectory, as Feedback of their own (rejection sampling, variance); one where
+        nothing is sampled."""
         return around_unspoken(
             trajectories,
             lambda rows: self._sample(rows, mode, k, seed, temperature),
@@ -237,6 +241,8 @@ class AgentRRM:
     def _sample(
         self, trajectories: Sequence[Trajectory], mode: Mode, k: int, seed: int, temperature: float
     ) -> list[list[Feedback]]:
+        if self._reads_slots(mode):
+            return [[feedback] for feedback in self._judge_steps(trajectories, mode, seed)]
         if self.prompter is None:
             runs = [self._judge_chat(trajectories, mode, 1, seed + i, temperature) for i in range(k)]
             return [list(row) for row in zip(*runs, strict=True)]
@@ -261,6 +267,8 @@ class AgentRRM:
 
     def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
         """Prompt tokens of each transcript (for a server: an estimate, four characters a token)."""
+        if self.prompter is not None and self._reads_slots(mode):
+            return [sum(map(len, readings(self.prompter, t))) for t in trajectories]
         if self.prompter is not None:
             return [len(self.prompter.prompt(t, mode).ids) for t in trajectories]
         items = [self._chat_item(t, mode) for t in trajectories]
@@ -284,6 +292,46 @@ class AgentRRM:
         return agent_rrm_score
 
     # ---- inside ----
+
+    def _reads_slots(self, mode: Mode) -> bool:
+        """Whether the judge answers the mode from its slots: `steps`, and text modes where it was trained in `steps` and not in
+        these (`rrm.judge.steps`)."""
+        trained = self.settings.modes
+        return mode == "steps" or (mode in ("full", "critique") and "steps" in trained and mode not in trained)
+
+    def _judge_steps(
+        self,
+        trajectories: Sequence[Trajectory],
+        mode: Mode,
+        seed: int,
+        on_feedback: Callable[[Feedback], None] | None = None,
+    ) -> list[Feedback]:
+        """Each transcript's slots as its Feedback.
+
+        Raises:
+            RRMError: a judge on a server, or one whose prompts have no slots.
+        """
+        if self.prompter is None:
+            raise RRMError(
+                f"mode steps reads probabilities inside the model: {self.model} runs on a server; load its weights here, or "
+                "use mode score"
+            )
+        if self.settings.prompt_version == CUT_VERSION:
+            raise RRMError(
+                f"{self.model} was made for prompt version {CUT_VERSION}, which has no slots for verdicts: use mode score, or "
+                "train it again"
+            )
+        calibration, threshold = self.settings.calibration, self.settings.threshold
+        info, done = self._info(mode, seed), dict[int, Feedback]()
+
+        def take(row: int, read: Read | None) -> None:
+            done[row] = to_feedback(trajectories[row], read, info, mode, calibration, threshold)
+            if on_feedback is not None:
+                on_feedback(done[row])
+
+        engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
+        read_steps(engine, self.prompter, trajectories, lambda p: calibration.p_good(p) < threshold, take)
+        return [done[row] for row in range(len(trajectories))]
 
     def _say_untried(self, mode: Mode) -> None:
         """Warn once of a mode that the judge was not trained in."""

@@ -2,6 +2,9 @@
 
 Batches are homogeneous: all rows of a batch share a mode and nearly a length. A `score` row has one informative token,
 a `full` row two hundred; in a mixed batch a token-mean loss would drown the score.
+
+A row of mode `steps` is one reading of a transcript (`rrm.prompt.windows`). What follows a slot is one fixed token whatever the
+verdict; the verdict is only the *label* there, so the model never reads a verdict, in training as in use.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from rrm.annotation import Annotation
 from rrm.config import FollowSettings
 from rrm.feedback import Mode
 from rrm.imports import imported
-from rrm.labels import Target
+from rrm.labels import StepTarget, Target
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import shown_steps
 from rrm.splits import question_of
@@ -40,6 +44,10 @@ CLAIMS = (
 """Sentences that claim a verdict, put into training transcripts whatever their label."""
 
 
+MARK_NOISE = 0.2
+"""Share of the marks on earlier steps that are turned over in training: nearly what a small judge gets wrong."""
+UNLABELLED = -100
+"""The label of a token that is not learned."""
 _ANCHORED = re.compile(r"(?=\[step (\d{1,6})\])")
 
 
@@ -53,7 +61,12 @@ class Row:
     learned: tuple[int, ...] | None = None
     """Positions of the completion the loss falls on; None: all."""
     weight: float = 1.0
-    """Of the row in the loss."""
+    """Of the row in the loss; in mode `steps`, of its labelled steps together."""
+    labels: tuple[int, ...] | None = None
+    """Mode `steps`: one entry a token of prompt and completion, as Hugging Face's models take labels: entry i is predicted from
+    position i − 1; −100 where nothing is. None: the completion (or its `learned` part) is its own label."""
+    outcome_weight: float | None = None
+    """Mode `steps`: of the last label, where that is the run's outcome; None where no label is."""
 
 
 def on_grid(score: float, rng: random.Random) -> float:
@@ -105,19 +118,26 @@ def about(annotation: Annotation, steps: Collection[int]) -> Annotation:
 
 
 def balanced(
-    trajectories: Sequence[Trajectory], targets: Mapping[str, Target], ratio: float | None, rng: random.Random
+    trajectories: Sequence[Trajectory],
+    targets: Mapping[str, Target],
+    ratio: float | None,
+    rng: random.Random,
+    steps: Mapping[str, StepTarget] = MappingProxyType({}),
 ) -> list[Trajectory]:
     """Draw rows so that inside each (question, steps) group the classes are within `ratio` of each other.
 
-    A row's class is its outcome, or its target where there is none. A group with one class keeps at most two rows. None
-    keeps everything.
+    A row's class is its outcome, or its target where there is none, or where it has neither the verdict on its last labelled
+    step. A group with one class keeps at most two rows. None keeps everything.
     """
     if ratio is None:
         return list(trajectories)
     groups: dict[tuple[str, int], tuple[list[Trajectory], list[Trajectory]]] = defaultdict(lambda: ([], []))
     for t in trajectories:
-        label = targets[t.id].score if t.outcome is None else t.outcome
-        groups[question_of(t), len(t.steps)][label >= 0.5].append(t)
+        if t.outcome is not None or t.id in targets:
+            good = (targets[t.id].score if t.outcome is None else t.outcome) >= 0.5
+        else:
+            good = steps[t.id].last == "good"
+        groups[question_of(t), len(t.steps)][good].append(t)
     chosen: list[Trajectory] = []
     for failed, succeeded in groups.values():
         small, large = sorted((failed, succeeded), key=len)
@@ -152,6 +172,54 @@ def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Tar
     return Row(prompter.encode(prompt), [*prompter.encode(text), prompter.eos_token_id], mode, weight=weight)
 
 
+def step_rows(
+    prompter: Prompter,
+    trajectory: Trajectory,
+    target: Target | None,
+    steps: StepTarget | None,
+    rng: random.Random,
+) -> list[Row]:
+    """Mode `steps`: one row for each reading in which something is labelled.
+
+    The digest of a later reading marks steps as a judge would have: by their labels, of which `MARK_NOISE` are turned over, since
+    the judge's own findings will not be right either.
+
+    Args:
+        target: its score labels the run's slot: good with that probability, drawn anew with each call. None: no label there.
+        steps: the labels of the steps' slots; a step read in parts has its verdict at each.
+    """
+    good, bad = prompter.choices
+    tokens = {"good": good, "bad": bad}
+    verdicts = dict(enumerate(steps.verdicts if steps else (), start=1))
+    outcome = None if target is None else good if rng.random() < target.score else bad
+    plan = prompter.plan(trajectory, "steps")
+    marks: dict[int, bool] = {}
+    rows: list[Row] = []
+    for number in range(len(plan)):
+        reading = prompter.reading(plan, number, "steps", marks)
+        ends_in_slot = any(slot.at == len(reading.ids) - 1 for slot in reading.slots)
+        labels = [UNLABELLED] * (len(reading.ids) + ends_in_slot)
+        for slot in reading.slots:
+            token = outcome if slot.step is None else tokens.get(verdicts.get(slot.step) or "")
+            labels[slot.at + 1] = UNLABELLED if token is None else token
+        for step in reading.steps:
+            if step not in marks and verdicts.get(step) is not None:
+                marks[step] = (verdicts[step] == "bad") != (rng.random() < MARK_NOISE)
+        if any(label != UNLABELLED for label in labels):
+            scored = any(slot.step is None for slot in reading.slots)
+            rows.append(
+                Row(
+                    reading.ids,
+                    prompter.after_slot[:1] if ends_in_slot else [],
+                    "steps",
+                    weight=steps.weight if steps else 1.0,
+                    labels=tuple(labels),
+                    outcome_weight=target.weight if target and scored else None,
+                )
+            )
+    return rows
+
+
 def epoch_rows(
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
@@ -162,19 +230,26 @@ def epoch_rows(
     injection: float,
     rng: random.Random,
     follow: FollowSettings | None = None,
+    steps: Mapping[str, StepTarget] = MappingProxyType({}),
 ) -> list[Row]:
     """The rows of one epoch. `mix[mode]` is the share of eligible trajectories drawn for that mode; `follow` says which
-    full rows come once more, and made by what. Rows without a target are left out."""
+    full rows come once more, and made by what. Rows without a target are left out, but for those whose steps are labelled
+    (`steps`, by trajectory id) in mode `steps`."""
     rows: list[Row] = []
     labelled = [t for t in trajectories if t.id in targets]
     for mode, share in mix.items():
         if mode == "score":
             pool = balanced(labelled, targets, balance, rng)
+        elif mode == "steps":
+            pool = balanced([t for t in trajectories if t.id in targets or t.id in steps], targets, balance, rng, steps)
         else:
             pool = [t for t in labelled if (a := targets[t.id].annotation) is not None and a.critique]
         drawn = rng.sample(pool, min(len(pool), round(share * len(pool))))
         for t in drawn:
-            source = with_claim(t, rng) if mode == "score" and rng.random() < injection else t
+            source = with_claim(t, rng) if mode in ("score", "steps") and rng.random() < injection else t
+            if mode == "steps":
+                rows += step_rows(prompter, source, targets.get(t.id), steps.get(t.id), rng)
+                continue
             row = make_row(prompter, source, mode, targets[t.id], rng)
             if row is not None:
                 rows.append(row)

@@ -14,18 +14,22 @@ import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, get_args
+
+import numpy as np
 
 from rrm.annotation import Annotation
-from rrm.config import TrainConfig
+from rrm.config import CalibrationMethod, CalibrationSettings, TrainConfig
 from rrm.errors import RRMError
+from rrm.evaluation.metrics.localisation import mcc, step_labels
 from rrm.feedback import Feedback, Mode
 from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import fit
+from rrm.judge.calibration import P_GOOD, fit, key_of
 from rrm.judge.card import HUB_NAMES, card_head
 from rrm.judge.judge_dir import JudgeSettings, question_keys, save_settings
-from rrm.labels import merged, truth_of
+from rrm.labels import StepTarget, merged, truth_of
 from rrm.seeds import derive_seed
 from rrm.splits import question_of
 from rrm.train.prepare import Run
@@ -73,6 +77,7 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
         name=config.name,
         base=base,
         modes=list(modes),
+        default_mode=config.default_mode or ("steps" if "steps" in modes and "full" not in modes else None),
         prompt_version=config.prompt_version,
         transcript_tokens=config.transcript_tokens,
         max_new_tokens=config.max_new_tokens,
@@ -116,6 +121,8 @@ def calibrate(
     targets: Sequence[float],
     config: TrainConfig,
     judged: dict[Mode, list[Feedback]] | None = None,
+    steps: Mapping[str, StepTarget] = MappingProxyType({}),
+    steps_only: Sequence[Trajectory] = (),
 ) -> dict[str, Any]:
     """Fit one map per configured mode on calibration rows; returns what was fitted, by mode.
 
@@ -123,12 +130,24 @@ def calibrate(
 
     Args:
         judged: takes each mode's feedback on the first rows, for whoever has further use for it.
+        steps: labelled steps by trajectory id, for mode `steps`.
+        steps_only: further rows, of which only steps are labelled.
     """
     found: dict[str, Any] = {}
     for mode in config.calibration.modes:
         if untrained(judge, mode):
             logger.warning("mode %s stays uncalibrated: the judge was trained on no row of it", mode)
             found[mode] = {"skipped": "trained on no row of this mode", "rows": 0}
+            continue
+        if mode == "steps":
+            most = config.calibration.max_rows
+            every = [*trajectories[:most], *steps_only[:most]]
+            feedback, fitted_maps = calibrate_steps(
+                judge, every, targets[:most], steps, config.calibration, config.seed
+            )
+            found |= fitted_maps
+            if judged is not None:
+                judged[mode] = feedback[: len(trajectories[:most])]
             continue
         most = config.calibration.max_rows if mode == "score" else config.calibration.sampled_rows
         rows, labels = trajectories[:most], targets[:most]
@@ -145,6 +164,93 @@ def calibrate(
         judge.settings.calibration.modes[mode] = fitted
         found[mode] = fitted.model_dump()
     return found
+
+
+def calibrate_steps(
+    judge: AgentRRM,
+    rows: Sequence[Trajectory],
+    targets: Sequence[float],
+    steps: Mapping[str, StepTarget],
+    settings: CalibrationSettings,
+    seed: int,
+) -> tuple[list[Feedback], dict[str, Any]]:
+    """Mode `steps`: fit the map of single steps' p_good and the threshold with the best MCC, then the maps of the scores, of
+    transcripts read at once and of those read in windows.
+
+    What is found of earlier steps stands in later windows, so windowed transcripts are read again once that is calibrated.
+
+    Args:
+        targets: of the first rows; of the others only steps are known.
+
+    Returns:
+        The feedback, and what was fitted, by the maps' keys.
+    """
+    assert judge.prompter is not None
+    labels = [*targets, *[None] * (len(rows) - len(targets))]
+    maps = judge.settings.calibration.modes
+    for key in (P_GOOD, key_of("steps"), key_of("steps", windowed=True)):
+        maps.pop(key, None)
+    said = judge.judge(rows, mode="steps", seed=seed)
+    found: dict[str, Any] = {}
+    pairs = [
+        (finding.p_good, float(verdict == "good"))
+        for t, feedback in zip(rows, said, strict=True)
+        if t.id in steps
+        for finding in feedback.findings
+        if finding.p_good is not None and (verdict := steps[t.id].verdicts[finding.step - 1]) is not None
+    ]
+    found[P_GOOD] = _fitted(judge, P_GOOD, pairs, settings.method)
+    if pairs and P_GOOD in maps:
+        sure = [judge.settings.calibration.p_good(raw) for raw, _ in pairs]
+        judge.settings.threshold = best_threshold(sure, [y for _, y in pairs])
+        found[P_GOOD]["threshold"] = judge.settings.threshold
+    in_windows = [judge.prompter.plan(t, "steps").windowed for t in rows]
+    again = [i for i, windowed in enumerate(in_windows) if windowed and labels[i] is not None]
+    for i, feedback in zip(again, judge.judge([rows[i] for i in again], mode="steps", seed=seed), strict=True):
+        said[i] = feedback
+    for windowed in (False, True):
+        key = key_of("steps", windowed)
+        scored = [
+            (f.raw_score, y)
+            for f, y, many in zip(said, labels, in_windows, strict=True)
+            if many == windowed and f.raw_score is not None and y is not None
+        ]
+        if scored or not windowed:
+            found[key] = _fitted(judge, key, scored, settings.method)
+    return said, found
+
+
+def _fitted(
+    judge: AgentRRM, key: str, pairs: Sequence[tuple[float, float]], method: CalibrationMethod
+) -> dict[str, Any]:
+    """Fit and keep a judge's map; what was fitted, or why nothing was."""
+    try:
+        fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method)
+    except RRMError as error:
+        logger.warning("%s stays uncalibrated: %s", key, error)
+        return {"skipped": str(error), "rows": len(pairs)}
+    judge.settings.calibration.modes[key] = fitted
+    return fitted.model_dump()
+
+
+def best_threshold(p_good: Sequence[float], good: Sequence[float]) -> float:
+    """The threshold from which a step is called good with the largest MCC; of equal ones the nearest to one half.
+
+    Args:
+        good: 1 where a step is good, else 0.
+    """
+    sure, truth = np.asarray(p_good), np.asarray(good) >= 0.5
+    order = np.argsort(sure, kind="stable")
+    sure, truth = sure[order], truth[order]
+    cuts = np.flatnonzero(np.diff(sure) > 0) + 1  # the first `cut` of them are called bad
+    if not len(cuts):
+        return 0.5
+    bad_below = np.cumsum(~truth)[cuts - 1]
+    counts = [bad_below, cuts - bad_below, (~truth).sum() - bad_below, truth.sum() - (cuts - bad_below)]
+    quality = mcc(np.stack([np.asarray(part, dtype=np.float64) for part in counts], axis=-1))
+    thresholds = (sure[cuts - 1] + sure[cuts]) / 2
+    best = np.flatnonzero(quality >= quality.max() - 1e-12)
+    return float(thresholds[best[np.argmin(np.abs(thresholds[best] - 0.5))]])
 
 
 def untrained(judge: AgentRRM, mode: Mode) -> bool:
@@ -175,25 +281,28 @@ def measure(
     raters: Mapping[str, Sequence[Annotation]],
     config: TrainConfig,
 ) -> dict[str, Any]:
-    """The evaluation card: `score` mode on `max_rows` of the test rows, `full` mode on `full_rows`, of whole questions.
+    """The evaluation card: `score` and `steps` mode on `max_rows` of the test rows, `full` mode on `full_rows`, of whole
+    questions. In mode `steps` rows of which only steps are labelled count too.
 
     Args:
         raters: each trajectory's annotations, by its id: scores and steps are measured against what `rrm eval` would
             measure them against.
     """
     from rrm.evaluation.evaluate import evaluate_feedback
-    from rrm.evaluation.metrics.localisation import step_labels
 
     truths = {t.id: truth_of(t, merged(raters.get(t.id, ()))) for t in test}
     found: dict[str, Any] = {}
     rows = [t for t in test if truths[t.id] is not None]
-    plans: list[tuple[Mode, int]] = [("score", config.evaluation.max_rows), ("full", config.evaluation.full_rows)]
+    every, few = config.evaluation.max_rows, config.evaluation.full_rows
+    plans: list[tuple[Mode, int]] = [("score", every), ("steps", every), ("full", few)]
     for mode, most in plans:
-        part = whole_questions(rows, most, config.seed)
+        if mode == "steps":
+            rows = [t for t in test if truths[t.id] is not None or step_labels(t, raters.get(t.id, ()))]
+        part = whole_questions([t for t in rows if mode == "steps" or truths[t.id] is not None], most, config.seed)
         if not part or untrained(judge, mode):
             continue
         feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
-        verdicts = [step_labels(t, raters.get(t.id, ())) for t in part] if mode == "full" else None
+        verdicts = [step_labels(t, raters.get(t.id, ())) for t in part] if mode != "score" else None
         labels = [truths[t.id] for t in part]
         found[mode] = dict(evaluate_feedback(part, feedback, labels, step_labels=verdicts, seed=config.seed))
     return found
@@ -201,10 +310,11 @@ def measure(
 
 def calibrated(settings: JudgeSettings) -> str:
     """One sentence: in which modes scores are calibrated."""
-    modes = list(settings.calibration.modes)
+    modes: list[Mode] = [mode for mode in get_args(Mode) if settings.calibration.covers(mode)]
     if not modes:
         return "Its scores are not calibrated."
-    return f"Scores are calibrated in mode {' and '.join(modes)}" + (", in no other." if len(modes) < 3 else ".")
+    said = f"Scores are calibrated in mode {' and '.join(modes)}" + (", in no other." if len(modes) < 4 else ".")
+    return said + (" So is the probability of each step." if P_GOOD in settings.calibration.modes else "")
 
 
 def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.imports import call, is_import_path
 from rrm.judge.judge_dir import text_hash
-from rrm.labels import LabelCounts, Target, merged, targets_of
+from rrm.labels import LabelCounts, StepTarget, Target, merged, step_targets_of, targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.readers import read
 from rrm.readers.base import printable
@@ -52,6 +52,8 @@ class Run:
     """The same as they came: one list by trajectory id."""
     targets: dict[str, Target]
     """Of the training part, by trajectory id."""
+    step_targets: dict[str, StepTarget]
+    """The labelled steps of the training part, by trajectory id."""
     labels: LabelCounts
     """What decided the targets."""
     model: Any
@@ -221,10 +223,14 @@ def prepare(config: TrainConfig) -> Run:
     parts = apply_split(trajectories, split)
     check_parts(parts, split, source)
     targets, labels = targets_of(parts["train"], annotations, config.data.target, config.data.blend)
+    steps = step_targets_of(parts["train"], raters)
     model, prompter = base_and_prompter(config, parts["train"], annotations)
     shared = shared_texts(parts)
     if is_main(config.cpu):
         logger.warning("data.target=%s: %s", config.data.target, labels)
+        if config.sft.mix.steps:
+            bare = sum(name not in targets for name in steps)
+            logger.warning("%d rows have labelled steps, %d of them no other label", len(steps), bare)
         if any(shared.values()):
             logger.warning(
                 "%d of %d test rows and %d of %d calibration rows have the question text of a training row, under another "
@@ -235,4 +241,4 @@ def prepare(config: TrainConfig) -> Run:
         claim_folder(config, folder)
         write_whole(folder / "split.json", json.dumps(split, indent=1) + "\n")
         write_whole(folder / "data.json", json.dumps(digest) + "\n")
-    return Run(config, folder, parts, annotations, raters, targets, labels, model, prompter, shared)
+    return Run(config, folder, parts, annotations, raters, targets, steps, labels, model, prompter, shared)

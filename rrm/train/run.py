@@ -20,7 +20,7 @@ from rrm.feedback import Feedback, Mode
 from rrm.imports import imported, is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import save_settings
-from rrm.labels import truth_of
+from rrm.labels import step_targets_of, truth_of
 from rrm.provenance import environment
 from rrm.train import export as finish
 from rrm.train.blending import fit_words
@@ -81,7 +81,7 @@ def run_sft(run: Run, model: Any) -> Any:
     config, stage = run.config, run.folder / "sft"
     if is_done(stage):
         return load_trained(model, stage / "model")
-    rows = schedule(run.prompter, run.parts["train"], run.targets, config.sft, config.seed)
+    rows = schedule(run.prompter, run.parts["train"], run.targets, config.sft, config.seed, run.step_targets)
     tokens = sum(len(r.prompt) + len(r.completion) for r in rows)
     cut = sum(len(r.completion) > config.max_new_tokens for r in rows)
     if is_main(config.cpu):
@@ -141,11 +141,16 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
         )
         card: dict[str, Any] = {"trained_on": facts, "question_texts_in_training": run.shared_texts}
         if config.calibration.enabled:
-            rows = [t for t in run.parts["calibration"] if truth_of(t, run.annotations.get(t.id)) is not None]
+            part = run.parts["calibration"]
+            rows = [t for t in part if truth_of(t, run.annotations.get(t.id)) is not None]
             random.Random(config.seed).shuffle(rows)
             labels = [truth_of(t, run.annotations.get(t.id)) or 0.0 for t in rows]
+            steps = step_targets_of(part, run.raters) if "steps" in config.calibration.modes else {}
+            chosen = {t.id for t in rows}
+            steps_only = [t for t in part if t.id in steps and t.id not in chosen]
+            random.Random(config.seed).shuffle(steps_only)
             judged: dict[Mode, list[Feedback]] = {}
-            card["calibration"] = finish.calibrate(judge, rows, labels, config, judged)
+            card["calibration"] = finish.calibrate(judge, rows, labels, config, judged, steps, steps_only)
             if config.calibration.blend:
                 card["blend"] = fit_words(judge, building, run, rows, labels, judged)
             save_settings(building, judge.settings)
@@ -190,7 +195,7 @@ def train(config: TrainConfig) -> dict[str, Any] | None:
     card = run_finish(run, model)
     headline = {
         f"{mode}/{name}": None if found["value"] is None else round(found["value"], 4)
-        for mode in ("score", "full")
+        for mode in ("score", "steps", "full")
         for name, found in card.get(mode, {}).get("metrics", {}).get("judge", {}).items()
     }
     return {

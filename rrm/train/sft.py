@@ -18,12 +18,12 @@ from typing import Any
 from rrm.config import LossWeights, SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
-from rrm.labels import Target
+from rrm.labels import StepTarget, Target
 from rrm.models.base import lora_config
 from rrm.prompt.prompter import Prompter
 from rrm.seeds import derive_seed
-from rrm.train.data import Row, batched, epoch_rows
-from rrm.train.weighting import KEY, weighted_rows
+from rrm.train.data import UNLABELLED, Row, batched, epoch_rows
+from rrm.train.weighting import KEY, LABEL_WEIGHTS, weighted_rows
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ NEEDS: dict[Mode, str] = {
     "score": "no transcript was drawn for it",
     "critique": "no training transcript has a critique of the steps its prompt shows",
     "full": "no training transcript has both a trace and a critique of the steps its prompt shows",
+    "steps": "no training transcript has an outcome, a score, or a finding that says good or bad",
 }
 """Why a mode may get no rows."""
 
@@ -43,17 +44,20 @@ def schedule(
     targets: Mapping[str, Target],
     settings: SFTSettings,
     seed: int,
+    steps: Mapping[str, StepTarget] | None = None,
 ) -> list[Row]:
     """All epochs' rows in training order; a mode that is asked for and gets none is warned of.
 
     Args:
         targets: by trajectory id (`rrm.labels.targets_of`).
+        steps: the labelled steps by trajectory id (`rrm.labels.step_targets_of`), for mode `steps`.
 
     Raises:
         RRMError: no row carries a label.
     """
-    mix: dict[Mode, float] = {"score": settings.mix.score, "critique": settings.mix.critique, "full": settings.mix.full}
-    mix = {m: s for m, s in mix.items() if s > 0}
+    shares = settings.mix
+    order: tuple[Mode, ...] = ("score", "critique", "full", "steps")  # the seeded draws follow it
+    mix: dict[Mode, float] = {mode: share for mode in order if (share := getattr(shares, mode)) > 0}
     rows: list[Row] = []
     for epoch in range(settings.epochs):
         rng = random.Random(derive_seed(seed, "sft", epoch))
@@ -66,6 +70,7 @@ def schedule(
             injection=settings.injection,
             rng=rng,
             follow=settings.follow,
+            steps=steps or {},
         )
         rows += batched(drawn, settings.batch_size, rng, settings.short_first if epoch == 0 else 0.0)
     if not rows:
@@ -84,19 +89,38 @@ def as_dataset(rows: Sequence[Row], *, completion_only: bool = True, loss_weight
     from datasets import Dataset
 
     def labels(row: Row) -> list[int]:
+        if row.labels is not None:
+            return list(row.labels)
         if row.learned is not None:
             chosen = set(row.learned)
             learned = [token if i in chosen else -100 for i, token in enumerate(row.completion)]
             return [-100] * len(row.prompt) + learned
         return ([-100] * len(row.prompt) if completion_only else row.prompt) + row.completion
 
-    by_mode = (loss_weights or LossWeights()).model_dump()
-    return Dataset.from_list(
-        [
-            {"input_ids": row.prompt + row.completion, "labels": labels(row), KEY: row.weight * by_mode[row.mode]}
-            for row in rows
-        ]
-    )
+    weights = loss_weights or LossWeights()
+    by_mode = weights.model_dump()
+
+    def example(row: Row) -> dict[str, Any]:
+        made = {"input_ids": row.prompt + row.completion, "labels": labels(row)}
+        if row.labels is None:
+            return made | {KEY: row.weight * by_mode[row.mode], LABEL_WEIGHTS: None}
+        return made | {KEY: by_mode[row.mode], LABEL_WEIGHTS: label_weights(row, weights.outcome)}
+
+    return Dataset.from_list([example(row) for row in rows])
+
+
+def label_weights(row: Row, outcome: float) -> list[float]:
+    """What each label of a row of mode `steps` weighs, in their order: the steps share 1 and the run's slot gets `outcome`, both
+    times what their labels weigh, divided by 1 + `outcome` (by the one of them that there is).
+
+    So a row of forty labelled steps learns as much of its outcome as a row of one.
+    """
+    count = sum(label != UNLABELLED for label in row.labels or ())
+    steps = count - (row.outcome_weight is not None)
+    parts = {"steps": float(steps > 0), "run": 0.0 if row.outcome_weight is None else outcome}
+    whole = sum(parts.values()) or 1.0
+    found = [row.weight * parts["steps"] / whole / steps for _ in range(steps)]
+    return found if row.outcome_weight is None else [*found, row.outcome_weight * parts["run"] / whole]
 
 
 def last_checkpoint(folder: Path) -> str | None:
@@ -107,7 +131,7 @@ def last_checkpoint(folder: Path) -> str | None:
 
 def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, Any]:
     """Rows padded on the right to (B, T) `input_ids` and `labels` (-100), with an attention mask of ones; (B,) weights where the rows
-    have them.
+    have them, (B, T) where their labels have (`rrm.train.weighting`).
 
     Causal attention never lets a token see what stands to its right, so padding there needs no mask; without one, the
     attention kernels skip the upper triangle (a quarter of the step's time on a CPU).
@@ -116,14 +140,26 @@ def collate(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, A
 
     longest = max(len(row["input_ids"]) for row in rows)
     ids = torch.full((len(rows), longest), pad_token_id)
-    labels = torch.full((len(rows), longest), -100)
+    labels = torch.full((len(rows), longest), UNLABELLED)
     for i, row in enumerate(rows):
         ids[i, : len(row["input_ids"])] = torch.tensor(row["input_ids"])
         labels[i, : len(row["labels"])] = torch.tensor(row["labels"])
     batch = {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
     if KEY in rows[0]:
-        batch[KEY] = torch.tensor([row[KEY] for row in rows], dtype=torch.float32)
+        weights = torch.tensor([row[KEY] for row in rows], dtype=torch.float32)
+        batch[KEY] = weights if rows[0].get(LABEL_WEIGHTS) is None else _spread(rows, weights, labels)
     return batch
+
+
+def _spread(rows: Sequence[Mapping[str, Any]], weights: Any, labels: Any) -> Any:
+    """(B, T) weights: those of each row's labels at their places, so that the batch's loss is the mean over its rows."""
+    import torch
+
+    placed = torch.zeros(labels.shape)
+    for i, row in enumerate(rows):
+        placed[i, labels[i] != UNLABELLED] = torch.tensor(row[LABEL_WEIGHTS], dtype=torch.float32)
+    # the trainer divides by the batch's labels; what these rows are to share is one each
+    return placed * weights[:, None] * (labels != UNLABELLED).sum() / len(rows)
 
 
 def compile_layers(model: Any) -> None:

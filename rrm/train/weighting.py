@@ -6,6 +6,11 @@ Here a micro-batch is the mean over its own label tokens, an update the mean ove
 
     L = 1/M Σ_m 1/T_m Σ_{row ∈ m} w_row Σ_{t ∈ row} −log p(t),    w_row = label's weight × sft.loss_weights.<mode>
 
+In mode `steps` a micro-batch is the mean over its B rows, and each row's labels share one: half for its n labelled steps, half
+for its outcome (u = sft.loss_weights.outcome = 1), or all for what there is of the two:
+
+    1/B Σ_{row ∈ m} w Σ_{t ∈ row} a_t · −log p(t),    a_t = 1/n/(1 + u) at a step's slot, u/(1 + u) at the run's
+
 As all rows of a micro-batch share a mode (`rrm.train.data.batched`), each mode gets its share of the rows, whatever
 accumulates beside it. The trainer is wrapped, not subclassed: it is told not to count tokens over the update, and a pair
 of hooks on the model takes the weights out of a batch and multiplies the log-probabilities it returns.
@@ -19,7 +24,9 @@ from collections.abc import Iterator
 from typing import Any
 
 KEY = "row_weight"
-"""A batch's key: (B,) float32."""
+"""A batch's key: (B,) float32, one a row, or (B, T), one a label, at the label's place."""
+LABEL_WEIGHTS = "label_weights"
+"""A row's key: the weights of its labels, in their order, or None."""
 
 
 @contextlib.contextmanager
@@ -43,7 +50,9 @@ def weighted_rows(trainer: Any) -> Iterator[None]:
             raise RuntimeError(
                 "SFTTrainer's model returns no log_probs: rows cannot be weighted with this version of trl"
             )
-        output.log_probs = output.log_probs * weights.to(output.log_probs)[:, None]
+        # log_probs (B, T - 1): what is predicted at position i is the label at i + 1
+        placed = weights[:, None] if weights.dim() == 1 else weights[:, 1:]
+        output.log_probs = output.log_probs * placed.to(output.log_probs)
         return output
 
     model, counted = trainer.model, trainer.model_accepts_loss_kwargs

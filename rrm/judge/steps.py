@@ -1,0 +1,170 @@
+"""Mode `steps`: the probability that each step was good, and the score, read at slots in one prefill (DESIGN §4).
+
+    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, the lowest of its parts'
+    raw score          the same at the slot of the run, at the end of the last reading
+
+A transcript that exceeds a window takes several readings, each of which is told what the judge found of earlier steps. So the
+readings of one transcript come one after the other, and those of many transcripts together.
+
+A judge that was trained in this mode and never wrote text answers `full` and `critique` from it: the trace is the exact digest
+of what each step did, a finding says what the rules say of its step, or else how likely it is to be good. Nothing is made up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rrm.annotation import Finding
+from rrm.annotators.rules import check_steps, rules_trace
+from rrm.engines.base import TokenEngine
+from rrm.feedback import Feedback, JudgeInfo, Mode, format_findings
+from rrm.judge.calibration import Calibration
+from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS
+from rrm.pacing import windows
+from rrm.prompt.prompter import Prompt, Prompter
+from rrm.prompt.windows import Plan
+from rrm.trajectory import Trajectory
+
+
+@dataclass
+class Said:
+    """What the slots of one transcript said, before calibration."""
+
+    p_good: dict[int, float] = field(default_factory=dict)
+    """By the steps read so far."""
+    outcome: float | None = None
+    """None until the last reading."""
+
+    def take(self, prompt: Prompt, logprobs: Sequence[Sequence[float]]) -> None:
+        """Add a reading's slots: log p of good and of bad at each."""
+        for slot, (good, _) in zip(prompt.slots, logprobs, strict=True):
+            p = math.exp(good)
+            if slot.step is None:
+                self.outcome = p
+            else:
+                self.p_good[slot.step] = min(p, self.p_good.get(slot.step, 1.0))
+
+
+@dataclass(frozen=True)
+class Read:
+    """One transcript as it was read."""
+
+    said: Said
+    coverage: float
+    truncated_tokens: int
+    windowed: bool
+    """In more than one reading, or not whole."""
+
+
+def read_steps(
+    engine: TokenEngine,
+    prompter: Prompter,
+    trajectories: Sequence[Trajectory],
+    is_bad: Callable[[float], bool],
+    on_row: Callable[[int, Read | None], None],
+) -> None:
+    """Read each transcript's slots; those of like length together, longest first, in slices of about `SLICE_SECONDS`.
+
+    Args:
+        is_bad: whether a step of this raw probability is called bad in later readings.
+        on_row: hears of each row as soon as it is read; of None where a reading exceeds the model's positions.
+    """
+    plans = [prompter.plan(trajectory, "steps") for trajectory in trajectories]
+    order = sorted(range(len(plans)), key=lambda i: plans[i].transcript_tokens, reverse=True)
+    for rows in windows(order, max(len(order), 1), first=SLICE_ROWS, seconds=SLICE_SECONDS):
+        for i, said in _read_slice(engine, prompter, {i: plans[i] for i in rows}, is_bad):
+            plan = plans[i]
+            cut = plan.transcript_tokens - plan.shown_tokens
+            on_row(i, said and Read(said, plan.coverage, cut, plan.windowed))
+
+
+def readings(prompter: Prompter, trajectory: Trajectory) -> list[list[int]]:
+    """Token ids of a transcript's readings, without findings of earlier steps."""
+    plan = prompter.plan(trajectory, "steps")
+    return [prompter.reading(plan, number, "steps").ids for number in range(len(plan))]
+
+
+def _read_slice(
+    engine: TokenEngine, prompter: Prompter, plans: Mapping[int, Plan], is_bad: Callable[[float], bool]
+) -> Iterator[tuple[int, Said | None]]:
+    """Reading after reading of these transcripts; each is yielded after its last."""
+    room = getattr(engine, "max_positions", None)
+    said, number = {i: Said() for i in plans}, 0
+    left = list(plans)
+    while left:
+        marks = {i: {step: is_bad(p) for step, p in said[i].p_good.items()} for i in left}
+        prompts = {i: prompter.reading(plans[i], number, "steps", marks[i]) for i in left}
+        too_long = [i for i in left if room is not None and len(prompts[i].ids) > room]
+        asked = [i for i in left if i not in too_long]
+        slots = [[slot.at for slot in prompts[i].slots] for i in asked]
+        found = engine.choice_logprobs([prompts[i].ids for i in asked], slots, prompter.choices)
+        for i, logprobs in zip(asked, found, strict=True):
+            said[i].take(prompts[i], logprobs)
+        number += 1
+        yield from ((i, None) for i in too_long)
+        yield from ((i, said[i]) for i in asked if number == len(plans[i]))
+        left = [i for i in asked if number < len(plans[i])]
+
+
+def to_feedback(
+    trajectory: Trajectory,
+    read: Read | None,
+    info: JudgeInfo,
+    mode: Mode,
+    calibration: Calibration,
+    threshold: float,
+) -> Feedback:
+    """What was read as Feedback: calibrated, with a finding for each step, and with text where `mode` asks for it.
+
+    Args:
+        mode: `steps`, or `critique` or `full` of a judge that reads these from its slots.
+        threshold: of a calibrated p_good, from which a step is good.
+    """
+    if read is None or read.said.outcome is None:
+        return Feedback(
+            id=trajectory.id,
+            status="too_long",
+            judge=info.model_copy(update={"calibrated": None}),
+            reason="a reading exceeds the model's positions; choose a smaller transcript budget",
+        )
+    raw = min(max(read.said.outcome, 0.0), 1.0)
+    calibrated = calibration.covers("steps", windowed=read.windowed)
+    findings = findings_of(read.said.p_good, calibration, threshold)
+    texts: dict[str, str | None] = {}
+    if mode in ("full", "critique"):
+        findings = with_texts(findings, trajectory)
+        texts["critique"] = format_findings(findings) or None
+    if mode == "full":
+        texts["trace"] = rules_trace(trajectory) or None
+    return Feedback(
+        id=trajectory.id,
+        status="scored",
+        score=calibration.apply("steps", raw, windowed=read.windowed),
+        raw_score=raw,
+        findings=findings,
+        truncated_tokens=read.truncated_tokens,
+        coverage=read.coverage,
+        judge=info.model_copy(update={"score_source": "expected", "calibrated": calibrated}),
+        **texts,
+    )
+
+
+def findings_of(p_good: Mapping[int, float], calibration: Calibration, threshold: float) -> list[Finding]:
+    """One finding a step that was read, in the steps' order: good from `threshold` on, else bad."""
+    sure = {step: min(max(calibration.p_good(p), 0.0), 1.0) for step, p in sorted(p_good.items())}
+    return [Finding(step=k, verdict="good" if p >= threshold else "bad", p_good=p) for k, p in sure.items()]
+
+
+def with_texts(findings: Sequence[Finding], trajectory: Trajectory) -> list[Finding]:
+    """The findings in words: the rules' where they agree on the step, else its probability."""
+    ruled = {finding.step: finding for finding in check_steps(trajectory)[0]}
+
+    def text(finding: Finding) -> str:
+        rule = ruled.get(finding.step)
+        if rule is not None and rule.verdict == finding.verdict:
+            return rule.text
+        return f"good with probability {finding.p_good:.2f}"
+
+    return [finding.model_copy(update={"text": text(finding)}) for finding in findings]

@@ -1,0 +1,192 @@
+"""Mode `steps` of a judge: probabilities at slots against plain forwards, prefixes, windows, calibration, and what it writes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.annotators.rules import rules_trace
+from rrm.config import CalibrationSettings, TrainConfig
+from rrm.engines.hf.engine import HFEngine
+from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
+from rrm.errors import RRMError
+from rrm.feedback import Feedback
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.judge_dir import JudgeSettings
+from rrm.labels import StepTarget
+from rrm.prompt.prompter import Prompter
+from rrm.train.export import best_threshold, calibrate
+from rrm.trajectory import Message, Trajectory
+
+SETTINGS = JudgeSettings(modes=["steps"], prompt_version="2", transcript_tokens=600)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return build_lab_tokenizer(["Task step agent result is good bad. The run is earlier steps"] * 3, 400)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Any) -> Any:
+    return build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0).double()
+
+
+def judge_of(model: Any, tokenizer: Any, tokens: int = 600, **changes: Any) -> AgentRRM:
+    settings = SETTINGS.model_copy(update={"transcript_tokens": tokens, **changes}, deep=True)
+    return AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, tokens), settings=settings)
+
+
+def run(name: str, steps: int, marks: dict[int, str] | None = None, words: int = 4) -> Trajectory:
+    messages = [Message(role="user", content="find it")]
+    for k in range(1, steps + 1):
+        messages.append(Message(role="assistant", content=f"look at {(marks or {}).get(k, k)}" + " again" * words))
+        messages.append(Message(role="tool", content=f"found {k}"))
+    return Trajectory(id=name, task="find it", question_id="q", messages=messages)
+
+
+def test_p_good_and_score_equal_a_plain_forward(model: Any, tokenizer: Any) -> None:
+    judge, trajectories = judge_of(model, tokenizer), [run(str(n), n) for n in (1, 4, 2)]
+    assert judge.prompter is not None
+    for trajectory, feedback in zip(trajectories, judge.judge(trajectories, mode="steps"), strict=True):
+        prompt = judge.prompter.reading(judge.prompter.plan(trajectory, "steps"), 0, "steps")
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt.ids])).logits[0][:, list(judge.prompter.choices)]
+        wanted = [float(p) for p in logits.softmax(-1)[[slot.at for slot in prompt.slots], 0]]
+        assert [f.p_good for f in feedback.findings] == pytest.approx(wanted[:-1], abs=1e-9)
+        assert feedback.raw_score == feedback.score == pytest.approx(wanted[-1], abs=1e-9)
+        assert [f.step for f in feedback.findings] == list(range(1, len(trajectory.steps) + 1))
+        assert [f.verdict for f in feedback.findings] == ["good" if p >= 0.5 else "bad" for p in wanted[:-1]]
+        assert (feedback.status, feedback.coverage, feedback.judge.score_source) == ("scored", 1.0, "expected")
+        assert feedback.trace is None and feedback.critique is None and not any(f.text for f in feedback.findings)
+
+
+@pytest.mark.parametrize("tokens", [600, 100], ids=["one window", "several"])
+def test_p_good_of_a_step_is_the_same_in_a_prefix_and_in_the_whole_run(model: Any, tokenizer: Any, tokens: int) -> None:
+    judge, whole = judge_of(model, tokenizer, tokens), run("a", 9)
+    assert judge.prompter is not None and (len(judge.prompter.plan(whole, "steps")) > 1) == (tokens == 100)
+    (feedback,) = judge.judge([whole], mode="steps")
+    for n in (1, 4, 8):
+        prefix = whole.model_copy(update={"id": f"p{n}", "messages": whole.messages[: 1 + 2 * n]})
+        (part,) = judge.judge([prefix], mode="steps")
+        assert [f.p_good for f in part.findings] == pytest.approx([f.p_good for f in feedback.findings[:n]], abs=1e-9)
+
+
+def test_rows_come_as_they_are_read_and_do_not_depend_on_each_other(model: Any, tokenizer: Any) -> None:
+    judge, rows = judge_of(model, tokenizer, 100), [run(str(n), n) for n in (1, 12, 5, 3)]
+    heard: list[Feedback] = []
+    together = judge.judge(rows, mode="steps", on_feedback=heard.append)
+    assert [f.id for f in together] == ["1", "12", "5", "3"] and sorted(f.id for f in heard) == sorted(
+        ["1", "12", "5", "3"]
+    )
+    for row, feedback in zip(rows, together, strict=True):
+        (alone,) = judge.judge([row], mode="steps")
+        assert [f.p_good for f in alone.findings] == pytest.approx([f.p_good for f in feedback.findings], abs=1e-9)
+        assert len(feedback.findings) == len(row.steps) and feedback.coverage == 1.0
+        assert alone.score == pytest.approx(feedback.score, abs=1e-9)
+
+
+def scripted(tokenizer: Any, tokens: int, fault: str = "ruin") -> AgentRRM:
+    """A judge that calls bad what has the fault's word in its step's block, and a run with a step it called bad."""
+    prompter = Prompter(tokenizer, tokens)
+
+    def logprob(row: list[int], t: int) -> float:
+        text = tokenizer.decode(row[:t])
+        if text.rstrip().endswith("The run is"):
+            bad = "(bad)" in text or fault in text
+        else:
+            bad = fault in text.rpartition("agent:")[2]
+        good = 0.1 if bad else 0.9
+        return math.log(good if row[t] == prompter.choices[0] else 1 - good)
+
+    settings = SETTINGS.model_copy(update={"transcript_tokens": tokens}, deep=True)
+    return AgentRRM(ScriptedEngine([], logprob=logprob), prompter, settings=settings)
+
+
+@pytest.mark.parametrize("place", [2, 11, 19])
+def test_what_a_window_finds_reaches_the_score(tokenizer: Any, place: int) -> None:
+    judge = scripted(tokenizer, 800)
+    sound, ruined = judge.judge([run("sound", 20), run("ruined", 20, {place: "ruin"})], mode="steps")
+    assert judge.prompter is not None and len(judge.prompter.plan(run("sound", 20), "steps")) > 1
+    assert [f.step for f in ruined.findings if f.verdict == "bad"] == [place]
+    assert ruined.findings[place - 1].p_good == pytest.approx(0.1)
+    assert ruined.score == pytest.approx(0.1) and sound.score == pytest.approx(0.9)
+
+
+def test_calibration_and_threshold_decide_score_and_verdict(model: Any, tokenizer: Any) -> None:
+    (plain,) = judge_of(model, tokenizer).judge([run("a", 3)], mode="steps")
+    once, step = Platt(a=2, b=1, rows=9), Platt(a=1, b=-2, rows=9)
+    calibration = Calibration(modes={"steps": once, "steps_p_good": step})
+    (found,) = judge_of(model, tokenizer, calibration=calibration, threshold=0.01).judge([run("a", 3)], mode="steps")
+    assert plain.raw_score is not None and found.score == pytest.approx(once(plain.raw_score))
+    assert found.judge.calibrated is True and plain.judge.calibrated is False
+    for raw, sure in zip(plain.findings, found.findings, strict=True):
+        assert raw.p_good is not None and sure.p_good == pytest.approx(step(raw.p_good)) and sure.verdict == "good"
+    windowed = judge_of(model, tokenizer, 100, calibration=calibration)
+    assert windowed.judge([run("a", 9)], mode="steps")[0].judge.calibrated is False
+
+
+def test_text_modes_of_a_judge_that_never_wrote_say_only_what_is_known(tokenizer: Any) -> None:
+    judge, trajectory = scripted(tokenizer, 600), run("a", 4, {2: "ruin"})
+    (full,) = judge.judge([trajectory], mode="full")
+    (steps,) = judge.judge([trajectory], mode="steps")
+    assert full.trace == rules_trace(trajectory) and full.score == steps.score and full.judge.mode == "full"
+    assert [(f.step, f.verdict, f.p_good) for f in full.findings] == [
+        (f.step, f.verdict, f.p_good) for f in steps.findings
+    ]
+    assert "[step 2] bad: " in (full.critique or "") and "probability 0.9" in (full.critique or "")
+    (critique,) = judge.judge([trajectory], mode="critique")
+    assert critique.trace is None and critique.critique == full.critique
+    assert judge.sample([trajectory], mode="full", k=3) == [[full]]
+
+
+def test_who_has_no_slots_says_so(model: Any, tokenizer: Any) -> None:
+    served = AgentRRM(ScriptedChatEngine(["x"]), settings=SETTINGS)
+    with pytest.raises(RRMError, match="runs on a server"):
+        served.judge([run("a", 1)], mode="steps")
+    older = AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 100, "1"), settings=JudgeSettings())
+    with pytest.raises(RRMError, match="prompt version 1"):
+        older.judge([run("a", 1)], mode="steps")
+
+
+def test_a_reading_beyond_the_models_positions_has_no_number(tokenizer: Any) -> None:
+    judge = scripted(tokenizer, 600)
+    assert judge.prompter is not None
+    vars(judge.engine)["max_positions"] = judge.count_tokens([run("s", 2)], "steps")[0]
+    short, long = judge.judge([run("s", 1), run("l", 9)], mode="steps")
+    assert (long.status, long.score, long.findings) == ("too_long", None, []) and long.reason
+    assert short.status == "scored"
+
+
+def test_the_threshold_with_the_best_mcc_by_hand() -> None:
+    assert best_threshold([0.1, 0.2, 0.6, 0.7, 0.9], [0, 0, 0, 1, 1]) == pytest.approx(0.65)
+    assert best_threshold([0.1, 0.2], [0, 1]) == pytest.approx(0.15)
+    assert best_threshold([0.3, 0.3], [0, 1]) == 0.5  # nothing to choose from
+
+
+def test_calibration_of_steps_fits_scores_by_reading_and_single_steps(tokenizer: Any) -> None:
+    """Forty short runs and forty that take windows, half of each ruined; one in ten labels is wrong."""
+    judge = scripted(tokenizer, 800)
+    rows, labels, unlabelled, steps = [], [], [], {}
+    for n, length in enumerate((4, 20) * 40):
+        ruined, wrong = n % 4 < 2, n % 10 == 9
+        trajectory = run(str(n), length, {2: "ruin"} if ruined else None)
+        if n % 20 == 19:
+            unlabelled.append(trajectory)
+        else:
+            rows.append(trajectory)
+            labels.append(float(ruined == wrong))
+        verdicts = ["bad" if ruined and k == 1 else "good" for k in range(length)]
+        steps[str(n)] = StepTarget((*verdicts[:-1], "bad" if wrong else "good"))  # pyright: ignore[reportArgumentType]
+    config, judged = TrainConfig(calibration=CalibrationSettings(modes=["steps"])), {}
+    found = calibrate(judge, rows, labels, config, judged, steps, unlabelled)
+    assert set(found) == set(judge.settings.calibration.modes) == {"steps", "steps@windowed", "steps_p_good"}
+    assert found["steps"]["rows"] + found["steps@windowed"]["rows"] == len(labels) == len(judged["steps"])
+    assert 0.1 < judge.settings.threshold < 0.9
+    (sound, ruined) = judge.judge([run("s", 20), run("r", 20, {3: "ruin"})], mode="steps")
+    assert sound.score is not None and ruined.score is not None and sound.score > 0.7 > 0.3 > ruined.score
+    assert ruined.judge.calibrated and [f.step for f in ruined.findings if f.verdict == "bad"] == [3]
