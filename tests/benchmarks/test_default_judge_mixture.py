@@ -14,6 +14,8 @@ import pytest
 from benchmarks.default_judge import mixture, sources, split
 from benchmarks.default_judge.sources import Example
 from rrm.annotation import Annotation, Finding, match
+from rrm.config import load_config
+from rrm.splits import load_split
 from rrm.trajectory import Message, Trajectory
 
 
@@ -292,6 +294,16 @@ def test_what_is_written_is_read_back_with_its_labels(tmp_path: Path) -> None:
     (annotation,) = map(Annotation.from_json, (tmp_path / "annotations.jsonl").read_text().splitlines())
     assert match(read, [annotation]).by_id.keys() == {"train"}
     assert len((tmp_path / "unseen.jsonl").read_text().splitlines()) == 1
+
+
+def test_the_config_names_what_the_command_writes() -> None:
+    config = load_config("default")
+    written = {Path(name).name for name in config.data.trajectories + config.data.annotations}
+    assert written == {"transcripts.jsonl", "annotations.jsonl"}
+    root = split.SPLIT.parents[2]
+    assert config.data.split and root / config.data.split == split.SPLIT
+    assert set(load_split(split.SPLIT)) == {"train", "calibration", "test", "held_out_agents"}
+    assert config.sft.mix.steps > config.sft.mix.score > 0 and config.sft.balance
 
 
 def test_one_id_for_two_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
