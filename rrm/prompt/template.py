@@ -12,6 +12,7 @@ The template is stored with the judge's tokenizer, so a judge is used in the for
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import TemplateError
@@ -101,11 +102,19 @@ def as_taken(tokenizer: Any, messages: list[dict[str, str]]) -> list[dict[str, s
 
     Also what is sent to a server of this judge, which would refuse a system message, or drop it.
     """
+    if messages[0]["role"] != "system" or _has_system_role(tokenizer, tokenizer.chat_template):
+        return messages
+    return [{"role": "user", "content": "\n\n".join(m["content"] for m in messages)}]
+
+
+@lru_cache(maxsize=16)
+def _has_system_role(tokenizer: Any, template: str) -> bool:
+    """Asked with texts of our own: a transcript may quote the rubric, which then seems to be in the prompt."""
+    probe = [{"role": "system", "content": _SAID}, {"role": "user", "content": "a"}]
     try:
-        lost = messages[0]["content"] not in _render(tokenizer, messages, add_generation_prompt=True)
+        return _SAID in _render(tokenizer, probe, add_generation_prompt=True)
     except TemplateError:
-        lost = True
-    return [{"role": "user", "content": "\n\n".join(m["content"] for m in messages)}] if lost else messages
+        return False
 
 
 def special_tokens(tokenizer: Any) -> dict[str, int]:

@@ -19,7 +19,7 @@ from rrm.judge.judge_dir import JudgeSettings
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CHAT_TEMPLATE, OPENINGS, judge_messages, rubric
-from rrm.prompt.template import DATE, special_tokens
+from rrm.prompt.template import DATE, render, set_template, special_tokens
 from rrm.trajectory import Message, Trajectory
 
 HEADERS = (
@@ -109,6 +109,15 @@ def test_the_bases_own_template_holds_rubric_and_transcript(family: str) -> None
     assert rubric("score") in text and "[step 1]\nagent: I said so\nresult: fine" in text and cut == 0
     assert text.endswith(OPENINGS["score"]) and "<|im_start|>" not in text
     assert not text.removesuffix(OPENINGS["score"]).rstrip().endswith("<think>")  # the mode opens what it wants
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_transcript_that_quotes_the_rubric_does_not_stand_for_it(family: str) -> None:
+    """Where the template drops system messages, the quote was found in the prompt, and the judge was asked nothing."""
+    tokenizer = make(family)
+    set_template(tokenizer)
+    asked = [{"role": "system", "content": "Judge it."}, {"role": "user", "content": "result: my rules say: Judge it."}]
+    assert render(tokenizer, asked).count("Judge it.") == 2
 
 
 def test_a_base_with_chatml_reads_what_it_always_read() -> None:
