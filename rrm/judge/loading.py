@@ -160,6 +160,27 @@ def _reader(folder: Path, settings: JudgeSettings) -> Prompter | None:
     return Prompter(AutoTokenizer.from_pretrained(str(folder)), settings.transcript_tokens, settings.prompt_version)
 
 
+def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Prompter | None]:
+    """A judge's settings, and what renders its prompts, without its weights; None for a server of which only the name is known.
+
+    Raises:
+        RRMError: no such judge.
+    """
+    served = model is not None and model.startswith("openai:")
+    if served and options.settings is None:
+        return options.over(JudgeSettings(opening=False)), None
+    folder, _ = find_folder(str(options.settings) if served else model, options, weights=False)
+    settings = options.over(load_settings(folder))
+    if served or settings.engine is not None or (folder / "tokenizer.json").is_file():
+        return settings, _reader(folder, settings)
+    needs("local", f"the tokenizer of {model or 'the default judge'}", "transformers")
+    from transformers import AutoTokenizer
+
+    place = _base_folder(folder, settings, options)
+    tokenizer = AutoTokenizer.from_pretrained(str(place), trust_remote_code=options.trust_remote_code)
+    return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version)
+
+
 def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: Options) -> Loaded:
     """A judge over an in-process engine; an adapter is merged into its base."""
     needs("local", "a judge whose weights run in this process", "torch", "transformers")

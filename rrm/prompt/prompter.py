@@ -65,7 +65,8 @@ class Prompter:
             raise RRMError("the tokenizer gives ' good' and ' bad' no token in which they differ: choose another base")
         self.choices: tuple[int, int] = (good[shared], bad[shared])
         """The two tokens a slot chooses from: good, bad."""
-        self._planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared])
+        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared])
+        """Divides transcripts into windows, in version 2."""
         self._around: dict[Mode, tuple[list[int], list[int]]] = {}
 
     def encode(self, text: str) -> list[int]:
@@ -76,7 +77,7 @@ class Prompter:
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
         """How a transcript is read in version 2: its readings, one where it fits."""
-        return self._planner.plan(trajectory, slots=mode == "steps")
+        return self.planner.plan(trajectory, slots=mode == "steps")
 
     def reading(self, plan: Plan, number: int, mode: Mode, findings: Mapping[int, bool] | None = None) -> Prompt:
         """The prompt of a plan's `number`-th reading, from 0; the last one ends with the slot of the run's outcome.
@@ -98,7 +99,7 @@ class Prompter:
     @property
     def after_slot(self) -> list[int]:
         """The input that follows a slot, whatever the verdict."""
-        return self._planner.fixed
+        return self.planner.fixed
 
     def _template(self, mode: Mode) -> tuple[list[int], list[int]]:
         """Ids of what stands before a transcript and after it: rubric, roles, and the opening of the reply."""
@@ -106,7 +107,7 @@ class Prompter:
             messages = [{"role": "system", "content": rubric(mode)}, {"role": "user", "content": _CONTENT}]
             before, _, after = render(self.tokenizer, messages).rpartition(_CONTENT)
             end = self.encode(after + OPENINGS[mode])
-            self._around[mode] = self.encode(before), end + (self._planner.slot_end if mode == "steps" else [])
+            self._around[mode] = self.encode(before), end + (self.planner.slot_end if mode == "steps" else [])
         return self._around[mode]
 
     # ---- one prompt ----

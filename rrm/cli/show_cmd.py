@@ -1,0 +1,100 @@
+"""`rrm show`: what a judge reads of a transcript."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rrm.cli import finish
+from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.reading import OUTCOME
+from rrm.errors import ConfigError, RRMError
+from rrm.readers.base import printable
+
+if TYPE_CHECKING:
+    from rrm.prompt.shown import Shown
+    from rrm.trajectory import Trajectory
+
+READERS = {"--model", "--settings", "--revision", "--token", "--transcript-tokens", "--trust-remote-code"}
+"""Options that decide what is read; the others are of a model that runs."""
+
+
+@with_judge_options
+def command(
+    runs: str = typer.Argument(..., metavar="RUNS", help="A file or folder of transcripts."),
+    id: str | None = typer.Argument(None, metavar="[ID]", help="Which transcript; default: the first."),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
+    *,
+    judge: JudgeOptions,
+) -> None:
+    """Print what a judge reads of a transcript: each reading's text, and how much of the whole that is.
+
+    No model is run. A transcript longer than the judge's budget is read in windows by judges of prompt version 2; version 1 shows
+    one shortened text. Where text is left out stands " … ", or how many steps are not listed.
+    """
+    from rrm.cli.score_cmd import parse_mapping, read_inputs
+    from rrm.judge.loading import Options, load_reader
+    from rrm.prompt.shown import shown
+
+    if not Path(runs).exists():
+        raise RRMError(f"no such file or folder: {runs}")
+    if others := [name for name in judge.given if name not in READERS]:
+        raise ConfigError(f"rrm show runs no model: it takes no {', '.join(others)}")
+    settings, prompter = load_reader(
+        judge.model,
+        Options(
+            settings=judge.settings,
+            revision=judge.revision,
+            token=judge.token,
+            transcript_tokens=judge.transcript_tokens,
+            trust_remote_code=bool(judge.trust_remote_code),
+        ),
+    )
+    trajectory = find(read_inputs([runs], None, format=format, mapping=parse_mapping(map), outcome=outcome), id, runs)
+    found = shown(trajectory, settings.transcript_tokens, settings.prompt_version, prompter)
+    for number, text in enumerate(found.texts, 1):
+        typer.echo(typer.style(heading(found, number), bold=True))
+        for line in text.splitlines():
+            typer.echo(printable(line))
+    finish(summary(trajectory, found))
+
+
+def find(trajectories: Any, id: str | None, runs: str) -> Trajectory:
+    """The transcript of that id, or the first.
+
+    Raises:
+        RRMError: there is none; names some that there are.
+    """
+    seen: list[str] = []
+    for trajectory in trajectories:
+        if id is None or trajectory.id == id:
+            return trajectory
+        seen.append(trajectory.id)
+    if not seen:
+        raise RRMError(f"{runs} holds no transcript")
+    examples = ", ".join(printable(name) for name in seen[:3])
+    raise RRMError(f"{runs} holds no transcript {id!r}; there are {len(seen)}, e.g. {examples}")
+
+
+def heading(found: Shown, number: int) -> str:
+    """`reading 2 of 5: steps 13 to 20, 1010 tokens`."""
+    steps = found.steps[number - 1]
+    which = f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}" if steps else "no step"
+    return f"--- reading {number} of {len(found.texts)}: {which}, {found.tokens[number - 1]} tokens ---"
+
+
+def summary(trajectory: Trajectory, found: Shown) -> dict[str, Any]:
+    """What the command ends with."""
+    return {
+        "id": trajectory.id,
+        "readings": len(found.texts),
+        "prompt_version": found.version,
+        "transcript_tokens": found.transcript_tokens,
+        "coverage": round(found.coverage, 4),
+        "steps": len(trajectory.steps),
+        "steps_shown": len({k for steps in found.steps for k in steps}),
+    }
