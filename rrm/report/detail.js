@@ -103,8 +103,28 @@ function verdict(row, d) {
 
 const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict" };
 
-function finding([, verdict, text]) {
-  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, FINDING[verdict]), text ? h("span", null, text) : null));
+function finding([, verdict, text, p]) {
+  const sure = p === undefined ? null : h("span", { class: "num" }, `good with probability ${p.toFixed(2)}`);
+  const said = sure && text.startsWith("good with probability") ? null : text;
+  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, FINDING[verdict]), said ? h("span", null, said) : null, sure));
+}
+
+/** One bar a step, as high as its probability to be good: the number is in its label, the verdict in its mark and its fill. */
+function strip(byStep, steps) {
+  const said = Array.from({ length: steps }, (_, n) => (byStep.get(n + 1) || []).find(([, , , p]) => p !== undefined));
+  const known = said.filter(Boolean);
+  if (!known.length) return null;
+  const lowest = known.reduce((low, one) => (one[3] < low[3] ? one : low));
+  const bar = (one, n) => {
+    const label = one ? `Step ${n + 1}: ${FINDING[one[1]].toLowerCase()}, good with probability ${one[3].toFixed(2)}` : `Step ${n + 1}: not judged`;
+    const fill = h("i", { "aria-hidden": "true" });
+    fill.style.height = `${one ? Math.max(4, 100 * one[3]) : 0}%`;
+    return h("button", { type: "button", class: `p-step ${one ? one[1] : "none"}`, "aria-label": label, title: label, onclick: () => showStep(n + 1) }, h("span", { class: "p-bar", "aria-hidden": "true" }, fill), one ? icon(one[1]) : null, h("span", { class: "p-k num", "aria-hidden": "true" }, String(n + 1)));
+  };
+  return h("section", { class: "strip", "aria-label": "Probability of each step to be good" },
+    h("h3", null, "Steps"),
+    h("p", { class: "muted" }, `A bar is the probability that the step was good; the lowest is step ${lowest[0]} with ${lowest[3].toFixed(2)}.`),
+    h("div", { class: "p-steps" }, ...said.map(bar)));
 }
 
 /** A tool call: its name, and its arguments each as text (or the raw text that was not JSON). */
@@ -170,7 +190,8 @@ function transcriptView(row, d, place) {
     place,
     h("header", null, h("h2", { id: "title", tabindex: "-1" }, longText(d.task || "(no task)", "text title", TITLE)), facts(row, d)),
     verdict(row, d),
-    stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps that do not exist"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`])))) : null,
+    stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps that do not exist"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`, item[3]])))) : null,
+    strip(byStep, steps.length),
     steps.length > 1 ? outline(byStep, steps.length) : null,
     ...preludeView(d),
     steps.length

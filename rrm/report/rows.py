@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rrm.annotation import Finding
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
 from rrm.trajectory import Message, ToolCall, Trajectory
@@ -68,13 +69,18 @@ def detail(trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | 
             ],
             "trace": feedback.trace,
             "critique": feedback.critique,
-            "findings": [[finding.step, finding.verdict, finding.text] for finding in feedback.findings],
+            "findings": [[f.step, f.verdict, f.text, *_probability(f)] for f in feedback.findings],
             "reason": feedback.reason,
             "truncated_tokens": feedback.truncated_tokens,
             "judge": {k: _finite(v) for k, v in feedback.judge.model_dump(exclude_none=True).items()},
             "source": source or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
         }
     )
+
+
+def _probability(finding: Finding) -> list[float]:
+    """The fourth entry of a finding's row: its p_good, where the judge gave one."""
+    return [] if finding.p_good is None else [finding.p_good]
 
 
 def question(trajectory: Trajectory) -> str:

@@ -81,7 +81,8 @@ class ProcessFeedback(Adapter):
 
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid turn by turn."""
-        report, paid, mode = Report(), self.settings.process, self.settings.critique_mode
+        report, paid = Report(), self.settings.process
+        mode = paid.judge_mode or self.settings.critique_mode
         episodes = self.play(play, attempts, mode, update, report)
         judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)

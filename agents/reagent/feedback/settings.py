@@ -28,8 +28,11 @@ class AuxConfig(Section):
 
 
 class ProcessConfig(Section):
-    """Mode `process`: what a finding of the judge adds to its turn's reward."""
+    """Mode `process`: what a finding of the judge adds to its turn's reward. Where it has a probability (`p_good`, the judge's
+    mode `steps`) a good turn earns p · good and a bad one (1 − p) · bad: what is doubtful counts for less."""
 
+    judge_mode: Literal["critique", "full", "steps"] | None = None
+    """The judge's mode in which turns are judged; `steps` writes no text: one prefill. null: `critique_mode`."""
     good: Finite = 0.05
     bad: Finite = -0.05
     max_paid: int | None = Field(default=4, ge=0)

@@ -47,7 +47,7 @@ def with_findings(
     """A copy whose turns earn what the judge found of them: finding step k speaks of turn k (from 1).
 
     Of several findings on a turn the majority counts, a tie is bad; a turn without one, or with unclear ones alone, earns
-    nothing more.
+    nothing more. Where all of a turn's clear findings have a probability, of mean p, it earns p · good or (1 − p) · bad.
 
     Args:
         findings: None where the judge failed: the copy's reward then is unknown.
@@ -61,10 +61,19 @@ def with_findings(
     seen = {"good": 0, "bad": 0}
     turns: list[Turn] = []
     clear = [f for f in findings if f.verdict != "unclear"]
-    for turn, verdict in zip(episode.turns, step_verdicts(clear, len(episode.turns)), strict=True):
+    verdicts = step_verdicts(clear, len(episode.turns))
+    for number, (turn, verdict) in enumerate(zip(episode.turns, verdicts, strict=True), start=1):
         earned = 0.0
         if verdict in paid:
             seen[verdict] += 1
-            earned = paid[verdict] if max_paid is None or seen[verdict] <= max_paid else 0.0
+            p = _probability([f for f in clear if f.step == number])
+            sure = 1.0 if p is None else p if verdict == "good" else 1.0 - p
+            earned = sure * paid[verdict] if max_paid is None or seen[verdict] <= max_paid else 0.0
         turns.append(replace(turn, reward=turn.reward + earned))
     return replace(episode, turns=turns, outcome_reward=outcome)
+
+
+def _probability(findings: Sequence[Finding]) -> float | None:
+    """The mean p_good of a turn's findings, None where one of them has none."""
+    known = [f.p_good for f in findings if f.p_good is not None]
+    return sum(known) / len(known) if known and len(known) == len(findings) else None

@@ -9,7 +9,7 @@ from feedback_lab import TURNS, configured, make_episode, reply, scripted, train
 from test_feedback import judged_text
 
 from reagent.feedback.base import Judged, Round
-from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.settings import FeedbackConfig, ProcessConfig
 from reagent.feedback.shaping import with_findings
 from rrm.annotation import Finding
 from rrm.errors import ConfigError, EngineError, RRMError
@@ -30,6 +30,18 @@ def test_process_findings_are_bounded_per_episode(verdict: str) -> None:
         sums.append(sum(t.reward for t in paid.turns))
         assert sum(t.reward != 0 for t in paid.turns) == 4
     assert sums == pytest.approx([0.2 if verdict == "good" else -0.4] * 2)
+
+
+def test_a_probable_finding_earns_its_share_within_the_same_bounds() -> None:
+    """Hand-computed: 0.9 · 0.05, then (1 − 0.2) · −0.1; a finding without a probability earns all."""
+    said = [("good", 0.9), ("bad", 0.2), ("good", None)]
+    findings = [Finding(step=k, verdict=v, p_good=p) for k, (v, p) in enumerate(said, start=1)]  # pyright: ignore[reportArgumentType]
+    paid = with_findings(make_episode([0.0] * 3), findings, good=0.05, bad=-0.1, max_paid=4)
+    assert [turn.reward for turn in paid.turns] == pytest.approx([0.045, -0.08, 0.05])
+    many = [Finding(step=k, verdict="good", p_good=0.8) for k in range(1, 13)]
+    paid = with_findings(make_episode([0.0] * 12), many, good=0.05, bad=-0.1, max_paid=4)
+    assert sum(turn.reward for turn in paid.turns) == pytest.approx(4 * 0.8 * 0.05)
+    assert FeedbackConfig(process=ProcessConfig(judge_mode="steps")).process.judge_mode == "steps"
 
 
 def test_the_bound_is_in_the_config_and_reaches_the_rows(base, tmp_path) -> None:

@@ -109,6 +109,8 @@ def test_every_row_is_in_the_page_with_its_score_steps_and_findings(tmp_path: Pa
     assert [len(step.get("observations", [])) for step in first["steps"]] == [1, 0]
     assert first["steps"][0]["message"]["calls"] == [["search", [["query", "I look it up."]]]]
     assert first["findings"] == [[1, "bad", "Asks too little."]]
+    probable = written(tmp_path, [pair(0, findings=[{"step": 1, "verdict": "good", "p_good": 0.75, "text": ""}])])
+    assert probable.details[0]["findings"] == [[1, "good", "", 0.75]]
     assert "<h1>Seven &amp; more</h1>" in page.text
 
 
