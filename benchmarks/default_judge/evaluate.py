@@ -10,7 +10,7 @@ Writes benchmarks/results/default_judge.json, `modes` by mode:
             the agent's name, position and rules; agents seen in training and held out apart
   pooled    mean pair accuracy over the sources with at least 200 held-out pairs, each one vote; `blend`: the judge with TF-IDF
   unseen    mean AUROC over the sources that were held out whole
-  best_of_n tau_bench's four trials a task, MINT's many agents a question
+  best_of_n tau_bench's four trials a task, MINT's many agents a question (`mint_answers`: beside majority)
 
 Thresholds of step probabilities, and the blend, are fitted on calibration rows. Rows judged are kept under --work, by the
 judge's hash, and not judged again; the file names each with its SHA-256.
@@ -53,6 +53,8 @@ from rrm.splits import HELD_OUT, question_of
 MINT_TASKS = tuple(f"mint/{name}" for name in ("gsm8k", "hotpotqa", "math", "theoremqa")) + tuple(
     f"mint_more/{name}" for name in ("alfworld", "humaneval", "mbpp", "mmlu")
 )
+CODE = ("mint_more/humaneval", "mint_more/mbpp")
+"""MINT's tasks whose answers are programs, which no majority can compare."""
 CRITICS = tuple(f"mint_critic/{name}" for name in ("gsm8k", "hotpotqa", "math", "theoremqa"))
 GROUPS: dict[str, tuple[str, ...]] = {"mint": MINT_TASKS, "mint_critic": CRITICS}
 """Sources that are also measured together; `home` is all of the test part."""
@@ -230,11 +232,14 @@ def with_words(said: Judged, parts: Parts, known: Known) -> dict[str, Any]:
 
 
 def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: int) -> dict[str, Any]:
-    """Best of n on tau_bench (4 trials a task) and on MINT's test questions (4 and 8 of their agents)."""
+    """Best of n on tau_bench (4 trials a task) and on MINT's test questions (4 and 8 of their agents); `mint_answers` are those
+    whose answers can be compared."""
     found: dict[str, Any] = {}
     mint = [row for row in parts["test"] if row.source in MINT_TASKS]
     tau = [row for row in parts["unseen"] if row.source == "tau_bench"]
-    for name, rows, sizes, answers in (("tau_bench", tau, (4,), False), ("mint", mint, (4, 8), True)):
+    spoken = [row for row in mint if row.source not in CODE]
+    plans = (("tau_bench", tau, (4,), False), ("mint", mint, (4, 8), False), ("mint_answers", spoken, (4, 8), True))
+    for name, rows, sizes, answers in plans:
         rows = [row for row in rows if row.trajectory.outcome is not None and said.score(row) is not None]
         scores = {JUDGE: np.array([said.score(row) for row in rows], dtype=np.float64)}
         scores["tfidf_all"] = np.array([known.outcomes[row.trajectory.id]["tfidf_all"] for row in rows])

@@ -210,3 +210,4 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     assert chosen["tau_bench"]["4"]["questions"] == 60
     assert chosen["mint"]["8"] is None
     assert chosen["mint"]["4"]["differences"]["random"]["outcome"]["low"] > 0
+    assert "majority" in chosen["mint_answers"]["4"]["metrics"] and "majority" not in chosen["mint"]["4"]["metrics"]
