@@ -23,6 +23,7 @@ import hashlib
 import json
 import logging
 import math
+import random
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,9 +96,16 @@ def named(rows: Sequence[Example]) -> dict[str, list[Example]]:
     return {name: [r for r in rows if r.source == name] for name in sorted({r.source for r in rows})}
 
 
-def drawn(rows: Sequence[Example], most: int, seed: int) -> list[Example]:
-    """About `most` rows of whole questions (0: all)."""
-    wanted = {t.id for t in by_question([row.trajectory for row in rows], most, seed)}
+def drawn(rows: Sequence[Example], most: int, attempts: int, seed: int) -> list[Example]:
+    """At most `attempts` rows of a question, at random; of these about `most`, by whole questions (0: all)."""
+    chosen = [row.trajectory for row in rows]
+    if attempts:
+        of: dict[str, list[str]] = {}
+        for t in chosen:
+            of.setdefault(question_of(t), []).append(t.id)
+        kept = {id for q, ids in of.items() for id in random.Random(f"{seed}/{q}").sample(ids, min(attempts, len(ids)))}
+        chosen = [t for t in chosen if t.id in kept]
+    wanted = {t.id for t in by_question(chosen, most, seed)}
     return [row for row in rows if row.trajectory.id in wanted]
 
 
@@ -310,6 +318,7 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, default=record.RESULTS / "default_judge.json")
     parser.add_argument("--limit", type=int, default=0, help="about so many rows of each source and part; 0: all")
+    parser.add_argument("--attempts", type=int, default=0, help="rows of one question at most, at random; 0: all")
     parser.add_argument(
         "--least-pairs", type=int, default=MIN_PAIRS, help="a source with fewer has no vote in `pooled`"
     )
@@ -325,7 +334,7 @@ def main() -> None:
     parts = load(args.data)
     scores = known(parts, args.data, args.work)
     parts = {
-        part: [row for mine in named(rows).values() for row in drawn(mine, args.limit, args.seed)]
+        part: [row for mine in named(rows).values() for row in drawn(mine, args.limit, args.attempts, args.seed)]
         for part, rows in parts.items()
         if part != "train"
     }

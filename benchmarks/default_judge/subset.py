@@ -2,7 +2,7 @@
 
     python -m benchmarks.default_judge.subset --data runs/default_judge/data -o runs/default_judge/small
 
-Writes transcripts.jsonl, annotations.jsonl and split.json. Of each source `ROWS` rows are drawn; where outcomes are learned, in
+Writes transcripts.jsonl, annotations.jsonl and split.json; beside them some calibration rows of each source. Of each source `ROWS` rows are drawn; where outcomes are learned, in
 pairs of a success and a failure at the same question with the same number of steps, one pair a question at a time, so that
 inside a pair neither question nor length tells the label. Transcripts longer than `--characters` are left out: the judge
 learns windows from those that are a little longer than one.
@@ -69,23 +69,38 @@ def subset(rows: list[Trajectory], longest: int, seed: int) -> list[Trajectory]:
     return chosen
 
 
+def calibration(rows: list[Trajectory], most: int, seed: int) -> list[Trajectory]:
+    """At most `most` calibration rows of each source that the training rows are of, at random."""
+    chosen: list[Trajectory] = []
+    for source in ROWS:
+        own = [t for t in rows if t.meta["source"] == source and t.meta["part"] == "calibration"]
+        chosen += random.Random(f"{seed}/calibration/{source}").sample(own, min(len(own), most))
+    return chosen
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("runs/default_judge/data"))
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/default_judge/small"))
     parser.add_argument("--characters", type=int, default=4000)
+    parser.add_argument("--calibration", type=int, default=14, help="calibration rows of each source")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    chosen = subset(list(read_canonical(args.data / "transcripts.jsonl")), args.characters, args.seed)
+    rows = list(read_canonical(args.data / "transcripts.jsonl"))
+    parts = {
+        "train": subset(rows, args.characters, args.seed),
+        "calibration": calibration(rows, args.calibration, args.seed),
+    }
+    chosen = [t for part in parts.values() for t in part]
     ids = {t.id for t in chosen}
     labels = [a for a in read_annotations(args.data / "annotations.jsonl") if a.trajectory_id in ids]
     args.output.mkdir(parents=True, exist_ok=True)
     write_jsonl(args.output / "transcripts.jsonl", chosen)
     write_lines(args.output / "annotations.jsonl", (a.to_json() for a in labels))
-    questions = sorted({t.question_id for t in chosen if t.question_id})
-    split = {"train": questions, "calibration": [], "test": []}
-    (args.output / "split.json").write_text(json.dumps(split) + "\n")
-    print(json.dumps({"rows": len(chosen), "annotations": len(labels), "questions": len(questions)}))
+    questions = {part: sorted({t.question_id for t in rows if t.question_id}) for part, rows in parts.items()}
+    (args.output / "split.json").write_text(json.dumps({**questions, "test": []}) + "\n")
+    found = {part: {"rows": len(rows), "questions": len(questions[part])} for part, rows in parts.items()}
+    print(json.dumps({**found, "annotations": len(labels)}))
 
 
 if __name__ == "__main__":
