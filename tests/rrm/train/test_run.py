@@ -118,6 +118,25 @@ def test_the_words_that_tell_are_kept_beside_the_judge_where_that_is_asked_for(
     assert not (one[0] / "judge" / FILE).exists()  # off by default
 
 
+def test_a_judge_of_steps_is_trained_calibrated_and_measured(tmp_path: Path) -> None:
+    changes = {
+        "transcript_tokens": 400,
+        "sft": {**tree(tmp_path)["sft"], "mix": {"score": 0, "steps": 1}},
+        "rl": {"enabled": False},
+        "calibration": {"modes": ["steps", "score"], "max_rows": 16},
+    }
+    assert train(TrainConfig.model_validate(tree(tmp_path / "run", **changes))) is not None
+    card = json.loads((tmp_path / "run" / "judge" / "evaluation.json").read_text())
+    assert set(card["calibration"]) >= {"steps", "steps_p_good", "score"} and "skipped" in card["calibration"]["score"]
+    assert card["steps"]["rows"] == 16 and card["steps"]["steps"]["steps"] > 16 and "score" not in card
+    judge = AgentRRM.from_pretrained(str(tmp_path / "run"), device="cpu")
+    assert (judge.settings.modes, judge.settings.default_mode) == (["steps"], "steps")
+    fresh = [t for t, _ in make_transcripts(3, seed=9)]
+    for trajectory, feedback in zip(fresh, judge.judge(fresh, mode="full"), strict=True):
+        assert feedback.status == "scored" and feedback.trace and feedback.coverage is not None
+        assert [f.step for f in feedback.findings] == [step.index for step in trajectory.steps]
+
+
 def test_a_finish_that_is_stopped_leaves_the_judge_that_was_there(
     one: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
