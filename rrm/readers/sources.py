@@ -9,12 +9,14 @@ from __future__ import annotations
 import codecs
 import contextlib
 import difflib
+import functools
 import io
 import itertools
 import json
 import logging
 import math
 import os
+import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -55,6 +57,8 @@ class Value:
     """The file holds nothing else, so this may be a container of runs rather than a run."""
 
 
+_OBJECTS = re.compile(rb'\s*(?:\[\s*)?\{\s*"')
+"""How a JSON object, or a list of them, begins; other files begin with a brace or a bracket, too."""
 Line = tuple[int, bytes] | ReadError
 
 
@@ -80,15 +84,34 @@ def missing(path: str) -> ReadError | None:
 
 
 def _folder(folder: str) -> Iterator[str | ReadError]:
+    """The folder's files, but hidden ones and those whose first bytes or name say that they hold no transcripts."""
     files = sorted(p for p in Path(folder).rglob("*") if p.is_file())
     visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
-    data = [p for p in visible if not p.suffix or p.suffix.lower() in DATA_SUFFIXES]
+    data = [p for p in visible if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
     if len(data) < len(files):
         others = sorted({p.name for p in files} - {p.name for p in data})
-        log.warning("%s: %d files are not data files and were left out: %s", folder, len(others), others[:5])
+        _say_once(f"{folder}: {len(others)} files are not data files and were left out: {others[:5]}")
     if not data:
-        yield ReadError(folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)})")
+        yield ReadError(
+            folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
+        )
     yield from map(str, data)
+
+
+def _holds_json(path: Path) -> bool:
+    """Whether a file under another name (`run.traj`) begins as JSON objects do, or as parquet."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+    except OSError:
+        return True  # it is said where it is read
+    return head.startswith(b"PAR1") or _OBJECTS.match(head.removeprefix(codecs.BOM_UTF8)) is not None
+
+
+@functools.lru_cache(maxsize=256)
+def _say_once(message: str) -> None:
+    """A warning that a run which reads its input twice (to count, to report) gives once."""
+    log.warning("%s", message)
 
 
 def _nearest(path: Path) -> str:

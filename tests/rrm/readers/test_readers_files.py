@@ -161,6 +161,17 @@ def test_folder_is_sorted_recursive_and_ids_stay_unique(tmp_path: Path, caplog: 
     assert "no data files" in collect(tmp_path / "empty")[1][0].reason
 
 
+def test_what_a_file_holds_decides_in_a_folder_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.traj").write_text(json.dumps(run("a"), indent=1))
+    (tmp_path / "b.log.1").write_text(json.dumps([run("b")]))
+    for name, text in (("conf.toml", "[tool]\n"), ("x.py", "{1: 2}"), ("notes.md", "words"), ("c.css", "{a: b}")):
+        (tmp_path / name).write_text(text)
+    for _ in range(2):  # read twice, said once
+        found, errors = collect(tmp_path)
+        assert errors == [] and [t.id for t in found] == ["ra", "rb"]
+    assert caplog.text.count("4 files are not data files") == 1 and "a.traj" not in caplog.text
+
+
 def test_unique_ids_over_flushes_and_many_repeats() -> None:
     ids = UniqueIds()
     assert [ids.take("x") for _ in range(5)] == ["x", "x#2", "x#3", "x#4", "x#5"]
