@@ -374,7 +374,8 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
         alternatives.setdefault(str(item["token"]), float(item["logprob"]))
         tokens.append(str(item["token"]))
         top.append(alternatives)
-    ends = [text.find(s) + len(s) for s in stop if s in text]
+    thought = text.find("</think>") + 1  # a score tried out while thinking ends nothing
+    ends = [text.find(s, thought) + len(s) for s in stop if s in text[thought:]]
     if ends and min(ends) < len(text):
         text = text[: min(ends)]
         kept = _tokens_within(tokens, len(text))

@@ -18,6 +18,7 @@ from rrm.engines.openai import MAX_WAIT_S, OpenAIEngine, parse_reply, retry_afte
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.chat import read_reply
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Trajectory
 
@@ -241,6 +242,10 @@ def test_replies_are_read() -> None:
     )
     assert (stopped.text, stopped.stop_reason) == ("<score>0.5</score>", "stop")
     assert stopped.tokens == ["<score>", "0.5", "</score>"] and len(stopped.top_logprobs or []) == 3
+    tried = "<think>hmm <score>0.1</score></think><critique>c</critique><score>0.9</score>"
+    for text in (tried, tried.removeprefix("<think>")):  # a chat template may have opened it
+        thinking = parse_reply(payload(message={"content": text + " more"}), ("</score>",))
+        assert (thinking.text, thinking.stop_reason, read_reply(thinking).raw_score) == (text, "stop", 0.9)
     apart = parse_reply(
         payload(message={"content": "<score>0.2</score>", "reasoning_content": "try <score>1</score>"}), ()
     )
