@@ -13,6 +13,8 @@ from rrm.trajectory import Trajectory
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
 """Room a reply needs at most, for the estimate."""
+PROBE_SECONDS = 1.0
+"""What the first transcript may take if further ones are to be timed."""
 
 
 @dataclass
@@ -41,7 +43,8 @@ def estimate(
     price_in: float | None = None,
     price_out: float | None = None,
 ) -> Estimate:
-    """Rows, tokens, and time extrapolated from `probe` transcripts of middling length, judged and thrown away.
+    """Rows, tokens, and time extrapolated from `probe` transcripts of middling length, judged and thrown away (from one,
+    where that takes more than a second).
 
     `price_in` and `price_out` are per million tokens.
     """
@@ -58,7 +61,11 @@ def estimate(
         silent: Mode = "steps" if mode == "steps" else "score"
         judge.judge([t for _, t in middle[:1]], mode=silent, samples=1, seed=seed)  # warm up: loading is not judging
         started = time.monotonic()
-        judge.judge([t for _, t in middle], mode=mode, samples=samples, seed=seed)
+        judge.judge([t for _, t in middle[:1]], mode=mode, samples=samples, seed=seed)
+        if time.monotonic() - started > PROBE_SECONDS:
+            middle = middle[:1]  # an estimate that takes as long as the run is none
+        elif middle[1:]:
+            judge.judge([t for _, t in middle[1:]], mode=mode, samples=samples, seed=seed)
         took, tokens = time.monotonic() - started, sum(n for n, _ in middle) * samples
         # scoring is reading: time goes with tokens; writing a judgement dwarfs reading: time goes with rows
         share = found.prompt_tokens / max(tokens, 1) if mode in ("score", "steps") else found.rows / len(middle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import signal
 import sys
 import warnings
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
+from rrm import __version__
 from rrm.errors import RRMError, file_problem
 from rrm.extras import explain
 
@@ -24,6 +26,20 @@ def finish(summary: dict[str, Any], *, err: bool = False) -> None:
     typer.echo(json.dumps(summary), err=err)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"agent-rrm {__version__}")
+        raise typer.Exit
+
+
+def options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Print the package's version and exit."
+    ),
+) -> None:
+    """What stands before a command."""
+
+
 def _register() -> None:
     for name in COMMANDS:
         module = importlib.import_module(f"rrm.cli.{name}_cmd")
@@ -31,7 +47,16 @@ def _register() -> None:
 
 
 def run(app: typer.Typer) -> None:
-    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 130 interrupted."""
+    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 130 interrupted, 143 terminated."""
+    app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
+    terminated = False
+
+    def terminate(*_: object) -> NoReturn:
+        nonlocal terminated
+        terminated = True
+        raise KeyboardInterrupt  # as Ctrl-C: what is kept is said, and files are closed
+
+    signal.signal(signal.SIGTERM, terminate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("rrm.progress").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
@@ -47,9 +72,12 @@ def run(app: typer.Typer) -> None:
         if (problem := file_problem(error)) is None:
             raise
         _fail(problem)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; run the same command again to continue", style="yellow")
-        sys.exit(130)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and not terminated:
+            raise  # the app's own exit code
+        what, code = ("terminated", 143) if terminated else ("interrupted", 130)
+        Console(stderr=True).print(f"{what}; run the same command again to continue", style="yellow")
+        sys.exit(code)
 
 
 def _fail(error: RRMError) -> NoReturn:

@@ -120,7 +120,9 @@ def why_useless(summary: dict[str, Any], unreadable: int) -> str:
     if not summary["rows"]:
         return f"none was read ({unreadable} lines could not be read)" if unreadable else "the input holds none"
     counts = ", ".join(f"{n} {status}" for status, n in summary["statuses"].items())
-    first = f"; the first: {summary['first_failure']}" if summary["first_failure"] else ""
+    first = (
+        f"; the first: {summary['first_failure']}" if summary["first_failure"] else "; why stands in the rows' `reason`"
+    )
     if summary["without_steps"] == summary["rows"]:
         return f"{counts}{first}. Where the agent did speak, say where its messages stand: --format or --map (rrm check counts them)"
     return f"{counts}{first}. {ADVICE.get(max(summary['statuses'], key=summary['statuses'].get), '')}".strip()
@@ -130,7 +132,7 @@ ADVICE = {
     "unparsable": "The model does not write the judge's format: try another mode or model, or a trained judge's --settings",
     "truncated": "Replies end before their score: raise --max-new-tokens",
     "too_long": "Prompts are longer than the model's positions: lower --transcript-tokens",
-    "judge_error": "Once that is mended, --retry-errors judges them again",
+    "judge_error": "Once what they name is mended, --retry-errors judges them again",
 }
 """What to do where no row was scored, by the status most of them have."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from rrm.config import BaseSettings, LoraSettings
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import is_shipped, shipped
+from rrm.models.hub import HubError, download
 
 
 def base_path(base: str) -> str:
@@ -41,6 +42,13 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     path = base_path(config.base)
+    try:
+        if not Path(path).is_dir():
+            download(path, weights=False)  # asks once: a mistyped name is not worth a minute of retries for each file
+    except HubError as error:
+        raise RRMError(
+            f"cannot load model {config.base!r}: neither a directory nor a shipped model, and {error}"
+        ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
         model = AutoModelForCausalLM.from_pretrained(

