@@ -199,7 +199,7 @@ def _check_result(step: Step, later: Sequence[Step], task_words: set[str]) -> bo
     None where nothing can be said: no result, an error, no later step.
     """
     observation = observation_text(step)
-    if not later or not actions_of(step) or _describe_observation(observation) not in _READABLE:
+    if not later or not actions_of(step) or _describe_observation(observation) not in _READABLE or _shows(step):
         return None
     own = content_words(step.message.text()) | {w for a in actions_of(step) for w in content_words(a.text)}
     brought = content_words(observation) - own - task_words
@@ -210,6 +210,19 @@ def _check_result(step: Step, later: Sequence[Step], task_words: set[str]) -> bo
         return None
     said = " ".join(s.message.text() + " " + " ".join(a.text for a in actions_of(s)) for s in later)
     return bool(brought & content_words(said))
+
+
+def _shows(step: Step) -> bool:
+    """Whether the result is more than text (an image): what it brought cannot be read here."""
+    parts = [part for m in step.observations if isinstance(m.content, list) for part in m.content]
+    return any(not isinstance(part, dict) or part.get("type", "text") != "text" for part in parts)
+
+
+def _put_together(answer: str, seen: Sequence[str]) -> bool:
+    """Whether a sentence of an answer has figures, and each of them came back somewhere ("20C versus 3C" of two results)."""
+    words = answer.split()
+    figures = [word for word in words if any(c.isdigit() for c in word)]
+    return len(words) > 3 and bool(figures) and all(any(contains_phrase(text, f) for text in seen) for f in figures)
 
 
 def _check_ending(trajectory: Trajectory) -> tuple[str, Finding] | None:
@@ -228,9 +241,9 @@ def _check_ending(trajectory: Trajectory) -> tuple[str, Finding] | None:
     if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return None
     seen = [normalise(observation_text(s)) for s in steps[: answer[0] - 1]]
-    if not seen and not trajectory.tools:
+    if (not seen and not trajectory.tools) or any(map(_shows, steps[: answer[0] - 1])):
         return None
-    if not any(contains_phrase(text, phrase) for text in seen):
+    if not any(contains_phrase(text, phrase) for text in seen) and not _put_together(phrase, seen):
         text = "the answer occurs in no result; check it with a tool first"
         return "unsupported", Finding(step=answer[0], verdict="bad", text=text)
     return None

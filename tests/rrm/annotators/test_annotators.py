@@ -144,6 +144,19 @@ def test_results_are_used_or_not() -> None:
     assert bad_steps(unused) == [1]
 
 
+def test_an_answer_put_together_from_two_results_is_supported() -> None:
+    both = (call({"q": "rome"}), "Rome 20C", call({"q": "oslo"}), "Oslo 3C")
+    task = "Compare the weather in Rome and Oslo"
+    assert bad_steps(run(*both, "Final Answer: Rome is warmer: 20C versus 3C.", task=task)) == []
+    assert bad_steps(run(*both, "Final Answer: Rome is warmer: 20C versus 4C.", task=task))[-1] == 3
+    assert bad_steps(run(*both, "Final Answer: Bergen is much warmer", task=task))[-1] == 3
+
+
+def test_what_only_an_image_shows_is_not_called_unused() -> None:
+    image = {"content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}
+    assert bad_steps(run(call({"q": "cat"}), image, "Final Answer: black", task="Which colour?")) == []
+
+
 def test_an_answer_from_the_task_is_used_where_the_result_names_it() -> None:
     task = "Which is older, Zed or Ynx?"
     chosen = run("<search>Zed</search>", "Zed is from 1900", "<answer>Zed</answer>", task=task)
