@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.errors import RRMError
 from rrm.jsonl import read_lines
@@ -54,13 +54,7 @@ class Annotation(BaseModel):
     """Name of the person, model or rule set that wrote it."""
     kind: Literal["human", "llm", "rules", "self"]
     weight: float = Field(default=1.0, ge=0.0)
-    """Of this label among those of the same trajectory; of several merged: what their text weighs."""
-    _score_weight: float | None = PrivateAttr(default=None)
-
-    @property
-    def score_weight(self) -> float:
-        """What the score weighs: as `weight`; of several merged (`rrm.labels.merged`), the heaviest of those that scored."""
-        return self.weight if self._score_weight is None else self._score_weight
+    """Of this label among those of the same trajectory."""
 
     def to_json(self) -> str:
         """One ASCII-only line of JSON (lone surrogates survive as escapes)."""

@@ -20,6 +20,17 @@ from rrm.trajectory import Trajectory
 TargetRule = Literal["outcome", "annotation", "blend"]
 
 
+class MergedAnnotation(Annotation):
+    """What the annotations of one transcript say together (`merged`); never written to a file."""
+
+    score_weight: float
+    """Of the heaviest whose score is in it."""
+    trace_weight: float
+    """Of the one whose trace it has."""
+    critique_weight: float
+    """Of the one whose critique and findings it has."""
+
+
 @dataclass(frozen=True)
 class Target:
     """What one transcript's judgement is to be."""
@@ -88,12 +99,11 @@ def mean_score(annotations: Sequence[Annotation]) -> float | None:
     return sum(score * weight for score, weight in scored) / sum(weight for _, weight in scored)
 
 
-def merged(annotations: Sequence[Annotation]) -> Annotation | None:
+def merged(annotations: Sequence[Annotation]) -> MergedAnnotation | None:
     """One label of several: the mean of the scores, and the texts of one annotation, the heaviest that has any.
 
     Only what that one lacks, a trace or a critique with its findings, comes from the next that has it. Of equal weights the
-    one with more texts counts, then the earliest. `weight` is that of the lightest whose text is in it, `score_weight`
-    of the heaviest whose score is; `annotator` names those whose scores are in it. Annotations of weight 0 say nothing;
+    one with more texts counts, then the earliest. `weight` is that of the lightest whose text is in it; `annotator` names those whose scores are in it. Annotations of weight 0 say nothing;
     None where nothing else is left.
     """
     order = sorted((a for a in annotations if a.weight > 0), key=lambda a: (-a.weight, -_texts(a)))
@@ -109,10 +119,18 @@ def merged(annotations: Sequence[Annotation]) -> Annotation | None:
         "weight": min((a.weight for a in (tracer, critic) if a is not None), default=order[0].weight),
     }
     raters = dict.fromkeys(a.annotator for a in annotations if a.score is not None and a.weight > 0)
-    together = order[0].model_copy(update=parts | {"annotator": "+".join(raters) or order[0].annotator})
-    heaviest = max((a.weight for a in order if a.score is not None), default=together.weight)
-    together._score_weight = heaviest if heaviest != together.weight else None
-    return together
+    parts |= {
+        "annotator": "+".join(raters) or order[0].annotator,
+        "score_weight": max((a.weight for a in order if a.score is not None), default=parts["weight"]),
+        "trace_weight": tracer.weight if tracer else parts["weight"],
+        "critique_weight": critic.weight if critic else parts["weight"],
+    }
+    return MergedAnnotation.model_validate(dict(order[0]) | parts)
+
+
+def weight_of(annotation: Annotation, part: Literal["score", "trace", "critique"]) -> float:
+    """What a part of an annotation weighs; of several merged, what the annotation weighs that the part comes from."""
+    return getattr(annotation, f"{part}_weight") if isinstance(annotation, MergedAnnotation) else annotation.weight
 
 
 def _texts(annotation: Annotation) -> int:
@@ -140,7 +158,7 @@ def target_of(
     outcome, score = trajectory.outcome, annotation.score if annotation else None
     if outcome is None and score is None:
         return None
-    weight = annotation.score_weight if annotation else 1.0
+    weight = weight_of(annotation, "score") if annotation else 1.0
     if score is not None and (outcome is None or rule == "annotation"):
         return Target(score, "annotation", weight, annotation)
     if outcome is not None and score is not None and rule == "blend":

@@ -21,7 +21,7 @@ from rrm.annotation import Annotation
 from rrm.config import FollowSettings
 from rrm.feedback import Mode
 from rrm.imports import imported
-from rrm.labels import StepTarget, Target
+from rrm.labels import StepTarget, Target, weight_of
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import shown_steps
 from rrm.splits import question_of
@@ -168,7 +168,11 @@ def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Tar
     text = target_text(mode, score, annotation and about(annotation, shown_steps(prompt)))
     if text is None:
         return None
-    weight = target.weight if mode == "score" or annotation is None else annotation.weight
+    weight = target.weight
+    if annotation is not None and mode != "score":
+        weight = weight_of(annotation, "critique")
+        if mode == "full":  # one row of two texts: as the lighter of them
+            weight = min(weight, weight_of(annotation, "trace"))
     return Row(prompter.encode(prompt), [*prompter.encode(text), prompter.eos_token_id], mode, weight=weight)
 
 

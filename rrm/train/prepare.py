@@ -119,7 +119,11 @@ def data_digest(trajectories: Sequence[Trajectory], annotations: Mapping[str, An
     digest = hashlib.sha256()
     for row in (*trajectories, *annotations.values()):
         # as pydantic's own JSON, which takes no lone surrogate
-        said = json.dumps(row.model_dump(mode="python", exclude={"source"}), ensure_ascii=False, separators=(",", ":"))
+        known = row.model_dump(mode="python", exclude={"source"})
+        for name in ("score_weight", "trace_weight", "critique_weight"):  # said where raters differ, as by older runs
+            if name in known and known[name] == known["weight"]:
+                del known[name]
+        said = json.dumps(known, ensure_ascii=False, separators=(",", ":"))
         digest.update(said.encode("utf-8", "surrogatepass"))
     return {"transcripts": len(trajectories), "annotations": len(annotations), "sha256": digest.hexdigest()}
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 
+from reagent.lab.model import build_lab_tokenizer
 from rrm.annotation import Annotation, Finding
 from rrm.labels import mean_score, merged, target_of, targets_of, truth_of
-from rrm.train.prepare import load_annotations, merged_by_id
+from rrm.prompt.prompter import Prompter
+from rrm.train.data import make_row
+from rrm.train.prepare import data_digest, load_annotations, merged_by_id
 from rrm.trajectory import Message, Trajectory
 
 
@@ -56,8 +60,14 @@ def test_merged_text_comes_from_the_heaviest_that_has_it_and_weight_0_says_nothi
     assert together is not None
     assert (together.critique, together.trace, together.findings) == ("[step 1] good: y", "t", None)
     assert (together.score, together.weight, together.annotator) == (pytest.approx(0.6), 1.0, "a+c")  # the trace is b's
-    assert merged([label(None, findings=bad)]) == label(None, findings=bad)
+    assert alone(label(None, findings=bad))
     assert merged([label(1.0, weight=0.0)]) is None
+
+
+def alone(one: Annotation) -> bool:
+    """Whether merging nothing else with it leaves an annotation as it is."""
+    together = merged([one])
+    return together is not None and Annotation(**{k: getattr(together, k) for k in Annotation.model_fields}) == one
 
 
 def test_a_text_weighs_what_its_own_annotation_does_and_a_score_what_its_raters_do() -> None:
@@ -70,12 +80,42 @@ def test_a_text_weighs_what_its_own_annotation_does_and_a_score_what_its_raters_
     assert flipped is not None and (flipped.weight, flipped.score_weight) == (5.0, 0.1)
 
 
+def test_a_critique_does_not_weigh_what_anothers_trace_does() -> None:
+    """Rows of mode `critique`, which hold no trace, were trained with the trace's weight of 0.1."""
+    together = merged([label(None, "critic", weight=5.0, critique="c"), label(None, "tracer", weight=0.1, trace="t")])
+    assert together is not None and (together.critique_weight, together.trace_weight) == (5.0, 0.1)
+    trained = row("1", 1.0)
+    tokenizer = build_lab_tokenizer([trained.task, "critique think score 0.1"], 400)
+    target = target_of(trained, together)
+    assert target is not None
+    made = {
+        mode: make_row(Prompter(tokenizer, 300), trained, mode, target, random.Random(0))
+        for mode in ("score", "critique", "full")
+    }
+    assert {mode: found.weight for mode, found in made.items() if found} == {"score": 1.0, "critique": 5.0, "full": 0.1}
+
+
+def test_the_record_of_a_runs_data_knows_what_a_score_weighs() -> None:
+    """Score weights of 3 and 9 beside a critique gave one digest, and a run went on with other labels."""
+    trained = row("1", None)
+    found = []
+    for weight in (3.0, 9.0):
+        together = merged([label(1.0, "a", weight=weight), label(None, "b", weight=0.5, critique="c")])
+        assert together is not None
+        found.append(data_digest([trained], {trained.id: together})["sha256"])
+    assert found[0] != found[1]
+    one = label(1.0, critique="c")
+    together = merged([one])  # a run that was begun before this was told apart goes on
+    assert together is not None
+    assert data_digest([trained], {trained.id: one}) == data_digest([trained], {trained.id: together})
+
+
 def test_trace_and_critique_are_of_one_annotation_where_weights_allow_it() -> None:
     """The trace of one and the critique of another, side by side, can say the opposite of a step."""
     together = merged([label(0.1, "a", critique="a's"), label(0.1, "b", critique="b's", trace="b's")])
     assert together is not None and (together.trace, together.critique) == ("b's", "b's")
     one = label(0.5, "a", critique="c", weight=3.0)
-    assert merged([one]) == one
+    assert alone(one)
 
 
 @pytest.mark.parametrize(
