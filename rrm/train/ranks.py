@@ -64,7 +64,8 @@ def refuse_data_parallel(cpu: bool, processes: int) -> None:
     """
     import torch
 
-    seen = 0 if cpu else torch.cuda.device_count()
+    # a process that a launcher started has its own GPU, also where it is the only one
+    seen = 0 if cpu or "LOCAL_RANK" in os.environ else torch.cuda.device_count()
     if processes == 1 and seen > 1:
         raise ConfigError(
             f"one process sees {seen} GPUs: use them all with `accelerate launch --multi_gpu --num_processes {seen} --module "

@@ -63,8 +63,10 @@ def read_tasks(path: str | Path) -> list[Task]:
             continue
         try:
             row = json.loads(line)
+            if type(row.get("id")) is int:  # not a bool; as data sets number their rows
+                row["id"] = str(row["id"])
             task = Task(**{"id": f"{Path(path).stem}:{number}", **row})
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise ReadError(str(path), number, f"not a task: {error}") from error
         if (
             not isinstance(task.id, str)

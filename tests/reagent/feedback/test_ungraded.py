@@ -29,7 +29,7 @@ from reagent.train.metrics import episode_metrics
 from reagent.train.run import train
 from rrm.annotation import Finding
 from rrm.engines.base import SamplingParams, StopReason
-from rrm.errors import ConfigError, EngineError
+from rrm.errors import ConfigError, EngineError, ReadError
 
 PARAMS = SamplingParams(max_new_tokens=64)
 OPEN = Task("open", "Who?")
@@ -235,6 +235,16 @@ def test_an_environment_that_is_asked_of_its_tasks_is_made_when_needed_and_close
         assert grading.is_graded(OPEN) and grading.is_graded(OPEN)
         assert [env.closed for env in made] == [False]
     assert [env.closed for env in made] == [True]
+
+
+def test_a_task_may_be_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": 7, "question": "?"}\n{"id": "x", "question": "?"}\n')
+    assert [t.id for t in read_tasks(path)] == ["7", "x"]
+    for line, said in (('{"id": true, "question": "?"}', "must be text"), ("[1]", "not a task")):
+        path.write_text(line + "\n")
+        with pytest.raises(ReadError, match=said):
+            read_tasks(path)
 
 
 def test_labels_are_drawn_by_task(base, tmp_path) -> None:

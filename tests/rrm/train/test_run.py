@@ -280,11 +280,14 @@ def test_processes_without_an_accelerator_are_refused(tmp_path: Path, monkeypatc
 def test_one_process_with_several_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers would wrap the model in DataParallel, whose batches mix the modes that ours keep apart."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
     with pytest.raises(ConfigError, match=r"one process sees 2 GPUs: .*--num_processes 2 .*CUDA_VISIBLE_DEVICES=0"):
         ranks.refuse_data_parallel(cpu=False, processes=1)
     ranks.refuse_data_parallel(cpu=True, processes=1)
     ranks.refuse_data_parallel(cpu=False, processes=2)
     ranks.check_launch(cpu=True)
+    monkeypatch.setenv("LOCAL_RANK", "0")  # torchrun --nproc_per_node 1
+    ranks.refuse_data_parallel(cpu=False, processes=1)
 
 
 def test_bfloat16_whole_weights_learn_in_small_steps(tmp_path: Path) -> None:
