@@ -7,6 +7,7 @@ steps is made up.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 
 from rrm.verdicts import anchors, named_steps
 
@@ -19,7 +20,7 @@ def cut_from_critique(critique: str, n_steps: int) -> tuple[str, set[int]]:
     """The critique without the lines about steps that do not exist, and which steps these were."""
     gone = set[int]()
     while True:  # what is an anchor depends on the others: without the bracketed ones `Step 7:` heads a part
-        critique, more = _cut(critique, anchors(critique), n_steps)
+        critique, more = _cut(critique, anchors(critique), lambda listed: bool(named_steps(listed, n_steps)))
         if not more:
             return critique, gone
         gone |= more
@@ -27,15 +28,34 @@ def cut_from_critique(critique: str, n_steps: int) -> tuple[str, set[int]]:
 
 def cut_from_trace(trace: str, n_steps: int) -> tuple[str, set[int]]:
     """The trace without its `[step k]` lines of steps that do not exist; prose ("Step 5: conclude") stays, it is thought."""
-    return _cut(trace, [(m.start(), m[1]) for m in _TRACE_LINE.finditer(trace)], n_steps)
+    return _cut(trace, _trace_lines(trace), lambda listed: bool(named_steps(listed, n_steps)))
 
 
-def _cut(text: str, places: list[tuple[int, str]], n_steps: int) -> tuple[str, set[int]]:
-    """Cut from each anchor that names no step of the run to the end of what it says, at most to the next anchor."""
+def only_critique(critique: str, n_steps: int, steps: Collection[int]) -> str:
+    """The critique without its parts about other steps of the run; those about steps that the run does not have stay."""
+    return _cut(critique, anchors(critique), lambda listed: _about(listed, n_steps, steps))[0]
+
+
+def only_trace(trace: str, n_steps: int, steps: Collection[int]) -> str:
+    """The trace without its lines about other steps of the run, as `only_critique`."""
+    return _cut(trace, _trace_lines(trace), lambda listed: _about(listed, n_steps, steps))[0]
+
+
+def _about(listed: str, n_steps: int, steps: Collection[int]) -> bool:
+    named = named_steps(listed, n_steps)
+    return not named or any(k in steps for k in named)
+
+
+def _trace_lines(trace: str) -> list[tuple[int, str]]:
+    return [(m.start(), m[1]) for m in _TRACE_LINE.finditer(trace)]
+
+
+def _cut(text: str, places: list[tuple[int, str]], stays: Callable[[str], bool]) -> tuple[str, set[int]]:
+    """Cut from each anchor whose steps do not stay to the end of what it says, at most to the next anchor."""
     kept, at, gone = [], 0, set[int]()
     for i, (start, listed) in enumerate(places):
         stop = places[i + 1][0] if i + 1 < len(places) else len(text)
-        if not named_steps(listed, n_steps):
+        if not stays(listed):
             said = _SAID.match(text, start, stop)
             kept.append(text[at:start])
             at = said.end() if said else stop

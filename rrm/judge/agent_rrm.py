@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
 from rrm.judge.steps import Read, read_steps, readings, to_feedback
 from rrm.judge.unspoken import around_unspoken, unspoken
+from rrm.judge.windowed import TOO_LONG, LocalAsker, ServerAsker, read_in_windows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompt, Prompter
-from rrm.prompt.rendering import CUT_VERSION, OPENINGS, judge_messages
+from rrm.prompt.rendering import CUT_VERSION, OPENINGS, PROMPT_VERSION, judge_messages
+from rrm.prompt.windows import Plan, Planner
 from rrm.trajectory import Message, Trajectory
 
 log = logging.getLogger(__name__)
@@ -59,7 +62,7 @@ class AgentRRM:
         dtype: str | None = None,
     ) -> None:
         self.engine, self.prompter, self.reader = engine, prompter, reader
-        self.settings = settings or JudgeSettings(opening=prompter is not None)
+        self.settings = settings or untrained(prompter)
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
         self._untried: set[Mode] = set()
 
@@ -209,6 +212,9 @@ class AgentRRM:
         if self._reads_slots(mode):
             return self._judge_steps(trajectories, mode, seed, on_feedback)
         temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
+        if self.prompt_version != CUT_VERSION:
+            found = self._judge_windows(trajectories, mode, samples, seed, temperature, True, on_feedback)
+            return [feedback for (feedback,) in found]
         if self.prompter is None:
             return self._judge_chat(trajectories, mode, samples, seed, temperature, on_feedback)
         info, calibrate, done = self._info(mode, seed), self._calibrate(mode), dict[int, Feedback]()
@@ -243,6 +249,8 @@ class AgentRRM:
     ) -> list[list[Feedback]]:
         if self._reads_slots(mode):
             return [[feedback] for feedback in self._judge_steps(trajectories, mode, seed)]
+        if self.prompt_version != CUT_VERSION:
+            return self._judge_windows(trajectories, mode, k, seed, temperature, False)
         if self.prompter is None:
             runs = [self._judge_chat(trajectories, mode, 1, seed + i, temperature) for i in range(k)]
             return [list(row) for row in zip(*runs, strict=True)]
@@ -265,14 +273,32 @@ class AgentRRM:
             "dtype": self.dtype,
         }
 
+    @property
+    def prompt_version(self) -> str:
+        """How transcripts are rendered."""
+        prompter = self.prompter or self.reader
+        return self.settings.prompt_version if prompter is None else prompter.version
+
     def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
         """Prompt tokens of each transcript (for a server: an estimate, four characters a token)."""
         if self.prompter is not None and self._reads_slots(mode):
             return [sum(map(len, readings(self.prompter, t))) for t in trajectories]
-        if self.prompter is not None:
+        if self.prompter is not None and self.prompt_version == CUT_VERSION:
             return [len(self.prompter.prompt(t, mode).ids) for t in trajectories]
+        if self.prompt_version != CUT_VERSION:
+            return [self._asker().prompt_tokens(t, mode) for t in trajectories]
         items = [self._chat_item(t, mode) for t in trajectories]
         return [sum(len(m["content"]) for m in item.messages) // CHARACTERS_PER_TOKEN for item in items]
+
+    def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
+        """The windows in which a transcript is read.
+
+        Raises:
+            RRMError: the judge is of prompt version 1, which has none.
+        """
+        if self.prompt_version == CUT_VERSION:
+            raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
+        return self._asker().plan(trajectory, mode)[0]
 
     def as_reward_func(self, *, mode: Mode = "score", seed: int = 0) -> Callable[..., list[float | None]]:
         """A reward function for TRL's GRPOTrainer: the calibrated score of prompt and completion as a transcript.
@@ -330,8 +356,68 @@ class AgentRRM:
                 on_feedback(done[row])
 
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        read_steps(engine, self.prompter, trajectories, lambda p: calibration.p_good(p) < threshold, take)
+        read_steps(engine, self.prompter, trajectories, self._is_bad, take)
         return [done[row] for row in range(len(trajectories))]
+
+    def _judge_windows(
+        self,
+        trajectories: Sequence[Trajectory],
+        mode: Mode,
+        samples: int,
+        seed: int,
+        temperature: float,
+        together: bool,
+        on_feedback: Callable[[Feedback], None] | None = None,
+    ) -> list[list[Feedback]]:
+        """Each transcript's judgements in prompt version 2: as one Feedback (`together`), or each as its own."""
+        calibration, done = self.settings.calibration, dict[int, list[Feedback]]()
+        asker = self._asker()
+        if self.prompter is not None and mode == "score":
+            samples = 1  # nothing is sampled
+
+        def take(row: int, plan: Plan, judgements: list[Judgement]) -> None:
+            trajectory = trajectories[row]
+            cut = plan.transcript_tokens - plan.shown_tokens
+            item = ChatItem(trajectory.id, [], len(trajectory.steps), -(-cut // asker.planner.scale))
+            info = self._info(mode, seed, plan.windowed)
+            if self.prompter is None and not getattr(self.engine, "refuses_temperature", False):
+                info = info.model_copy(update={"temperature": temperature})
+            groups = [judgements] if together else [[j] for j in judgements]
+            done[row] = [
+                combine(item, group, info, lambda raw: calibration.apply(mode, raw, windowed=plan.windowed))
+                for group in groups
+            ]
+            if on_feedback is not None:
+                for feedback in done[row]:
+                    on_feedback(feedback)
+
+        read_in_windows(asker, trajectories, mode, samples, self._params(seed, temperature), take)
+        return [done[row] for row in range(len(trajectories))]
+
+    def _asker(self) -> LocalAsker | ServerAsker:
+        """Who answers for the readings of version 2."""
+        settings = self.settings
+        if self.prompter is not None:
+            engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
+            return LocalAsker(engine, self.prompter, settings.modes, self._is_bad, settings.max_new_tokens)
+        characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
+        planner = Planner(CharacterTokenizer(), characters) if self.reader is None else self.reader.planner
+        server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
+        return ServerAsker(server, planner, self.reader, settings.modes, settings.opening)
+
+    def _is_bad(self, raw: float) -> bool:
+        """Whether a step of this raw probability of being good is called bad."""
+        return self.settings.calibration.p_good(raw) < self.settings.threshold
+
+    def _params(self, seed: int, temperature: float) -> SamplingParams:
+        """How replies are sampled: here as far as the score's tag, from a server (whose model may think first) to its end."""
+        params = SamplingParams(
+            max_new_tokens=self.settings.max_new_tokens, temperature=temperature, seed=seed, stop=("<score>",)
+        )
+        if self.prompter is not None:
+            return params
+        timeout = getattr(self.engine, "timeout_s", SamplingParams.timeout_s)
+        return replace(params, stop=("</score>",), timeout_s=timeout, top_logprobs=20)
 
     def _say_untried(self, mode: Mode) -> None:
         """Warn once of a mode that the judge was not trained in."""
@@ -344,7 +430,7 @@ class AgentRRM:
                 mode,
             )
 
-    def _info(self, mode: Mode, seed: int) -> JudgeInfo:
+    def _info(self, mode: Mode, seed: int, windowed: bool = False) -> JudgeInfo:
         return JudgeInfo(
             model=self.model,
             model_hash=self.model_hash,
@@ -354,7 +440,7 @@ class AgentRRM:
             transcript_tokens=self.settings.transcript_tokens,
             max_new_tokens=self.settings.max_new_tokens,
             dtype=self.dtype,
-            calibrated=mode in self.settings.calibration.modes,
+            calibrated=self.settings.calibration.covers(mode, windowed=windowed),
         )
 
     def _calibrate(self, mode: Mode) -> Callable[[float], float]:
@@ -373,14 +459,13 @@ class AgentRRM:
         assert self.prompter is not None
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
         prompts: list[Prompt] = [self.prompter.prompt(t, mode) for t in trajectories]
-        params = SamplingParams(
-            max_new_tokens=self.settings.max_new_tokens, temperature=temperature, seed=seed, stop=("<score>",)
-        )
+        params = self._params(seed, temperature)
         room = getattr(engine, "max_positions", None)
         reply = 8 if mode == "score" else self.settings.max_new_tokens + 8
         fit = [i for i, p in enumerate(prompts) if room is None or len(p.ids) + reply <= room]
         items = [
-            ChatItem(t.id, [], len(t.steps), p.truncated_tokens) for t, p in zip(trajectories, prompts, strict=True)
+            ChatItem(t.id, [], len(t.steps), p.truncated_tokens, p.coverage)
+            for t, p in zip(trajectories, prompts, strict=True)
         ]
         for i in sorted(set(range(len(prompts))) - set(fit)):
             take(i, items[i], [])
@@ -396,22 +481,26 @@ class AgentRRM:
             id=item.id,
             status="too_long",
             truncated_tokens=item.truncated_tokens,
+            coverage=0.0,
             judge=self._info(mode, seed),
-            reason="prompt and reply exceed the model's positions; choose a smaller transcript budget",
+            reason=TOO_LONG,
         )
 
     def _chat_item(self, trajectory: Trajectory, mode: Mode) -> ChatItem:
         if self.reader is not None:
             messages, cut = self.reader.messages(trajectory, mode)
+            shown = len(self.reader.encode(messages[-1]["content"])) if cut else 1
+            coverage = shown / (shown + cut)
         else:
             budget = self.settings.transcript_tokens * CHARACTERS_PER_TOKEN
             messages, characters = judge_messages(trajectory, mode, CharacterTokenizer(), budget)
             cut = -(-characters // CHARACTERS_PER_TOKEN)
+            coverage = (shown := len(messages[-1]["content"])) / (shown + characters)
         messages[-1]["content"] = neutralise_special(messages[-1]["content"])
         if self.reader is not None:
             messages = self.reader.as_taken(messages)  # as it was trained, where its template has no system role
         opening = OPENINGS[mode] if self.settings.opening else ""
-        return ChatItem(trajectory.id, messages, len(trajectory.steps), cut, opening)
+        return ChatItem(trajectory.id, messages, len(trajectory.steps), cut, coverage, opening)
 
     def _judge_chat(
         self,
@@ -422,23 +511,21 @@ class AgentRRM:
         temperature: float,
         on_feedback: Callable[[Feedback], None] | None = None,
     ) -> list[Feedback]:
-        params = SamplingParams(
-            max_new_tokens=self.settings.max_new_tokens,  # also for a score alone: a server's model may think first
-            temperature=temperature,
-            seed=seed,
-            stop=("</score>",),
-            timeout_s=getattr(self.engine, "timeout_s", SamplingParams.timeout_s),
-            top_logprobs=20,
-        )
         return judge_chat(
             self.engine,  # pyright: ignore[reportArgumentType]
             [self._chat_item(t, mode) for t in trajectories],
             info=self._info(mode, seed),
-            params=params,
+            params=self._params(seed, temperature),
             samples=samples,
             calibrate=self._calibrate(mode),
             on_feedback=on_feedback,
         )
+
+
+def untrained(prompter: Prompter | None) -> JudgeSettings:
+    """Settings of a model that was never trained to judge: a server's reads in windows, one here as its prompter does."""
+    version = PROMPT_VERSION if prompter is None else prompter.version
+    return JudgeSettings(opening=prompter is not None, prompt_version=version)
 
 
 def as_trajectory(name: str, prompt: Any, completion: Any, tools: Any = None) -> Trajectory:

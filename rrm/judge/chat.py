@@ -19,6 +19,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from rrm.annotation import Finding
 from rrm.engines.base import ChatEngine, Reply, SamplingParams
 from rrm.errors import EngineError, KeyRefused, RRMError, TooLong
 from rrm.feedback import Feedback, JudgeInfo, ParsedJudgement, Status, parse_findings, parse_judgement, parse_score
@@ -42,6 +43,8 @@ class ChatItem:
     n_steps: int
     """Findings that speak of later steps are left out."""
     truncated_tokens: int = 0
+    coverage: float | None = None
+    """Share of the transcript's tokens that the messages show; None: not known."""
     opening: str = ""
     """Tag that opens the reply, put into the assistant's mouth: a trained judge's replies go on from there."""
 
@@ -68,6 +71,10 @@ class Judgement:
     off_grid_mass: float | None = None
     """Set exactly where `raw_score` is an expectation over the grid."""
     reason: str | None = None
+    coverage: float | None = None
+    """Share of the transcript's tokens that was read for it; None: what the item says."""
+    findings: tuple[Finding, ...] | None = None
+    """What it says of the steps; None: what the critique says."""
     temperature: float | None = None
     """The reply was sampled at, where that is known and something was sampled."""
 
@@ -111,11 +118,11 @@ def judge_chat(
 
     rows = [item.request() for item in items for _ in range(samples)]
     keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
-    _complete_all(engine, rows, params, keys, take)
+    complete_all(engine, rows, params, keys, take)
     return [done[row] for row in range(len(items))]
 
 
-def _complete_all(
+def complete_all(
     engine: ChatEngine,
     rows: Sequence[list[dict[str, str]]],
     params: SamplingParams,
@@ -176,7 +183,8 @@ def combine(
             **_temperature(nearest),
         }
     )
-    reason = f"{len(failed)} of {len(judgements)} samples gave no score ({failed[0].reason})" if failed else None
+    gone = f"{len(failed)} of {len(judgements)} samples gave no score ({failed[0].reason})" if failed else None
+    reason = "; ".join(filter(None, (gone, nearest.reason))) or None
     return _feedback(item, nearest, info, mean, mean if calibrate is None else calibrate(mean), reason)
 
 
@@ -189,6 +197,10 @@ def _feedback(
 ) -> Feedback:
     trace, phantoms = cut_from_trace(said.trace, item.n_steps) if said.trace else (said.trace, set[int]())
     critique, more = cut_from_critique(said.critique, item.n_steps) if said.critique else (said.critique, set[int]())
+    findings = parse_findings(said.critique, item.n_steps) if said.findings is None else list(said.findings)
+    coverage = item.coverage if said.coverage is None else said.coverage
+    if said.coverage is None and coverage is not None and said.status in ("judge_error", "too_long"):
+        coverage = 0.0
     return Feedback(
         id=item.id,
         status=said.status,
@@ -196,8 +208,9 @@ def _feedback(
         raw_score=raw,
         trace=trace,
         critique=critique,
-        findings=parse_findings(said.critique, item.n_steps),
+        findings=findings,
         truncated_tokens=item.truncated_tokens,
+        coverage=coverage,
         judge=info,
         reason="; ".join(filter(None, (reason, said_of(phantoms | more)))) or None,
     )

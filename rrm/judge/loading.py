@@ -25,6 +25,7 @@ from rrm.models.base import base_path
 from rrm.models.device import default_device, default_dtype
 from rrm.models.hub import HubError, download
 from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import PROMPT_VERSION
 
 log = logging.getLogger(__name__)
 DTYPES = ("float32", "bfloat16", "float16")
@@ -141,7 +142,9 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
     limits = {"timeout_s": options.timeout_s, "concurrency": options.concurrency}
     engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in limits.items() if v is not None})
     if folder is None:
-        return Loaded(engine, options.over(JudgeSettings(name=model, opening=False)), model, None)
+        return Loaded(
+            engine, options.over(JudgeSettings(name=model, opening=False, prompt_version=PROMPT_VERSION)), model, None
+        )
     settings = options.over(load_settings(folder)).model_copy(update={"engine": spec})
     return Loaded(engine, settings, model, settings_hash(settings), reader=_reader(folder, settings), folder=folder)
 
@@ -168,7 +171,7 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
     """
     served = model is not None and model.startswith("openai:")
     if served and options.settings is None:
-        return options.over(JudgeSettings(opening=False)), None
+        return options.over(JudgeSettings(opening=False, prompt_version=PROMPT_VERSION)), None
     folder, _ = find_folder(str(options.settings) if served else model, options, weights=False)
     settings = options.over(load_settings(folder))
     if served or settings.engine is not None or (folder / "tokenizer.json").is_file():

@@ -126,6 +126,7 @@ def to_feedback(
         return Feedback(
             id=trajectory.id,
             status="too_long",
+            coverage=0.0,
             judge=info.model_copy(update={"calibrated": None}),
             reason="a reading exceeds the model's positions; choose a smaller transcript budget",
         )

@@ -14,7 +14,7 @@ REASON = "the agent never spoke: the transcript has no step (no message of an as
 
 def unspoken(trajectory: Trajectory, info: JudgeInfo) -> Feedback:
     """The row of such a transcript: `unparsable`, which is not judged again on --retry-errors, without text or number."""
-    return Feedback(id=trajectory.id, status="unparsable", judge=info, reason=REASON)
+    return Feedback(id=trajectory.id, status="unparsable", coverage=0.0, judge=info, reason=REASON)
 
 
 def around_unspoken(

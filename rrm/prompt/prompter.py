@@ -34,6 +34,8 @@ class Prompt:
     """In mode `steps`: where the verdicts are read; the run's outcome (`step` None) at the end of the last reading."""
     steps: tuple[int, ...] = ()
     """In version 2: the steps it shows."""
+    coverage: float = 1.0
+    """Share of the transcript's tokens that is shown: here, or in version 2 in all of its plan's readings."""
 
 
 class Prompter:
@@ -43,12 +45,15 @@ class Prompter:
         tokenizer: the base's or a saved judge's. It gets the chat template its judge is trained and used with.
         transcript_tokens: budget of a rendered transcript, in version 2 of a window.
         version: prompt version; 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`).
+        max_windows: of a transcript, in version 2; None: as many as it takes.
 
     Raises:
         RRMError: the tokenizer names no token that could end a reply, or there is no such version.
     """
 
-    def __init__(self, tokenizer: Any, transcript_tokens: int, version: str = PROMPT_VERSION) -> None:
+    def __init__(
+        self, tokenizer: Any, transcript_tokens: int, version: str = PROMPT_VERSION, max_windows: int | None = None
+    ) -> None:
         if version not in PROMPT_VERSIONS:
             raise RRMError(
                 f"there is no prompt version {version!r}: those that are known are {', '.join(PROMPT_VERSIONS)}"
@@ -65,7 +70,7 @@ class Prompter:
             raise RRMError("the tokenizer gives ' good' and ' bad' no token in which they differ: choose another base")
         self.choices: tuple[int, int] = (good[shared], bad[shared])
         """The two tokens a slot chooses from: good, bad."""
-        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared])
+        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows)
         """Divides transcripts into windows, in version 2."""
         self._around: dict[Mode, tuple[list[int], list[int]]] = {}
 
@@ -86,7 +91,7 @@ class Prompter:
             findings: of earlier steps: True where a step is bad. They stand in the digest.
         """
         before, after = self._template(mode)
-        read = plan.reading(number, findings)
+        read = plan.reading(number, findings, slots=mode == "steps")
         ids = before + read.ids
         slots = tuple(Slot(slot.at + len(before), slot.step) for slot in read.slots)
         last = number == len(plan) - 1
@@ -94,7 +99,7 @@ class Prompter:
             ids = ids + after
         if last and mode == "steps":
             slots = (*slots, Slot(len(ids) - 1, None))
-        return Prompt(ids, plan.transcript_tokens - plan.shown_tokens, slots, read.steps)
+        return Prompt(ids, plan.transcript_tokens - plan.shown_tokens, slots, read.steps, plan.coverage)
 
     @property
     def after_slot(self) -> list[int]:
@@ -142,7 +147,9 @@ class Prompter:
             plan = self.plan(trajectory, mode).limit(1)
             return self.reading(plan, 0, mode)
         text, cut = self.text(trajectory, mode)
-        return Prompt(self.encode(text), cut)
+        ids = self.encode(text)
+        shown = len(ids) - sum(map(len, self._template(mode)))
+        return Prompt(ids, cut, coverage=shown / (shown + cut) if cut else 1.0)
 
     def grid(self) -> list[list[int]]:
         """Token ids of each grid value as it stands between the score tags."""

@@ -9,6 +9,7 @@
     call search {"query": "…"}
     result: …
     [step 42] is                                  a slot, where the mode has them: the next token's probability is p_good
+    the run goes on with [step 43]                where it does, in a mode that writes: this is not its end
 
 A window is filled with whole steps, from the left; a step that is longer than a window is read in parts. So a step's window
 and all that stands before it depend on nothing that comes after: a prefix of a run is read exactly as the whole run is.
@@ -20,10 +21,12 @@ Every text is encoded by itself, so a reading is a list of token ids that is kno
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from rrm.annotators.rules import step_lines
+from rrm.annotators.rules import check_steps, step_lines
 from rrm.prompt.neutralise import neutralise
 from rrm.prompt.rendering import MARKER, Tokenizer, agent_text, observation_text, task_text, tools_text
 from rrm.trajectory import Step, Trajectory
@@ -42,6 +45,8 @@ SLOT = "[step {step}] is"
 """Opens a slot. Brackets with a step's number come out of no transcript (`rrm.prompt.neutralise`)."""
 AFTER_SLOT = "\n"
 """The input after a slot, whatever the verdict was."""
+GOES_ON = "the run goes on with [step {step}]\n"
+"""Ends a window without slots that is not the run's end: what has not happened yet is no fault of its steps."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Planner:
         budget: ids of a window: task, tools, digest, steps and slots.
         clean: applied to every text of the transcript (a tokenizer's own special tokens are disarmed there).
         slot_end: ids that a slot ends with, so that the two verdicts differ in the next token alone.
+        max_windows: windows that are read of a transcript at most; None: all (`Plan.limit`).
     """
 
     def __init__(
@@ -103,8 +109,9 @@ class Planner:
         budget: int,
         clean: Callable[[str], str] = str,
         slot_end: Sequence[int] = (),
+        max_windows: int | None = None,
     ) -> None:
-        self.tokenizer, self.budget, self.clean = tokenizer, budget, clean
+        self.tokenizer, self.budget, self.clean, self.max_windows = tokenizer, budget, clean, max_windows
         self.slot_end = list(slot_end)
         self.scale: int = getattr(tokenizer, "ids_a_token", 1)
         self.fixed = self.encode(AFTER_SLOT)
@@ -137,7 +144,10 @@ class Planner:
         Args:
             slots: whether a slot follows each step (mode `steps`).
         """
-        return Plan(self, trajectory, slots)
+        plan = Plan(self, trajectory, slots)
+        if self.max_windows is not None and len(plan) > self.max_windows:
+            plan.limit(self.max_windows, {f.step for f in check_steps(trajectory)[0] if f.verdict == "bad"})
+        return plan
 
 
 class Plan:
@@ -157,6 +167,11 @@ class Plan:
         self._digest_room = min(int(planner.budget * DIGEST), MOST_DIGEST * planner.scale)
         self._head_tokens = sum(len(planner.encode(text)) for text in head.values()) - cut
         self._windows = self._filled(steps)
+        blocks = [b for window in self._windows for b in window]
+        self._next = {id(b): after.step for b, after in pairwise(blocks)}
+        """Number of the step that follows a block, by the block's id."""
+        self._starts = {id(b) for before, b in pairwise([None, *blocks]) if b and (not before or before.step < b.step)}
+        """Ids of the blocks that begin a step. What was found in the first part of one is told where the next begins a window."""
         self.transcript_tokens = self._head_tokens + cut + sum(b.tokens for w in self._windows for b in w)
         """Ids of the whole transcript."""
         self._read_ending_again()
@@ -181,6 +196,22 @@ class Plan:
         """Share of the transcript's tokens that the readings show."""
         return self.shown_tokens / self.transcript_tokens if self.transcript_tokens else 1.0
 
+    @property
+    def parted(self) -> frozenset[int]:
+        """Numbers of the steps that are read in parts."""
+        blocks = {id(b): b.step for window in self._windows for b in window}
+        return frozenset(step for step, parts in Counter(blocks.values()).items() if parts > 1)
+
+    def steps(self, number: int) -> tuple[int, ...]:
+        """Numbers of the steps that the `number`-th reading shows, whole or in part."""
+        return tuple(dict.fromkeys(b.step for b in self._windows[self._kept[number]]))
+
+    def new_tokens(self, number: int) -> int:
+        """Transcript tokens (ids) that the `number`-th reading shows and none before it; task and tools are the first one's."""
+        seen = self._seen(number)
+        new = sum(b.tokens for b in self._windows[self._kept[number]] if id(b) not in seen)
+        return new + self._head_tokens * (number == 0)
+
     def limit(self, most: int, flagged: Collection[int] = ()) -> Plan:
         """Read at most `most` windows: the last, the first, those with a flagged step, then others from the end.
 
@@ -198,28 +229,38 @@ class Plan:
         self._kept = sorted(wanted[:most])
         return self
 
-    def reading(self, number: int, findings: Mapping[int, bool] | None = None) -> Reading:
+    def _seen(self, number: int) -> set[int]:
+        """Ids of the blocks that the readings before this one show."""
+        return {id(b) for i in self._kept[:number] for b in self._windows[i]}
+
+    def reading(self, number: int, findings: Mapping[int, bool] | None = None, *, slots: bool | None = None) -> Reading:
         """The `number`-th reading, from 0.
 
         Args:
             findings: what was found of earlier steps, by their number: True where a step is bad.
+            slots: False: without the slots that the plan was made with. None: as it was made.
         """
         at = self._kept[number]
         window, planner = self._windows[at], self._planner
-        seen = {id(b) for i in self._kept[:number] for b in self._windows[i]}
-        pieces = [self._later, self._digest(window[0].step - 1, findings or {})] if at else [self._first]
+        with_slots = self._slots if slots is None else slots and self._slots
+        seen = self._seen(number)
+        earlier = window[0].step - (id(window[0]) in self._starts) if window else 0
+        pieces = [self._later, self._digest(earlier, findings or {})] if at else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
-        slots: list[Slot] = []
+        found: list[Slot] = []
         for block in window:
             text += block.piece.text
             ids += block.piece.ids
-            if self._slots:
+            if with_slots:
                 text += SLOT.format(step=block.step) + AFTER_SLOT
                 ids += planner.slot(block.step)
                 if id(block) not in seen:
-                    slots.append(Slot(len(ids) - 1, block.step))
+                    found.append(Slot(len(ids) - 1, block.step))
                 ids += planner.fixed
-        return Reading(text, ids, tuple(slots), tuple(dict.fromkeys(b.step for b in window)))
+        if not with_slots and window and id(window[-1]) in self._next:
+            end = planner.piece(GOES_ON.format(step=self._next[id(window[-1])]))
+            text, ids = text + end.text, ids + end.ids
+        return Reading(text, ids, tuple(found), self.steps(number))
 
     # ---- making it ----
 
@@ -244,8 +285,9 @@ class Plan:
     def _filled(self, steps: Sequence[Step]) -> list[_Window]:
         """Windows of whole steps from the left; a step that no window holds is divided."""
         planner, windows = self._planner, list[_Window]([[]])
-        first = room = planner.budget - len(self._first.ids)
-        later = planner.budget - len(self._later.ids) - self._digest_room
+        budget = planner.budget - (0 if self._slots else len(planner.encode(GOES_ON.format(step=99999))))
+        first = room = budget - len(self._first.ids)
+        later = budget - len(self._later.ids) - self._digest_room
         for step in steps:
             overhead = self._overhead(step.index)
             for block in self._blocks(step, max(room, later) - overhead, min(first, later) - overhead):

@@ -200,7 +200,9 @@ def step_rows(
     marks: dict[int, bool] = {}
     rows: list[Row] = []
     for number in range(len(plan)):
-        reading = prompter.reading(plan, number, "steps", marks)
+        # a step in parts is not told of as it is labelled: its next part would have its verdict from there
+        told = {step: bad for step, bad in marks.items() if step not in plan.steps(number)}
+        reading = prompter.reading(plan, number, "steps", told)
         ends_in_slot = any(slot.at == len(reading.ids) - 1 for slot in reading.slots)
         labels = [UNLABELLED] * (len(reading.ids) + ends_in_slot)
         for slot in reading.slots:

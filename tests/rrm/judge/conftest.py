@@ -15,7 +15,11 @@ from rrm.prompt.prompter import Prompter
 @pytest.fixture(scope="module")
 def judge() -> AgentRRM:
     model, tokenizer = tiny()
-    return AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 250), settings=SETTINGS.model_copy(deep=True))
+    return AgentRRM(
+        HFEngine(model, tokenizer),
+        Prompter(tokenizer, 250, SETTINGS.prompt_version),
+        settings=SETTINGS.model_copy(deep=True),
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,348 @@
+"""Transcripts read window after window by a judge that writes (prompt version 2, DESIGN §4).
+
+The readings of one transcript come one after the other, each told what was found in those before it. Round k asks for the k-th
+reading of every transcript that has one, so a server is asked for many at once. Of an earlier reading counts what it says of
+its steps; score, and the end of trace and critique, come from the last one.
+
+| mode | what earlier readings are asked for |
+|---|---|
+| `full`, `critique` | the same |
+| `score` | on a server, the critique; here, the slots of a judge trained in `steps`, else the text it was trained to write |
+
+A judge trained in `score` alone finds nothing in a window that it could pass on: it reads the ending, and `coverage` says so.
+A reading without a reply, or too long, fails its row. One whose reply cannot be read counts as not read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from rrm.annotation import Finding
+from rrm.engines.base import ChatEngine, Reply, SamplingParams, TokenEngine
+from rrm.errors import EngineError
+from rrm.feedback import Mode, parse_findings
+from rrm.judge.chat import ChatItem, Judgement, complete_all, read_reply
+from rrm.judge.local import judge_rows
+from rrm.phantoms import only_critique, only_trace
+from rrm.prompt.neutralise import neutralise_special
+from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import OPENINGS, rubric
+from rrm.prompt.windows import Plan, Planner
+from rrm.trajectory import Trajectory
+
+UNANSWERED = frozenset({"judge_error", "too_long"})
+"""What ends a row at whichever reading it happens."""
+
+
+@dataclass
+class Chain:
+    """One judgement of one transcript, reading after reading."""
+
+    trajectory: Trajectory
+    plan: Plan
+    earlier: Mode
+    """What the readings before the last are asked for."""
+    mode: Mode
+    sample: int = 0
+    findings: dict[int, list[Finding]] = field(default_factory=dict)
+    """By the steps that were spoken of so far."""
+    traces: list[str] = field(default_factory=list)
+    critiques: list[str] = field(default_factory=list)
+    read_tokens: int = 0
+    unread: list[int] = field(default_factory=list)
+    """Numbers, from 1, of the readings whose reply could not be read."""
+    why: str | None = None
+    """Of the first of them."""
+    result: Judgement | None = None
+    """Set after the last reading."""
+
+    def marks(self) -> dict[int, bool]:
+        """What later readings are told: whether a step is bad, of those of which that was said."""
+        said = {k: {f.verdict for f in found} - {"unclear"} for k, found in self.findings.items()}
+        return {k: "bad" in verdicts for k, verdicts in said.items() if verdicts}
+
+    def take(self, ask: Ask, judgement: Judgement) -> None:
+        """Add what a reading says."""
+        count = len(self.plan)
+        if judgement.status in UNANSWERED and count > 1:
+            where = f"reading {ask.number + 1} of {count}: {judgement.reason}"
+            judgement = replace(judgement, reason=where)
+        if count == 1 or judgement.status in UNANSWERED:
+            read = self.plan.shown_tokens if judgement.status not in UNANSWERED else self.read_tokens
+            self.result = replace(judgement, coverage=self._share(read))
+            return
+        if judgement.status == "scored" or ask.last:
+            self.read_tokens += self.plan.new_tokens(ask.number)
+            self._listen(ask, judgement)
+        else:
+            self.unread.append(ask.number + 1)
+            self.why = self.why or judgement.reason
+        if ask.last:
+            self.result = self._joined(judgement)
+
+    def _share(self, tokens: int) -> float:
+        return tokens / self.plan.transcript_tokens if self.plan.transcript_tokens else 1.0
+
+    def _listen(self, ask: Ask, judgement: Judgement) -> None:
+        """Keep what is said of the steps that the reading shows, unless an earlier one spoke of them; of a step in parts, of each."""
+        known = self.findings.keys() - self.plan.parted
+        new = set(ask.steps) - known
+        n_steps = len(self.trajectory.steps)
+        found = judgement.findings
+        if found is None:
+            found = parse_findings(judgement.critique, n_steps)
+        for finding in found:
+            if finding.step in new:
+                self.findings.setdefault(finding.step, []).append(finding)
+        if judgement.trace:
+            self.traces.append(only_trace(judgement.trace, n_steps, new))
+        if judgement.critique:
+            self.critiques.append(only_critique(judgement.critique, n_steps, new))
+
+    def _joined(self, last: Judgement) -> Judgement:
+        """The whole chain as one judgement: the last reading's score, everyone's words."""
+        reason = last.reason
+        if self.unread:
+            which = f"reading{'s' * (len(self.unread) > 1)} {', '.join(map(str, self.unread))} of {len(self.plan)}"
+            reason = "; ".join(filter(None, (reason, f"{which} could not be read ({self.why})")))
+        judgement = replace(last, reason=reason, coverage=self._share(self.read_tokens))
+        if self.mode == "score":
+            return judgement
+        trace = "\n".join(filter(None, self.traces)) or None
+        return replace(
+            judgement,
+            trace=trace if self.mode == "full" else last.trace,
+            critique="\n".join(filter(None, self.critiques)) or None,
+            findings=tuple(worst_of_parts(self.findings.values())),
+        )
+
+
+def worst_of_parts(findings: Iterable[Sequence[Finding]]) -> list[Finding]:
+    """What is said of each step, in order: where a part of it is bad, that alone."""
+    kept: list[Finding] = []
+    for said in findings:
+        bad = [f for f in said if f.verdict == "bad"]
+        kept += bad or said
+    return kept
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One reading that is wanted."""
+
+    chain: Chain
+    number: int
+    marks: Mapping[int, bool]
+    steps: tuple[int, ...]
+    """That it shows."""
+
+    @property
+    def last(self) -> bool:
+        """Whether the score comes from it."""
+        return self.number == len(self.chain.plan) - 1
+
+    @property
+    def mode(self) -> Mode:
+        """What is asked for."""
+        return self.chain.mode if self.last else self.chain.earlier
+
+    @property
+    def key(self) -> str:
+        """Names it; its seed derives from that. A transcript in one reading is asked for as one of version 1 is."""
+        name = self.chain.trajectory.id + (f"/sample{self.chain.sample}" if self.chain.sample else "")
+        return name if self.last else f"{name}/reading{self.number + 1}"
+
+
+class Asker(Protocol):
+    """Who answers for readings: a model here, or a server."""
+
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+        """How a transcript is read, and what its earlier readings are asked for."""
+        ...
+
+    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
+        """What each reading says, through `take` as it comes."""
+        ...
+
+
+def read_in_windows(
+    asker: Asker,
+    trajectories: Sequence[Trajectory],
+    mode: Mode,
+    samples: int,
+    params: SamplingParams,
+    on_row: Callable[[int, Plan, list[Judgement]], None],
+) -> None:
+    """`samples` judgements of each transcript, each with the findings of its own earlier readings.
+
+    Args:
+        on_row: hears of each row as soon as its last reading is answered.
+    """
+    chains: dict[int, list[Chain]] = {}
+    for row, trajectory in enumerate(trajectories):
+        plan, earlier = asker.plan(trajectory, mode)
+        chains[row] = [Chain(trajectory, plan, earlier, mode, sample) for sample in range(samples)]
+    row_of = {id(chain): row for row, several in chains.items() for chain in several}
+
+    def take(ask: Ask, judgement: Judgement) -> None:
+        ask.chain.take(ask, judgement)
+        row = row_of[id(ask.chain)]
+        results = [chain.result for chain in chains[row] if chain.result is not None]
+        if ask.chain.result is not None and len(results) == samples:
+            on_row(row, ask.chain.plan, results)
+
+    left, number = [chain for several in chains.values() for chain in several], 0
+    while left:
+        asker.ask([_wanted(chain, number) for chain in left], params, take)
+        left = [chain for chain in left if chain.result is None]
+        number += 1
+
+
+def _wanted(chain: Chain, number: int) -> Ask:
+    marks = chain.marks()
+    return Ask(chain, number, marks, chain.plan.steps(number))
+
+
+# ---- a server ----
+
+
+@dataclass(frozen=True)
+class ServerAsker:
+    """Asks a chat engine, for all readings of a round at once where it can.
+
+    Args:
+        planner: divides transcripts, with the tokenizer of the judge or in characters.
+        reader: with the judge's tokenizer, where there is one.
+        trained: the modes the judge was trained in; empty: any.
+        opening: whether the reply's first tag is put into its mouth.
+    """
+
+    engine: ChatEngine
+    planner: Planner
+    reader: Prompter | None
+    trained: Sequence[Mode]
+    opening: bool
+
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+        """How a transcript is read, and what its earlier readings are asked for."""
+        plan, earlier = self.planner.plan(trajectory, slots=False), writes(mode, self.trained)
+        return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
+
+    def prompt_tokens(self, trajectory: Trajectory, mode: Mode) -> int:
+        """Of all readings together, without findings; estimated in characters where there is no tokenizer."""
+        chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
+        contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(_wanted(chain, number))]
+        return sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
+
+    def messages(self, ask: Ask) -> list[dict[str, str]]:
+        """A reading as it is sent."""
+        content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
+        messages = [{"role": "system", "content": rubric(ask.mode)}, {"role": "user", "content": content}]
+        return messages if self.reader is None else self.reader.as_taken(messages)
+
+    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
+        """What each reading says, through `take` as it comes."""
+        items = [
+            ChatItem(
+                ask.key,
+                self.messages(ask),
+                len(ask.chain.trajectory.steps),
+                opening=OPENINGS[ask.mode] if self.opening else "",
+            )
+            for ask in asks
+        ]
+
+        def reply_to(i: int, reply: Reply | EngineError) -> None:
+            take(asks[i], read_reply(reply if isinstance(reply, EngineError) else items[i].opened(reply)))
+
+        complete_all(self.engine, [item.request() for item in items], params, [item.id for item in items], reply_to)
+
+
+def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:
+    """The mode in which a judge says what it finds in an earlier reading; `score` where it was trained to say nothing."""
+    if mode != "score":
+        return mode
+    texts: tuple[Mode, ...] = ("critique", "full")
+    return next((text for text in texts if not trained or text in trained), "score")
+
+
+# ---- a model here ----
+
+
+@dataclass(frozen=True)
+class LocalAsker:
+    """Asks a model in this process.
+
+    Args:
+        trained: the modes the judge was trained in; empty: any but `steps`.
+        is_bad: whether a step of this raw probability is called bad.
+        max_new_tokens: of a reply.
+    """
+
+    engine: TokenEngine
+    prompter: Prompter
+    trained: Sequence[Mode]
+    is_bad: Callable[[float], bool]
+    max_new_tokens: int
+
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+        """How a transcript is read, and what its earlier readings are asked for; with room for slots where it is slots."""
+        plan = self.prompter.plan(trajectory, mode)
+        if mode != "score" or len(plan) == 1:
+            return plan, mode
+        if "steps" in self.trained:
+            return self.prompter.plan(trajectory, "steps"), "steps"
+        earlier = writes(mode, self.trained)
+        return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
+
+    @property
+    def planner(self) -> Planner:
+        """Divides transcripts."""
+        return self.prompter.planner
+
+    def prompt_tokens(self, trajectory: Trajectory, mode: Mode) -> int:
+        """Of all readings together, without findings."""
+        chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
+        asks = [_wanted(chain, number) for number in range(len(chain.plan))]
+        return sum(len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks)
+
+    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
+        """What each reading says, through `take` as it comes."""
+        room = getattr(self.engine, "max_positions", None)
+        written = {"score": 8, "steps": 0}
+        by_mode: dict[Mode, list[int]] = defaultdict(list)
+        prompts = [self.prompter.reading(a.chain.plan, a.number, a.mode, a.marks) for a in asks]
+        for i, (ask, prompt) in enumerate(zip(asks, prompts, strict=True)):
+            reply = written.get(ask.mode, self.max_new_tokens + 8)
+            if room is not None and len(prompt.ids) + reply > room:
+                take(ask, Judgement("too_long", reason=TOO_LONG))
+            else:
+                by_mode[ask.mode].append(i)
+        for mode, chosen in by_mode.items():
+            if mode == "steps":
+                slots = [[slot.at for slot in prompts[i].slots] for i in chosen]
+                rows = [prompts[i].ids for i in chosen]
+                found = self.engine.choice_logprobs(rows, slots, self.prompter.choices)
+                for i, logprobs in zip(chosen, found, strict=True):
+                    steps = [slot.step for slot in prompts[i].slots]
+                    take(asks[i], Judgement("scored", findings=tuple(self._found(steps, logprobs))))
+                continue
+
+            def on_row(row: int, judgements: list[Judgement], chosen: list[int] = chosen) -> None:
+                take(asks[chosen[row]], judgements[0])
+
+            names = [asks[i].key for i in chosen]
+            judge_rows(self.engine, self.prompter, [prompts[i] for i in chosen], names, mode, params, 1, on_row)
+
+    def _found(self, steps: Sequence[int | None], logprobs: Sequence[Sequence[float]]) -> list[Finding]:
+        """A finding a slot, by the raw probability."""
+        sure = [(step, math.exp(good)) for step, (good, _) in zip(steps, logprobs, strict=True) if step is not None]
+        return [Finding(step=k, verdict="bad" if self.is_bad(p) else "good", p_good=min(p, 1.0)) for k, p in sure]
+
+
+TOO_LONG = "prompt and reply exceed the model's positions; choose a smaller transcript budget"
+"""Why nothing was asked of a model here."""

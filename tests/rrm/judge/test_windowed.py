@@ -1,0 +1,265 @@
+"""Judges that write, over windows: findings go from reading to reading, failures keep their status, coverage is what was read."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.engines.base import Completion, SamplingParams
+from rrm.engines.hf.engine import HFEngine
+from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
+from rrm.errors import EngineError, RRMError, TooLong
+from rrm.feedback import Feedback, Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.judge_dir import JudgeSettings
+from rrm.judge.local import expectation
+from rrm.prompt.prompter import Prompter
+from rrm.trajectory import Message, Trajectory
+
+SERVED = JudgeSettings(opening=False, prompt_version="2", transcript_tokens=400)
+SCORE = "<score>0.8</score>"
+N = 40
+"""Steps of a run that takes several windows."""
+
+
+def run(name: str, steps: int, marks: dict[int, str] | None = None, long: int = 0) -> Trajectory:
+    """A run whose steps take some 30 tokens each; `long` is a step of 1,500."""
+    messages = [Message(role="user", content="find it")]
+    for k in range(1, steps + 1):
+        messages.append(Message(role="assistant", content=f"look at number {k} in the store once more"))
+        result = "nothing at all " * (400 if k == long else 3) + (marks or {}).get(k, "")
+        messages.append(Message(role="tool", content=result))
+    return Trajectory(id=name, task="find it", question_id="q", messages=messages)
+
+
+def shown(content: str) -> list[int]:
+    return list(dict.fromkeys(int(k) for k in re.findall(r"^\[step (\d+)\]$", content, re.MULTILINE)))
+
+
+class Judge:
+    """A scripted chat judge: bad where a step's block holds RUIN."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        """What to answer instead, by key."""
+        self.asked: list[tuple[str, str, str]] = []
+        """(key, rubric, content) of every request."""
+
+    def __call__(self, messages: list[dict[str, str]], params: SamplingParams, key: str) -> Any:
+        rubric, content = messages[0]["content"], messages[1]["content"]
+        self.asked.append((key, rubric, content))
+        if key in self.answers:
+            return self.answers[key]
+        _, *blocks = re.split(r"^\[step (\d+)\]$", content, flags=re.MULTILINE)
+        said = [
+            f"[step {k}] {'bad: ruin' if 'RUIN' in text else 'good: fine'}"
+            for k, text in zip(blocks[::2], blocks[1::2], strict=True)
+        ]
+        score = 0.2 if "RUIN" in content or "(bad)" in content else 0.8
+        trace = "\n".join(f"[step {k}] looks" for k in shown(content))
+        return f"<think>{trace}</think><critique>{chr(10).join(said)}</critique><score>{score}</score>"
+
+    def over(self, **changes: Any) -> AgentRRM:
+        return AgentRRM(ScriptedChatEngine(self), settings=SERVED.model_copy(update=changes, deep=True))
+
+
+def verdicts(feedback: Feedback) -> dict[int, str]:
+    assert len({f.step for f in feedback.findings}) == len(feedback.findings)
+    return {f.step: f.verdict for f in feedback.findings}
+
+
+def test_readings_of_all_transcripts_go_out_round_by_round_and_each_is_told_what_was_found() -> None:
+    script = Judge()
+    heard: list[str] = []
+    found = script.over().judge(
+        [run("a", N, {2: "RUIN"}), run("b", 2), run("c", N)], mode="full", on_feedback=lambda f: heard.append(f.id)
+    )
+    keys = [key for key, _, _ in script.asked]
+    assert keys[:3] == ["a/reading1", "b", "c/reading1"] and keys[3:5] == ["a/reading2", "c/reading2"]
+    assert heard == ["b", "a", "c"] and [f.id for f in found] == ["a", "b", "c"]
+    of_a = [content for key, _, content in script.asked if key.startswith("a")]
+    assert len(of_a) > 2 and all(re.search(r"^\[step 2\] writes .* \(bad\)$", text, re.M) for text in of_a[1:])
+    assert not any("(bad)" in content for key, _, content in script.asked if key.startswith("c"))
+    for text, after in pairwise(of_a):
+        if N not in shown(text):
+            assert text.endswith(f"the run goes on with [step {max(shown(text)) + 1}]\n")
+            assert shown(after)[-1] > shown(text)[-1]
+    a = found[0]
+    assert verdicts(a) == {k: "bad" if k == 2 else "good" for k in range(1, N + 1)}
+    assert [f.score for f in found] == [0.2, 0.8, 0.8] and [f.coverage for f in found] == [1.0, 1.0, 1.0]
+    assert (a.trace or "").splitlines() == [f"[step {k}] looks" for k in range(1, N + 1)]
+    assert (a.critique or "").splitlines() == [
+        f"[step {k}] {'bad: ruin' if k == 2 else 'good: fine'}" for k in range(1, N + 1)
+    ]
+    assert a.reason is None and a.judge.prompt_version == "2" and a.truncated_tokens == 0
+
+
+@pytest.mark.parametrize("place", [1, 15, 30])
+def test_a_score_alone_is_told_of_what_the_critiques_of_earlier_readings_found(place: int) -> None:
+    script = Judge()
+    (found,) = script.over().judge([run("a", N, {place: "RUIN"})], mode="score")
+    assert found.score == 0.2 and found.coverage == 1.0
+    rubrics = [rubric for _, rubric, _ in script.asked]
+    assert all("<critique>" in r for r in rubrics[:-1]) and "Reply with <score>" in rubrics[-1]
+
+
+def test_a_step_in_parts_is_bad_where_one_part_is() -> None:
+    script = Judge()
+    (found,) = script.over().judge([run("a", 5, {3: "RUIN"}, long=3)], mode="critique")
+    parts = [content for _, _, content in script.asked if 3 in shown(content)]
+    assert len(parts) > 2 and sum("RUIN" in content for content in parts) == 1
+    assert found.findings[2].verdict == "bad" and {f.step for f in found.findings} == {1, 2, 3, 4, 5}
+    assert verdicts(found)[3] == "bad" and found.score == 0.2
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(EngineError("server gone"), "judge_error"), (TooLong("too many"), "too_long")]
+)
+def test_a_reading_without_a_reply_fails_its_row_and_no_other(error: Exception, status: str) -> None:
+    script = Judge(**{"a/reading2": error})
+    a, b = script.over().judge([run("a", N), run("b", N)], mode="full")
+    assert (a.status, a.score, a.findings) == (status, None, [])
+    assert re.match(r"reading 2 of \d+: (server gone|too many)", a.reason or "")
+    assert a.coverage is not None and 0.0 < a.coverage < 1.0 and b.status == "scored" and b.coverage == 1.0
+    assert [key for key, _, _ in script.asked if key.startswith("a")] == ["a/reading1", "a/reading2"]
+    (whole,) = Judge(short=error).over().judge([run("short", 1)], mode="full")
+    assert (whole.status, whole.coverage) == (status, 0.0)
+
+
+def test_an_earlier_reading_that_cannot_be_read_lowers_coverage_and_is_named() -> None:
+    script = Judge(**{"a/reading2": "I would rather not."})
+    trajectory = run("a", N)
+    (found,) = script.over().judge([trajectory], mode="full")
+    plan = script.over().plan(trajectory, "full")
+    assert found.status == "scored" and found.score == 0.8
+    assert found.coverage == pytest.approx(1 - plan.new_tokens(1) / plan.transcript_tokens)
+    assert (found.reason or "") == f"reading 2 of {len(plan)} could not be read (no <score> block)"
+    assert not set(plan.steps(1)) - set(plan.steps(2)) & {f.step for f in found.findings}
+
+
+def test_the_last_reading_decides_the_status() -> None:
+    (found,) = Judge(a="No.").over().judge([run("a", N)], mode="full")
+    assert (found.status, found.score, found.reason) == ("unparsable", None, "no <score> block")
+
+
+def test_what_a_reading_says_of_steps_it_does_not_show_is_left_out() -> None:
+    said = f"Overall fine.\n[step 1] bad: never seen here\n[step {N}] good: ends\n[step 99] bad: made up"
+    script = Judge(a=f"<think>[step 2] hm\n[step {N}] ends</think><critique>{said}</critique>{SCORE}")
+    (found,) = script.over().judge([run("a", N)], mode="full")
+    assert 1 not in shown(script.asked[-1][2]) and verdicts(found)[1] == "good" and verdicts(found)[N] == "good"
+    assert "never seen" not in (found.critique or "") and "made up" not in (found.critique or "")
+    assert "Overall fine." in (found.critique or "") and "hm" not in (found.trace or "")
+    assert "steps that the run does not have" in (found.reason or "") and "99" in (found.reason or "")
+
+
+def test_each_sample_has_its_own_readings() -> None:
+    bad = "<critique>[step 1] bad: no</critique><score>0.5</score>"
+    script = Judge(**{"a/sample1/reading1": bad})
+    judge = script.over()
+    (found,) = judge.judge([run("a", N)], mode="critique", samples=2)
+    told = {key: "(bad)" in content for key, _, content in script.asked}
+    assert told["a/sample1/reading2"] and not told["a/reading2"]
+    assert found.score == pytest.approx(0.5) and found.judge.samples == 2
+    one, other = judge.sample([run("a", N)], mode="critique", k=2)[0]
+    assert (one.score, other.score) == (0.8, 0.2) and verdicts(other)[1] == "bad"
+
+
+def test_windowed_scores_have_their_own_calibration() -> None:
+    once, windowed = Platt(a=1, b=1, rows=9), Platt(a=2, b=-1, rows=9)
+    both = Calibration(modes={"full": once, "full@windowed": windowed})
+    long, short = Judge().over(calibration=both).judge([run("a", N), run("b", 2)], mode="full")
+    assert long.score == pytest.approx(windowed(0.8)) and short.score == pytest.approx(once(0.8))
+    (plain,) = Judge().over(calibration=Calibration(modes={"full": once})).judge([run("a", N)], mode="full")
+    assert plain.score == pytest.approx(once(0.8)) and plain.judge.calibrated is False
+
+
+def test_a_judge_trained_to_score_alone_reads_the_ending_and_says_so() -> None:
+    script = Judge()
+    (found,) = script.over(modes=["score"]).judge([run("a", N)], mode="score")
+    assert len(script.asked) == 1 and found.coverage is not None and found.coverage < 0.6 and found.truncated_tokens > 0
+
+
+def test_version_one_is_one_request_whose_coverage_is_counted() -> None:
+    script = Judge()
+    (found,) = script.over(prompt_version="1").judge([run("a", N)], mode="full")
+    content = script.asked[0][2]
+    assert len(script.asked) == 1 and found.coverage == pytest.approx(
+        len(content) / (len(content) + 4 * found.truncated_tokens), abs=0.01
+    )
+    with pytest.raises(RRMError, match="prompt version 1"):
+        script.over(prompt_version="1").plan(run("a", 2), "full")
+
+
+# ---- a model here ----
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    words = (
+        "Task step agent result is good bad. The run is earlier steps look at number in the store once more nothing all"
+    )
+    return build_lab_tokenizer([f"{words} <score>0.1</score> critique think"] * 3, 400)
+
+
+def local(tokenizer: Any, tokens: int, modes: list[Mode], engine: Any = None) -> AgentRRM:
+    settings = JudgeSettings(modes=modes, prompt_version="2", transcript_tokens=tokens, max_new_tokens=64)
+    model = build_lab_model(tokenizer, hidden=32, layers=2, heads=2, seed=0).double()
+    return AgentRRM(engine or HFEngine(model, tokenizer), Prompter(tokenizer, tokens), settings=settings)
+
+
+@pytest.mark.parametrize("modes", [["score", "steps"], ["score"]])
+def test_a_local_score_is_the_last_readings_with_the_marks_its_own_slots_gave(
+    tokenizer: Any, modes: list[Mode]
+) -> None:
+    judge, trajectory = local(tokenizer, 500, modes), run("a", N)
+    prompter = judge.prompter
+    assert prompter is not None
+    first = [f.p_good for f in judge.judge([trajectory], mode="steps")[0].findings]
+    judge.settings.threshold = sorted(p for p in first if p is not None)[N // 2]
+    (found,) = judge.judge([trajectory], mode="score")
+    plan, marks = judge.plan(trajectory, "score"), dict[int, bool]()
+    model = judge.engine.model  # type: ignore[union-attr]
+    if "steps" in modes:
+        assert len(plan) > 2 and found.coverage == 1.0
+        for number in range(len(plan) - 1):
+            prompt = prompter.reading(plan, number, "steps", marks)
+            with torch.no_grad():
+                logits = model(input_ids=torch.tensor([prompt.ids])).logits[0][:, list(prompter.choices)]
+            p = logits.softmax(-1)[:, 0]
+            marks |= {slot.step: bool(p[slot.at] < judge.settings.threshold) for slot in prompt.slots if slot.step}
+        assert len(set(marks.values())) == 2, "both verdicts occur, so the digest matters"
+    else:
+        assert len(plan) == 1 and found.coverage is not None and found.coverage < 1.0
+    last = prompter.reading(plan, len(plan) - 1, "score", marks)
+    assert last.slots == () and " is\n" not in tokenizer.decode(last.ids).partition("Task:")[2]
+    engine = judge.engine
+    assert isinstance(engine, HFEngine)
+    wanted, _ = expectation(engine.continuation_logprobs([last.ids], prompter.grid())[0])
+    assert found.raw_score == pytest.approx(wanted, abs=1e-9)
+
+
+def test_a_local_judge_writes_window_after_window(tokenizer: Any) -> None:
+    def reply(row: list[int], params: SamplingParams, key: str) -> Completion:
+        text = tokenizer.decode(row)
+        steps = [k for k in shown(text.partition("Task:")[2])]
+        said = "".join(f"[step {k}] {'bad: ruin' if k == 3 else 'good: fine'}\n" for k in steps)
+        ids = tokenizer.encode(f"{said}</critique><score>", add_special_tokens=False)
+        return Completion(ids, [-1.0] * len(ids), "stop")
+
+    engine = ScriptedEngine(reply)
+    judge = local(tokenizer, 500, ["critique"], engine)
+    (found,) = judge.judge([run("a", N)], mode="critique")
+    assert found.status == "scored" and found.coverage == 1.0
+    assert verdicts(found) == {k: "bad" if k == 3 else "good" for k in range(1, N + 1)}
+    told = ["(bad)" in tokenizer.decode(row) for row, _, _ in engine.calls]
+    assert len(told) > 2 and told == [False] * told.index(True) + [True] * (len(told) - told.index(True))
+    assert judge.count_tokens([run("a", N)], "critique")[0] > 0
+    vars(engine)["max_positions"] = 300
+    (long,) = judge.judge([run("a", N)], mode="critique")
+    assert (long.status, long.coverage) == ("too_long", 0.0) and "reading 1 of" in (long.reason or "")
