@@ -63,6 +63,11 @@ class AgentRRM:
     ) -> None:
         self.engine, self.prompter, self.reader = engine, prompter, reader
         self.settings = settings or untrained(prompter)
+        if prompter is not None and prompter.version != self.settings.prompt_version:
+            raise RRMError(
+                f"the prompter renders prompt version {prompter.version} and the judge's settings are for "
+                f"{self.settings.prompt_version}: give both the one it was trained in"
+            )
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
         self._untried: set[Mode] = set()
 

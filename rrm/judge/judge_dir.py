@@ -26,7 +26,7 @@ from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.judge.blend import Blend
 from rrm.judge.calibration import Calibration
-from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSIONS
+from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 from rrm.readers.base import question_hash
 from rrm.text import normalise
 from rrm.trajectory import Trajectory
@@ -84,7 +84,7 @@ class JudgeSettings(BaseModel):
     """The mode that `rrm score` uses where none is named; None: `full`."""
     threshold: float = Field(default=0.5, ge=0.0, le=1.0)
     """Mode `steps`: a step is good whose calibrated p_good is at least this."""
-    prompt_version: str = CUT_VERSION
+    prompt_version: str = PROMPT_VERSION
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     transcript_tokens: int = 2048
     max_new_tokens: int = 512

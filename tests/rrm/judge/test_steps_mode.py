@@ -148,7 +148,7 @@ def test_who_has_no_slots_says_so(model: Any, tokenizer: Any) -> None:
     served = AgentRRM(ScriptedChatEngine(["x"]), settings=SETTINGS)
     with pytest.raises(RRMError, match="runs on a server"):
         served.judge([run("a", 1)], mode="steps")
-    older = AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 100, "1"), settings=JudgeSettings())
+    older = AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 100, "1"))
     with pytest.raises(RRMError, match="prompt version 1"):
         older.judge([run("a", 1)], mode="steps")
 
