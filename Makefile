@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 clean
+.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -31,6 +31,9 @@ accept-3: .venv/ready  ## every bar of the feedback modes
 
 accept-4: .venv/ready  ## every bar of the repairs: each wrong result and the test that would see it come back
 	$(BIN)/python -m benchmarks.accept_4
+
+accept-5: .venv/ready  ## every bar of the judge that reads the whole run, step by step
+	$(BIN)/python -m benchmarks.accept_5
 
 clean:
 	rm -rf quickstart runs .pytest_cache .ruff_cache

@@ -1,0 +1,190 @@
+"""Every bar of the judge that reads the whole run, step by step: what, measured, wanted, pass or fail.
+
+    python -m benchmarks.accept_5            (exit code 1 if a bar is missed)
+
+    needle.json                   python -m benchmarks.needle -o benchmarks/results/needle.json
+    default_judge.json            python -m benchmarks.default_judge.evaluate
+    default_judge_baselines.json  python -m benchmarks.default_judge.baselines
+    steps_speed.json              python -m benchmarks.speed.steps
+    adversarial_default.json      python -m benchmarks.adversarial --limit 60
+
+Recorded results are read and must name their command, commit and seed; nothing is judged here. Tests that are bars are run unless
+`--no-run` is given. A bar of something that was not measured is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars
+
+SUITES = {
+    "1 every step is read once, a prefix as the whole run, no text opens a slot": "tests/rrm/prompt/test_windows.py",
+    "1 what a judge reads can be shown": "tests/rrm/cli/test_show.py",
+    "2 verdicts at many positions in one prefill": "tests/rrm/engines/test_choice_logprobs.py",
+    "2 rows of mode steps: the loss by hand, the label alone is the verdict": "tests/rrm/train/test_step_rows.py",
+    "2 judging by slots: windows, parts, prefixes, calibration": "tests/rrm/judge/test_steps_mode.py",
+    "4 the mixture: cut before its verdict, one split": "tests/benchmarks/test_default_judge_mixture.py",
+    "6 the blend: saved as it scores, gameable, out of rewards": "tests/rrm/judge/test_blend.py",
+    "7 p_good measured beside baselines, by hand": "tests/rrm/evaluation/test_step_scores.py",
+}
+REPORTED = ("intercode/sql", "intercode/bash", "mint_more/alfworld")
+UNSEEN_LOWEST, UNSEEN_MEAN, ECE, AIM = 0.45, 0.60, 0.05, 0.75
+MCC_OF_CRITIQUES = 0.111
+READ = {1024: 2.1, 8192: 1.4}
+
+
+def needle_bars() -> Iterator[Bar]:
+    """One line that decides, anywhere in logs of 2k to 200k tokens."""
+    found = load("needle")
+    if found is None:
+        yield missing("1 a line that decides is found at every place", "≥ 0.95, ≤ 0.05 alarms", "needle")
+        return
+    for row in found["rows"]:
+        what = f"1 window {row['window']}, log of {row['tokens']} tokens, scripted judge"
+        shown = f"found {row['found']:.3f}, alarms {row['alarms']:.3f}, read {row['read_per_token']:.2f} a token"
+        most = READ[row["window"]]
+        ok = row["found"] >= 0.95 and row["alarms"] <= 0.05 and row["read_per_token"] <= most
+        yield Bar(what, shown, f"≥ 0.95, ≤ 0.05, ≤ {most}", ok)
+    yield missing("1 the same with a judge trained for it in the lab", "≥ 0.95, ≤ 0.05 alarms", "needle_lab")
+
+
+def above(report: Mapping[str, Any], scorer: str, metric: str) -> tuple[str, bool]:
+    """The paired difference judge − scorer, and whether its interval lies above 0."""
+    found = report.get("differences", {}).get(scorer, {}).get(metric)
+    if found is None or found.get("low") is None:
+        return f"{scorer}: not defined", False
+    return f"− {scorer} {interval(found)}", found["low"] > 0
+
+
+def step_bars(sources: Mapping[str, Any]) -> Iterator[Bar]:
+    """p_good against step labels and per-step rewards."""
+    critics = (sources.get("mint_critic") or {}).get("step_scores")
+    if critics is None:
+        yield missing("2 MINT's step labels: MCC", f"above {MCC_OF_CRITIQUES}", "default_judge")
+    else:
+        mine = critics["metrics"]["judge"]["mcc"]
+        others = [name for name in ("all_bad", "position", "rules") if name in critics["metrics"]]
+        parts = [above(critics, name, "mcc") for name in others]
+        low = mine.get("low")
+        ok = low is not None and low > MCC_OF_CRITIQUES and all(good for _, good in parts)
+        shown = "; ".join([interval(mine), *(text for text, _ in parts)])
+        yield Bar(f"2 MINT's step labels, {critics['steps']} steps: MCC", shown,
+                  f"above {MCC_OF_CRITIQUES} (critique text) and each, intervals apart; aim 0.25", ok)  # fmt: skip
+    for name in REPORTED:
+        report = (sources.get(name) or {}).get("step_scores")
+        if report is None:
+            yield missing(f"2 {name}: AUROC of per-step rewards", "above TF-IDF, interval apart", "default_judge")
+            continue
+        words = max(
+            (s for s in report["metrics"] if s.startswith("tfidf")),
+            key=lambda s: report["metrics"][s]["auroc"]["value"] or 0.0,
+            default="tfidf",
+        )
+        text, ok = above(report, words, "auroc")
+        shown = f"{interval(report['metrics']['judge']['auroc'])}; {text}"
+        yield Bar(f"2 {name}, {report['steps']} steps: AUROC", shown, "above TF-IDF, interval apart", ok)
+
+
+def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
+    """Held-out questions, MINT's tasks, sources never trained on, calibration, coverage, best of n."""
+    for key, what in (
+        ("pooled", "sources with ≥ 200 held-out pairs, a vote each"),
+        ("pooled_mint", "MINT's eight tasks"),
+    ):
+        report = found[key]
+        if not report.get("metrics"):
+            yield Bar(f"7 {what}: pair accuracy", "no source has enough pairs", "above TF-IDF on the same rows", False)
+            continue
+        text, ok = above(report, "tfidf_all", "pair_accuracy_same_turns")
+        mine = report["metrics"]["judge"]["pair_accuracy_same_turns"]
+        what = f"7 {what} ({len(report['sources'])}): pair accuracy"
+        yield Bar(what, f"{interval(mine)}; {text}", f"interval above TF-IDF's; aim {AIM}", ok)
+    unseen = found["unseen"]
+    if unseen.get("metrics"):
+        mean = unseen["metrics"]["judge"]["auroc"]
+        each = {s: found["sources"][s]["metrics"]["judge"]["auroc"]["value"] for s in unseen["sources"]}
+        ok = (mean["value"] or 0) >= UNSEEN_MEAN and (mean["low"] or 0) > 0.5 and min(each.values()) >= UNSEEN_LOWEST
+        shown = f"{interval(mean)}; " + ", ".join(f"{s} {v:.3f}" for s, v in each.items())
+        wanted = f"mean ≥ {UNSEEN_MEAN}, interval above 0.5, none below {UNSEEN_LOWEST}"
+        yield Bar("7 sources never trained on: AUROC", shown, wanted, ok)
+    yield missing("3 sources never trained on are flagged", "the flag marks them", "default_judge")
+    home = found["sources"]["home"]
+    ece = home["metrics"]["judge"].get("ece")
+    if ece is not None:
+        yield Bar("7 ECE on held-out questions at home", interval(ece), f"≤ {ECE}", ece["value"] <= ECE)
+    covered = home.get("coverage")
+    if covered is not None:
+        shown = f"median {covered['median']:.3f}, whole {covered['whole']:.0%} of {covered['rows']} rows"
+        yield Bar("1 coverage of the default judge", shown, "reported", None)
+    for name, sizes in found["best_of_n"].items():
+        for n, report in sizes.items():
+            gains = report.get("metrics") or {}
+            shown = ", ".join(f"{who} {v['success']['value']:.3f}" for who, v in gains.items() if "success" in v)
+            yield Bar(f"7 best of {n}, {name}: success", shown or "too few attempts", "reported", None)
+
+
+def judge_bars() -> Iterator[Bar]:
+    """The shipped judge on the mixture's held-out rows."""
+    found = load("default_judge")
+    if found is None or "steps" not in found.get("modes", {}):
+        yield missing("2, 7 the default judge in mode steps", "every bar of its evaluation", "default_judge")
+        return
+    made = found.get("made", found)
+    known = all(made.get(key) not in (None, "") for key in ("command", "commit", "seed"))
+    yield Bar("7 the record names command, commit, seed, raw rows", str(made.get("command")), "all of them",
+              known and bool(found["modes"]["steps"]["raw"]))  # fmt: skip
+    yield from step_bars(found["modes"]["steps"]["sources"])
+    yield from outcome_bars(found["modes"]["steps"])
+
+
+def speed_bars() -> Iterator[Bar]:
+    """Seconds by length, and beside mode `score`."""
+    found = load("steps_speed")
+    if found is None:
+        yield missing(
+            "7 seconds at 500, 5k and 50k tokens; steps beside score", "≤ 1 s per 1,000; ≥ 0.8", "steps_speed"
+        )
+        return
+    for run in found["runs"]:
+        which = f"{run['dtype']}, {run['threads']} threads"
+        for row in run["lengths"]:
+            bar = run["dtype"] == "bfloat16" and run["threads"] == 2
+            shown = f"{row['seconds']} s, {row['seconds_a_thousand']} s a thousand"
+            ok = row["seconds_a_thousand"] <= 1.0 if bar else None
+            what = f"7 {row['transcript_tokens']} tokens, {which}"
+            yield Bar(what, shown, "≤ 1 s a thousand" if bar else "reported", ok)
+        if "beside_score" in run:
+            ratio = run["beside_score"]["ratio"]
+            yield Bar(f"2 transcripts/s, steps over score, {which}", f"{ratio}", "≥ 0.8", ratio >= 0.8)
+
+
+def attack_bars() -> Iterator[Bar]:
+    """The attacks on the judge that ships."""
+    found = load("adversarial_default")
+    if found is None:
+        yield missing("7 60 attacks: mean |Δ| beyond benign", "≤ 0.05, no escape", "adversarial_default")
+        return
+    shown = f"excess {found['excess']:.3f}, escapes {found['escapes']}, mode {found['mode']}, judge {found['judge']['model_hash']}"
+    ok = found["excess"] <= 0.05 and not found["escapes"] and found["mode"] == "steps"
+    yield Bar(
+        f"7 {found['cases']} attacks on the shipped judge, mode steps", shown, "≤ 0.05 beyond benign, none escapes", ok
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
+    args = parser.parse_args()
+    bars = [*needle_bars(), *judge_bars(), *speed_bars(), *attack_bars()]
+    bars += [missing("5 scaling curve, one axis at a time", "some eight points", "default_judge_scaling")]
+    bars += [
+        missing("2 lab: first planted fault in mode steps", "above position and rules; aim 95 %, ≤ 5 %", "lab_steps")
+    ]
+    finish([*bars, *suite_bars(SUITES, not args.no_run)])
+
+
+if __name__ == "__main__":
+    main()
