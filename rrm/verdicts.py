@@ -45,11 +45,11 @@ _ANCHOR = re.compile(
 _TO = r"(?:to|through|[-–—])"
 _LIST = rf"\d{{1,6}}(?:\s*+(?:,\s*+and\b|and\b|,|&|{_TO})\s*+(?:steps?\s*+)?#?\d{{1,6}}){{1,20}}+(?![\w])"
 _SEVERAL = re.compile(
-    rf"^(?P<lead>{_LEAD})(?:(?P<first>{_VERDICT})(?P<between>(?:[ \t{_SEPARATORS}]|{_MARKUP})++))?(?:steps|(?<=\[)step)\s*+#?(?P<own>{_LIST})"
+    rf"^(?P<lead>{_LEAD})(?:(?P<first>{_VERDICT})(?P<between>(?:[ \t{_SEPARATORS}]|{_MARKUP})++))?steps?\s*+#?(?P<own>{_LIST})"
     rf"(?P<closed>\s*+\])?|\[\s*+steps?\s*+#?(?P<inner>{_LIST})\s*+\]",
     re.IGNORECASE | re.MULTILINE,
 )
-"""As `_ANCHOR`, for `Steps 1-3` and, in brackets, `[step 1, 2]`."""
+"""As `_ANCHOR`, for `Steps 1-3`, `Step 1-2` and `[step 1, 2]`."""
 _NUMBER = re.compile(rf"(?P<to>{_TO})?\s*(?:steps?\s*)?#?(?P<step>\d+)", re.IGNORECASE)
 SEVERAL = 50
 """Steps of the run that one anchor speaks of at most: a reply of a few words is not a thousand findings."""
@@ -76,6 +76,8 @@ _INNER_HEAD = re.compile(
 _CLOSED = re.compile(rf"(?:[*_`~]++(?=[\s{_SEPARATORS}]|\Z)|[)\]}}\"'”’]|{_TAG})++", re.IGNORECASE)
 _CLAUSE = re.compile(r"(?:the|this|that|it|they|a|an|agent|because|since|as)\b", re.IGNORECASE)
 """Words that begin a clause about the step: a bare `good` before one of them was the verdict."""
+_SENTENCE = re.compile(r"[A-Z](?![A-Z])")
+"""The first word of one: a bare `GOOD` before it was the verdict. `BAD REQUEST` is a name."""
 _TAKEN_BACK = re.compile(
     r"[\s(*_`,]*+(?:but|and|or|nor|yet|to|though|although|however|if|mostly|partly|partially|somewhat)\b", re.IGNORECASE
 )
@@ -145,7 +147,8 @@ def _after(head: re.Match[str], part: str, marked: bool) -> str | None:
     stands = not rest or rest[0] in "\n(" or closed
     if stands or word[0] in _SYMBOLS:
         return rest
-    return rest if _CLAUSE.match(rest) and word.lower() not in _BIDS else None
+    begins = _CLAUSE.match(rest) or (word.isupper() and _SENTENCE.match(rest))
+    return rest if begins and word.lower() not in _BIDS else None
 
 
 def read_findings(critique: str, n_steps: int) -> list[Finding]:
@@ -189,7 +192,8 @@ def named_steps(listed: str, n_steps: int) -> list[int]:
 
 def _anchors(critique: str) -> Iterator[tuple[int, int, str, Verdict | None, bool]]:
     """(start, end, step or steps, verdict before, in markup) of every place where a part about a step begins."""
-    found = [*_ANCHOR.finditer(critique), *_SEVERAL.finditer(critique)]
+    several = {m.start(): m for m in _SEVERAL.finditer(critique)}
+    found = [*several.values(), *(m for m in _ANCHOR.finditer(critique) if m.start() not in several)]
     found.sort(key=re.Match.start)
     bracketed = any(m["closed"] and _OPEN.search(m["lead"]) for m in found if m["own"])
     for m in found:

@@ -44,6 +44,8 @@ SPELLINGS: list[tuple[str, Verdict, str]] = [
     ("[step 1] Verdict: **Bad**. text", "bad", "text"),
     ("[step 1] is good: text", "good", "text"),
     ("[step 1] GOOD the text", "good", "the text"),
+    ("[step 1] GOOD Searched for it", "good", "Searched for it"),
+    ("[step 1] BAD It repeats", "bad", "It repeats"),
     ("[step 1] good the text", "good", "the text"),
     ("[step 1] bad because it repeats", "bad", "because it repeats"),
     ("[step 1] good (the year is right)", "good", "(the year is right)"),
@@ -123,6 +125,9 @@ UNCLEAR = [
     "[step 1] RIGHT NOW the agent loops",
     "[step 1] GOOD would be to search first",
     "[step 1] BAD or not, it goes on",
+    "[step 1] BAD REQUEST came back",
+    "[step 1] Bad Gateway came back",
+    "[step 1] CORRECT The year first",
     "[step 1] Verdict: correct the argument",
     "[step 1] Verdict: good, but slow",
     "Correct [step 1] by quoting the name",
@@ -178,6 +183,11 @@ def test_verdicts_listed_in_one_line_are_all_read() -> None:
     ("critique", "steps"),
     [
         ("Steps 1-2: good. text", [1, 2]),
+        ("Step 1-2: good. text", [1, 2]),
+        ("**Step 1–3:** good. text", [1, 2, 3]),
+        ("- Step 2 and 3 (search): good: text", [2, 3]),
+        ("Good: Step 1-2: text", [1, 2]),
+        ("Good: [step 1-2] text", [1, 2]),
         ("**Steps 1–3:** good. text", [1, 2, 3]),
         ("- Steps 2 to 4 (search): good: text", [2, 3, 4]),
         ("[step 1-3] good: text", [1, 2, 3]),
@@ -204,6 +214,7 @@ def test_a_part_about_several_steps_ends_the_part_before_it() -> None:
     in_line = "[step 1] good: found it. [steps 2, 3] bad: repeats it"
     assert [(f.step, f.verdict) for f in parse_findings(in_line, 3)] == [(1, "good"), (2, "bad"), (3, "bad")]
     assert parse_findings("Steps 1-3 are good.\nSteps 2 and 3 repeat it.", 3) == []
+    assert parse_findings("Step 1-3 are good.\nStep 2, 3 searches later, is odd.", 3) == []
     assert len(parse_findings("[steps 1-999999] bad: x\n" * 3, 1000)) == 3 * SEVERAL
 
 
