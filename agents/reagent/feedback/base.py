@@ -208,7 +208,7 @@ class Adapter(ABC):
         """Play attempts; a judge over a server reads each in `mode` as soon as it ends.
 
         Args:
-            firsts: of second attempts, the first ones by the second ones' `Attempt.key`.
+            firsts: of second attempts, the first ones by the second ones' `Episode.key`.
         """
         if self._judging is None:
             return play(attempts, **hooks)
@@ -216,8 +216,7 @@ class Adapter(ABC):
 
             def ended(episode: Episode) -> None:
                 if judgeable(episode):
-                    key = Attempt(episode.task, episode.group_id, episode.attempt, episode.stage).key
-                    take(as_judged(episode, firsts[key] if firsts is not None else None))
+                    take(as_judged(episode, firsts[episode.key] if firsts is not None else None))
 
             return play(attempts, on_end=ended, **hooks)
 

@@ -35,11 +35,6 @@ from rrm.feedback import Mode
 from rrm.seeds import derive_seed
 
 
-def _name(episode: Episode) -> str:
-    """What an attempt is called on every process."""
-    return Attempt(episode.task, episode.group_id, episode.attempt, episode.stage).key
-
-
 class NoFeedback(Adapter):
     """`none`: first attempts with the environment's rewards."""
 
@@ -123,7 +118,7 @@ class SecondAttempts(Adapter):
                 for task, text in written
                 if task != one.episode.task.id and not leaks(text, one.episode.task, one.episode.trajectory)
             ]
-            rng = random.Random(derive_seed(self.seed, "placebo", update, _name(one.episode)))
+            rng = random.Random(derive_seed(self.seed, "placebo", update, one.episode.key))
             found.append(rng.choice(others) if others else None)
         return found
 
@@ -305,10 +300,10 @@ class UnifiedFeedback(SecondAttempts):
         weights: dict[Kind, float] = {"trace": self.settings.aux.trace, "critique": self.settings.aux.critique}
         rows: list[TextRow] = []
         share = self.settings.aux.share
-        everyones: list[str] = gather_object([_name(e) for e in firsts])
+        everyones: list[str] = gather_object([e.key for e in firsts])
         place = {name: number for number, name in enumerate(everyones)}
         for at, episode in enumerate(firsts):
-            number = place[_name(episode)]
+            number = place[episode.key]
             if int((number + 1) * share) == int(number * share):
                 continue  # with a share of 1/4, every fourth is taken
             for kind in KINDS:

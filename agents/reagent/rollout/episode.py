@@ -20,6 +20,11 @@ Status = Literal["finished", "turn_limit", "token_limit", "env_error"]
 Stage = Literal["initial", "refined"]
 
 
+def attempt_key(group_id: str, stage: Stage, number: int) -> str:
+    """What an attempt is called on every process: its cache, its random numbers, and the episode that it became."""
+    return f"{group_id}/{stage}/{number}"
+
+
 @dataclass
 class Turn:
     """One turn: what the policy sampled, and what the environment answered."""
@@ -85,6 +90,11 @@ class Episode:
     """How many of the trajectory's messages were the prompt; examples of other agents' turns may be among them."""
     ungraded: bool = False
     """The task has no answer key: the episode was played as it should, and nobody can say what its outcome is worth."""
+
+    @property
+    def key(self) -> str:
+        """That of the attempt it was played as."""
+        return attempt_key(self.group_id, self.stage, self.attempt)
 
     @property
     def reward(self) -> float | None:

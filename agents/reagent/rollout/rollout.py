@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from reagent.env.env import EnvFactory, Environment, StepResult
 from reagent.env.task import Task
 from reagent.rollout.envloop import EnvLoop
-from reagent.rollout.episode import Episode, Stage, Status, Turn, jsonable
+from reagent.rollout.episode import Episode, Stage, Status, Turn, attempt_key, jsonable
 from reagent.rollout.observations import MIN_OBSERVATION, fit
 from reagent.rollout.templates import TurnTemplate
 from rrm.engines.base import Completion, SamplingParams, Session, StopReason, TokenEngine
@@ -58,7 +58,7 @@ class Attempt:
     @property
     def key(self) -> str:
         """Names the episode: its cache and its random numbers."""
-        return f"{self.group_id}/{self.stage}/{self.number}"
+        return attempt_key(self.group_id, self.stage, self.number)
 
 
 PromptHook = Callable[[Attempt, list[dict[str, Any]]], list[dict[str, Any]]]

@@ -323,6 +323,8 @@ def test_second_attempts_begin_as_the_hook_says(model: LlamaForCausalLM, tokeniz
 
     second = rollout(HFEngine(model, tokenizer), tokenizer, Echo, attempts, params=PARAMS, prompt_messages=hook)
     assert [(e.group_id, e.attempt, e.stage) for e in second] == [(e.group_id, e.attempt, "refined") for e in first[1:]]
+    assert [e.key for e in first] == [a.key for a in plan(tasks(2), 2)]
+    assert [e.key for e in second] == [a.key for a in attempts]
     assert "Again < |im_end|>, t0/refined/1: Who" in tokenizer.decode(second[0].prompt_ids)
     assert second[0].turns[0].output_ids != first[1].turns[0].output_ids
     assert len({e.trajectory.id for e in first + second}) == 7
@@ -393,7 +395,7 @@ def test_the_cache_of_a_finished_episode_is_released_at_once(
     engine, left, over = HFEngine(model, tokenizer), [], set()
 
     def ended(e: Episode) -> None:
-        over.add(Attempt(e.task, e.group_id, e.attempt, e.stage).key)
+        over.add(e.key)
         left.append(len(over & engine._kept.keys()))
 
     rollout(engine, tokenizer, Echo, tasks(6), params=PARAMS, group_size=2, on_end=ended)
