@@ -4,7 +4,8 @@ OUT.jsonl             the rows, one JSON object a line
 OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
 OUT.jsonl.lock        locked while a run writes (the file itself stays)
 
-And the files of a folder that take the place of others only when all of them are written (`files_when_whole`).
+And what takes the place of another only when all of it is written: one file (`file_when_whole`), the files of a folder
+(`files_when_whole`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -197,6 +198,40 @@ def _served_name(made_by: Mapping[str, Any]) -> str | None:
     """The name that a server knows the model by (`openai:URL#name`); None for a judge that is not served."""
     model = made_by.get("model")
     return model.rpartition("#")[2] if isinstance(model, str) and model.startswith("openai:") else None
+
+
+def streams(path: Path) -> bool:
+    """Whether a file is written as it comes: a pipe or a device, which no other may replace. A link is what it names, but
+    for those of the system's own (/dev/stdout): they name what is open, not a file."""
+    if path.is_symlink() and os.path.abspath(path).startswith(("/dev/", "/proc/")):
+        return True
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def file_when_whole(path: Path, *, encoding: str = "utf-8", errors: str = "strict") -> Iterator[IO[str]]:
+    """A text file that appears under its name when the block ends well: written beside it, then renamed. An error or an
+    interruption leaves what stood there as it was.
+
+    A link stays one: the file that it names is replaced. What `streams` is written to as it comes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    how: dict[str, Any] = {"encoding": encoding, "errors": errors, "newline": "\n"}
+    if streams(path):
+        with open(path, "w", **how) as file:
+            yield file
+        return
+    path = Path(os.path.realpath(path))
+    part = path.with_name(path.name + ".part")
+    try:
+        with open(part, "w", **how) as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        with suppress(OSError):  # a folder that is none has nothing to clear away
+            part.unlink()
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ import typer
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, counting, refuse_missing
 from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.output import file_when_whole, streams
 from rrm.readers.base import printable
 
 log = logging.getLogger(__name__)
@@ -45,33 +45,15 @@ def is_stdout(path: Path) -> bool:
     return str(path) in ("-", "/dev/stdout")
 
 
-def streams(path: Path) -> bool:
-    """Whether rows are written as they come: to standard output, a pipe or a device, which no file may replace."""
-    return is_stdout(path) or (path.exists() and not path.is_file())
-
-
 @contextlib.contextmanager
 def whole_or_nothing(path: Path) -> Iterator[IO[str]]:
-    """A file that appears under its name only when all of it is written; an interruption leaves nothing behind.
-
-    A link stays one: the file that it names is replaced. What `streams` is written to as it comes.
-    """
+    """As `file_when_whole`; `-` is standard output."""
     if is_stdout(path):
         yield sys.stdout
         sys.stdout.flush()
         return
-    if streams(path):
-        with open(path, "w", encoding="ascii") as out:
-            yield out
-        return
-    path = path.resolve()
-    part = path.with_name(path.name + ".part")
-    try:
-        with open(part, "w", encoding="ascii") as out:
-            yield out
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with file_when_whole(path, encoding="ascii") as out:
+        yield out
 
 
 class Unread:
@@ -114,7 +96,7 @@ def command(
     refuse_overlap(inputs, out)
     mapping = parse_pairs(map) if map else None
     out.parent.mkdir(parents=True, exist_ok=True)
-    errors_out = None if streams(out) else errors_path(out)
+    errors_out = None if is_stdout(out) or streams(out) else errors_path(out)
     formats: Counter[str] = Counter()
     stopped, shortened, unknown = "", 0, 0
     with whole_or_nothing(errors_out) if errors_out else contextlib.nullcontext() as bad:

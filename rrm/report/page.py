@@ -16,7 +16,6 @@ import base64
 import gzip
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from importlib import resources
@@ -26,6 +25,7 @@ from typing import IO, Any
 import jinja2
 from markupsafe import Markup
 
+from rrm.output import file_when_whole
 from rrm.report.rows import detail, index_entry, text_length, to_feedback
 from rrm.trajectory import Trajectory
 
@@ -41,28 +41,17 @@ def write_report(
 
     Args:
         pairs: each trajectory with its output row of `rrm score`; read once, held in memory only as list entries.
-        path: the page; it appears whole or not at all (written beside, then renamed). A pipe, a device or a link
-            (/dev/stdout) is written to: a file renamed over it would take its place.
+        path: the page; it appears whole or not at all (`rrm.output.file_when_whole`).
         title: the page's heading.
 
     Raises:
         RRMError: a row is not an output row of `rrm score`; no page is written.
     """
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
     with tempfile.TemporaryFile("w+", encoding="ascii") as spool:
         index = _spool_blocks(pairs, spool)
         spool.seek(0)
-        if path.is_symlink() or (path.exists() and not path.is_file() and not path.is_dir()):
-            with open(path, "w", encoding="utf-8") as page:
-                page.writelines(_render(title, index, spool))
-            return
-        try:
-            with open(part, "w", encoding="utf-8") as page:
-                page.writelines(_render(title, index, spool))
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with file_when_whole(Path(path)) as page:
+            page.writelines(_render(title, index, spool))
 
 
 def embed_json(value: Any) -> Markup:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from reagent.report.curves import draw, look
 from reagent.report.examples import Attempt, Example, Policy, choose
 from reagent.report.runs import Run, interval, number, read_text
 from rrm.errors import ReadError, RRMError
+from rrm.output import file_when_whole
 from rrm.trajectory import Message, ToolCall
 
 LONG = 700
@@ -67,7 +67,7 @@ def write_page(
     title: str = "Agent training report",
     examples: int = 6,
 ) -> dict[str, Any]:
-    """Write one self-contained HTML page; it appears whole or not at all (written beside, then renamed).
+    """Write one self-contained HTML page; it appears whole or not at all (`rrm.output.file_when_whole`).
 
     Args:
         runs: at least one; they share every drawing's axes.
@@ -114,20 +114,12 @@ def _asset(name: str) -> str:
 
 
 def _write(path: Path, page: str) -> None:
-    """Lone surrogates, which UTF-8 has not, become question marks. A pipe or a device (/dev/stdout) is written to: a file
-    renamed over it would take its place."""
-    part = path.with_name(path.name + ".part")
+    """Lone surrogates, which UTF-8 has not, become question marks."""
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            path.write_bytes(page.encode("utf-8", "replace"))
-            return
-        part.write_bytes(page.encode("utf-8", "replace"))
-        os.replace(part, path)
+        with file_when_whole(path, errors="replace") as file:
+            file.write(page)
     except OSError as error:
         raise RRMError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
 
 
 # ---- runs ----

@@ -90,6 +90,10 @@ def test_a_page_that_cannot_be_written_is_an_error_and_an_old_page_stays(tmp_pat
     with pytest.raises(RRMError, match="cannot be opened"):
         write_page(page, runs, judge=tmp_path / "gone.json")
     assert page.read_text() == "old" and not list(tmp_path.glob("*.part"))
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    write_page(link, runs)
+    assert link.is_symlink() and page.read_text().startswith("<!doctype html>")
     (tmp_path / "folder").mkdir()
     for target in (tmp_path / "folder", page / "report.html"):
         with pytest.raises(RRMError, match="cannot write"):
