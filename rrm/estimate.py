@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rrm.feedback import Mode
 from rrm.pacing import windows
-from rrm.score import Judge
+from rrm.score import Judge, coverage_of
 from rrm.trajectory import Trajectory
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
@@ -28,6 +28,10 @@ class Estimate:
     seconds: float | None = None
     """Extrapolated from `probed` transcripts; None where nothing was timed (a server is not called)."""
     probed: int = 0
+    readings: int = 0
+    """Prompts in all: a long transcript may take several."""
+    coverage: dict[str, float | int] | None = None
+    """As in `rrm.score.ScoreSummary`."""
     cost: float | None = None
     """In the currency of the prices given."""
 
@@ -48,13 +52,17 @@ def estimate(
 
     `price_in` and `price_out` are per million tokens.
     """
-    found, first = Estimate(), list[tuple[int, Trajectory]]()
+    found, first, shares, readings = Estimate(), list[tuple[int, Trajectory]](), list[float](), 0
     for window in windows(inputs, 256):
-        counts = judge.count_tokens(window, mode)
+        reads = judge.measure(window, mode)
+        counts = [r.tokens for r in reads]
+        shares += [r.coverage for r, t in zip(reads, window, strict=True) if t.steps]
+        readings += sum(r.readings for r in reads)
         first = first or list(zip(counts, window, strict=True))
         found.rows += len(window)
         found.prompt_tokens += sum(counts) * samples
-        found.max_output_tokens += len(window) * OUTPUT_TOKENS[mode] * samples
+        found.max_output_tokens += sum(r.readings for r in reads) * OUTPUT_TOKENS[mode] * samples
+    found.readings, found.coverage = readings * samples, coverage_of(shares)
     if first and probe:
         first.sort(key=lambda pair: pair[0])
         middle = first[max(0, (len(first) - probe) // 2) :][:probe]

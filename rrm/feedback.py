@@ -13,6 +13,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -87,6 +88,17 @@ class Feedback(BaseModel):
     def from_json(cls, line: str) -> Feedback:
         """A row of `rrm score`, lone surrogates and all; `ValueError` on a line that is none."""
         return cls.model_validate(json.loads(line))
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a judge reads of one transcript."""
+
+    tokens: int
+    """Of all its prompts together."""
+    readings: int
+    coverage: float
+    """Share of the transcript's tokens that they show."""
 
 
 class ParsedJudgement(BaseModel):

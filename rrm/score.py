@@ -11,6 +11,7 @@ what it was judging. `source` carries a digest of the transcript: a changed tran
 from __future__ import annotations
 
 import logging
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, Mode
+from rrm.feedback import Feedback, Mode, Reads
 from rrm.output import WAY_OUT, Output, open_output
 from rrm.pacing import windows
 from rrm.trajectory import Trajectory
@@ -29,6 +30,10 @@ log = logging.getLogger(__name__)
 progress_log = logging.getLogger("rrm.progress")
 """Says every `PROGRESS_SECONDS` how far a run is, where no terminal shows a bar; the command line lets INFO through."""
 PROGRESS_SECONDS = 30.0
+
+
+LOW_COVERAGE = 0.9
+"""Below this share of a transcript's tokens a row is marked: the judge may not have seen what decided the run."""
 
 
 class Judge(Protocol):
@@ -50,8 +55,8 @@ class Judge(Protocol):
         """What decides this judge's scores: `model`, `model_hash`, `prompt_version`, …"""
         ...
 
-    def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
-        """Prompt tokens of each transcript."""
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
+        """What would be read of each transcript."""
         ...
 
 
@@ -72,7 +77,27 @@ class ScoreSummary:
     """Reason of the first `judge_error` met in this run."""
     first_failure: str | None = None
     """Status and reason of the first row without a score met in this run, whatever its status."""
+    coverage: dict[str, float | int] | None = None
+    """`median` of the judged transcripts' shares that were read, and how many `rows` are `below_0.9`; rows of this run and resumed
+    ones alike. None where no row says."""
     seconds: float = 0.0
+
+
+def coverage_of(shares: Sequence[float]) -> dict[str, float | int] | None:
+    """The summary of `coverage`; warns where the median is low. None for no row."""
+    if not shares:
+        return None
+    median, low = statistics.median(shares), sum(share < LOW_COVERAGE for share in shares)
+    if median < LOW_COVERAGE:
+        log.warning(
+            "the judge read %.0f%% of the median transcript (%d of %d below %.0f%%): what decided a run may stand in the rest; "
+            "raise --transcript-tokens or --max-windows, or take a judge of prompt version 2, which reads in windows",
+            100 * median,
+            low,
+            len(shares),
+            100 * LOW_COVERAGE,
+        )
+    return {"median": round(median, 4), "below_0.9": low, "rows": len(shares)}
 
 
 def score_file(
@@ -128,6 +153,7 @@ def score_file(
                 else:
                     statuses[status] += 1
                     summary.resumed += 1
+                    taking.cover(status, out.coverage_of(trajectory))
 
         taking = _Taking(out, summary, statuses, show, give_up_after)
         try:
@@ -145,6 +171,7 @@ def score_file(
             )
             raise
     summary.rows, summary.statuses = len(seen), dict(sorted(statuses.items()))
+    summary.coverage = coverage_of(taking.shares)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
@@ -163,6 +190,13 @@ class _Taking:
         self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
         self.give_up_after, self.failing = give_up_after, 0
         self.waiting: dict[str, Trajectory] = {}
+        self.shares: list[float] = []
+        """Coverage of the scored rows."""
+
+    def cover(self, status: str, coverage: float | None) -> None:
+        """Note what was read for a scored row."""
+        if status == "scored" and coverage is not None:
+            self.shares.append(coverage)
 
     def expect(self, window: Sequence[Trajectory]) -> None:
         """The transcripts whose feedback comes next."""
@@ -176,6 +210,7 @@ class _Taking:
         self.out.append([to_row(feedback, trajectory)])
         self.summary.judged += 1
         self.statuses[feedback.status] += 1
+        self.cover(feedback.status, feedback.coverage)
         if feedback.score is None and self.summary.first_failure is None:
             self.summary.first_failure = f"{feedback.status}: {feedback.reason}"
         self.failing = self.failing + 1 if feedback.status == "judge_error" else 0
@@ -217,11 +252,15 @@ class Judged:
         """
         self._output, self._done = output, dict[str, tuple[str, str]]()
         """id → (status, digest)."""
+        self._coverage = dict[str, float]()
         for number, row in output.rows():
             try:
                 key, value = row["id"], (row["status"], row["source"]["digest"])
             except (KeyError, TypeError) as error:
                 raise RRMError(f"{output.path}:{number}: not a row of `rrm score`; {WAY_OUT}") from error
+            share = row.get("coverage")
+            if isinstance(share, int | float) and not isinstance(share, bool):
+                self._coverage[key] = share
             if key in self._done:
                 raise RRMError(f"{output.path}:{number}: a second row of {key!r}; {WAY_OUT}")
             self._done[key] = value
@@ -246,6 +285,10 @@ class Judged:
                 f"{WAY_OUT}"
             )
         return status
+
+    def coverage_of(self, trajectory: Trajectory) -> float | None:
+        """What the trajectory's row says was read; None where it does not."""
+        return self._coverage.get(trajectory.id)
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append rows, which a kill does not undo."""

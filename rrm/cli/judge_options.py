@@ -44,6 +44,17 @@ class JudgeOptions:
     transcript_tokens: Annotated[
         int | None, typer.Option(min=32, help="Token budget of a rendered transcript; default: the judge's own.")
     ] = None
+    max_windows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Windows read of a long transcript at most: its last, its first, those that the rules flag. Default: all.",
+        ),
+    ] = None
+    context: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of a server's context; default: what the server says, else it is not known."),
+    ] = None
     max_new_tokens: Annotated[
         int | None, typer.Option(min=16, help="Most tokens of a reply; default: the judge's own, 512.")
     ] = None
@@ -83,6 +94,8 @@ class JudgeOptions:
             attn_implementation=self.attn_implementation,
             batch_tokens=self.batch_tokens,
             max_transcript_tokens=self.transcript_tokens,
+            max_windows=self.max_windows,
+            context=self.context,
             max_new_tokens=self.max_new_tokens,
             timeout_s=self.timeout,
             concurrency=self.concurrency,

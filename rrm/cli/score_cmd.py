@@ -131,7 +131,7 @@ def why_useless(summary: dict[str, Any], unreadable: int) -> str:
 ADVICE = {
     "unparsable": "The model does not write the judge's format: try another mode or model, or a trained judge's --settings",
     "truncated": "Replies end before their score: raise --max-new-tokens",
-    "too_long": "Prompts are longer than the model's positions: lower --transcript-tokens",
+    "too_long": "Prompts are longer than the model's positions: lower --transcript-tokens, or give a server's --context",
     "judge_error": "Once what they name is mended, --retry-errors judges them again",
 }
 """What to do where no row was scored, by the status most of them have."""

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from rrm.prompt.shown import Shown
     from rrm.trajectory import Trajectory
 
-READERS = {"--model", "--settings", "--revision", "--token", "--transcript-tokens", "--trust-remote-code"}
+READERS = {"--model", "--settings", "--revision", "--token", "--transcript-tokens", "--trust-remote-code"} | {
+    "--max-windows",
+    "--context",
+    "--max-new-tokens",
+}
 """Options that decide what is read; the others are of a model that runs."""
 
 
@@ -51,11 +55,14 @@ def command(
             revision=judge.revision,
             token=judge.token,
             transcript_tokens=judge.transcript_tokens,
+            max_windows=judge.max_windows,
+            context=judge.context,
+            max_new_tokens=judge.max_new_tokens,
             trust_remote_code=bool(judge.trust_remote_code),
         ),
     )
     trajectory = find(read_inputs([runs], None, format=format, mapping=parse_mapping(map), outcome=outcome), id, runs)
-    found = shown(trajectory, settings.transcript_tokens, settings.prompt_version, prompter)
+    found = shown(trajectory, settings.transcript_tokens, settings.prompt_version, prompter, judge.max_windows)
     for number, text in enumerate(found.texts, 1):
         typer.echo(typer.style(heading(found, number), bold=True))
         for line in text.splitlines():

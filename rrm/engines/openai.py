@@ -33,6 +33,8 @@ RETRY_STATUS = frozenset({408, 409, 429})
 MAX_WAIT_S = 300.0
 """Longest pause a server's `Retry-After` may ask for."""
 MAX_BACKOFF_S = 20.0
+LIST_TIMEOUT_S = 5.0
+"""Longest wait for the list of a server's models."""
 OPTIONAL = frozenset({"temperature", "top_p", "seed"})
 """Parameters a server may refuse (reasoning models take no temperature): a request goes without what its refusal names."""
 _OPTIONAL = re.compile(rf"\b(?:{'|'.join(sorted(OPTIONAL))})\b")
@@ -49,7 +51,7 @@ _CONTEXT = re.compile(
 _TOO_LARGE = 413
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
 _HINTS = {
-    400: "read the server's message; where it speaks of the context length, lower --transcript-tokens",
+    400: "read the server's message; where it speaks of the context length, give that as --context",
     401: "set OPENAI_API_KEY to a key this server accepts",
     403: "set OPENAI_API_KEY to a key that may use this model",
     404: "check the base URL (it usually ends in /v1) and the model's name",
@@ -127,6 +129,20 @@ class OpenAIEngine:
         if not spec.startswith("openai:") or not sep or not model:
             raise ConfigError(f"model {spec!r}: write openai:BASE_URL#model, e.g. openai:http://localhost:8000/v1#name")
         return cls(url, model, **options)
+
+    def context_tokens(self) -> int | None:
+        """Tokens of the model's context as the server says (`max_model_len` of GET /models, vLLM's); None where it does not."""
+        from openai import OpenAI, OpenAIError
+
+        try:
+            with OpenAI(base_url=self.base_url, api_key=self._api_key, max_retries=0, timeout=LIST_TIMEOUT_S) as client:
+                listed = json.loads(client.models.with_raw_response.list().http_response.content)
+            found = [m["max_model_len"] for m in listed["data"] if m["id"] == self.model and "max_model_len" in m]
+        except (OpenAIError, ValueError, TypeError, KeyError, RecursionError) as error:
+            log.debug("%s does not say how long its context is: %s", self._name(), type(error).__name__)
+            return None
+        said = found[0] if found else None
+        return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` when none could be had."""
@@ -225,7 +241,7 @@ class OpenAIEngine:
                 reply = await self._post(client, self._body(messages, params, seed, quirks), params)
             except _Rejected as rejected:
                 if _too_long(rejected):
-                    hint = "lower --transcript-tokens, or let the server take longer prompts"
+                    hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
                     error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
                     raise TooLong(str(error)) from rejected
                 workaround = _workaround(rejected, params, quirks)

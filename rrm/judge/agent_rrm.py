@@ -16,11 +16,11 @@ from typing import Any
 
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, JudgeInfo, Mode
+from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
 from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
 from rrm.judge.local import judge_rows
-from rrm.judge.steps import Read, read_steps, readings, to_feedback
+from rrm.judge.steps import Read, read_steps, to_feedback
 from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.judge.windowed import TOO_LONG, LocalAsker, ServerAsker, read_in_windows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
@@ -47,6 +47,7 @@ class AgentRRM:
         reader: renders for a ChatEngine with the judge's own tokenizer; by default a token counts as four characters.
         folder: the directory the judge came from, which `save_pretrained` copies.
         dtype: of local weights, for the rows.
+        max_windows: of a ChatEngine without a reader; the others' prompter knows it.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class AgentRRM:
         reader: Prompter | None = None,
         folder: Path | None = None,
         dtype: str | None = None,
+        max_windows: int | None = None,
     ) -> None:
+        self.max_windows = max_windows
         self.engine, self.prompter, self.reader = engine, prompter, reader
         self.settings = settings or untrained(prompter)
         if prompter is not None and prompter.version != self.settings.prompt_version:
@@ -86,6 +89,8 @@ class AgentRRM:
         attn_implementation: str | None = None,
         batch_tokens: int | None = None,
         max_transcript_tokens: int | None = None,
+        max_windows: int | None = None,
+        context: int | None = None,
         max_new_tokens: int | None = None,
         timeout_s: float | None = None,
         concurrency: int | None = None,
@@ -105,6 +110,9 @@ class AgentRRM:
             attn_implementation: `sdpa`, `eager`, `flash_attention_2`, …; the model's own by default.
             batch_tokens: tokens held at once (memory).
             max_transcript_tokens: rendered transcript budget; the one the judge was trained with by default.
+            max_windows: of a transcript that are read at most (its last, its first, those that the rules flag); all by
+                default. Of prompt version 2.
+            context: tokens of a server's context; what the server says of itself by default (`rrm.judge.serving`).
             max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
             timeout_s: seconds a request to a server may take, 60 by default.
             concurrency: requests to a server in flight at once, 8 by default.
@@ -128,6 +136,8 @@ class AgentRRM:
                 token=token,
                 batch_tokens=batch_tokens,
                 transcript_tokens=max_transcript_tokens,
+                max_windows=max_windows,
+                context=context,
                 max_new_tokens=max_new_tokens,
                 timeout_s=timeout_s,
                 concurrency=concurrency,
@@ -143,6 +153,7 @@ class AgentRRM:
             reader=loaded.reader,
             folder=loaded.folder,
             dtype=loaded.dtype,
+            max_windows=max_windows,
         )
 
     def save_pretrained(self, folder: str | Path) -> Path:
@@ -276,6 +287,7 @@ class AgentRRM:
             "transcript_tokens": self.settings.transcript_tokens,
             "max_new_tokens": self.settings.max_new_tokens,
             "dtype": self.dtype,
+            **({} if self.max_windows is None else {"max_windows": self.max_windows}),
         }
 
     @property
@@ -286,14 +298,20 @@ class AgentRRM:
 
     def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
         """Prompt tokens of each transcript (for a server: an estimate, four characters a token)."""
-        if self.prompter is not None and self._reads_slots(mode):
-            return [sum(map(len, readings(self.prompter, t))) for t in trajectories]
-        if self.prompter is not None and self.prompt_version == CUT_VERSION:
-            return [len(self.prompter.prompt(t, mode).ids) for t in trajectories]
+        return [read.tokens for read in self.measure(trajectories, mode)]
+
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
+        """What is read of each transcript: prompt tokens (estimated as `count_tokens` says), readings, coverage."""
+        return [self._measured(trajectory, mode) for trajectory in trajectories]
+
+    def _measured(self, trajectory: Trajectory, mode: Mode) -> Reads:
         if self.prompt_version != CUT_VERSION:
-            return [self._asker().prompt_tokens(t, mode) for t in trajectories]
-        items = [self._chat_item(t, mode) for t in trajectories]
-        return [sum(len(m["content"]) for m in item.messages) // CHARACTERS_PER_TOKEN for item in items]
+            return self._asker().measure(trajectory, "steps" if self._reads_slots(mode) else mode)
+        if self.prompter is not None:
+            prompt = self.prompter.prompt(trajectory, mode)
+            return Reads(len(prompt.ids), 1, prompt.coverage)
+        item = self._chat_item(trajectory, mode)
+        return Reads(sum(len(m["content"]) for m in item.messages) // CHARACTERS_PER_TOKEN, 1, item.coverage or 0.0)
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
         """The windows in which a transcript is read.
@@ -406,7 +424,11 @@ class AgentRRM:
             engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
             return LocalAsker(engine, self.prompter, settings.modes, self._is_bad, settings.max_new_tokens)
         characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
-        planner = Planner(CharacterTokenizer(), characters) if self.reader is None else self.reader.planner
+        planner = (
+            Planner(CharacterTokenizer(), characters, max_windows=self.max_windows)
+            if self.reader is None
+            else self.reader.planner
+        )
         server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return ServerAsker(server, planner, self.reader, settings.modes, settings.opening)
 

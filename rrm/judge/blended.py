@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback, Mode
+from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.lexical import Lexical
 from rrm.trajectory import Trajectory
@@ -72,6 +72,6 @@ class Blended:
         """What decides the scores."""
         return {**self.judge_alone.describe(), "blend": self.blend.lexical_sha256[:12]}
 
-    def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
-        """Prompt tokens of each transcript."""
-        return self.judge_alone.count_tokens(trajectories, mode)
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
+        """What is read of each transcript."""
+        return self.judge_alone.measure(trajectories, mode)

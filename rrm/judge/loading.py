@@ -6,7 +6,7 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rrm.engines.base import ChatEngine, TokenEngine
@@ -25,7 +25,10 @@ from rrm.models.base import base_path
 from rrm.models.device import default_device, default_dtype
 from rrm.models.hub import HubError, download
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import PROMPT_VERSION
+from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
+
+if TYPE_CHECKING:
+    from rrm.engines.openai import OpenAIEngine
 
 log = logging.getLogger(__name__)
 DTYPES = ("float32", "bfloat16", "float16")
@@ -43,6 +46,8 @@ class Options:
     token: str | None = None
     batch_tokens: int | None = None
     transcript_tokens: int | None = None
+    max_windows: int | None = None
+    context: int | None = None
     max_new_tokens: int | None = None
     timeout_s: float | None = None
     concurrency: int | None = None
@@ -141,15 +146,36 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
             raise ConfigError(f"{name} is a local judge's; {model} runs on a server")
     limits = {"timeout_s": options.timeout_s, "concurrency": options.concurrency}
     engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in limits.items() if v is not None})
+    settings = _served_settings(engine, folder, options)
     if folder is None:
-        return Loaded(
-            engine, options.over(JudgeSettings(name=model, opening=False, prompt_version=PROMPT_VERSION)), model, None
+        return Loaded(engine, settings.model_copy(update={"name": model}), model, None)
+    settings = settings.model_copy(update={"engine": spec})
+    reader = _reader(folder, settings, options.max_windows)
+    return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder)
+
+
+def _served_settings(engine: OpenAIEngine, folder: Path | None, options: Options) -> JudgeSettings:
+    """What a judge on a server reads and writes, within the server's context."""
+    from rrm.judge.serving import fitted
+
+    plain = JudgeSettings(opening=False, prompt_version=PROMPT_VERSION)
+    settings = options.over(plain if folder is None else load_settings(folder))
+    _check_windows(settings, options)
+    chosen = folder is not None or options.transcript_tokens is not None
+    exact = folder is not None and (folder / "tokenizer.json").is_file()
+    return fitted(settings, engine, context=options.context, chosen=chosen, exact=exact)
+
+
+def _check_windows(settings: JudgeSettings, options: Options) -> None:
+    """Refuse a number of windows for a judge that has none."""
+    if options.max_windows is not None and settings.prompt_version == CUT_VERSION:
+        raise ConfigError(
+            f"max_windows is of prompt version {PROMPT_VERSION}; {settings.name} was made for version {CUT_VERSION}, which cuts a "
+            "long transcript and reads it once"
         )
-    settings = options.over(load_settings(folder)).model_copy(update={"engine": spec})
-    return Loaded(engine, settings, model, settings_hash(settings), reader=_reader(folder, settings), folder=folder)
 
 
-def _reader(folder: Path, settings: JudgeSettings) -> Prompter | None:
+def _reader(folder: Path, settings: JudgeSettings, max_windows: int | None = None) -> Prompter | None:
     """The judge's own tokenizer, which measures its budget as in training; None where there is none."""
     if not (folder / "tokenizer.json").is_file():
         return None
@@ -160,7 +186,8 @@ def _reader(folder: Path, settings: JudgeSettings) -> Prompter | None:
         return None
     from transformers import AutoTokenizer
 
-    return Prompter(AutoTokenizer.from_pretrained(str(folder)), settings.transcript_tokens, settings.prompt_version)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    return Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, max_windows)
 
 
 def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Prompter | None]:
@@ -170,18 +197,28 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
         RRMError: no such judge.
     """
     served = model is not None and model.startswith("openai:")
-    if served and options.settings is None:
-        return options.over(JudgeSettings(opening=False, prompt_version=PROMPT_VERSION)), None
-    folder, _ = find_folder(str(options.settings) if served else model, options, weights=False)
+    folder, from_hub = None, False
+    if not served or options.settings is not None:
+        folder, from_hub = find_folder(str(options.settings) if served else model, options, weights=False)
+    # a server that a stranger's judge.json names is not asked for its context: it would be sent your key
+    named = load_settings(folder).engine if folder is not None and not from_hub else None
+    spec = model if served else named
+    if spec is not None:
+        from rrm.engines.openai import OpenAIEngine
+
+        settings = _served_settings(OpenAIEngine.from_spec(spec), folder, options)
+        return settings, None if folder is None else _reader(folder, settings, options.max_windows)
+    assert folder is not None
     settings = options.over(load_settings(folder))
-    if served or settings.engine is not None or (folder / "tokenizer.json").is_file():
-        return settings, _reader(folder, settings)
+    _check_windows(settings, options)
+    if settings.engine is not None or (folder / "tokenizer.json").is_file():
+        return settings, _reader(folder, settings, options.max_windows)
     needs("local", f"the tokenizer of {model or 'the default judge'}", "transformers")
     from transformers import AutoTokenizer
 
     place = _base_folder(folder, settings, options)
     tokenizer = AutoTokenizer.from_pretrained(str(place), trust_remote_code=options.trust_remote_code)
-    return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version)
+    return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)
 
 
 def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: Options) -> Loaded:
@@ -192,9 +229,10 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     from rrm.engines.hf.engine import HFEngine
     from rrm.engines.hf.host_memory import keep_freed_memory
 
-    if options.timeout_s is not None or options.concurrency is not None:
+    _check_windows(settings, options)
+    if options.timeout_s is not None or options.concurrency is not None or options.context is not None:
         raise ConfigError(
-            f"timeout_s and concurrency are a server's; {model or 'the default judge'} runs in this process"
+            f"timeout_s, concurrency and context are a server's; {model or 'the default judge'} runs in this process"
         )
     if options.dtype is not None and options.dtype not in DTYPES:
         raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
@@ -204,7 +242,7 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
     weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
     settings = options.over(settings)
-    prompter = Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version)
+    prompter = Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)
     batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **batch)
     return Loaded(

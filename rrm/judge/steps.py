@@ -80,12 +80,6 @@ def read_steps(
             on_row(i, said and Read(said, plan.coverage, cut, plan.windowed))
 
 
-def readings(prompter: Prompter, trajectory: Trajectory) -> list[list[int]]:
-    """Token ids of a transcript's readings, without findings of earlier steps."""
-    plan = prompter.plan(trajectory, "steps")
-    return [prompter.reading(plan, number, "steps").ids for number in range(len(plan))]
-
-
 def _read_slice(
     engine: TokenEngine, prompter: Prompter, plans: Mapping[int, Plan], is_bad: Callable[[float], bool]
 ) -> Iterator[tuple[int, Said | None]]:

@@ -24,7 +24,7 @@ from typing import Protocol
 from rrm.annotation import Finding
 from rrm.engines.base import ChatEngine, Reply, SamplingParams, TokenEngine
 from rrm.errors import EngineError
-from rrm.feedback import Mode, parse_findings
+from rrm.feedback import Mode, Reads, parse_findings
 from rrm.judge.chat import ChatItem, Judgement, complete_all, read_reply
 from rrm.judge.local import judge_rows
 from rrm.phantoms import only_critique, only_trace
@@ -232,11 +232,12 @@ class ServerAsker:
         plan, earlier = self.planner.plan(trajectory, slots=False), writes(mode, self.trained)
         return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
 
-    def prompt_tokens(self, trajectory: Trajectory, mode: Mode) -> int:
-        """Of all readings together, without findings; estimated in characters where there is no tokenizer."""
+    def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
+        """What is read of a transcript; tokens without findings, estimated in characters where there is no tokenizer."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
         contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(_wanted(chain, number))]
-        return sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
+        tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
+        return Reads(tokens, len(chain.plan), chain.plan.coverage)
 
     def messages(self, ask: Ask) -> list[dict[str, str]]:
         """A reading as it is sent."""
@@ -266,8 +267,9 @@ def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:
     """The mode in which a judge says what it finds in an earlier reading; `score` where it was trained to say nothing."""
     if mode != "score":
         return mode
-    texts: tuple[Mode, ...] = ("critique", "full")
-    return next((text for text in texts if not trained or text in trained), "score")
+    if not trained or "critique" in trained:
+        return "critique"
+    return "full" if "full" in trained else "score"
 
 
 # ---- a model here ----
@@ -304,11 +306,12 @@ class LocalAsker:
         """Divides transcripts."""
         return self.prompter.planner
 
-    def prompt_tokens(self, trajectory: Trajectory, mode: Mode) -> int:
-        """Of all readings together, without findings."""
+    def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
+        """What is read of a transcript; tokens without findings."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
         asks = [_wanted(chain, number) for number in range(len(chain.plan))]
-        return sum(len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks)
+        tokens = sum(len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks)
+        return Reads(tokens, len(chain.plan), chain.plan.coverage)
 
     def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
         """What each reading says, through `take` as it comes."""

@@ -27,12 +27,19 @@ class Shown:
     """Share of the transcript's tokens that the readings show."""
 
 
-def shown(trajectory: Trajectory, transcript_tokens: int, version: str, prompter: Prompter | None) -> Shown:
+def shown(
+    trajectory: Trajectory,
+    transcript_tokens: int,
+    version: str,
+    prompter: Prompter | None,
+    max_windows: int | None = None,
+) -> Shown:
     """What a judge of this budget and prompt version reads.
 
     Args:
         transcript_tokens: the judge's budget.
         prompter: with the judge's tokenizer; without one a token counts as four characters.
+        max_windows: that are read at most, where there is no prompter, which knows it.
     """
     tokenizer: Tokenizer = CharacterTokenizer() if prompter is None else prompter.tokenizer
     scale = getattr(tokenizer, "ids_a_token", 1)
@@ -42,7 +49,8 @@ def shown(trajectory: Trajectory, transcript_tokens: int, version: str, prompter
         whole = size + rendered.truncated_tokens
         texts, sizes, steps = [rendered.text], [size], [tuple(sorted(shown_steps(rendered.text)))]
         return Shown(version, texts, [s // scale for s in sizes], steps, whole // scale, size / max(whole, 1))
-    planner = Planner(tokenizer, transcript_tokens * CHARACTERS_PER_TOKEN) if prompter is None else prompter.planner
+    characters = transcript_tokens * CHARACTERS_PER_TOKEN
+    planner = Planner(tokenizer, characters, max_windows=max_windows) if prompter is None else prompter.planner
     plan = planner.plan(trajectory, slots=False)
     readings = [plan.reading(i) for i in range(len(plan))]
     return Shown(

@@ -15,7 +15,7 @@ from benchmarks.default_judge.attempts import answers_of, best, best_of_n, major
 from benchmarks.default_judge.evaluate import Judged, drawn, named, pooled, with_words
 from benchmarks.default_judge.scorers import Known, labels_of
 from rrm.annotation import Annotation, Finding
-from rrm.feedback import Feedback, JudgeInfo
+from rrm.feedback import Feedback, JudgeInfo, Reads
 from rrm.jsonl import write_lines
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
@@ -100,8 +100,8 @@ class Knowing:
     def describe(self) -> dict[str, Any]:
         return {"model": "knowing"}
 
-    def count_tokens(self, trajectories: Any, mode: Any) -> list[int]:
-        return [1 for _ in trajectories]
+    def measure(self, trajectories: Any, mode: Any) -> list[Reads]:
+        return [Reads(1, 1, 1.0) for _ in trajectories]
 
     def judge(
         self, trajectories: Any, *, mode: Any = "steps", samples: int = 1, seed: int = 0, on_feedback: Any

@@ -19,7 +19,7 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.estimate import estimate
-from rrm.feedback import Feedback, JudgeInfo, Mode
+from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.chat import ChatItem, judge_chat
 from rrm.output import open_output
 from rrm.pacing import windows
@@ -79,8 +79,8 @@ class ChatJudge:
     def describe(self) -> dict[str, Any]:
         return {"model": "scripted", "model_hash": None, "prompt_version": "1", **self.about}
 
-    def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
-        return [10 * len(t.messages) for t in trajectories]
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
+        return [Reads(10 * len(t.messages), 1, 0.8) for t in trajectories]
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from rrm.annotation import Finding
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.errors import EngineError
 from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.rendering import render_transcript
+from rrm.prompt.windows import Planner
 from rrm.trajectory import Message, Trajectory
 
 LAMBDA = 0.3
@@ -36,7 +36,7 @@ def judged_text(episode: Episode, prompt: Episode | None = None) -> str:
         *episode.trajectory.messages[len(episode.trajectory.prelude) :],
     ]
     alone = episode.trajectory.model_copy(update={"messages": messages})
-    return render_transcript(alone, CharacterTokenizer(), 4 * 2048).text  # pyright: ignore[reportArgumentType]
+    return Planner(CharacterTokenizer(), 4 * 2048).plan(alone, slots=False).reading(0).text
 
 
 def by_key(episodes: list[Episode]) -> dict[tuple[str, int, str], Episode]:
