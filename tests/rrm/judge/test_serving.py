@@ -1,0 +1,125 @@
+"""A server's windows fit into its context; how many are read, and what that covers, is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from rrm.annotators.rules import check_steps
+from rrm.engines.openai import OpenAIEngine
+from rrm.errors import ConfigError
+from rrm.estimate import estimate
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN
+from rrm.prompt.characters import CharacterTokenizer
+from rrm.prompt.windows import Planner
+from rrm.score import coverage_of
+from rrm.trajectory import Message, Trajectory
+
+
+@contextmanager
+def lists(models: Any) -> Iterator[str]:
+    """A server that only lists its models; yields the judge's name."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(models).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    httpd = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"openai:http://127.0.0.1:{httpd.server_address[1]}/v1#m"
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+def log_of(steps: int, bad: int | None = None) -> Trajectory:
+    messages = [Message(role="user", content="find it")]
+    for k in range(1, steps + 1):
+        messages.append(Message(role="assistant", content="" if k == bad else f"look at {k}"))
+        messages.append(Message(role="tool", content=f"row {k} " * 60))
+    return Trajectory(id="log", task="find it", messages=messages)
+
+
+def test_a_window_fills_the_context_a_server_tells_and_no_more() -> None:
+    with lists({"data": [{"id": "other", "max_model_len": 64}, {"id": "m", "max_model_len": 4096}]}) as name:
+        told = AgentRRM.from_pretrained(name)
+        said = AgentRRM.from_pretrained(name, context=2048)
+        chosen = AgentRRM.from_pretrained(name, max_transcript_tokens=500, max_new_tokens=100)
+    assert told.settings.transcript_tokens == int((4096 - 512 - RUBRIC) * SHARE)
+    assert said.settings.transcript_tokens == int((2048 - 512 - RUBRIC) * SHARE)
+    assert chosen.settings.transcript_tokens == 500 and told.settings.prompt_version == "2"
+    longest = max(len(m["content"]) for m in [{"content": r} for r in texts(told, log_of(60))])
+    assert longest <= 4 * told.settings.transcript_tokens
+
+
+def texts(judge: AgentRRM, trajectory: Trajectory) -> list[str]:
+    plan = judge.plan(trajectory, "full")
+    return [plan.reading(i).text for i in range(len(plan))]
+
+
+@pytest.mark.parametrize(
+    "models", [{"data": [{"id": "m"}]}, {"data": [{"id": "m", "max_model_len": "big"}]}, ["x"], {"data": None}]
+)
+def test_a_server_that_does_not_tell_is_asked_with_a_default(models: Any) -> None:
+    with lists(models) as name:
+        assert OpenAIEngine.from_spec(name).context_tokens() is None
+        assert AgentRRM.from_pretrained(name).settings.transcript_tokens == UNKNOWN
+    assert AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m").settings.transcript_tokens == UNKNOWN
+
+
+def test_a_context_without_room_is_refused_and_a_budget_beyond_it_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    name = "openai:http://127.0.0.1:9/v1#m"
+    with pytest.raises(ConfigError, match=r"a context of 900 tokens leaves .* lower --max-new-tokens"):
+        AgentRRM.from_pretrained(name, context=900)
+    with caplog.at_level(logging.WARNING):
+        judge = AgentRRM.from_pretrained(name, context=2812, max_transcript_tokens=5000)
+    assert judge.settings.transcript_tokens == 1200 and "5000 transcript tokens do not fit" in caplog.text
+    with pytest.raises(ConfigError, match="max_windows is of prompt version 2"):
+        AgentRRM.from_pretrained("default", device="cpu", max_windows=2)
+
+
+def test_a_bound_on_windows_keeps_the_ends_and_what_the_rules_flag() -> None:
+    trajectory = log_of(40, bad=20)
+    whole = Planner(CharacterTokenizer(), 2400).plan(trajectory, slots=True)
+    windows = [whole.steps(i) for i in range(len(whole))]
+    plan = Planner(CharacterTokenizer(), 2400, max_windows=3).plan(trajectory, slots=True)
+    kept = [plan.steps(i) for i in range(len(plan))]
+    flagged = {f.step for f in check_steps(trajectory)[0] if f.verdict == "bad"}
+    assert kept[0] == windows[0] and kept[-1] == windows[-1] and len(kept) == 3 < len(windows)
+    assert 20 in flagged and set(kept[1]) & flagged
+    judge = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600, max_windows=3)
+    assert len(judge.plan(trajectory, "full")) == 3 and judge.describe()["max_windows"] == 3
+    assert "max_windows" not in AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m").describe()
+
+
+def test_the_estimate_counts_readings_and_warns_of_low_coverage(caplog: pytest.LogCaptureFixture) -> None:
+    judge = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600)
+    rows = [log_of(40), log_of(1)]
+    readings = len(judge.plan(rows[0], "full")) + 1
+    found = estimate(judge, rows, mode="full", probe=0)
+    assert (found.readings, found.max_output_tokens) == (readings, 512 * readings)
+    assert found.coverage == {"median": 1.0, "below_0.9": 0, "rows": 2} and not caplog.text
+    bounded = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600, max_windows=1)
+    low = estimate(bounded, rows[:1], mode="full", probe=0).coverage
+    assert low is not None and low["median"] < 0.5 and low["below_0.9"] == 1
+    assert "of the median transcript (1 of 1 below 90%)" in caplog.text
+    assert coverage_of([]) is None and coverage_of([1.0, 0.2, 0.95]) == {"median": 0.95, "below_0.9": 1, "rows": 3}
