@@ -60,15 +60,27 @@ def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
         return layer(states.to(kept) if kept.is_floating_point else states)
 
 
-def in_float32(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
+def widened(layer: torch.nn.Module) -> torch.Tensor | None:
+    """A float32 copy of the layer's weights; None where `in_float32` needs none."""
+    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    return layer.weight.float()
+
+
+def in_float32(layer: torch.nn.Module, states: torch.Tensor, wide: torch.Tensor | None = None) -> torch.Tensor:
     """`layer(states)` in float32 where its weights have 16 bits, as `as_stored` elsewhere. bfloat16 logits have three digits,
     and which of two neighbours a number rounds to depends on its batch. Weights under an adapter of their own, or quantised
-    ones, are left to the layer."""
-    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
+    ones, are left to the layer.
+
+    Args:
+        wide: `widened(layer)`, where the caller has it.
+    """
+    wide = widened(layer) if wide is None else wide
+    if wide is None:
         return as_stored(layer, states)
+    bias = getattr(layer, "bias", None)
     with torch.autocast(states.device.type, enabled=False):
-        bias = None if layer.bias is None else layer.bias.float()
-        return torch.nn.functional.linear(states.float(), layer.weight.float(), bias)
+        return torch.nn.functional.linear(states.float(), wide, None if bias is None else bias.float())
 
 
 class HFEngine:
@@ -84,7 +96,8 @@ class HFEngine:
             correctness. Release keys after the model's weights changed: what is kept belongs to the old ones.
         device: where to move the model; default: where it is.
         exact_head: compute logits in float32 also from 16-bit weights, as a policy's training forward does: what it learns
-            from must be what was sampled from. It takes a float32 copy of the head for each forward.
+            from must be what was sampled from. It takes a float32 copy of the head, made once a call or session: the
+            weights must not change inside of one, where keys and values of the old ones are in use too.
 
     Raises:
         EngineError: a model whose logits are more than `lm_head(hidden)`, or with sliding-window layers.
@@ -109,7 +122,9 @@ class HFEngine:
         self.prefill_tokens = prefill_tokens or (512 if self.device.type == "cpu" else 16384)
         self._decoder: Any = self.model.get_decoder()
         self._head: Any = self.model.get_output_embeddings()
-        self._project = in_float32 if exact_head else as_stored
+        self._exact_head = exact_head
+        self._wide: torch.Tensor | None = None
+        self._open = 0  # calls and sessions under way; with the last of them the wide head goes
         self._dtype = self._head.weight.dtype
         config = self.model.config.get_text_config()
         self.layers: int = config.num_hidden_layers
@@ -257,10 +272,14 @@ class HFEngine:
         """No gradients, no dropout; each module's training mode is put back afterwards."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
+        self._open += 1
         try:
             with torch.inference_mode():
                 yield
         finally:
+            self._open -= 1
+            if not self._open:
+                self._wide = None
             for module in training:
                 module.training = True
 
@@ -410,7 +429,11 @@ class HFEngine:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """(…, V) float32 logits of hidden states (…, H)."""
-        return self._project(self._head, states).float()
+        if not self._exact_head:
+            return as_stored(self._head, states).float()
+        if self._open and self._wide is None:
+            self._wide = widened(self._head)
+        return in_float32(self._head, states, self._wide).float()
 
     def _token_logprobs(self, states: torch.Tensor, tokens: list[int]) -> list[float]:
         """log p of one token per hidden state (T, H)."""

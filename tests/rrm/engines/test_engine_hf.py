@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import Completion, SamplingParams, Span
+from rrm.engines.hf import engine as engines
 from rrm.engines.hf.batching import common_prefix, micro_batches
-from rrm.engines.hf.engine import HFEngine
+from rrm.engines.hf.engine import HFEngine, widened
 from rrm.engines.hf.sampling import choose, row_uniforms
 from rrm.engines.hf.trie import build_trie, off_grid_mass
 from rrm.errors import EngineError
@@ -215,6 +216,32 @@ def test_bfloat16_and_eager_attention_agree(tokenizer: PreTrainedTokenizerFast) 
     wanted = torch.tensor(HFEngine(soft, tokenizer).continuation_logprobs(rows, _grid()))
     half = HFEngine(soft.bfloat16(), tokenizer).continuation_logprobs(rows, _grid())
     assert torch.allclose(torch.tensor(half), wanted, atol=0.05)
+
+
+def test_the_head_is_widened_once_a_call_and_follows_its_weights(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A float32 copy of it was made for every token; one kept longer would miss what training does to the weights."""
+    model = make_model(initializer_range=0.05).bfloat16()
+    head: Any = model.get_output_embeddings()
+    head.weight.requires_grad_(False)
+    engine = HFEngine(model, tokenizer, exact_head=True)
+    made: list[int] = []
+    monkeypatch.setattr(engines, "widened", lambda layer: made.append(1) or widened(layer))
+    row = [5, 6, 7, 8, 9]
+    params = SamplingParams(max_new_tokens=6, temperature=1.0, seed=1)
+    assert sum(len(c.ids) for c in engine.generate([row, row[:3]], params, ["a", "b"])) > 6
+    assert len(made) == 1
+    found = []
+    for factor in (1.0, 8.0, -1.0):
+        head.weight.data.mul_(factor)  # through .data: no version counter says so
+        with torch.inference_mode():
+            states = model.model(input_ids=torch.tensor([row[:-1]])).last_hidden_state[0, -1]
+        expected = (head.weight.double() @ states.double()).log_softmax(-1)[row[-1]]
+        ((logprob,),) = engine.logprobs([row], [Span(4, 5)])
+        assert logprob == pytest.approx(float(expected), abs=1e-3)
+        found.append(logprob)
+    assert engine._wide is None and abs(found[0] - found[1]) > 0.1 and abs(found[1] - found[2]) > 0.1
 
 
 def test_training_mode_and_gradients_are_untouched(tokenizer: PreTrainedTokenizerFast) -> None:
