@@ -235,13 +235,14 @@ def rl(environment: str) -> str:
 
 
 def rl_mended() -> str:
-    """Arms that credit turn by turn, before and after that was mended."""
+    """Every arm before and after `credit: turn` and the other faults of training were mended."""
     now, before = needed("rl_lab")["arms"], needed("rl_lab_before")["arms"]
-    rows = [["arm (five seeds; calculator: three)", "before (9fb068e)", "now", "commit"]]
+    rows = [["arm", "before (9fb068e)", "seeds", "now", "seeds", "commit"]]
     for arm, row in now.items():
         if row != before[arm]:
             rows.append([SAID[arm] + (", calculator" if arm.endswith("-calculator") else ""),
-                         interval(before[arm]["success"]), interval(row["success"]), row["commit"]])  # fmt: skip
+                         interval(before[arm]["success"]), str(before[arm]["seeds"]),
+                         interval(row["success"]), str(row["seeds"]), row["commit"]])  # fmt: skip
     return _table(rows)
 
 
