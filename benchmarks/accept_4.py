@@ -22,7 +22,6 @@ RRM, AGENTS = "tests/rrm/", "tests/reagent/"
 GRPO_LINES, LOOP_LINES = 60, 200
 SECONDS = {"test_s": ("make test", 480), "quickstart_s": ("make quickstart", 360)}
 
-
 SUITES = {
     "1 no circle of imports; rrm names no lab": (
         "tests/test_architecture.py tests/rrm/test_config.py::test_the_core_names_no_lab"
