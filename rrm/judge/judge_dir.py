@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -129,7 +129,10 @@ DECISIVE = (
     "*.safetensors", "config.json", "adapter_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json",
     "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt",
 )  # fmt: skip
-"""Files that decide a judge's scores, beside `judge.json`."""
+"""Files that decide a judge's scores, beside `judge.json`, its own code and where its replies end (`content_hash`)."""
+CONFIGS = ("config.json", "tokenizer_config.json")
+_CODE = re.compile(r"([\w-]+)\.\w+")
+_BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 FOR_THE_READER = {"name", "default_mode", "trained_on", "training_questions"}
 """What `judge.json` says that decides no score."""
 LATER: dict[str, Any] = {"blend": None, "threshold": 0.5}
@@ -140,11 +143,47 @@ def content_hash(*folders: Path) -> str:
     """Twelve hex digits over what decides a judge's scores: its own folder's weights and settings, and its base's weights."""
     digest = hashlib.sha256()
     for number, folder in enumerate(folders):
-        for path in sorted({path for pattern in DECISIVE for path in folder.glob(pattern)}):
+        for path in sorted({path for pattern in DECISIVE for path in folder.glob(pattern)} | set(own_code(folder))):
             digest.update(f"{number}/{path.name}\n{_file_hash(path)}\n".encode())
+        if (folder / "generation_config.json").is_file():
+            ends = _read_json(folder / "generation_config.json").get("eos_token_id")
+            if ends != _read_json(folder / "config.json").get("eos_token_id"):  # else they are hashed with config.json
+                digest.update(f"{number}/ends\n{json.dumps(ends)}\n".encode())
         if number == 0 and (folder / FILE).is_file():
             digest.update(settings_hash(load_settings(folder)).encode())
     return digest.hexdigest()[:12]
+
+
+def own_code(folder: Path, configs: Sequence[str] = CONFIGS) -> list[Path]:
+    """The Python files that a model or tokenizer brings along: those that an `auto_map` names, and what they import from
+    beside themselves. Other scripts in the folder are the user's; transformers runs none of them.
+
+    Raises:
+        RRMError: a config that is not JSON.
+    """
+    waiting: list[str] = []
+    for config in configs:
+        named = _read_json(folder / config).get("auto_map") or {}
+        for entry in named.values() if isinstance(named, dict) else [named]:
+            for name in entry if isinstance(entry, list) else [entry]:
+                found = _CODE.fullmatch(name) if isinstance(name, str) else None  # `org/repo--…` lies elsewhere
+                waiting += [found[1]] if found else []
+    files: set[Path] = set()
+    while waiting:
+        path = folder / f"{waiting.pop()}.py"
+        if path.is_file() and path not in files:
+            files.add(path)
+            waiting += _BESIDE.findall(path.read_text(encoding="utf-8", errors="replace"))
+    return sorted(files)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON file's object; empty where there is no such file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise RRMError(f"{path}: not JSON: {error}") from error
+    return found if isinstance(found, dict) else {}
 
 
 def settings_hash(settings: JudgeSettings) -> str:

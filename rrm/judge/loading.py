@@ -131,7 +131,9 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
         return folder, False
     assert model is not None
     try:
-        folder = download(model, revision=options.revision, token=options.token, weights=weights)
+        folder = download(
+            model, revision=options.revision, token=options.token, weights=weights, code=options.trust_remote_code
+        )
     except HubError as error:
         raise RRMError(f"no judge {model!r}: neither a directory nor a shipped judge, and {error}") from error
     return folder, True
@@ -150,7 +152,7 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
     if folder is None:
         return Loaded(engine, settings.model_copy(update={"name": model}), model, None)
     settings = settings.model_copy(update={"engine": spec})
-    reader = _reader(folder, settings, options.max_windows)
+    reader = _reader(folder, settings, options)
     return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder)
 
 
@@ -175,7 +177,7 @@ def _check_windows(settings: JudgeSettings, options: Options) -> None:
         )
 
 
-def _reader(folder: Path, settings: JudgeSettings, max_windows: int | None = None) -> Prompter | None:
+def _reader(folder: Path, settings: JudgeSettings, options: Options) -> Prompter | None:
     """The judge's own tokenizer, which measures its budget as in training; None where there is none."""
     if not (folder / "tokenizer.json").is_file():
         return None
@@ -184,10 +186,18 @@ def _reader(folder: Path, settings: JudgeSettings, max_windows: int | None = Non
     except MissingExtra as error:
         log.warning("%s; until then a token counts as four characters, so long transcripts are cut elsewhere", error)
         return None
+    return Prompter(
+        _tokenizer(folder, options), settings.transcript_tokens, settings.prompt_version, options.max_windows
+    )
+
+
+def _tokenizer(place: Path, options: Options) -> Any:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(folder))
-    return Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, max_windows)
+    try:
+        return AutoTokenizer.from_pretrained(str(place), trust_remote_code=options.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise RRMError(f"cannot load the tokenizer of {str(place)!r}: {error}") from error
 
 
 def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Prompter | None]:
@@ -207,17 +217,14 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
         from rrm.engines.openai import OpenAIEngine
 
         settings = _served_settings(OpenAIEngine.from_spec(spec), folder, options)
-        return settings, None if folder is None else _reader(folder, settings, options.max_windows)
+        return settings, None if folder is None else _reader(folder, settings, options)
     assert folder is not None
     settings = options.over(load_settings(folder))
     _check_windows(settings, options)
     if settings.engine is not None or (folder / "tokenizer.json").is_file():
-        return settings, _reader(folder, settings, options.max_windows)
+        return settings, _reader(folder, settings, options)
     needs("local", f"the tokenizer of {model or 'the default judge'}", "transformers")
-    from transformers import AutoTokenizer
-
-    place = _base_folder(folder, settings, options)
-    tokenizer = AutoTokenizer.from_pretrained(str(place), trust_remote_code=options.trust_remote_code)
+    tokenizer = _tokenizer(_base_folder(folder, settings, options), options)
     return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)
 
 
@@ -305,7 +312,7 @@ def _base_folder(folder: Path, settings: JudgeSettings, options: Options) -> Pat
     place = base_path(base_of(folder, settings))
     if Path(place).is_dir():
         return Path(place)
-    return download(place, revision=settings.base_revision, token=options.token)
+    return download(place, revision=settings.base_revision, token=options.token, code=options.trust_remote_code)
 
 
 def _host(spec: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import FILE, JudgeSettings, save_settings
+from rrm.judge.judge_dir import CONFIGS, FILE, JudgeSettings, own_code, save_settings
 from rrm.judge.loading import base_of
 from rrm.models.hub import upload
 from rrm.output import files_when_whole
@@ -59,13 +59,27 @@ def save_judge(judge: Judge, folder: Path) -> Path:
     # what another judge left there, its adapter or its shards, would be loaded with this one's files
     with files_when_whole(folder, [pattern for pattern in PACKAGE if pattern not in KEPT]) as building:
         if judge.folder is not None:
-            _copy(judge.folder, building, SMALL if judge.prompter is None else PACKAGE)
+            served = judge.prompter is None
+            _copy(judge.folder, building, SMALL if served else PACKAGE)
+            for path in own_code(judge.folder, ("tokenizer_config.json",) if served else CONFIGS):
+                shutil.copyfile(path, building / path.name)
         elif judge.prompter is not None:
             cast(Any, judge.engine).model.save_pretrained(str(building))
         if judge.prompter is not None and not (building / "tokenizer.json").is_file():
             judge.prompter.tokenizer.save_pretrained(str(building))
         save_settings(building, settings)
+        _refuse_to_replace(folder, list(building.glob("*.py")))
     return folder
+
+
+def _refuse_to_replace(folder: Path, code: list[Path]) -> None:
+    """RRMError where a script in `folder`, which is not the code of the judge there, has the name of one to come."""
+    for path in code:
+        there = folder / path.name
+        if there.is_file() and there.read_bytes() != path.read_bytes() and there not in own_code(folder):
+            raise RRMError(
+                f"{there} is not this judge's code, which has a file of that name: save it to another folder"
+            )
 
 
 def local_base(judge: Judge) -> Path | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rrm.errors import RRMError
 
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model", "README.md"]
-"""No pickles, no code, no other framework's weights."""
+"""No pickles, no other framework's weights; code only where it is asked for."""
 UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
 
 
@@ -15,13 +15,16 @@ class HubError(RRMError):
     """A repository could not be read or written."""
 
 
-def download(repo: str, *, revision: str | None = None, token: str | None = None, weights: bool = True) -> Path:
+def download(
+    repo: str, *, revision: str | None = None, token: str | None = None, weights: bool = True, code: bool = False
+) -> Path:
     """The folder of a repository's snapshot in the hub's own cache, fetched where it is not there yet.
 
     Args:
         revision: branch, tag or commit; the main branch by default.
         token: for private repositories; by default HF_TOKEN or the one that `hf auth login` stored.
         weights: fetch these too, and not the small files alone.
+        code: fetch the repository's Python too; whoever loads it has said that they trust it.
 
     Raises:
         HubError: no such repository or revision, no access, or no network and not in the cache.
@@ -29,9 +32,10 @@ def download(repo: str, *, revision: str | None = None, token: str | None = None
     from huggingface_hub import snapshot_download
 
     ignored = UNWANTED if weights else [*UNWANTED, "*.safetensors"]
+    wanted = [*WANTED, "*.py"] if code else WANTED
     try:
         return Path(
-            snapshot_download(repo, revision=revision, token=token, allow_patterns=WANTED, ignore_patterns=ignored)
+            snapshot_download(repo, revision=revision, token=token, allow_patterns=wanted, ignore_patterns=ignored)
         )
     except (OSError, ValueError) as error:  # the hub's HTTP, cache and name errors all derive from these
         at = f" at {revision}" if revision else ""
