@@ -56,7 +56,7 @@ def run(app: typer.Typer) -> None:
         terminated = True
         raise KeyboardInterrupt  # as Ctrl-C: what is kept is said, and files are closed
 
-    signal.signal(signal.SIGTERM, terminate)
+    before = signal.signal(signal.SIGTERM, terminate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("rrm.progress").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
@@ -78,6 +78,8 @@ def run(app: typer.Typer) -> None:
         what, code = ("terminated", 143) if terminated else ("interrupted", 130)
         Console(stderr=True).print(f"{what}; run the same command again to continue", style="yellow")
         sys.exit(code)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _fail(error: RRMError) -> NoReturn:

@@ -179,7 +179,7 @@ def test_rows_come_back_with_their_part_and_step_labels(data: tuple[Path, Knowin
     assert data[1].calls == calls  # nothing was judged twice, and the baselines were kept
     assert again[1] == known and again[2].raw == said.raw
     assert said.raw["test.b.jsonl"]["rows"] == 80
-    chosen = drawn(parts["test"], 20, 0)
+    chosen = drawn(parts["test"], 20, 0, 0)
     assert len(chosen) == 20 and len({r.trajectory.question_id for r in chosen}) == 5
 
 

@@ -74,6 +74,7 @@ def test_score_from_the_wheel(site: Path, tmp_path: Path) -> None:
         prompter=Prompter(tokenizer, 300),
         shared_texts={},
         raters={},
+        step_targets={},
     )
     export(HFEngine(model, tokenizer).model, run, tmp_path / "run" / "judge", ["score"], {"seed": 0})
     done = rrm(site, tmp_path, "score", "in.jsonl", "--model", "run", "-o", "out.jsonl", "--mode", "score")

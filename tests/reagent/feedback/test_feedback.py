@@ -350,7 +350,7 @@ def test_examples_in_a_prompt_are_not_the_agents_steps(base, tmp_path) -> None:
 
 def test_a_long_critique_leaves_room_for_the_second_attempt(base, tmp_path) -> None:
     def say(text: str) -> str:
-        critique = "\n".join(f"[step {k}] bad: word by word and on and on" for k in range(1, 80))
+        critique = "[step 1] bad: " + "word by word and on and on " * 80
         return f"<think>t</think><critique>{critique}</critique><score>0.5</score>"
 
     trainer = trainer_of(configured(base, tmp_path / "short", "c", feedback={"critique_chars": 120}), scripted(say))

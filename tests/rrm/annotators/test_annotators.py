@@ -376,7 +376,7 @@ def test_self_annotates_with_a_real_judge() -> None:
     from rrm.judge.agent_rrm import AgentRRM
 
     replies = {"t": REPLY.replace("Baker Street", "y"), "u": REPLY.replace("0.3", "0.9")}
-    judge = AgentRRM(ScriptedChatEngine(lambda messages, params, key: replies[key]), model="tiny")
+    judge = AgentRRM(ScriptedChatEngine(lambda messages, params, key: replies[key.partition("/")[0]]), model="tiny")
     rows = [run("a", "b", "c", outcome=0), run("a", "b", "c", outcome=0).model_copy(update={"id": "u"}), run("a")]
     counts = Counter[str]()
     labels = list(self_.annotate(rows, judge, model=judge.model, k=3, keep=2, counts=counts))
