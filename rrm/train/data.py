@@ -19,11 +19,11 @@ from types import MappingProxyType
 
 from rrm.annotation import Annotation
 from rrm.config import FollowSettings
-from rrm.feedback import Mode
+from rrm.feedback import Mode, clear
 from rrm.imports import imported
 from rrm.labels import StepTarget, Target, weight_of
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import shown_steps
+from rrm.prompt.rendering import CUT_VERSION, shown_steps
 from rrm.splits import question_of
 from rrm.trajectory import Message, Trajectory
 
@@ -161,11 +161,49 @@ def with_claim(trajectory: Trajectory, rng: random.Random) -> Trajectory:
 
 
 def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Target, rng: random.Random) -> Row | None:
-    """One row, or None where the text the mode needs is absent (of the steps that the prompt shows)."""
-    annotation = target.annotation
+    """The row of the reading that is scored, or None where the text the mode needs is absent (of the steps it shows)."""
     prompt, _ = prompter.text(trajectory, mode)
-    score = on_grid(target.score, rng)
-    text = target_text(mode, score, annotation and about(annotation, shown_steps(prompt)))
+    return _written(prompter, prompter.encode(prompt), shown_steps(prompt), mode, target, on_grid(target.score, rng))
+
+
+def window_rows(
+    prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Target, rng: random.Random
+) -> list[Row]:
+    """The rows of a mode that writes: one for each reading whose steps the annotation speaks of, as a judge reads them.
+
+    The digest of a later reading marks steps as in `step_rows`. A transcript that fits its budget, one that is cut (prompt version
+    1), and mode `score` have one row, `make_row`.
+    """
+    plan = None if prompter.version == CUT_VERSION or mode == "score" else prompter.plan(trajectory, mode)
+    if plan is None or not plan.windowed:
+        row = make_row(prompter, trajectory, mode, target, rng)
+        return [] if row is None else [row]
+    score, marks, rows = on_grid(target.score, rng), dict[int, bool](), list[Row | None]()
+    verdicts = {f.step: f.verdict == "bad" for f in clear((target.annotation and target.annotation.findings) or [])}
+    for number in range(len(plan)):
+        told = {step: bad for step, bad in marks.items() if step not in plan.steps(number)}
+        reading = prompter.reading(plan, number, mode, told)
+        row = _written(prompter, reading.ids, reading.steps, mode, target, score)
+        if number == len(plan) - 1 or speaks_of(target.annotation, reading.steps):
+            rows.append(row)
+        for step in reading.steps:
+            if step not in marks and step in verdicts:
+                marks[step] = verdicts[step] != (rng.random() < MARK_NOISE)
+    return [row for row in rows if row is not None]
+
+
+def speaks_of(annotation: Annotation | None, steps: Collection[int]) -> bool:
+    """Whether the critique has a line anchored to one of these steps: what it says of the whole run is said at its end."""
+    said = about(annotation, steps).critique if annotation is not None else None
+    return bool(said and _ANCHORED.search(said))
+
+
+def _written(
+    prompter: Prompter, prompt: list[int], steps: Collection[int], mode: Mode, target: Target, score: float
+) -> Row | None:
+    """A prompt that shows these steps, and what is to be written of them."""
+    annotation = target.annotation
+    text = target_text(mode, score, annotation and about(annotation, steps))
     if text is None:
         return None
     weight = target.weight
@@ -173,7 +211,7 @@ def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Tar
         weight = weight_of(annotation, "critique")
         if mode == "full":  # one row of two texts: as the lighter of them
             weight = min(weight, weight_of(annotation, "trace"))
-    return Row(prompter.encode(prompt), [*prompter.encode(text), prompter.eos_token_id], mode, weight=weight)
+    return Row(prompt, [*prompter.encode(text), prompter.eos_token_id], mode, weight=weight)
 
 
 def step_rows(
@@ -256,9 +294,7 @@ def epoch_rows(
             if mode == "steps":
                 rows += step_rows(prompter, source, targets.get(t.id), steps.get(t.id), rng)
                 continue
-            row = make_row(prompter, source, mode, targets[t.id], rng)
-            if row is not None:
-                rows.append(row)
+            rows += window_rows(prompter, source, mode, targets[t.id], rng)
         if mode == "full" and follow:
             rows += _followed(prompter, drawn, targets, follow, rng)
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from rrm.labels import Target, targets_of
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, shown_steps
 from rrm.splits import apply_split, load_split, make_split
-from rrm.train.data import Row, about, balanced, batched, make_row, on_grid, target_text, with_claim
+from rrm.train.data import Row, about, balanced, batched, make_row, on_grid, target_text, window_rows, with_claim
 from rrm.train.prepare import shared_texts
 from rrm.train.rl import make_row as rl_row
 from rrm.train.sft import as_dataset, schedule
@@ -296,3 +297,35 @@ def test_rows_that_share_a_training_rows_text_under_another_id_are_counted() -> 
     assert shared_texts(parts)["test"] > 0
     rows = [t.model_copy(update={"question_id": t.task}) for t in rows]
     assert set(shared_texts(apply_split(rows, make_split(rows, DataConfig(), 0))).values()) == {0}
+
+
+def test_a_mode_that_writes_is_trained_on_windows_as_a_judge_reads_them(prompter, monkeypatch) -> None:
+    monkeypatch.setattr("rrm.train.data.MARK_NOISE", 0.0)
+    said: list[Message] = [Message(role="user", content="q")]
+    for k in range(1, 31):
+        said += [
+            Message(role="assistant", content=f"answer {k}"),
+            Message(role="tool", content=f"seen {k} and seen {k}"),
+        ]
+    lines = {k: f"[step {k}] {'bad' if k % 2 else 'good'}: check {k}" for k in (1, 2, 28, 29, 30)}
+    findings = [Finding(step=k, verdict="bad" if k % 2 else "good", text=f"check {k}") for k in lines]
+    whole = ANNOTATION.model_copy(
+        update={"critique": "In all: no.\n" + "\n".join(lines.values()), "findings": findings}
+    )
+    trajectory = row(1, "q", 0.0).model_copy(update={"messages": said})
+    target = Target(0.0, "outcome", annotation=whole)
+    plan = prompter.plan(trajectory, "critique")
+    assert len(plan) > 4
+    made = window_rows(prompter, trajectory, "critique", target, random.Random(3))
+    texts = [(prompter.tokenizer.decode(r.prompt), prompter.tokenizer.decode(r.completion)) for r in made]
+    for prompt, completion in texts:  # each speaks of the steps it shows, and of no other
+        spoken = {int(k) for k in re.findall(r"\[step (\d+)\]", completion)}
+        assert spoken == shown_steps(prompt) & set(lines)
+    assert {int(k) for _, c in texts for k in re.findall(r"\[step (\d+)\]", c)} == set(lines)
+    assert len(texts) < len(plan)  # windows of which nothing is said teach nothing
+    assert made[0].prompt == prompter.reading(plan, 0, "critique").ids
+    marked = re.findall(r"^\[step (\d+)\] .*\(bad\)$", texts[-1][0], re.MULTILINE)
+    assert "(bad)" not in texts[0][0] and set(marked) <= {"1", "29"} - {str(k) for k in shown_steps(texts[-1][0])}
+    short = row(1, "q", 0.0)
+    plain = window_rows(prompter, short, "critique", Target(0.0, "outcome", annotation=ANNOTATION), RNG)
+    assert [r.prompt for r in plain] == [prompter.encode(prompter.text(short, "critique")[0])]
