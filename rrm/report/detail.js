@@ -85,7 +85,7 @@ function judgeDetails(judge) {
 function verdict(row, d) {
   const scored = rows.status[row] === "scored";
   const { score_std: spread, samples } = d.judge;
-  const raw = rows.raw[row] === null ? null : `calibrated; raw ${rows.raw[row].toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}`;
+  const raw = rows.raw[row] === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${rows.raw[row].toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}`;
   const headline = scored
     ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(rows.score[row])), scoreBar(rows.score[row]), h("span", { class: "muted" }, raw))
     : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[rows.status[row]]), h("span", { class: "muted" }, `${STATUS_HELP[rows.status[row]]}; there is no score`));

@@ -23,6 +23,10 @@ function svg(tag, attributes, ...children) {
   return el;
 }
 
+/** From this share on a transcript counts as read. */
+const READ = 0.9;
+const percent = (share) => `${Math.floor(share * 100)} %`;
+
 const icon = (name) => svg("svg", { class: `icon icon-${name}`, "aria-hidden": "true" }, svg("use", { href: `#i-${name}` }));
 
 const whole = new Intl.NumberFormat("en");

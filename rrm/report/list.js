@@ -41,12 +41,15 @@ function fillRow(item, position) {
   parts.steps.textContent = rows.steps[i];
   parts.steps.classList.toggle("one", rows.steps[i] === 1);
   parts.chars.textContent = short(rows.chars[i]);
-  parts.status.replaceChildren(...(scored ? [STATUS.scored] : [icon("warn"), STATUS[rows.status[i]]]));
+  const unread = scored && rows.coverage[i] !== null && rows.coverage[i] < READ;
+  el.classList.toggle("unread", unread);
+  parts.status.replaceChildren(...(unread ? [icon("cut"), `${percent(rows.coverage[i])} read`] : scored ? [STATUS.scored] : [icon("warn"), STATUS[rows.status[i]]]));
 }
 
 function rowLabel(i) {
   const verdict = rows.score[i] === null ? `${STATUS[rows.status[i]]}, no score` : `score ${score2(rows.score[i])}`;
-  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
+  const read = rows.coverage[i] !== null && rows.coverage[i] < READ ? `, ${percent(rows.coverage[i])} of it read` : "";
+  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${read}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
 }
 
 function drawList() {

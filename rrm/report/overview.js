@@ -94,6 +94,22 @@ function figures() {
   );
 }
 
+const SHARES = [[1, "whole"], [READ, `${percent(READ)} and more`], [0.5, "half and more"], [0.1, `${percent(0.1)} and more`], [0, "less"]];
+
+/** How much of the transcripts the judge read, as a bar for each share; nothing where all were read whole, or no row says. */
+function coverage() {
+  const known = rows.coverage.filter((share) => share !== null);
+  if (!known.length || known.every((share) => share >= 1)) return null;
+  const counts = SHARES.map(([from], k) => known.filter((share) => share >= from && (k === 0 || share < SHARES[k - 1][0])).length);
+  const most = Math.max(...counts);
+  const line = ([, label], k) => {
+    const fill = h("span", { class: "fill" });
+    fill.style.width = `${(100 * counts[k]) / most}%`;
+    return h("div", { class: "share" }, h("dt", null, label), h("dd", null, h("span", { class: "track", "aria-hidden": "true" }, fill), whole.format(counts[k])));
+  };
+  return h("section", { class: "coverage", "aria-label": "How much of each transcript was read" }, h("h2", null, "Read of a transcript"), h("dl", null, ...SHARES.map(line)));
+}
+
 function statusChips() {
   const counts = {};
   for (const status of rows.status) counts[status] = (counts[status] || 0) + 1;
@@ -118,5 +134,5 @@ function buildOverview() {
   }
   plot.addEventListener("keydown", moveBin);
   const axis = h("div", { class: "axis", "aria-hidden": "true" }, ...["0", "0.25", "0.5", "0.75", "1"].map((tick) => h("span", null, tick)));
-  $("overview").append(h("div", { class: "summary" }, figures(), statusChips()), h("div", { class: "plot" }, plot, axis));
+  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), coverage()), h("div", { class: "plot" }, plot, axis));
 }

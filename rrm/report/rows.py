@@ -50,6 +50,7 @@ def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[
         "chars": chars,
         "good": verdicts.count("good"),
         "bad": verdicts.count("bad"),
+        "coverage": None if feedback.coverage is None else round(feedback.coverage, 3),
         "note": _one_line(note),
     }
 

@@ -114,6 +114,11 @@ def test_every_row_is_in_the_page_with_its_score_steps_and_findings(tmp_path: Pa
     assert "<h1>Seven &amp; more</h1>" in page.text
 
 
+def test_the_share_that_was_read_is_in_the_list_where_rows_say_it(tmp_path: Path) -> None:
+    page = written(tmp_path, [pair(0, coverage=1.0), pair(1, coverage=0.01234), pair(2)])
+    assert page.index["coverage"] == [1.0, 0.012, None]
+
+
 def test_large_input_is_split_into_blocks_in_order(tmp_path: Path) -> None:
     page = written(tmp_path, [pair(n, text=f"{n} " + "x" * (BLOCK_CHARS // 8)) for n in range(20)])
     sizes = page.index["blocks"]
