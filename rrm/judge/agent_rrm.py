@@ -17,18 +17,18 @@ from typing import Any
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
-from rrm.judge.chat import ChatItem, Judgement, combine, judge_chat
-from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings
-from rrm.judge.local import judge_rows
-from rrm.judge.steps import Read, read_steps, to_feedback
+from rrm.judge.cut import LocalCut, ServerCut
+from rrm.judge.judge_dir import JudgeSettings
+from rrm.judge.reward_func import reward_func
+from rrm.judge.steps import judge_steps
 from rrm.judge.unspoken import around_unspoken, unspoken
-from rrm.judge.windowed import TOO_LONG, LocalAsker, ServerAsker, read_in_windows
+from rrm.judge.wanted import Wanted
+from rrm.judge.windowed import LocalAsker, ServerAsker, judge_in_windows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
-from rrm.prompt.neutralise import neutralise_special
-from rrm.prompt.prompter import Prompt, Prompter
-from rrm.prompt.rendering import CUT_VERSION, OPENINGS, PROMPT_VERSION, judge_messages
+from rrm.prompt.prompter import Prompter
+from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 from rrm.prompt.windows import Plan, Planner
-from rrm.trajectory import Message, Trajectory
+from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 SAMPLING_TEMPERATURE = 0.7
@@ -213,35 +213,14 @@ class AgentRRM:
                 on_feedback(feedback)
             return feedback
 
-        return around_unspoken(
-            trajectories, lambda rows: self._judge(rows, mode, samples, seed, on_feedback), without_steps
-        )
-
-    def _judge(
-        self,
-        trajectories: Sequence[Trajectory],
-        mode: Mode,
-        samples: int,
-        seed: int,
-        on_feedback: Callable[[Feedback], None] | None,
-    ) -> list[Feedback]:
-        if self._reads_slots(mode):
-            return self._judge_steps(trajectories, mode, seed, on_feedback)
         temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
-        if self.prompt_version != CUT_VERSION:
-            found = self._judge_windows(trajectories, mode, samples, seed, temperature, True, on_feedback)
-            return [feedback for (feedback,) in found]
-        if self.prompter is None:
-            return self._judge_chat(trajectories, mode, samples, seed, temperature, on_feedback)
-        info, calibrate, done = self._info(mode, seed), self._calibrate(mode), dict[int, Feedback]()
-
-        def take(row: int, item: ChatItem, judgements: list[Judgement]) -> None:
-            done[row] = combine(item, judgements, info, calibrate) if judgements else self._too_long(item, mode, seed)
-            if on_feedback is not None:
-                on_feedback(done[row])
-
-        self._judge_local(trajectories, mode, samples, seed, temperature, take)
-        return [done[row] for row in range(len(trajectories))]
+        return around_unspoken(
+            trajectories,
+            lambda rows: [
+                row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, on_feedback)
+            ],
+            without_steps,
+        )
 
     def sample(
         self,
@@ -256,27 +235,9 @@ class AgentRRM:
         nothing is sampled."""
         return around_unspoken(
             trajectories,
-            lambda rows: self._sample(rows, mode, k, seed, temperature),
+            lambda rows: self._judgements(rows, mode, k, seed, temperature, False),
             lambda trajectory: [unspoken(trajectory, self._info(mode, seed))],
         )
-
-    def _sample(
-        self, trajectories: Sequence[Trajectory], mode: Mode, k: int, seed: int, temperature: float
-    ) -> list[list[Feedback]]:
-        if self._reads_slots(mode):
-            return [[feedback] for feedback in self._judge_steps(trajectories, mode, seed)]
-        if self.prompt_version != CUT_VERSION:
-            return self._judge_windows(trajectories, mode, k, seed, temperature, False)
-        if self.prompter is None:
-            runs = [self._judge_chat(trajectories, mode, 1, seed + i, temperature) for i in range(k)]
-            return [list(row) for row in zip(*runs, strict=True)]
-        info, calibrate, done = self._info(mode, seed), self._calibrate(mode), dict[int, list[Feedback]]()
-
-        def take(row: int, item: ChatItem, judgements: list[Judgement]) -> None:
-            done[row] = [combine(item, [j], info, calibrate) for j in judgements] or [self._too_long(item, mode, seed)]
-
-        self._judge_local(trajectories, mode, k, seed, temperature, take)
-        return [done[row] for row in range(len(trajectories))]
 
     def describe(self) -> dict[str, Any]:
         """What decides this judge's scores."""
@@ -302,16 +263,10 @@ class AgentRRM:
 
     def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
         """What is read of each transcript: prompt tokens (estimated as `count_tokens` says), readings, coverage."""
-        return [self._measured(trajectory, mode) for trajectory in trajectories]
-
-    def _measured(self, trajectory: Trajectory, mode: Mode) -> Reads:
-        if self.prompt_version != CUT_VERSION:
-            return self._asker().measure(trajectory, "steps" if self._reads_slots(mode) else mode)
-        if self.prompter is not None:
-            prompt = self.prompter.prompt(trajectory, mode)
-            return Reads(len(prompt.ids), 1, prompt.coverage)
-        item = self._chat_item(trajectory, mode)
-        return Reads(sum(len(m["content"]) for m in item.messages) // CHARACTERS_PER_TOKEN, 1, item.coverage or 0.0)
+        cut = self.prompt_version == CUT_VERSION
+        reader = self._cut() if cut else self._asker()
+        read_as: Mode = "steps" if self._reads_slots(mode) and not cut else mode
+        return [reader.measure(trajectory, read_as) for trajectory in trajectories]
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
         """The windows in which a transcript is read.
@@ -329,18 +284,30 @@ class AgentRRM:
         Conversational and plain-text rows both work; a `tools` column is shown to the judge. A failed judgement is
         None, which TRL leaves out.
         """
-
-        def agent_rrm_score(prompts: list[Any], completions: list[Any], **columns: Any) -> list[float | None]:
-            tools = columns.get("tools") or [None] * len(prompts)
-            rows = [
-                as_trajectory(str(i), prompt, completion, tool)
-                for i, (prompt, completion, tool) in enumerate(zip(prompts, completions, tools, strict=True))
-            ]
-            return [f.score for f in self.judge(rows, mode=mode, seed=seed)]
-
-        return agent_rrm_score
+        return reward_func(lambda rows: self.judge(rows, mode=mode, seed=seed))
 
     # ---- inside ----
+
+    def _judgements(
+        self,
+        trajectories: Sequence[Trajectory],
+        mode: Mode,
+        samples: int,
+        seed: int,
+        temperature: float,
+        together: bool,
+        on_feedback: Callable[[Feedback], None] | None = None,
+    ) -> list[list[Feedback]]:
+        """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
+        if self.prompter is not None and mode == "score":
+            samples = 1  # nothing is sampled
+        info, params = self._info(mode, seed), self._params(seed, temperature)
+        wanted = Wanted(info, params, self.settings.calibration, samples, together, on_feedback)
+        if self._reads_slots(mode):
+            return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
+        if self.prompt_version == CUT_VERSION:
+            return self._cut().judge(trajectories, wanted)
+        return judge_in_windows(self._asker(), trajectories, wanted)
 
     def _reads_slots(self, mode: Mode) -> bool:
         """Whether the judge answers the mode from its slots: `steps`, and text modes where it was trained in `steps` and not in
@@ -348,13 +315,7 @@ class AgentRRM:
         trained = self.settings.modes
         return mode == "steps" or (mode in ("full", "critique") and "steps" in trained and mode not in trained)
 
-    def _judge_steps(
-        self,
-        trajectories: Sequence[Trajectory],
-        mode: Mode,
-        seed: int,
-        on_feedback: Callable[[Feedback], None] | None = None,
-    ) -> list[Feedback]:
+    def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
         """Each transcript's slots as its Feedback.
 
         Raises:
@@ -370,52 +331,8 @@ class AgentRRM:
                 f"{self.model} was made for prompt version {CUT_VERSION}, which has no slots for verdicts: use mode score, or "
                 "train it again"
             )
-        calibration, threshold = self.settings.calibration, self.settings.threshold
-        info, done = self._info(mode, seed), dict[int, Feedback]()
-
-        def take(row: int, read: Read | None) -> None:
-            done[row] = to_feedback(trajectories[row], read, info, mode, calibration, threshold)
-            if on_feedback is not None:
-                on_feedback(done[row])
-
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        read_steps(engine, self.prompter, trajectories, self._is_bad, take)
-        return [done[row] for row in range(len(trajectories))]
-
-    def _judge_windows(
-        self,
-        trajectories: Sequence[Trajectory],
-        mode: Mode,
-        samples: int,
-        seed: int,
-        temperature: float,
-        together: bool,
-        on_feedback: Callable[[Feedback], None] | None = None,
-    ) -> list[list[Feedback]]:
-        """Each transcript's judgements in prompt version 2: as one Feedback (`together`), or each as its own."""
-        calibration, done = self.settings.calibration, dict[int, list[Feedback]]()
-        asker = self._asker()
-        if self.prompter is not None and mode == "score":
-            samples = 1  # nothing is sampled
-
-        def take(row: int, plan: Plan, judgements: list[Judgement]) -> None:
-            trajectory = trajectories[row]
-            cut = plan.transcript_tokens - plan.shown_tokens
-            item = ChatItem(trajectory.id, [], len(trajectory.steps), -(-cut // asker.planner.scale))
-            info = self._info(mode, seed, plan.windowed)
-            if self.prompter is None and not getattr(self.engine, "refuses_temperature", False):
-                info = info.model_copy(update={"temperature": temperature})
-            groups = [judgements] if together else [[j] for j in judgements]
-            done[row] = [
-                combine(item, group, info, lambda raw: calibration.apply(mode, raw, windowed=plan.windowed))
-                for group in groups
-            ]
-            if on_feedback is not None:
-                for feedback in done[row]:
-                    on_feedback(feedback)
-
-        read_in_windows(asker, trajectories, mode, samples, self._params(seed, temperature), take)
-        return [done[row] for row in range(len(trajectories))]
+        return judge_steps(engine, self.prompter, trajectories, wanted, self.settings.threshold)
 
     def _asker(self) -> LocalAsker | ServerAsker:
         """Who answers for the readings of version 2."""
@@ -424,13 +341,19 @@ class AgentRRM:
             engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
             return LocalAsker(engine, self.prompter, settings.modes, self._is_bad, settings.max_new_tokens)
         characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
-        planner = (
-            Planner(CharacterTokenizer(), characters, max_windows=self.max_windows)
-            if self.reader is None
-            else self.reader.planner
-        )
+        own = Planner(CharacterTokenizer(), characters, max_windows=self.max_windows)
+        planner = own if self.reader is None else self.reader.planner
         server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return ServerAsker(server, planner, self.reader, settings.modes, settings.opening)
+
+    def _cut(self) -> LocalCut | ServerCut:
+        """Who answers in version 1."""
+        settings = self.settings
+        if self.prompter is not None:
+            engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
+            return LocalCut(engine, self.prompter, settings.max_new_tokens)
+        server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
+        return ServerCut(server, self.reader, settings.transcript_tokens, settings.opening)
 
     def _is_bad(self, raw: float) -> bool:
         """Whether a step of this raw probability of being good is called bad."""
@@ -457,7 +380,7 @@ class AgentRRM:
                 mode,
             )
 
-    def _info(self, mode: Mode, seed: int, windowed: bool = False) -> JudgeInfo:
+    def _info(self, mode: Mode, seed: int) -> JudgeInfo:
         return JudgeInfo(
             model=self.model,
             model_hash=self.model_hash,
@@ -467,85 +390,7 @@ class AgentRRM:
             transcript_tokens=self.settings.transcript_tokens,
             max_new_tokens=self.settings.max_new_tokens,
             dtype=self.dtype,
-            calibrated=self.settings.calibration.covers(mode, windowed=windowed),
-        )
-
-    def _calibrate(self, mode: Mode) -> Callable[[float], float]:
-        return lambda raw: self.settings.calibration.apply(mode, raw)
-
-    def _judge_local(
-        self,
-        trajectories: Sequence[Trajectory],
-        mode: Mode,
-        samples: int,
-        seed: int,
-        temperature: float,
-        take: Callable[[int, ChatItem, list[Judgement]], None],
-    ) -> None:
-        """Each trajectory's judgements through `take`, as they come; none for a prompt longer than the model's positions."""
-        assert self.prompter is not None
-        engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        prompts: list[Prompt] = [self.prompter.prompt(t, mode) for t in trajectories]
-        params = self._params(seed, temperature)
-        room = getattr(engine, "max_positions", None)
-        reply = 8 if mode == "score" else self.settings.max_new_tokens + 8
-        fit = [i for i, p in enumerate(prompts) if room is None or len(p.ids) + reply <= room]
-        items = [
-            ChatItem(t.id, [], len(t.steps), p.truncated_tokens, p.coverage)
-            for t, p in zip(trajectories, prompts, strict=True)
-        ]
-        for i in sorted(set(range(len(prompts))) - set(fit)):
-            take(i, items[i], [])
-
-        def on_row(row: int, judgements: list[Judgement]) -> None:
-            take(fit[row], items[fit[row]], judgements)
-
-        names = [trajectories[i].id for i in fit]
-        judge_rows(engine, self.prompter, [prompts[i] for i in fit], names, mode, params, samples, on_row)
-
-    def _too_long(self, item: ChatItem, mode: Mode, seed: int) -> Feedback:
-        return Feedback(
-            id=item.id,
-            status="too_long",
-            truncated_tokens=item.truncated_tokens,
-            coverage=0.0,
-            judge=self._info(mode, seed),
-            reason=TOO_LONG,
-        )
-
-    def _chat_item(self, trajectory: Trajectory, mode: Mode) -> ChatItem:
-        if self.reader is not None:
-            messages, cut = self.reader.messages(trajectory, mode)
-            shown = len(self.reader.encode(messages[-1]["content"])) if cut else 1
-            coverage = shown / (shown + cut)
-        else:
-            budget = self.settings.transcript_tokens * CHARACTERS_PER_TOKEN
-            messages, characters = judge_messages(trajectory, mode, CharacterTokenizer(), budget)
-            cut = -(-characters // CHARACTERS_PER_TOKEN)
-            coverage = (shown := len(messages[-1]["content"])) / (shown + characters)
-        messages[-1]["content"] = neutralise_special(messages[-1]["content"])
-        if self.reader is not None:
-            messages = self.reader.as_taken(messages)  # as it was trained, where its template has no system role
-        opening = OPENINGS[mode] if self.settings.opening else ""
-        return ChatItem(trajectory.id, messages, len(trajectory.steps), cut, coverage, opening)
-
-    def _judge_chat(
-        self,
-        trajectories: Sequence[Trajectory],
-        mode: Mode,
-        samples: int,
-        seed: int,
-        temperature: float,
-        on_feedback: Callable[[Feedback], None] | None = None,
-    ) -> list[Feedback]:
-        return judge_chat(
-            self.engine,  # pyright: ignore[reportArgumentType]
-            [self._chat_item(t, mode) for t in trajectories],
-            info=self._info(mode, seed),
-            params=self._params(seed, temperature),
-            samples=samples,
-            calibrate=self._calibrate(mode),
-            on_feedback=on_feedback,
+            calibrated=self.settings.calibration.covers(mode),
         )
 
 
@@ -553,18 +398,3 @@ def untrained(prompter: Prompter | None) -> JudgeSettings:
     """Settings of a model that was never trained to judge: a server's reads in windows, one here as its prompter does."""
     version = PROMPT_VERSION if prompter is None else prompter.version
     return JudgeSettings(opening=prompter is not None, prompt_version=version)
-
-
-def as_trajectory(name: str, prompt: Any, completion: Any, tools: Any = None) -> Trajectory:
-    """A TRL prompt and completion (text, or lists of messages) as a Trajectory."""
-    before = [Message(role="user", content=prompt)] if isinstance(prompt, str) else [Message(**m) for m in prompt]
-    after = (
-        [Message(role="assistant", content=completion)]
-        if isinstance(completion, str)
-        else [Message(**m) for m in completion]
-    )
-    task = next((m.text() for m in before if m.role == "user"), "")
-    return Trajectory(id=name, task=task, messages=before + after, tools=tools)
-
-
-__all__ = ["AgentRRM", "as_trajectory", "content_hash", "load_settings"]

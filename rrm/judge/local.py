@@ -19,6 +19,8 @@ from rrm.prompt.prompter import GRID, Prompt, Prompter
 from rrm.prompt.rendering import OPENINGS
 
 SCORE_TAG = "<score>"
+SCORE_ROOM = 8
+"""Positions kept for the tokens of a score."""
 RETRIES = 2
 """How often a malformed reply is written again."""
 RETRY_TEMPERATURE = 0.7
@@ -26,6 +28,8 @@ SLICE_SECONDS = 10.0
 """How long finished rows wait for others to be scored with; and what a slice of rows in `score` mode should take."""
 SLICE_ROWS = 16
 """Rows that are scored together at most while others are still being written, and in `score` mode's first slice."""
+TOO_LONG = "prompt and reply exceed the model's positions; choose a smaller transcript budget"
+"""Why nothing was asked of a model here."""
 OnRow = Callable[[int, list["Judgement"]], None]
 """Called with a row's number and its judgements as soon as it has all of them."""
 
@@ -44,6 +48,13 @@ class Written:
     text: str
     """With the opening tag in front; without special tokens."""
     completion: Completion
+
+
+def fits(engine: TokenEngine, prompt: Prompt, mode: Mode, max_new_tokens: int) -> bool:
+    """Whether a prompt and what is written after it lie within the model's positions; `max_new_tokens` is of a reply's text."""
+    room = getattr(engine, "max_positions", None)
+    written = {"score": SCORE_ROOM, "steps": 0}.get(mode, max_new_tokens + SCORE_ROOM)
+    return room is None or len(prompt.ids) + written <= room
 
 
 def expectation(logprobs: Sequence[float]) -> tuple[float, float]:

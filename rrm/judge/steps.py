@@ -21,7 +21,8 @@ from rrm.annotators.rules import check_steps, rules_trace
 from rrm.engines.base import TokenEngine
 from rrm.feedback import Feedback, JudgeInfo, Mode, format_findings
 from rrm.judge.calibration import Calibration
-from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS
+from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
+from rrm.judge.wanted import Wanted
 from rrm.pacing import windows
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.windows import Plan
@@ -58,6 +59,20 @@ class Read:
     """In more than one reading, or not whole."""
 
 
+def judge_steps(
+    engine: TokenEngine, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: Wanted, threshold: float
+) -> list[Feedback]:
+    """Each transcript's slots as its Feedback; `threshold` is of a calibrated p_good, from which a step is good."""
+    calibration, done = wanted.calibration, dict[int, Feedback]()
+
+    def take(row: int, read: Read | None) -> None:
+        done[row] = to_feedback(trajectories[row], read, wanted.info, wanted.mode, calibration, threshold)
+        wanted.tell([done[row]])
+
+    read_steps(engine, prompter, trajectories, lambda raw: calibration.p_good(raw) < threshold, take)
+    return [done[row] for row in range(len(trajectories))]
+
+
 def read_steps(
     engine: TokenEngine,
     prompter: Prompter,
@@ -84,14 +99,13 @@ def _read_slice(
     engine: TokenEngine, prompter: Prompter, plans: Mapping[int, Plan], is_bad: Callable[[float], bool]
 ) -> Iterator[tuple[int, Said | None]]:
     """Reading after reading of these transcripts; each is yielded after its last."""
-    room = getattr(engine, "max_positions", None)
     said, number = {i: Said() for i in plans}, 0
     left = list(plans)
     while left:
         marks = {i: {step: is_bad(p) for step, p in said[i].p_good.items()} for i in left}
         prompts = {i: prompter.reading(plans[i], number, "steps", marks[i]) for i in left}
-        too_long = [i for i in left if room is not None and len(prompts[i].ids) > room]
-        asked = [i for i in left if i not in too_long]
+        asked = [i for i in left if fits(engine, prompts[i], "steps", 0)]
+        too_long = [i for i in left if i not in asked]
         slots = [[slot.at for slot in prompts[i].slots] for i in asked]
         found = engine.choice_logprobs([prompts[i].ids for i in asked], slots, prompter.choices)
         for i, logprobs in zip(asked, found, strict=True):
@@ -122,7 +136,7 @@ def to_feedback(
             status="too_long",
             coverage=0.0,
             judge=info.model_copy(update={"calibrated": None}),
-            reason="a reading exceeds the model's positions; choose a smaller transcript budget",
+            reason=TOO_LONG,
         )
     raw = min(max(read.said.outcome, 0.0), 1.0)
     calibrated = calibration.covers("steps", windowed=read.windowed)

@@ -24,9 +24,10 @@ from typing import Protocol
 from rrm.annotation import Finding
 from rrm.engines.base import ChatEngine, Reply, SamplingParams, TokenEngine
 from rrm.errors import EngineError
-from rrm.feedback import Mode, Reads, parse_findings
+from rrm.feedback import Feedback, Mode, Reads, parse_findings
 from rrm.judge.chat import ChatItem, Judgement, complete_all, read_reply
-from rrm.judge.local import judge_rows
+from rrm.judge.local import TOO_LONG, fits, judge_rows
+from rrm.judge.wanted import Wanted
 from rrm.phantoms import only_critique, only_trace
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
@@ -197,12 +198,30 @@ def read_in_windows(
 
     left, number = [chain for several in chains.values() for chain in several], 0
     while left:
-        asker.ask([_wanted(chain, number) for chain in left], params, take)
+        asker.ask([_next_ask(chain, number) for chain in left], params, take)
         left = [chain for chain in left if chain.result is None]
         number += 1
 
 
-def _wanted(chain: Chain, number: int) -> Ask:
+def judge_in_windows(
+    asker: LocalAsker | ServerAsker, trajectories: Sequence[Trajectory], wanted: Wanted
+) -> list[list[Feedback]]:
+    """Each transcript's judgements."""
+    done: dict[int, list[Feedback]] = {}
+
+    def take(row: int, plan: Plan, judgements: list[Judgement]) -> None:
+        trajectory = trajectories[row]
+        cut = plan.transcript_tokens - plan.shown_tokens
+        item = ChatItem(trajectory.id, [], len(trajectory.steps), -(-cut // asker.planner.scale))
+        temperature = asker.temperature(wanted.params)
+        done[row] = wanted.rows(item, judgements, windowed=plan.windowed, temperature=temperature)
+        wanted.tell(done[row])
+
+    read_in_windows(asker, trajectories, wanted.mode, wanted.samples, wanted.params, take)
+    return [done[row] for row in range(len(trajectories))]
+
+
+def _next_ask(chain: Chain, number: int) -> Ask:
     marks = chain.marks()
     return Ask(chain, number, marks, chain.plan.steps(number))
 
@@ -235,9 +254,13 @@ class ServerAsker:
     def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
         """What is read of a transcript; tokens without findings, estimated in characters where there is no tokenizer."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
-        contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(_wanted(chain, number))]
+        contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(_next_ask(chain, number))]
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens, len(chain.plan), chain.plan.coverage)
+
+    def temperature(self, params: SamplingParams) -> float | None:
+        """Replies are sampled at; None where the server chooses, which is known once it has answered."""
+        return None if getattr(self.engine, "refuses_temperature", False) else params.temperature
 
     def messages(self, ask: Ask) -> list[dict[str, str]]:
         """A reading as it is sent."""
@@ -309,22 +332,19 @@ class LocalAsker:
     def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
         """What is read of a transcript; tokens without findings."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
-        asks = [_wanted(chain, number) for number in range(len(chain.plan))]
+        asks = [_next_ask(chain, number) for number in range(len(chain.plan))]
         tokens = sum(len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks)
         return Reads(tokens, len(chain.plan), chain.plan.coverage)
 
     def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
         """What each reading says, through `take` as it comes."""
-        room = getattr(self.engine, "max_positions", None)
-        written = {"score": 8, "steps": 0}
         by_mode: dict[Mode, list[int]] = defaultdict(list)
         prompts = [self.prompter.reading(a.chain.plan, a.number, a.mode, a.marks) for a in asks]
         for i, (ask, prompt) in enumerate(zip(asks, prompts, strict=True)):
-            reply = written.get(ask.mode, self.max_new_tokens + 8)
-            if room is not None and len(prompt.ids) + reply > room:
-                take(ask, Judgement("too_long", reason=TOO_LONG))
-            else:
+            if fits(self.engine, prompt, ask.mode, self.max_new_tokens):
                 by_mode[ask.mode].append(i)
+            else:
+                take(ask, Judgement("too_long", reason=TOO_LONG))
         for mode, chosen in by_mode.items():
             if mode == "steps":
                 slots = [[slot.at for slot in prompts[i].slots] for i in chosen]
@@ -341,11 +361,11 @@ class LocalAsker:
             names = [asks[i].key for i in chosen]
             judge_rows(self.engine, self.prompter, [prompts[i] for i in chosen], names, mode, params, 1, on_row)
 
+    def temperature(self, params: SamplingParams) -> float | None:
+        """None: each judgement knows its own, as a retry's is another."""
+        return None
+
     def _found(self, steps: Sequence[int | None], logprobs: Sequence[Sequence[float]]) -> list[Finding]:
         """A finding a slot, by the raw probability."""
         sure = [(step, math.exp(good)) for step, (good, _) in zip(steps, logprobs, strict=True) if step is not None]
         return [Finding(step=k, verdict="bad" if self.is_bad(p) else "good", p_good=min(p, 1.0)) for k, p in sure]
-
-
-TOO_LONG = "prompt and reply exceed the model's positions; choose a smaller transcript budget"
-"""Why nothing was asked of a model here."""

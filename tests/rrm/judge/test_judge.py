@@ -12,10 +12,11 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import RRMError
-from rrm.judge.agent_rrm import AgentRRM, as_trajectory
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.local import expectation
+from rrm.judge.reward_func import as_trajectory
 from rrm.prompt.prompter import GRID, Prompter
 from rrm.trajectory import Message, Trajectory
 

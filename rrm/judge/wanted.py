@@ -1,0 +1,62 @@
+"""What a judge is asked for, whichever way it reads (`cut`, `windowed`, `steps`), and how its judgements become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rrm.engines.base import SamplingParams
+from rrm.feedback import Feedback, JudgeInfo, Mode
+from rrm.judge.calibration import Calibration
+from rrm.judge.chat import ChatItem, Judgement, combine
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Asked of each transcript.
+
+    Args:
+        info: of the rows; its mode is the one that is asked for.
+        samples: judgements of each.
+        together: whether these become one Feedback, or each its own.
+        on_feedback: hears of each row as soon as it is judged.
+    """
+
+    info: JudgeInfo
+    params: SamplingParams
+    calibration: Calibration
+    samples: int
+    together: bool
+    on_feedback: Callable[[Feedback], None] | None
+
+    @property
+    def mode(self) -> Mode:
+        """What is asked for."""
+        return self.info.mode
+
+    def rows(
+        self,
+        item: ChatItem,
+        judgements: Sequence[Judgement],
+        *,
+        windowed: bool = False,
+        temperature: float | None = None,
+    ) -> list[Feedback]:
+        """A transcript's judgements, calibrated.
+
+        Args:
+            windowed: whether it was read in windows.
+            temperature: the replies were sampled at, where the judgements do not know it.
+        """
+        calibrated = self.calibration.covers(self.mode, windowed=windowed)
+        info = self.info.model_copy(update={"calibrated": calibrated, "temperature": temperature})
+        groups = [judgements] if self.together else [[judgement] for judgement in judgements]
+        calibrate = partial(self.calibration.apply, self.mode, windowed=windowed)
+        return [combine(item, group, info, calibrate) for group in groups]
+
+    def tell(self, rows: Sequence[Feedback]) -> None:
+        """Say that these rows are judged."""
+        if self.on_feedback is not None:
+            for feedback in rows:
+                self.on_feedback(feedback)
