@@ -17,6 +17,8 @@ from rrm.errors import ConfigError
 from rrm.readers.base import printable
 
 C = TypeVar("C", bound=BaseModel)
+MARK_NOISE = 0.2
+"""Default of `sft.mark_noise`."""
 CalibrationMethod = Literal["platt", "platt_score", "isotonic"]
 
 
@@ -150,6 +152,9 @@ class SFTSettings(Section):
     """Share of score rows that get a sentence claiming a verdict, at random, whatever the label: it must not pay."""
     follow: FollowSettings | None = None
     """Full rows that come once more, changed by a function of one's own; null: none."""
+    mark_noise: float = Field(default=MARK_NOISE, ge=0.0, le=1.0)
+    """Share of the marks on earlier steps that are turned over in rows of a later window: nearly what a small judge gets wrong.
+    0 where its own findings will be right: then a mark alone can decide."""
     save_steps: int = Field(default=100, gt=0)
     gradient_checkpointing: bool = False
     compile: bool = False

@@ -68,6 +68,7 @@ def schedule(
             mix,
             balance=settings.balance,
             injection=settings.injection,
+            mark_noise=settings.mark_noise,
             rng=rng,
             follow=settings.follow,
             steps=steps or {},

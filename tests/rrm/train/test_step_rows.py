@@ -94,6 +94,12 @@ def test_a_long_transcript_gives_one_row_a_reading_with_labels(prompter: Prompte
         step_rows(small, long, Target(1.0, "outcome"), first_only, random.Random(seed))[-1].prompt for seed in range(40)
     ]
     assert 1 < len({tuple(ids) for ids in marked}) <= 2
+    sure = {
+        tuple(step_rows(small, long, Target(1.0, "outcome"), first_only, random.Random(seed), 0.0)[-1].prompt)
+        for seed in range(40)
+    }
+    last = small.reading(plan, len(plan) - 1, "steps", {1: True})
+    assert sure == {tuple(last.ids)}
 
 
 def test_a_batchs_loss_is_the_hand_computed_cross_entropy_at_the_slots(prompter: Prompter, model: Any) -> None:

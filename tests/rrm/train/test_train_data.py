@@ -299,8 +299,7 @@ def test_rows_that_share_a_training_rows_text_under_another_id_are_counted() -> 
     assert set(shared_texts(apply_split(rows, make_split(rows, DataConfig(), 0))).values()) == {0}
 
 
-def test_a_mode_that_writes_is_trained_on_windows_as_a_judge_reads_them(prompter, monkeypatch) -> None:
-    monkeypatch.setattr("rrm.train.data.MARK_NOISE", 0.0)
+def test_a_mode_that_writes_is_trained_on_windows_as_a_judge_reads_them(prompter) -> None:
     said: list[Message] = [Message(role="user", content="q")]
     for k in range(1, 31):
         said += [
@@ -316,7 +315,7 @@ def test_a_mode_that_writes_is_trained_on_windows_as_a_judge_reads_them(prompter
     target = Target(0.0, "outcome", annotation=whole)
     plan = prompter.plan(trajectory, "critique")
     assert len(plan) > 4
-    made = window_rows(prompter, trajectory, "critique", target, random.Random(3))
+    made = window_rows(prompter, trajectory, "critique", target, random.Random(3), 0.0)
     texts = [(prompter.tokenizer.decode(r.prompt), prompter.tokenizer.decode(r.completion)) for r in made]
     for prompt, completion in texts:  # each speaks of the steps it shows, and of no other
         spoken = {int(k) for k in re.findall(r"\[step (\d+)\]", completion)}
