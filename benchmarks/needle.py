@@ -14,7 +14,7 @@ import argparse
 import random
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -80,20 +80,37 @@ def make_log(tokens: int, seed: int, place: float | None = None) -> tuple[Trajec
         place: share of the log's lines before the one that decides; None: there is no such line.
     """
     rng = random.Random(seed)
+    steps = results(tokens, rng)
+    ruined = None if place is None else put(steps, place, NEEDLE)
+    name = f"{tokens}-{seed}-{'sound' if place is None else 'ruined'}"
+    return as_log(steps, rng, name), ruined
+
+
+def results(tokens: int, rng: random.Random, mu: float = 2.5, most: int | None = None) -> list[list[str]]:
+    """The lines that each step of a log of about so many tokens brings.
+
+    Args:
+        mu: logarithm of the median number of lines.
+        most: lines of a step at most; None: no bound.
+    """
     steps: list[list[str]] = []
     left = tokens * CHARACTERS_PER_TOKEN
     while left > 0:
-        lines = [_line(rng) for _ in range(min(int(rng.lognormvariate(2.5, 1.2)), left // 60 + 1))]
+        count = min(int(rng.lognormvariate(mu, 1.2)), left // 60 + 1)
+        lines = [_line(rng) for _ in range(count if most is None else min(count, most))]
         left -= sum(len(line) + 1 for line in lines) + 90
         steps.append(lines)
-    ruined = None if place is None else _ruin(steps, place)
+    return steps
+
+
+def as_log(steps: list[list[str]], rng: random.Random, name: str) -> Trajectory:
+    """The transcript whose steps bring these lines."""
     messages = [Message(role="user", content="Move the records to the new store and check them.")]
     for k, lines in enumerate(steps, start=1):
         call = ToolCall(id=f"c{k}", name="shell", arguments={"cmd": f"migrate --batch {rng.randrange(9999)}"})
         messages.append(Message(role="assistant", content=f"Next comes batch {k}.", tool_calls=[call]))
         messages.append(Message(role="tool", name="shell", tool_call_id=f"c{k}", content="\n".join(lines)))
-    name = f"{tokens}-{seed}-{'sound' if place is None else 'ruined'}"
-    return Trajectory(id=name, task="Move the records.", question_id="move", messages=messages), ruined
+    return Trajectory(id=name, task="Move the records.", question_id="move", messages=messages)
 
 
 def _line(rng: random.Random) -> str:
@@ -102,15 +119,20 @@ def _line(rng: random.Random) -> str:
     )
 
 
-def _ruin(steps: list[list[str]], place: float) -> int:
-    """Put the line after that share of all lines; returns the step's number."""
+def put(steps: list[list[str]], place: float, line: str) -> int:
+    """Put a line after that share of all lines, in [0, 1); returns the step's number."""
     at = int(place * sum(map(len, steps)))
     for k, lines in enumerate(steps, start=1):
         if at <= len(lines):
-            lines.insert(at, NEEDLE)
+            lines.insert(at, line)
             return k
         at -= len(lines)
     raise AssertionError("place lies in [0, 1)")
+
+
+def pairs(tokens: int, places: Iterable[float], seed: int) -> list[tuple[tuple[Trajectory, int | None], Trajectory]]:
+    """Logs with the line at each of these places, and its step; beside each the same log without it."""
+    return [(make_log(tokens, seed + i, place), make_log(tokens, seed + i)[0]) for i, place in enumerate(places)]
 
 
 def scripted_judge(window: int) -> AgentRRM:
@@ -133,7 +155,7 @@ def scripted_judge(window: int) -> AgentRRM:
 
 def measure(window: int, tokens: int, places: Iterable[float], *, mode: Mode = "critique", seed: int = 0) -> Found:
     """Judge logs of one length with the line at each of these places, and the same logs without it."""
-    made = [(make_log(tokens, seed + i, place), make_log(tokens, seed + i)[0]) for i, place in enumerate(places)]
+    made = pairs(tokens, places, seed)
     judge = scripted_judge(window)
     ruined = judge.judge([log for (log, _), _ in made], mode=mode)
     sound = judge.judge([log for _, log in made], mode=mode)
@@ -145,8 +167,8 @@ def measure(window: int, tokens: int, places: Iterable[float], *, mode: Mode = "
         window=window,
         tokens=tokens,
         logs=len(made),
-        found=sum(_finds(f, step, mode) for f, ((_, step), _) in zip(ruined, made, strict=True)) / len(made),
-        alarms=sum(_bad_steps(f) != [] or (f.score or 0.0) < 0.5 for f in sound) / len(made),
+        found=sum(finds(f, step, mode) for f, ((_, step), _) in zip(ruined, made, strict=True)) / len(made),
+        alarms=sum(alarmed(f) for f in sound) / len(made),
         read_per_token=read / whole,
         coverage=min(f.coverage or 0.0 for f in [*ruined, *sound]),
         readings=len(engine.calls) / (2 * len(made)),
@@ -158,23 +180,32 @@ def _tokens(judge: AgentRRM, log: Trajectory) -> int:
     return judge.plan(log, "critique").transcript_tokens
 
 
-def _bad_steps(feedback: Feedback) -> list[int]:
+def bad_steps(feedback: Feedback) -> list[int]:
+    """Numbers of the steps that are called bad."""
     return [f.step for f in feedback.findings if f.verdict == "bad"]
 
 
-def _finds(feedback: Feedback, step: int | None, mode: Mode) -> bool:
+def finds(feedback: Feedback, step: int | None, mode: Mode) -> bool:
     """Whether the run was called bad, and in the modes that say so just the one step."""
-    return feedback.score is not None and feedback.score < 0.5 and (mode == "score" or _bad_steps(feedback) == [step])
+    return feedback.score is not None and feedback.score < 0.5 and (mode == "score" or bad_steps(feedback) == [step])
+
+
+def alarmed(feedback: Feedback) -> bool:
+    """Whether a step or the run was called bad, or nothing was said of it."""
+    return bad_steps(feedback) != [] or feedback.score is None or feedback.score < 0.5
+
+
+def cases(logs: int, seed: int = 0) -> Iterator[tuple[int, int, list[float], int]]:
+    """What is measured: (window, tokens of a log, `logs` random places in [0, 1), seed of the first log)."""
+    rng = random.Random(seed)
+    for window in WINDOWS:
+        for tokens in LENGTHS:
+            yield window, tokens, [rng.random() for _ in range(logs)], rng.randrange(10**6)
 
 
 def measure_all(logs: int, seed: int = 0) -> list[Found]:
     """Every window on every length of log, the line at `logs` random places of each."""
-    rng = random.Random(seed)
-    return [
-        measure(window, tokens, [rng.random() for _ in range(logs)], seed=rng.randrange(10**6))
-        for window in WINDOWS
-        for tokens in LENGTHS
-    ]
+    return [measure(window, tokens, places, seed=first) for window, tokens, places, first in cases(logs, seed)]
 
 
 def main() -> None:
