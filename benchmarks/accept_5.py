@@ -3,6 +3,8 @@
     python -m benchmarks.accept_5            (exit code 1 if a bar is missed)
 
     needle.json                   python -m benchmarks.needle -o benchmarks/results/needle.json
+    needle_lab.json               python -m benchmarks.needle_lab
+    lab_steps.json                python -m benchmarks.lab_steps --train --runs steps=runs/lab_steps …
     default_judge.json            python -m benchmarks.default_judge.evaluate
     default_judge_baselines.json  python -m benchmarks.default_judge.baselines
     steps_speed.json              python -m benchmarks.speed.steps
@@ -36,19 +38,48 @@ MCC_OF_CRITIQUES = 0.111
 READ = {1024: 2.1, 8192: 1.4}
 
 
+def recorded(what: str, found: Mapping[str, Any], raw: object) -> Bar:
+    """Whether a record says what made it, and holds the rows its figures are of."""
+    known = all(found.get(key) not in (None, "") for key in ("command", "commit", "seed"))
+    return Bar(
+        f"{what}: command, commit, seed, raw rows", str(found.get("command")), "all of them", known and bool(raw)
+    )
+
+
 def needle_bars() -> Iterator[Bar]:
-    """One line that decides, anywhere in logs of 2k to 200k tokens."""
-    found = load("needle")
+    """One line that decides, anywhere in logs of 2k to 200k tokens: found by a script, and by a judge trained on short logs."""
+    for name, who in (("needle", "scripted judge"), ("needle_lab", "a judge trained for it in the lab")):
+        found = load(name)
+        if found is None:
+            yield missing(f"1 a line that decides is found at every place, {who}", "≥ 0.95, ≤ 0.05 alarms", name)
+            continue
+        for row in found["rows"]:
+            what = f"1 window {row['window']}, log of {row['tokens']} tokens, {who}"
+            shown = f"found {row['found']:.3f}, alarms {row['alarms']:.3f}, read {row['read_per_token']:.2f} a token"
+            most = READ[row["window"]]
+            ok = row["found"] >= 0.95 and row["alarms"] <= 0.05 and row["read_per_token"] <= most
+            yield Bar(what, shown, f"≥ 0.95, ≤ 0.05, ≤ {most}", ok)
+    if found is not None:
+        yield recorded(f"1 {who}", found, found.get("raw"))
+
+
+def lab_bars() -> Iterator[Bar]:
+    """The lab judge's verdicts read in one prefill, arm by arm; the best arm must be above position and rules."""
+    what, wanted = "2 lab: first planted fault in mode steps", "above position and rules; aim 95 %, ≤ 5 % alarms"
+    found = load("lab_steps")
     if found is None:
-        yield missing("1 a line that decides is found at every place", "≥ 0.95, ≤ 0.05 alarms", "needle")
+        yield missing(what, wanted, "lab_steps")
         return
-    for row in found["rows"]:
-        what = f"1 window {row['window']}, log of {row['tokens']} tokens, scripted judge"
-        shown = f"found {row['found']:.3f}, alarms {row['alarms']:.3f}, read {row['read_per_token']:.2f} a token"
-        most = READ[row["window"]]
-        ok = row["found"] >= 0.95 and row["alarms"] <= 0.05 and row["read_per_token"] <= most
-        yield Bar(what, shown, f"≥ 0.95, ≤ 0.05, ≤ {most}", ok)
-    yield missing("1 the same with a judge trained for it in the lab", "≥ 0.95, ≤ 0.05 alarms", "needle_lab")
+    arms = {name: arm["parts"]["fresh"]["alarms"] for name, arm in found["arms"].items()}
+    best = max(arms, key=lambda name: arms[name]["metrics"]["judge"]["first_error"]["value"])
+    for name, report in arms.items():
+        of = report["metrics"]["judge"]
+        parts = [above(report, other, "first_error") for other in ("position", "rules")]
+        alarms = f"false alarms {interval(of['false_alarms'])}"
+        shown = "; ".join([interval(of["first_error"]), alarms, *(text for text, _ in parts)])
+        ok = all(good for _, good in parts) if name == best else None
+        yield Bar(f"{what}, arm {name}", shown, wanted if name == best else "reported", ok)
+    yield recorded(what, found, all(part["raw"] for arm in found["arms"].values() for part in arm["parts"].values()))
 
 
 def above(report: Mapping[str, Any], scorer: str, metric: str) -> tuple[str, bool]:
@@ -78,11 +109,8 @@ def step_bars(sources: Mapping[str, Any]) -> Iterator[Bar]:
         if report is None:
             yield missing(f"2 {name}: AUROC of per-step rewards", "above TF-IDF, interval apart", "default_judge")
             continue
-        words = max(
-            (s for s in report["metrics"] if s.startswith("tfidf")),
-            key=lambda s: report["metrics"][s]["auroc"]["value"] or 0.0,
-            default="tfidf",
-        )
+        tfidf = {s: of["auroc"]["value"] or 0.0 for s, of in report["metrics"].items() if s.startswith("tfidf")}
+        words = max(tfidf, key=lambda s: tfidf[s], default="tfidf")
         text, ok = above(report, words, "auroc")
         shown = f"{interval(report['metrics']['judge']['auroc'])}; {text}"
         yield Bar(f"2 {name}, {report['steps']} steps: AUROC", shown, "above TF-IDF, interval apart", ok)
@@ -178,11 +206,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
     args = parser.parse_args()
-    bars = [*needle_bars(), *judge_bars(), *speed_bars(), *attack_bars()]
+    bars = [*needle_bars(), *lab_bars(), *judge_bars(), *speed_bars(), *attack_bars()]
     bars += [missing("5 scaling curve, one axis at a time", "some eight points", "default_judge_scaling")]
-    bars += [
-        missing("2 lab: first planted fault in mode steps", "above position and rules; aim 95 %, ≤ 5 %", "lab_steps")
-    ]
     finish([*bars, *suite_bars(SUITES, not args.no_run)])
 
 

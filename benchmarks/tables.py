@@ -224,6 +224,32 @@ def lab_stages() -> str:
     return _table(rows)
 
 
+def needle() -> str:
+    """The one line that decides, by who reads: windows of 1,024 and 8,192, found and alarms."""
+    rows = [["judge", "window", "log", "found", "alarms", "tokens read a token", "readings"]]
+    for name, said in (("needle", "scripted"), ("needle_lab", "trained on logs up to 3,000 tokens")):
+        for row in needed(name)["rows"]:
+            cells = [f"{row['window']:,}", f"{row['tokens']:,}", *(f"{row[key]:.3f}" for key in ("found", "alarms"))]
+            rows.append([said, *cells, f"{row['read_per_token']:.2f}", f"{row['readings']:.1f}"])
+    return _table(rows)
+
+
+def lab_steps() -> str:
+    """The lab judge in one prefill: first planted faults, and the same of position and rules."""
+    rows = [
+        ["arm", "runs", "scorer", "first fault named", "false alarms", "lowest p_good names it", "AUROC over steps"]
+    ]
+    for arm, found in needed("lab_steps")["arms"].items():
+        for part, said in (("fresh", "fresh"), ("heldout_kinds", "held out")):
+            report = found["parts"][part]
+            for scorer in ("judge", "position", "rules"):
+                of = report["alarms"]["metrics"][scorer]
+                cells = [interval(of[key]) for key in ("first_error", "false_alarms")]
+                lowest = interval(report["lowest"]["metrics"][scorer]["lowest"])
+                rows.append([arm, f"{report['runs']} {said}", scorer, *cells, lowest, interval(of["auroc"])])
+    return _table(rows)
+
+
 # ---- the agents ----
 
 
@@ -270,6 +296,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "critiques": critiques,
     "judge_speed": judge_speed,
     "lab_stages": lab_stages,
+    "lab_steps": lab_steps,
+    "needle": needle,
     "rl_search": lambda: rl("search"),
     "rl_calculator": lambda: rl("calculator"),
     "rl_mended": rl_mended,
