@@ -20,7 +20,8 @@ import torch
 from torch import nn
 
 from reagent.algorithms.logprobs import token_logprobs
-from rrm.engines.hf.engine import base_causal_lm, in_float32
+from rrm.engines.hf.engine import base_causal_lm
+from rrm.engines.hf.head import in_float32
 from rrm.errors import RRMError
 
 if TYPE_CHECKING:

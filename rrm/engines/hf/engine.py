@@ -27,15 +27,13 @@ import torch
 from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span, check_choices
 from rrm.engines.hf.batching import common_prefix, micro_batches
 from rrm.engines.hf.decoder import MIN_SHARED_PREFIX, Decoder, Row
+from rrm.engines.hf.head import Head, as_stored
 from rrm.engines.hf.slots import KV, SlotCache, kv_bytes
 from rrm.engines.hf.trie import Trie, build_trie
 from rrm.errors import EngineError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-LOGIT_POSITIONS = 256
-"""Positions whose logits are held at once: 256 × 49,152 × 4 bytes = 50 MB."""
 
 
 @dataclass
@@ -51,36 +49,6 @@ class _Kept:
 def base_causal_lm(model: Any) -> PreTrainedModel:
     """The transformers model inside a PEFT wrapper (its adapter layers stay in place), or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def as_stored(layer: torch.nn.Module, states: torch.Tensor) -> torch.Tensor:
-    """`layer(states)` in the precision of the layer's own weights, also inside `torch.autocast`."""
-    kept = next(layer.parameters()).dtype
-    with torch.autocast(states.device.type, enabled=False):
-        return layer(states.to(kept) if kept.is_floating_point else states)
-
-
-def widened(layer: torch.nn.Module) -> torch.Tensor | None:
-    """A float32 copy of the layer's weights; None where `in_float32` needs none."""
-    if not isinstance(layer, torch.nn.Linear) or layer.weight.dtype not in (torch.bfloat16, torch.float16):
-        return None
-    return layer.weight.float()
-
-
-def in_float32(layer: torch.nn.Module, states: torch.Tensor, wide: torch.Tensor | None = None) -> torch.Tensor:
-    """`layer(states)` in float32 where its weights have 16 bits, as `as_stored` elsewhere. bfloat16 logits have three digits,
-    and which of two neighbours a number rounds to depends on its batch. Weights under an adapter of their own, or quantised
-    ones, are left to the layer.
-
-    Args:
-        wide: `widened(layer)`, where the caller has it.
-    """
-    wide = widened(layer) if wide is None else wide
-    if wide is None:
-        return as_stored(layer, states)
-    bias = getattr(layer, "bias", None)
-    with torch.autocast(states.device.type, enabled=False):
-        return torch.nn.functional.linear(states.float(), wide, None if bias is None else bias.float())
 
 
 class HFEngine:
@@ -121,11 +89,8 @@ class HFEngine:
         self.max_batch_tokens, self.kept_bytes = max_batch_tokens, kept_bytes
         self.prefill_tokens = prefill_tokens or (512 if self.device.type == "cpu" else 16384)
         self._decoder: Any = self.model.get_decoder()
-        self._head: Any = self.model.get_output_embeddings()
-        self._exact_head = exact_head
-        self._wide: torch.Tensor | None = None
-        self._open = 0  # calls and sessions under way; with the last of them the wide head goes
-        self._dtype = self._head.weight.dtype
+        self.head = Head(self.model.get_output_embeddings(), exact_head)
+        self._dtype = self.head.layer.weight.dtype
         config = self.model.config.get_text_config()
         self.layers: int = config.num_hidden_layers
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
@@ -192,7 +157,7 @@ class HFEngine:
                     for i, row in enumerate(batch):
                         span = spans[row.index]
                         states = hidden[i, span.start - 1 - starts[i] : span.stop - 1 - starts[i]]
-                        found[row.index] = self._token_logprobs(states, row.new[span.start : span.stop])
+                        found[row.index] = self.head.token_logprobs(states, row.new[span.start : span.stop])
         return found
 
     def continuation_logprobs(
@@ -208,7 +173,7 @@ class HFEngine:
         found: list[list[float]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups(work, len(trie.tokens)):
-                values = self._trie_logprobs(trie, self._states(cache, trie, group))
+                values = self.head.trie_logprobs(trie, self._states(cache, trie, group))
                 for row, logprobs in zip(group, values, strict=True):
                     found[row.index] = logprobs
         return found
@@ -224,8 +189,9 @@ class HFEngine:
             EngineError: a position outside its row, an empty row, or choices that are no two tokens of the vocabulary.
         """
         check_choices(rows, positions, choices)
-        if max(choices) >= self._head.weight.shape[0]:
-            raise EngineError(f"choices {list(choices)}: the model has {self._head.weight.shape[0]} tokens")
+        tokens = self.head.layer.weight.shape[0]
+        if max(choices) >= tokens:
+            raise EngineError(f"choices {list(choices)}: the model has {tokens} tokens")
         work = self.work([row[: max(at, default=0) + 1] for row, at in zip(rows, positions, strict=True)], None, 0)
         for row in work:
             row.reusable = min(positions[row.index], default=0)
@@ -236,7 +202,7 @@ class HFEngine:
                     counts = [len(positions[row.index]) for row in batch]
                     lines = [i for i, n in enumerate(counts) for _ in range(n)]
                     columns = [at - starts[i] for i, row in enumerate(batch) for at in positions[row.index]]
-                    values = self._choice_logprobs(hidden[lines, columns], choices)
+                    values = self.head.choice_logprobs(hidden[lines, columns], choices)
                     for row, part in zip(batch, values.split(counts), strict=True):
                         found[row.index] = part.tolist()
         return found
@@ -261,7 +227,7 @@ class HFEngine:
             ids = torch.arange(min(3, config.vocab_size), device=self.device)[None]
             whole = self.model(input_ids=ids, use_cache=False).logits.float()
             states = self._decoder(input_ids=ids, use_cache=False).last_hidden_state[0]
-            parts = as_stored(self._head, states).float()  # as the model itself projects
+            parts = as_stored(self.head.layer, states).float()  # as the model itself projects
         if not torch.allclose(whole[0], parts, rtol=1e-3, atol=1e-3):
             raise EngineError(
                 f"{type(self.model).__name__} changes its logits after lm_head; this engine would miss it"
@@ -272,14 +238,10 @@ class HFEngine:
         """No gradients, no dropout; each module's training mode is put back afterwards."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
-        self._open += 1
         try:
-            with torch.inference_mode():
+            with self.head.open(), torch.inference_mode():
                 yield
         finally:
-            self._open -= 1
-            if not self._open:
-                self._wide = None
             for module in training:
                 module.training = True
 
@@ -429,47 +391,7 @@ class HFEngine:
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         """(…, V) float32 logits of hidden states (…, H)."""
-        if not self._exact_head:
-            return as_stored(self._head, states).float()
-        if self._open and self._wide is None:
-            self._wide = widened(self._head)
-        return in_float32(self._head, states, self._wide).float()
-
-    def _token_logprobs(self, states: torch.Tensor, tokens: list[int]) -> list[float]:
-        """log p of one token per hidden state (T, H)."""
-        found: list[float] = []
-        for start in range(0, len(tokens), LOGIT_POSITIONS):
-            logits = self.logits(states[start : start + LOGIT_POSITIONS])
-            wanted = torch.tensor(tokens[start : start + LOGIT_POSITIONS], device=self.device)[:, None]
-            found += (logits.gather(1, wanted)[:, 0] - logits.logsumexp(-1)).tolist()
-        return found
-
-    def _choice_logprobs(self, states: torch.Tensor, choices: Sequence[int]) -> torch.Tensor:
-        """(T, C) log-probabilities of the choices among themselves, after states (T, H); computed in float32 or wider."""
-        chosen = torch.tensor(list(choices), device=self.device)
-        head = self._head
-        if (
-            type(head) is not torch.nn.Linear
-        ):  # under an adapter of its own, or quantised: only the layer knows its rows
-            logits = [self.logits(part)[:, chosen] for part in states.split(LOGIT_POSITIONS)]
-            return torch.cat(logits).log_softmax(-1)
-        wide = torch.promote_types(head.weight.dtype, torch.float32)
-        with torch.autocast(self.device.type, enabled=False):
-            bias = None if head.bias is None else head.bias[chosen].to(wide)
-            return torch.nn.functional.linear(states.to(wide), head.weight[chosen].to(wide), bias).log_softmax(-1)
-
-    def _trie_logprobs(self, trie: Trie, states: torch.Tensor) -> list[list[float]]:
-        """Per row the summed log-probability of every continuation, from states (B, 1 + N, H)."""
-        edges = sorted({edge for path in trie.paths for edge in path})
-        nodes, tokens = (torch.tensor(part, device=self.device) for part in zip(*edges, strict=True))
-        found: list[list[float]] = []
-        for chunk in states.split(max(1, LOGIT_POSITIONS // states.shape[1])):
-            logits = self.logits(chunk)  # (b, 1 + N, V)
-            values = (logits[:, nodes, tokens] - logits.logsumexp(-1)[:, nodes]).tolist()
-            for row in values:
-                at = dict(zip(edges, row, strict=True))
-                found.append([sum(at[edge] for edge in path) for path in trie.paths])
-        return found
+        return self.head.logits(states)
 
     def keep(self, key: str, ids: list[int], kv: KV) -> None:
         """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""

@@ -15,7 +15,7 @@ from reagent.train.config import PolicyConfig
 from reagent.train.evaluate import evaluate
 from reagent.train.policy import load_policy, precision
 from rrm.config import LoraSettings
-from rrm.engines.hf.engine import in_float32
+from rrm.engines.hf.head import in_float32
 
 LORA = LoraSettings(r=4, alpha=8)
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
 
 from rrm.engines.base import Completion, SamplingParams, Span
-from rrm.engines.hf import engine as engines
+from rrm.engines.hf import head as heads
 from rrm.engines.hf.batching import common_prefix, micro_batches
-from rrm.engines.hf.engine import HFEngine, widened
+from rrm.engines.hf.engine import HFEngine
+from rrm.engines.hf.head import widened
 from rrm.engines.hf.sampling import choose, row_uniforms
 from rrm.engines.hf.trie import build_trie, off_grid_mass
 from rrm.errors import EngineError
@@ -187,18 +188,18 @@ def test_a_stop_text_ends_a_row_even_where_bpe_merges_its_end(
 ) -> None:
     engine = HFEngine(model, tokenizer)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    engine._head = _Scripted(model.lm_head, ids)
+    engine.head.layer = _Scripted(model.lm_head, ids)
     done = engine.generate([[1, 2]], SamplingParams(max_new_tokens=40, stop=("</never>", "<score>")))[0]
     said = tokenizer.decode(done.ids)
     assert done.stop_reason == "stop"
     assert "<score>" in said and "<score>" not in tokenizer.decode(done.ids[:-1])
-    engine._head = _Scripted(model.lm_head, ids)
+    engine.head.layer = _Scripted(model.lm_head, ids)
     assert engine.generate([[1, 2]], SamplingParams(max_new_tokens=3, stop=("<score>",)))[0].stop_reason == "length"
 
 
 def test_a_stop_text_in_the_prompt_does_not_count(engine: HFEngine, tokenizer: PreTrainedTokenizerFast) -> None:
     row = tokenizer("<score", add_special_tokens=False)["input_ids"]
-    engine._head = _Scripted(engine.model.lm_head, tokenizer(">", add_special_tokens=False)["input_ids"])
+    engine.head.layer = _Scripted(engine.model.lm_head, tokenizer(">", add_special_tokens=False)["input_ids"])
     assert engine.generate([row], SamplingParams(max_new_tokens=3, stop=("<score>",)))[0].stop_reason == "length"
 
 
@@ -227,7 +228,7 @@ def test_the_head_is_widened_once_a_call_and_follows_its_weights(
     head.weight.requires_grad_(False)
     engine = HFEngine(model, tokenizer, exact_head=True)
     made: list[int] = []
-    monkeypatch.setattr(engines, "widened", lambda layer: made.append(1) or widened(layer))
+    monkeypatch.setattr(heads, "widened", lambda layer: made.append(1) or widened(layer))
     row = [5, 6, 7, 8, 9]
     params = SamplingParams(max_new_tokens=6, temperature=1.0, seed=1)
     assert sum(len(c.ids) for c in engine.generate([row, row[:3]], params, ["a", "b"])) > 6
@@ -241,7 +242,7 @@ def test_the_head_is_widened_once_a_call_and_follows_its_weights(
         ((logprob,),) = engine.logprobs([row], [Span(4, 5)])
         assert logprob == pytest.approx(float(expected), abs=1e-3)
         found.append(logprob)
-    assert engine._wide is None and abs(found[0] - found[1]) > 0.1 and abs(found[1] - found[2]) > 0.1
+    assert engine.head.wide is None and abs(found[0] - found[1]) > 0.1 and abs(found[1] - found[2]) > 0.1
 
 
 def test_training_mode_and_gradients_are_untouched(tokenizer: PreTrainedTokenizerFast) -> None:
