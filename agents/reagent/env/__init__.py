@@ -1,6 +1,7 @@
 """What an agent acts in: tasks, tools, environments, parsers and graders."""
 
-from reagent.env.env import EnvFactory, Environment, RewardWeights, StepResult, ToolEnv
+from reagent.env.env import EnvFactory, Environment, StepResult, ToolEnv
+from reagent.env.rewards import RewardWeights
 from reagent.env.task import Task, read_tasks
 from reagent.env.tool import EMPTY, Tool, ToolResult, tool
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, Protocol
 
-from pydantic import ValidationError
-
 from reagent.env.graders import REFERENCE_GRADERS, Grader, exact_match
 from reagent.env.parsers import MalformedCall, ParsedTurn, Parser, make_parser
+from reagent.env.rewards import RewardWeights, Verdict, as_weights
 from reagent.env.task import Task
 from reagent.env.tool import EMPTY, Tool, ToolResult
 from reagent.errors import (
@@ -31,7 +30,6 @@ from reagent.errors import (
     TurnCut,
     UnknownTool,
 )
-from rrm.config import Section
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 from rrm.prompt.neutralise import neutralise_control
@@ -40,38 +38,11 @@ from rrm.trajectory import ToolCall
 logger = logging.getLogger(__name__)
 
 ToolPrompt = Literal["schema", "brief", "template"]
-Verdict = Literal["useful", "useless", "repeated", "failed", "malformed"]
-
-
-class RewardWeights(Section):
-    """What a step and the outcome are worth. R_env = Σ process + outcome (DESIGN §5)."""
-
-    useful: float = 0.05
-    """A call that ran, gave something, and was not made before."""
-    useless: float = 0.0
-    """A call that ran and gave nothing."""
-    repeated: float = -0.05
-    """A call that already gave a result in this episode (to repeat one that failed is no repetition)."""
-    failed: float = 0.0
-    """A call the tool failed on: not the agent's fault."""
-    malformed: float = -0.1
-    """A call that cannot be run: broken syntax, unknown tool, wrong arguments; also a turn without call or answer, and one
-    that was cut at its token limit."""
-    max_useful: int | None = 4
-    """Useful calls an episode is paid for, so that calling on and on never beats answering; null pays for all."""
-    outcome: float = 1.0
-    """Times the grade of the answer."""
-    unanswered: float = 0.0
-    """Outcome of an episode that reached its turn limit without an answer."""
-
 
 _CUT = "the turn was cut at its token limit: nothing in it was run, and it is no answer; write a shorter turn"
 
 _FAILED: dict[str, Any] = {"grade": 0.0, "success": False}
 _UNGRADED: dict[str, Any] = {"grade": None, "success": None}
-
-NO_PROCESS_REWARDS = RewardWeights(useful=0.0, repeated=0.0, malformed=0.0)
-"""The outcome alone."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +157,7 @@ class ToolEnv:
         self._tools = _by_name([*_declared_tools(self), *tools])
         self.tools: list[dict[str, Any]] = [t.schema for t in self._tools.values()]
         self.parser = make_parser(parser, self.tools) if isinstance(parser, str) else parser
-        self.rewards = _weights(rewards)
+        self.rewards = as_weights(rewards)
         self.max_turns, self.max_calls_per_turn, self.tool_prompt = max_turns, max_calls_per_turn, tool_prompt
         if grader is not None:
             self.grader = grader
@@ -410,17 +381,6 @@ def _by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
 
 def _static(klass: type, name: str) -> object:
     return next((vars(k)[name] for k in klass.__mro__ if name in vars(k)), None)
-
-
-def _weights(rewards: RewardWeights | Mapping[str, Any] | None) -> RewardWeights:
-    if isinstance(rewards, RewardWeights):
-        return rewards
-    try:
-        return RewardWeights.model_validate(dict(rewards or {}))
-    except ValidationError as error:
-        known = ", ".join(RewardWeights.model_fields)
-        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors())
-        raise ConfigError(f"rewards: {problems}; there are: {known}") from error
 
 
 def _refused(error: ToolError) -> ToolResult:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from reagent.env.env import NO_PROCESS_REWARDS, RewardWeights, StepResult, ToolEnv
+from reagent.env.env import StepResult, ToolEnv
 from reagent.env.graders import Grader, f1, numeric
+from reagent.env.rewards import NO_PROCESS_REWARDS, RewardWeights
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.errors import EnvironmentMisuse, ToolDefinitionError

@@ -9,8 +9,9 @@ import pytest
 from rollout_models import Echo, make_model, says
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from reagent.env.env import NO_PROCESS_REWARDS, StepResult, ToolEnv
+from reagent.env.env import StepResult, ToolEnv
 from reagent.env.graders import numeric
+from reagent.env.rewards import NO_PROCESS_REWARDS
 from reagent.env.task import Task
 from reagent.env.tool import tool
 from reagent.rollout.rollout import rollout
