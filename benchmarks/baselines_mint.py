@@ -20,7 +20,7 @@ from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 from rrm.evaluation.bootstrap import Ratio, Statistic, paired_bootstrap, percentile_interval, point, replicates
 from rrm.evaluation.metrics.pairs import best_of_n_parts, codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
-from rrm.splits import question_of
+from rrm.questions import question_of
 
 RESULT = record.RESULTS / "baselines_mint.json"
 

@@ -28,7 +28,7 @@ from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 
 

@@ -27,7 +27,7 @@ from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
 from rrm.models.base import base_path
 from rrm.prompt.rendering import render_transcript
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.trajectory import Message, Trajectory
 
 OWN_SHARES = (1.0, 0.5, 0.35, 0.3, 0.0)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rrm.readers.base import question_hash
+from rrm.questions import question_hash
 from rrm.readers.leaks import reveals_verdict
 from rrm.readers.outcomes import OTHERS, Scales, as_outcome
 from rrm.text import YES_NO, contains_phrase, normalise

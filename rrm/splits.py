@@ -9,16 +9,12 @@ from pathlib import Path
 
 from rrm.config import DataConfig
 from rrm.errors import ConfigError, RRMError
+from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 
 PARTS = ("train", "calibration", "test")
 HELD_OUT = "held_out_agents"
 """A split's list that holds no questions: agents whose runs are never learned from."""
-
-
-def question_of(trajectory: Trajectory) -> str:
-    """The trajectory's group: its question id, else its task text, else its own id."""
-    return trajectory.question_id or trajectory.task or trajectory.id
 
 
 def make_split(trajectories: Sequence[Trajectory], data: DataConfig, seed: int) -> dict[str, list[str]]:

@@ -17,8 +17,8 @@ import numpy as np
 from rrm.annotators.actions import final_answer
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
+from rrm.questions import question_of
 from rrm.seeds import derive_seed
-from rrm.splits import question_of
 from rrm.text import normalise
 from rrm.trajectory import Trajectory
 

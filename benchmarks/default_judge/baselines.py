@@ -32,7 +32,7 @@ from rrm.evaluation.bootstrap import Statistic, percentile_interval, point, repl
 from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
 from rrm.jsonl import write_lines
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 
 RESULT = record.RESULTS / "default_judge_baselines.json"

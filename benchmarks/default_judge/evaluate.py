@@ -49,7 +49,8 @@ from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blend import BlendMap, fit_blend
 from rrm.provenance import environment
-from rrm.splits import HELD_OUT, question_of
+from rrm.questions import question_of
+from rrm.splits import HELD_OUT
 
 MINT_TASKS = tuple(f"mint/{name}" for name in ("gsm8k", "hotpotqa", "math", "theoremqa")) + tuple(
     f"mint_more/{name}" for name in ("alfworld", "humaneval", "mbpp", "mmlu")

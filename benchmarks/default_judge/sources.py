@@ -25,8 +25,8 @@ from typing import Any
 from benchmarks import mint
 from rrm.annotation import Annotation, Finding, critiques_of
 from rrm.annotators import given
+from rrm.questions import question_hash
 from rrm.readers import read
-from rrm.readers.base import question_hash
 from rrm.readers.leaks import cut_verdicts
 from rrm.text import leaks, normalise, references, shorten, transcript_text
 from rrm.trajectory import Message, Trajectory

@@ -21,9 +21,10 @@ from rrm.extras import needs
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
 from rrm.labels import merged, truth_of
+from rrm.questions import question_of
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
-from rrm.splits import apply_split, load_split, question_of
+from rrm.splits import apply_split, load_split
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:

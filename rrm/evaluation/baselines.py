@@ -16,7 +16,7 @@ from rrm.annotation import Verdict
 from rrm.annotators.rules import check_steps
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.localisation import StepLabels, step_verdicts
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.text import message_text
 from rrm.trajectory import Trajectory
 

@@ -24,7 +24,7 @@ from rrm.evaluation.metrics import pairs, probability, text
 from rrm.evaluation.step_scores import evaluate_step_scores
 from rrm.evaluation.steps import evaluate_steps
 from rrm.feedback import Feedback
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.text import transcript_text
 from rrm.trajectory import Trajectory
 

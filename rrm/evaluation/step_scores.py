@@ -19,7 +19,7 @@ from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
 from rrm.evaluation.metrics import localisation, pairs, probability, process
 from rrm.evaluation.metrics.localisation import StepLabels
 from rrm.feedback import Feedback
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from rrm.evaluation.bootstrap import compare, too_few
 from rrm.evaluation.metrics import localisation, pairs
 from rrm.feedback import Feedback
+from rrm.questions import question_of
 from rrm.seeds import derive_seed
-from rrm.splits import question_of
 from rrm.trajectory import Trajectory
 
 MEASURES = ("mcc", "macro_f1", "f1_bad")

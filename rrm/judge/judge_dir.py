@@ -27,8 +27,7 @@ from rrm.feedback import Mode
 from rrm.judge.blend import Blend
 from rrm.judge.calibration import Calibration
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
-from rrm.readers.base import question_hash
-from rrm.text import normalise
+from rrm.questions import met_before
 from rrm.trajectory import Trajectory
 
 FILE = "judge.json"
@@ -95,7 +94,7 @@ class JudgeSettings(BaseModel):
     blend: Blend | None = None
     """How the score goes together with that of the lexical model beside it (`rrm score --blend`); None: there is none."""
     training_questions: list[str] = Field(default_factory=list)
-    """`question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
+    """`rrm.questions.question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
 
 
 def load_settings(folder: Path) -> JudgeSettings:
@@ -208,37 +207,6 @@ def _read_hash(path: Path, size: int, modified_ns: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def text_hash(text: str) -> str:
-    """Sixteen hex digits of a question's text: its words alone, so that case, marks and spaces make no other question."""
-    words = normalise(text, articles=True) or text
-    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def question_key(trajectory: Trajectory) -> str:
-    """What a question is known by: `TEXT`, or `TEXT:ID` where its file gave it an id that is not made of its text; hashes."""
-    text = text_hash(trajectory.task or trajectory.question_id or trajectory.id)
-    given = trajectory.question_id
-    if given is None or given in (trajectory.task, question_hash(trajectory.task)):
-        return text
-    return f"{text}:{hashlib.sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-
-
-def question_keys(trajectories: Iterable[Trajectory]) -> list[str]:
-    """The distinct `question_key`s, sorted: what `JudgeSettings.training_questions` holds."""
-    return sorted({question_key(t) for t in trajectories})
-
-
 def seen_in_training(settings: JudgeSettings, trajectories: Iterable[Trajectory]) -> list[str]:
-    """Ids of the transcripts whose question the judge was trained on: by its id where both sides have one, else its text.
-
-    So tasks that share one text ("Fix the failing test.") are told apart as the split by question tells them apart.
-    """
-    known = [key.partition(":") for key in settings.training_questions]
-    texts, ids = {text for text, _, _ in known}, {given for _, _, given in known if given}
-    texts_alone = {text for text, _, given in known if not given}
-
-    def seen(trajectory: Trajectory) -> bool:
-        text, _, given = question_key(trajectory).partition(":")
-        return (given in ids or text in texts_alone) if given else text in texts
-
-    return [t.id for t in trajectories if seen(t)] if known else []
+    """Ids of the transcripts whose question the judge was trained on (`rrm.questions.met_before`)."""
+    return met_before(settings.training_questions, trajectories)

@@ -6,15 +6,14 @@ one-sentence reason where the item cannot be read; `rrm.readers.read` adds the p
 
 from __future__ import annotations
 
-import hashlib
 import json
-import unicodedata
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from rrm.questions import question_hash
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
 from rrm.readers.outcomes import Outcome, as_outcome
@@ -79,14 +78,6 @@ def stem(path: str) -> str:
     while PurePath(name).suffix.lower() in DATA_SUFFIXES:
         name = PurePath(name).stem
     return name
-
-
-def question_hash(text: str) -> str | None:
-    """A stable id of a question: 12 hex digits over its words, case and Unicode form ignored; None for no words."""
-    words = unicodedata.normalize("NFKC", text).casefold().split()
-    if not words:
-        return None
-    return hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def without(record: dict[str, Any], *used: str) -> dict[str, Any]:

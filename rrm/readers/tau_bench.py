@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.readers.base import Item, make, question_hash, stem, without
+from rrm.questions import question_hash
+from rrm.readers.base import Item, make, stem, without
 from rrm.readers.chat import chat_messages
 from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory

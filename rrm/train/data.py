@@ -24,7 +24,7 @@ from rrm.imports import imported
 from rrm.labels import StepTarget, Target, weight_of
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, shown_steps
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.trajectory import Message, Trajectory
 
 CLAIMS = (

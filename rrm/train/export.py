@@ -28,10 +28,10 @@ from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, fit, key_of
 from rrm.judge.card import HUB_NAMES, card_head
-from rrm.judge.judge_dir import JudgeSettings, question_keys, save_settings
+from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
+from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
-from rrm.splits import question_of
 from rrm.train.prepare import Run
 from rrm.trajectory import Trajectory
 

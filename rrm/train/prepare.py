@@ -19,9 +19,9 @@ from rrm.annotation import Annotation, match, read_annotations
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.imports import call, is_import_path
-from rrm.judge.judge_dir import text_hash
 from rrm.labels import LabelCounts, StepTarget, Target, merged, step_targets_of, targets_of
 from rrm.prompt.prompter import Prompter
+from rrm.questions import text_hash
 from rrm.readers import read
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales

@@ -16,6 +16,7 @@ from reagent.report.runs import read_rows
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
+from rrm.questions import question_of
 from rrm.report.rows import question, to_feedback
 from rrm.trajectory import Trajectory
 
@@ -55,10 +56,10 @@ class Policy:
     @property
     def by_question(self) -> dict[str, Attempt]:
         """The first attempt at each question, in file order."""
-        count = Counter(_key(a.trajectory) for a in self.attempts)
+        count = Counter(question_of(a.trajectory) for a in self.attempts)
         found: dict[str, Attempt] = {}
         for attempt in self.attempts:
-            key = _key(attempt.trajectory)
+            key = question_of(attempt.trajectory)
             if key not in found:
                 found[key] = Attempt(attempt.trajectory, attempt.feedback, count[key] - 1)
         return found
@@ -170,11 +171,6 @@ def choose(policies: Sequence[Policy], count: int) -> Choice:
         neither=neither,
         unknown=len(shared) - len(ahead) - both - neither,
     )
-
-
-def _key(trajectory: Trajectory) -> str:
-    """What groups attempts, as `rrm.splits.question_of` does (which would import more than a page needs)."""
-    return trajectory.question_id or trajectory.task or trajectory.id
 
 
 def _is_of_another(row: dict[str, Any], trajectory: Trajectory) -> bool:

@@ -20,7 +20,8 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, KeyRefused
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import JudgeSettings, question_keys, save_settings
+from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.questions import question_keys
 from rrm.trajectory import Trajectory, write_jsonl
 
 COMMANDS = {"score": score_cmd.command, "eval": eval_cmd.command, "annotate": annotate_cmd.command}

@@ -22,7 +22,7 @@ from rrm.evaluation.baselines import (
 from rrm.evaluation.evaluate import FAILURES_HALF, HEADLINE, NO_LEAK, EvaluationError, evaluate_feedback
 from rrm.evaluation.reliability_plot import plot_reliability
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.splits import question_of
+from rrm.questions import question_of
 from rrm.train.export import write_card
 from rrm.trajectory import Message, Trajectory
 

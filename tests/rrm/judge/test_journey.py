@@ -25,13 +25,12 @@ from rrm.judge.judge_dir import (
     JudgeSettings,
     content_hash,
     load_settings,
-    question_keys,
     save_settings,
     seen_in_training,
 )
 from rrm.judge.loading import base_of
 from rrm.models.hub import HubError
-from rrm.readers.base import question_hash
+from rrm.questions import question_hash, question_keys
 from rrm.splits import apply_split, make_split
 from rrm.trajectory import Message, Trajectory
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rrm.errors import ConfigError, ReadError
+from rrm.questions import question_hash
 from rrm.readers import FORMATS, READERS, read, sniff
-from rrm.readers.base import question_hash, stem
+from rrm.readers.base import stem
 from rrm.readers.mapping import get, parse_pairs
 from rrm.readers.outcomes import as_outcome
 from rrm.readers.react import action
