@@ -12,8 +12,8 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.reading import OUTCOME, counting
-from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, parse_mapping, read_inputs
+from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, counting, mapping_of, read_inputs
+from rrm.cli.score_cmd import Modes
 from rrm.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def command(
     made_by |= {"outcome": outcome}
     with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
         labelled = Labelled(out)
-        reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
+        reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
         rows = read_inputs(inputs, errors, strict=strict, **reading)
         try:
             written = labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import OUTCOME, counting
+from rrm.cli.reading import OUTCOME, counting, mapping_of
 from rrm.errors import ReadError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def command(
 
     from rrm.check import check
     from rrm.readers import read
-    from rrm.readers.mapping import parse_pairs
     from rrm.splits import load_split
 
     errors: list[ReadError] = []
@@ -45,7 +44,7 @@ def command(
             errors.append(error)
 
     wanted = load_split(split, parts=()) if split is not None else None
-    rows = read(data, format=format, mapping=parse_pairs(map) if map else None, outcome=outcome, on_error=on_error)
+    rows = read(data, format=format, mapping=mapping_of(map), outcome=outcome, on_error=on_error)
     report = check(counting(rows, "checking"), wanted)
     console = Console(highlight=False)
     for table in tables(report, failed, errors):

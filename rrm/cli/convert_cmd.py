@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 from collections import Counter
@@ -14,7 +13,7 @@ from typing import IO
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import OUTCOME, counting, refuse_missing
+from rrm.cli.reading import OUTCOME, counting, error_line, errors_path, mapping_of, refuse_missing
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.output import file_when_whole, streams
 from rrm.readers.base import printable
@@ -24,11 +23,6 @@ log = logging.getLogger(__name__)
 
 class NothingRead(RRMError):
     """The input holds no transcript that can be read: an output of no rows would take a good one's place."""
-
-
-def errors_path(out: Path) -> Path:
-    """`OUT.jsonl` -> `OUT.errors.jsonl`."""
-    return out.with_name(f"{out.stem if out.suffix in ('.jsonl', '.json') else out.name}.errors.jsonl")
 
 
 def refuse_overlap(inputs: Iterable[str], out: Path) -> None:
@@ -69,7 +63,7 @@ class Unread:
         if self._file is None:
             log.warning("%s", printable(str(error), limit=300))
         else:
-            self._file.write(json.dumps({"path": error.path, "line": error.line, "reason": error.reason}) + "\n")
+            self._file.write(error_line(error))
 
 
 def command(
@@ -90,11 +84,10 @@ def command(
     """
     from rrm.readers import read
     from rrm.readers.leaks import cut_verdicts as cut
-    from rrm.readers.mapping import parse_pairs
 
     refuse_missing(inputs)
     refuse_overlap(inputs, out)
-    mapping = parse_pairs(map) if map else None
+    mapping = mapping_of(map)
     out.parent.mkdir(parents=True, exist_ok=True)
     errors_out = None if is_stdout(out) or streams(out) else errors_path(out)
     formats: Counter[str] = Counter()

@@ -14,8 +14,8 @@ from rich.table import Table
 from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.reading import OUTCOME
-from rrm.cli.score_cmd import ErrorLog, Modes, check_paths, chosen_mode, load_judge, parse_mapping, read_inputs
+from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
+from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.errors import ConfigError
 from rrm.extras import needs
 from rrm.feedback import Feedback
@@ -88,7 +88,7 @@ def command(
     if feedback and (judge.given or reruns):
         said = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
         raise ConfigError(f"--feedback brings its own judgements: leave out {said}")
-    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
+    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     given = [*inputs, *(str(p) for p in feedback), *(str(p) for p in (split, annotations) if p is not None)]
     if plot is not None:
         needs("plots", "--plot", "matplotlib")

@@ -1,17 +1,25 @@
-"""What the commands that read transcripts share: an option, and progress over rows of unknown number."""
+"""What the commands that read transcripts share: options, the reading, what could not be read, and progress over rows."""
 
 from __future__ import annotations
 
+import json
+import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, TypeVar
 
 import typer
 
+from rrm.errors import ReadError, RRMError
+from rrm.readers import read
+from rrm.readers.mapping import parse_pairs
 from rrm.readers.sources import missing
 from rrm.score import PROGRESS_SECONDS, progress_log
+from rrm.trajectory import Trajectory
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 OUTCOME = typer.Option(
     None,
@@ -25,6 +33,39 @@ def refuse_missing(inputs: Iterable[str]) -> None:
     """`ReadError` for an input that is not there: a mistyped name is not an input of no rows."""
     if problem := next(filter(None, map(missing, inputs)), None):
         raise problem
+
+
+def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
+    """Refuse what does not exist, and to write over, or among, what is being read."""
+    refuse_missing(inputs)
+    for path in (output, html):
+        for name in inputs:
+            if path is not None and name != "-" and path.resolve().is_relative_to(Path(name).resolve()):
+                raise RRMError(
+                    f"{path} lies in the input {name}: it would be written over, or read as one of the inputs; choose another place"
+                )
+    if html is not None and "-" in inputs:
+        raise RRMError("--html reads the transcripts twice, standard input only goes once; give a file")
+
+
+def mapping_of(pairs: list[str]) -> dict[str, str] | None:
+    """What `--map` says: `["messages=log.turns"]` → `{"messages": "log.turns"}`; None where it is not given."""
+    return parse_pairs(pairs) if pairs else None
+
+
+def read_inputs(
+    inputs: list[str],
+    errors: ErrorLog | None,
+    *,
+    format: str,
+    mapping: dict[str, str] | None,
+    outcome: str | None = None,
+    strict: bool = False,
+) -> Iterator[Trajectory]:
+    """The transcripts, streamed; lines that cannot be read go to `errors` (None: were reported before)."""
+    ignore: Callable[[ReadError], None] = lambda error: None  # noqa: E731
+    on_error = errors.add if errors else ignore
+    return iter(read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=on_error, strict=strict))
 
 
 def counting(rows: Iterable[T], verb: str) -> Iterator[T]:
@@ -46,3 +87,47 @@ def counting(rows: Iterable[T], verb: str) -> Iterator[T]:
             if count % 100 == 0:
                 bar.update(task, completed=count, rate=bar.tasks[0].speed or 0.0)
             yield row
+
+
+def errors_path(out: Path) -> Path:
+    """`OUT.jsonl` → `OUT.errors.jsonl`."""
+    return out.with_name(f"{out.stem if out.suffix in ('.jsonl', '.json') else out.name}.errors.jsonl")
+
+
+def error_line(error: ReadError) -> str:
+    """A line that could not be read as a line of `errors_path`."""
+    return json.dumps({"path": error.path, "line": error.line, "reason": error.reason}) + "\n"
+
+
+class ErrorLog:
+    """Lines that could not be read, one JSON object each in OUT.errors.jsonl (made anew by every run)."""
+
+    def __init__(self, output: Path | None) -> None:
+        self.path = None if output is None else errors_path(output)
+        self.count = 0
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> ErrorLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        elif kind is None and self.path is not None:
+            self.path.unlink(missing_ok=True)  # an earlier run's, whose lines have been mended since
+
+    @property
+    def written_to(self) -> str | None:
+        """The file, where it was written."""
+        return str(self.path) if self._file is not None else None
+
+    def add(self, error: ReadError) -> None:
+        """Count and record one line."""
+        self.count += 1
+        if self.path is None:
+            log.warning("%s", error)
+            return
+        if self._file is None:
+            self._file = open(self.path, "w", encoding="ascii")  # noqa: SIM115  # closed on exit
+        self._file.write(error_line(error))
+        self._file.flush()

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import OUTCOME
+from rrm.cli.reading import OUTCOME, check_paths, mapping_of, read_inputs
 from rrm.errors import ReadError, RRMError
 from rrm.trajectory import Source, Trajectory
 
@@ -32,13 +32,12 @@ def command(
     Rows and transcripts are matched by id: `rrm report SCORED.jsonl --transcripts IN... -o REPORT.html`. A row whose
     transcript is not found is shown without steps, and the exit code is 1.
     """
-    from rrm.cli.score_cmd import check_paths, parse_mapping, read_inputs
     from rrm.report import write_report
 
     check_paths([str(scored), *transcripts, *(more or [])], output, None)
     rows = load_rows(scored)
     inputs = [*transcripts, *(more or [])] or named_sources(rows, scored)
-    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
+    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     trajectories = read_inputs(inputs, None, **reading) if inputs else iter(())
     counts = {"rows": len(rows), "without_transcript": 0, "transcripts_without_row": 0}
     write_report(match(rows, trajectories, counts), output, title=title)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.reading import OUTCOME, refuse_missing
-from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
+from rrm.errors import RRMError
 from rrm.readers.base import printable
 from rrm.trajectory import Trajectory
 
@@ -79,7 +79,7 @@ def command(
     if output is None and not dry_run:
         raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
     check_paths(inputs, output, html)
-    reading: dict[str, Any] = {"format": format, "mapping": parse_mapping(map), "outcome": outcome}
+    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(None if dry_run else output) as errors:
         loaded = load_judge(judge)
         trajectories = read_inputs(inputs, errors, strict=strict, **reading)
@@ -148,44 +148,6 @@ def chosen_mode(given: Modes | None, judge: object, otherwise: Modes) -> str:
     return given.value if given else preferred or otherwise.value
 
 
-def parse_mapping(pairs: list[str]) -> dict[str, str] | None:
-    """`["messages=log.turns"]` → `{"messages": "log.turns"}`; None for no pairs."""
-    for pair in pairs:
-        if not all(pair.partition("=")):
-            raise ConfigError(f"--map {pair!r}: write field=path, e.g. --map messages=log.turns")
-    return dict(pair.split("=", 1) for pair in pairs) or None
-
-
-def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
-    """Refuse what does not exist, and to write over, or among, what is being read."""
-    refuse_missing(inputs)
-    for path in (output, html):
-        for name in inputs:
-            if path is not None and name != "-" and path.resolve().is_relative_to(Path(name).resolve()):
-                raise RRMError(
-                    f"{path} lies in the input {name}: it would be written over, or read as one of the inputs; choose another place"
-                )
-    if html is not None and "-" in inputs:
-        raise RRMError("--html reads the transcripts twice, standard input only goes once; give a file")
-
-
-def read_inputs(
-    inputs: list[str],
-    errors: ErrorLog | None,
-    *,
-    format: str,
-    mapping: dict[str, str] | None,
-    outcome: str | None = None,
-    strict: bool = False,
-) -> Iterator[Trajectory]:
-    """The transcripts, streamed; lines that cannot be read go to `errors` (None: were reported before)."""
-    from rrm.readers import read
-
-    ignore: Callable[[ReadError], None] = lambda error: None  # noqa: E731
-    on_error = errors.add if errors else ignore
-    return iter(read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=on_error, strict=strict))
-
-
 def count_inputs(inputs: list[str], reading: dict[str, Any]) -> int | None:
     """How many transcripts there are, for the time left: only where they can be read twice."""
     if "-" in inputs:
@@ -206,37 +168,3 @@ def pair_rows(trajectories: Iterable[Trajectory], output: Path) -> Iterator[tupl
                 raise RRMError(f"{trajectory.id!r} came into the input while it was judged; run the same command again")
             rows.seek(places[trajectory.id])
             yield trajectory, json.loads(rows.readline())
-
-
-class ErrorLog:
-    """Lines that could not be read, one JSON object each in OUT.errors.jsonl (made anew by every run)."""
-
-    def __init__(self, output: Path | None) -> None:
-        self.path = None if output is None else output.with_suffix(".errors.jsonl")
-        self.count = 0
-        self._file: IO[str] | None = None
-
-    def __enter__(self) -> ErrorLog:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        elif kind is None and self.path is not None:
-            self.path.unlink(missing_ok=True)  # an earlier run's, whose lines have been mended since
-
-    @property
-    def written_to(self) -> str | None:
-        """The file, where it was written."""
-        return str(self.path) if self._file is not None else None
-
-    def add(self, error: ReadError) -> None:
-        """Count and record one line."""
-        self.count += 1
-        if self.path is None:
-            log.warning("%s", error)
-            return
-        if self._file is None:
-            self._file = open(self.path, "w", encoding="ascii")  # noqa: SIM115  # closed on exit
-        self._file.write(json.dumps({"path": error.path, "line": error.line, "reason": error.reason}) + "\n")
-        self._file.flush()

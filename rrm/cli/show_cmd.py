@@ -9,7 +9,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.reading import OUTCOME
+from rrm.cli.reading import OUTCOME, mapping_of, read_inputs
 from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 
@@ -40,7 +40,6 @@ def command(
     No model is run. A transcript longer than the judge's budget is read in windows by judges of prompt version 2; version 1 shows
     one shortened text. Where text is left out stands " … ", or how many steps are not listed.
     """
-    from rrm.cli.score_cmd import parse_mapping, read_inputs
     from rrm.judge.loading import Options, load_reader
     from rrm.prompt.shown import shown
 
@@ -61,7 +60,7 @@ def command(
             trust_remote_code=bool(judge.trust_remote_code),
         ),
     )
-    trajectory = find(read_inputs([runs], None, format=format, mapping=parse_mapping(map), outcome=outcome), id, runs)
+    trajectory = find(read_inputs([runs], None, format=format, mapping=mapping_of(map), outcome=outcome), id, runs)
     found = shown(trajectory, settings.transcript_tokens, settings.prompt_version, prompter, judge.max_windows)
     for number, text in enumerate(found.texts, 1):
         typer.echo(typer.style(heading(found, number), bold=True))

@@ -44,7 +44,7 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     mapping: dict[str, str] = {}
     for pair in pairs:
         field, separator, path = pair.partition("=")
-        if not separator or not path:
+        if not (field and separator and path):
             raise ConfigError(f"--map {pair!r}: write it as field=path, for example messages=log.turns")
         mapping[field.strip()] = path.strip()
     check(mapping)

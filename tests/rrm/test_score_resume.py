@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rrm.cli import score_cmd
+from rrm.cli import reading, score_cmd
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, ReadError, RRMError
@@ -393,19 +393,19 @@ def test_command_refuses_what_would_hurt(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("")
     with pytest.raises(RRMError, match=r"absent\.jsonl: no such file or folder"):
-        score_cmd.check_paths([str(tmp_path / "absent.jsonl")], tmp_path / "out.jsonl", None)
+        reading.check_paths([str(tmp_path / "absent.jsonl")], tmp_path / "out.jsonl", None)
     for inputs, output, html in (
         ([str(source)], source, None),
         ([str(tmp_path)], tmp_path / "out.jsonl", None),
         (["-"], None, tmp_path / "r.html"),
     ):
         with pytest.raises(RRMError):
-            score_cmd.check_paths(inputs, output, html)
-    score_cmd.check_paths([str(source)], tmp_path / "out.jsonl", None)
-    assert score_cmd.parse_mapping(["messages=log.turns", "a=b=c"]) == {"messages": "log.turns", "a": "b=c"}
+            reading.check_paths(inputs, output, html)
+    reading.check_paths([str(source)], tmp_path / "out.jsonl", None)
+    assert reading.mapping_of(["messages=log.turns", "task=b=c"]) == {"messages": "log.turns", "task": "b=c"}
     for pair in ("messages", "=x", "x="):
         with pytest.raises(ConfigError, match="field=path"):
-            score_cmd.parse_mapping([pair])
+            reading.mapping_of([pair])
 
 
 def test_the_lock_needs_no_fcntl(tmp_path: Path) -> None:
