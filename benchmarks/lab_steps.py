@@ -39,8 +39,8 @@ from rrm.evaluation.metrics.localisation import step_labels
 from rrm.evaluation.step_scores import LabelledSteps, evaluate_step_scores
 from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.questions import question_of
 from rrm.run_folder import saved_config
-from rrm.splits import question_of
 from rrm.trajectory import Trajectory
 
 SHIPPED = "agents/reagent/lab/assets/judge"

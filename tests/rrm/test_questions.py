@@ -27,7 +27,7 @@ def test_an_id_made_of_the_text_is_no_id_of_its_own(given: str | None) -> None:
 
 def test_a_given_id_is_part_of_the_key() -> None:
     assert question_key(attempt("q1")) == "572a18222404fad7:c75de8c1b7c3ae52"
-    assert [question_of(attempt(*a)) for a in (("q1",), (None,), (None, ""))] == ["q1", TEXT, "i"]
+    assert [question_of(a) for a in (attempt("q1"), attempt(None), attempt(None, ""))] == ["q1", TEXT, "i"]
 
 
 def test_a_question_is_met_again_by_its_id_where_both_sides_have_one() -> None:
