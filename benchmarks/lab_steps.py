@@ -54,17 +54,13 @@ COMMON = (
     "data.generate_options={transcripts: 2400, wanderers: 2400, wordings: many}",
     "seed=11",
     "sft.short_first=1",
-    "sft.epochs=2",
+    "sft.learning_rate=1.0e-3",
     "calibration.modes=[steps]",
     "evaluation.enabled=false",
 )
 ARMS: dict[str, tuple[str, ...]] = {
-    "steps": (*COMMON, "sft.learning_rate=1.0e-3", "sft.mix={score: 0, critique: 0, full: 0, steps: 1}"),
-    "traces": (
-        *COMMON,
-        "sft.learning_rate=1.0e-3",
-        "sft.mix={score: 0, critique: 0, full: 0.5, steps: 1}",
-    ),
+    "steps": (*COMMON, "sft.mix={score: 0, critique: 0, full: 0, steps: 1}", "sft.epochs=2"),
+    "traces": (*COMMON, "sft.mix={score: 0, critique: 0, full: 0.5, steps: 1}", "sft.epochs=1"),
 }
 """Of each arm: what it changes of the config `lab`. A window of 800 holds every run of the lab: one prefill."""
 FRESH, CALIBRATION = 7_000, 7_500
