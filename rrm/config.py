@@ -101,6 +101,9 @@ class LoraSettings(Section):
     target_modules: str | list[str] = "all-linear"
     skip_layers: int = Field(default=0, ge=0)
     """Layers from the bottom that get no adapter; the backward pass ends above them."""
+    init: str | None = None
+    """An adapter to train further instead of a fresh one: the directory of a judge (or of any adapter) over the same base, or
+    a shipped judge's name. It keeps its modules; its rank, alpha and layers must be those said here."""
 
 
 class DrillSettings(Section):

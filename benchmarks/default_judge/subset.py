@@ -21,17 +21,18 @@ from rrm.jsonl import write_lines
 from rrm.trajectory import Trajectory, read_canonical, write_jsonl
 
 ROWS = {
-    "mint/gsm8k": 80, "mint/math": 80, "mint/theoremqa": 70, "mint/hotpotqa": 70,
-    "mint_more/mbpp": 90, "mint_more/humaneval": 60, "mint_more/mmlu": 80, "mint_more/alfworld": 60,
-    "mint_critic/gsm8k": 20, "mint_critic/math": 20, "mint_critic/theoremqa": 15, "mint_critic/hotpotqa": 15,
-    "intercode/sql": 110, "intercode/bash": 60, "intercode/python": 20,
-    "fireact": 40, "agentdojo": 10, "reflexion": 12, "knowagent": 6,
+    "mint/gsm8k": 240, "mint/math": 190, "mint/theoremqa": 140, "mint/hotpotqa": 60,
+    "mint_more/mbpp": 150, "mint_more/humaneval": 180, "mint_more/mmlu": 230, "mint_more/alfworld": 60,
+    "mint_critic/gsm8k": 16, "mint_critic/math": 16, "mint_critic/theoremqa": 16, "mint_critic/hotpotqa": 16,
+    "intercode/sql": 90, "intercode/bash": 50, "intercode/python": 12,
+    "fireact": 40, "agentdojo": 6, "reflexion": 6, "knowagent": 4,
 }  # fmt: skip
-"""About half a million tokens; MINT's tasks and its relatives, which alone have many attempts at a question, are the most."""
+"""MINT's tasks, which alone have many attempts at a question, with nearly every pair there is; of what teaches steps less: it is
+learned from a few hundred rows."""
 LONG = ("agentdojo", "knowagent")
 """Sources of which hardly a run fits into one window: these may be `LONGER` times as long."""
 LONGER = 3
-PAIRS_OF_A_QUESTION = 4
+PAIRS_OF_A_QUESTION = 20
 
 
 def characters(trajectory: Trajectory) -> int:
@@ -82,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("runs/default_judge/data"))
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/default_judge/small"))
-    parser.add_argument("--characters", type=int, default=4000)
+    parser.add_argument("--characters", type=int, default=2500)
     parser.add_argument("--calibration", type=int, default=14, help="calibration rows of each source")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

@@ -63,6 +63,38 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def with_adapter(model: Any, settings: LoraSettings) -> Any:
+    """The model under the adapter at `settings.init`, in float32, to be trained further.
+
+    Raises:
+        RRMError: there is no adapter, it is of another model, or of other rank, alpha or layers than the settings say.
+    """
+    from peft import PeftModel
+
+    named = settings.init or ""
+    folder = shipped(named) if is_shipped(named) else Path(named).expanduser()
+    if not all((folder / name).is_file() for name in ("adapter_config.json", "adapter_model.safetensors")):
+        raise RRMError(
+            f"sft.lora.init: {str(folder)!r} holds no adapter (adapter_config.json and adapter_model.safetensors)"
+        )
+    try:
+        found = PeftModel.from_pretrained(model, str(folder), is_trainable=True, use_safetensors=True)
+    except (RuntimeError, ValueError) as error:  # shapes that do not fit, modules the model lacks
+        raise RRMError(f"sft.lora.init: the adapter in {str(folder)!r} does not fit the base: {error}") from error
+    have, layers = found.peft_config["default"], range(model.config.num_hidden_layers)
+    skipped = min(have.layers_to_transform or layers)
+    both = {
+        "r": (have.r, settings.r),
+        "alpha": (have.lora_alpha, settings.alpha),
+        "skip_layers": (skipped, settings.skip_layers),
+    }
+    if wrong := [f"{name}={theirs} (here {ours})" for name, (theirs, ours) in both.items() if theirs != ours]:
+        raise RRMError(
+            f"sft.lora.init: the adapter in {str(folder)!r} has {', '.join(wrong)}; set sft.lora to the same"
+        )
+    return found
+
+
 def lora_config(settings: LoraSettings, model: Any) -> Any:
     """peft's `LoraConfig` of the settings, for a causal language model."""
     from peft import LoraConfig

@@ -19,7 +19,7 @@ from rrm.config import LossWeights, SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.labels import StepTarget, Target
-from rrm.models.base import lora_config
+from rrm.models.base import lora_config, with_adapter
 from rrm.prompt.prompter import Prompter
 from rrm.seeds import derive_seed
 from rrm.train.data import UNLABELLED, Row, batched, epoch_rows
@@ -239,6 +239,9 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
         remove_unused_columns=False,  # the weights
     )
     lora = settings.lora
+    begun = lora is not None and lora.init is not None
+    if lora and begun:
+        model = with_adapter(model, lora)
     trainer = SFTTrainer(
         model=model,
         args=arguments,
@@ -246,7 +249,7 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
             rows, completion_only=settings.completion_only_loss, loss_weights=settings.loss_weights
         ),
         processing_class=prompter.tokenizer,
-        peft_config=lora and lora_config(lora, model),
+        peft_config=lora_config(lora, model) if lora and not begun else None,
         data_collator=functools.partial(collate, pad_token_id=prompter.eos_token_id),
     )
     if settings.compile:
