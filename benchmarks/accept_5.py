@@ -8,7 +8,7 @@
     default_judge.json            python -m benchmarks.default_judge.evaluate
     default_judge_baselines.json  python -m benchmarks.default_judge.baselines
     steps_speed.json              python -m benchmarks.speed.steps
-    adversarial_default.json      python -m benchmarks.adversarial --limit 60
+    adversarial_default_steps.json  python -m benchmarks.adversarial --mode steps --limit 60
 
 Recorded results are read and must name their command, commit and seed; nothing is judged here. Tests that are bars are run unless
 `--no-run` is given. A bar of something that was not measured is missed.
@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars
+from benchmarks.default_judge.scorers import SAME
 
 SUITES = {
     "1 every step is read once, a prefix as the whole run, no text opens a slot": "tests/rrm/prompt/test_windows.py",
@@ -90,6 +91,16 @@ def above(report: Mapping[str, Any], scorer: str, metric: str) -> tuple[str, boo
     return f"− {scorer} {interval(found)}", found["low"] > 0
 
 
+def same_rows(metrics: Mapping[str, Any]) -> str:
+    """TF-IDF on the rows the judge was trained on: on all of the mixture, unless it was trained on fewer."""
+    return SAME if SAME in metrics else "tfidf_all"
+
+
+def beside(report: Mapping[str, Any], words: str, metric: str) -> str:
+    """The difference to TF-IDF on the whole mixture, where that is more than the judge learned from."""
+    return above(report, "tfidf_all", metric)[0] if words == SAME else "the judge learned from all of it"
+
+
 def step_bars(sources: Mapping[str, Any]) -> Iterator[Bar]:
     """p_good against step labels and per-step rewards."""
     critics = (sources.get("mint_critic") or {}).get("step_scores")
@@ -109,10 +120,9 @@ def step_bars(sources: Mapping[str, Any]) -> Iterator[Bar]:
         if report is None:
             yield missing(f"2 {name}: AUROC of per-step rewards", "above TF-IDF, interval apart", "default_judge")
             continue
-        tfidf = {s: of["auroc"]["value"] or 0.0 for s, of in report["metrics"].items() if s.startswith("tfidf")}
-        words = max(tfidf, key=lambda s: tfidf[s], default="tfidf")
+        words = same_rows(report["metrics"])
         text, ok = above(report, words, "auroc")
-        shown = f"{interval(report['metrics']['judge']['auroc'])}; {text}"
+        shown = f"{interval(report['metrics']['judge']['auroc'])}; {text}; {beside(report, words, 'auroc')}"
         yield Bar(f"2 {name}, {report['steps']} steps: AUROC", shown, "above TF-IDF, interval apart", ok)
 
 
@@ -126,7 +136,9 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
         if not report.get("metrics"):
             yield Bar(f"7 {what}: pair accuracy", "no source has enough pairs", "above TF-IDF on the same rows", False)
             continue
-        text, ok = above(report, "tfidf_all", "pair_accuracy_same_turns")
+        words = same_rows(report["metrics"])
+        text, ok = above(report, words, "pair_accuracy_same_turns")
+        text += "; " + beside(report, words, "pair_accuracy_same_turns")
         mine = report["metrics"]["judge"]["pair_accuracy_same_turns"]
         what = f"7 {what} ({len(report['sources'])}): pair accuracy"
         yield Bar(what, f"{interval(mine)}; {text}", f"interval above TF-IDF's; aim {AIM}", ok)
@@ -149,8 +161,8 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
         yield Bar("1 coverage of the default judge", shown, "reported", None)
     for name, sizes in found["best_of_n"].items():
         for n, report in sizes.items():
-            gains = report.get("metrics") or {}
-            shown = ", ".join(f"{who} {v['success']['value']:.3f}" for who, v in gains.items() if "success" in v)
+            gains = (report or {}).get("metrics", {})
+            shown = ", ".join(f"{who} {v['outcome']['value']:.3f}" for who, v in gains.items())
             yield Bar(f"7 best of {n}, {name}: success", shown or "too few attempts", "reported", None)
 
 
@@ -191,9 +203,9 @@ def speed_bars() -> Iterator[Bar]:
 
 def attack_bars() -> Iterator[Bar]:
     """The attacks on the judge that ships."""
-    found = load("adversarial_default")
+    found = load("adversarial_default_steps")
     if found is None:
-        yield missing("7 60 attacks: mean |Δ| beyond benign", "≤ 0.05, no escape", "adversarial_default")
+        yield missing("7 60 attacks: mean |Δ| beyond benign", "≤ 0.05, no escape", "adversarial_default_steps")
         return
     shown = f"excess {found['excess']:.3f}, escapes {found['escapes']}, mode {found['mode']}, judge {found['judge']['model_hash']}"
     ok = found["excess"] <= 0.05 and not found["escapes"] and found["mode"] == "steps"

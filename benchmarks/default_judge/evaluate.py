@@ -12,7 +12,7 @@ Writes benchmarks/results/default_judge.json, `modes` by mode:
   unseen    mean AUROC over the sources that were held out whole
   best_of_n tau_bench's four trials a task, MINT's many agents a question (`mint_answers`: beside majority)
 
-Thresholds of step probabilities, and the blend, are fitted on calibration rows. Rows judged are kept under --work, by the
+Rows of a question that the judge says it was trained on are left out (`left_out`). Thresholds of step probabilities, and the blend, are fitted on calibration rows. Rows judged are kept under --work, by the
 judge's hash, and not judged again; the file names each with its SHA-256.
 """
 
@@ -25,6 +25,7 @@ import logging
 import math
 import random
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ from benchmarks import record
 from benchmarks.default_judge.attempts import best_of_n
 from benchmarks.default_judge.baselines import MIN_PAIRS
 from benchmarks.default_judge.mixture import load_split
-from benchmarks.default_judge.scorers import Known, Parts, data_hash, known, labels_of, load
+from benchmarks.default_judge.scorers import Known, Parts, add_same_rows, data_hash, known, labels_of, load
 from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import by_question, judged
 from rrm.errors import RRMError
@@ -49,8 +50,9 @@ from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blend import BlendMap, fit_blend
 from rrm.provenance import environment
-from rrm.questions import question_of
+from rrm.questions import question_of, seen_in_training
 from rrm.splits import HELD_OUT
+from rrm.trajectory import read_canonical
 
 MINT_TASKS = tuple(f"mint/{name}" for name in ("gsm8k", "hotpotqa", "math", "theoremqa")) + tuple(
     f"mint_more/{name}" for name in ("alfworld", "humaneval", "mbpp", "mmlu")
@@ -108,6 +110,27 @@ def drawn(rows: Sequence[Example], most: int, attempts: int, seed: int) -> list[
         chosen = [t for t in chosen if t.id in kept]
     wanted = {t.id for t in by_question(chosen, most, seed)}
     return [row for row in rows if row.trajectory.id in wanted]
+
+
+def limits_of(given: Sequence[str]) -> dict[str, int]:
+    """`N` and `SOURCE=N` as beginning of a source's name → most rows.
+
+    Raises:
+        ValueError: not of this form.
+    """
+    found: dict[str, int] = {}
+    for text in given:
+        name, _, number = text.rpartition("=")
+        if not number.isdecimal():
+            raise ValueError(f"--limit {text!r}: a number of rows, or SOURCE=ROWS")
+        found[name] = int(number)
+    return found
+
+
+def limit_of(source: str, limits: Mapping[str, int]) -> int:
+    """The limit whose name is the longest beginning of the source's; 0 (all) without one."""
+    fits = [name for name in limits if source.startswith(name)]
+    return limits[max(fits, key=len)] if fits else 0
 
 
 def steps_of(rows: Sequence[Example], said: Judged, known: Known) -> tuple[LabelledSteps, dict[str, list[list[float]]]]:
@@ -318,7 +341,21 @@ def main() -> None:
         "--work", type=Path, default=Path("runs/default_judge/evaluation"), help="raw rows are kept here"
     )
     parser.add_argument("--output", type=Path, default=record.RESULTS / "default_judge.json")
-    parser.add_argument("--limit", type=int, default=0, help="about so many rows of each source and part; 0: all")
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="[SOURCE=]N",
+        help="about so many rows of each source and part, or of those whose name begins so (the longest fits); 0: all",
+    )
+    parser.add_argument(
+        "--trained-on",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="transcripts (of the training part) that the judge learned from, where not from all: TF-IDF on these is `tfidf_same`",
+    )
     parser.add_argument("--attempts", type=int, default=0, help="rows of one question at most, at random; 0: all")
     parser.add_argument(
         "--least-pairs", type=int, default=MIN_PAIRS, help="a source with fewer has no vote in `pooled`"
@@ -332,10 +369,30 @@ def main() -> None:
     modes: list[Any] = args.modes.split(",") if args.modes else [m for m in ("score", "steps") if m in trained]
     if unknown := sorted(set(modes) - set(get_args(Mode))):
         parser.error(f"no mode {unknown[0]!r}")
+    try:
+        limits = limits_of(args.limit)
+    except ValueError as error:
+        parser.error(str(error))
     parts = load(args.data)
     scores = known(parts, args.data, args.work)
+    if args.trained_on:
+        ids = {t.id for path in args.trained_on for t in read_canonical(path) if t.meta.get("part", "train") == "train"}
+        add_same_rows(scores, parts, ids, args.work)
+    learned = set(seen_in_training(judge.settings, (row.trajectory for rows in parts.values() for row in rows)))
+    left_out = Counter(
+        f"{part}/{row.source}"
+        for part in parts
+        if part != "train"
+        for row in parts[part]
+        if row.trajectory.id in learned
+    )
+    parts = {part: [row for row in rows if row.trajectory.id not in learned] for part, rows in parts.items()}
     parts = {
-        part: [row for mine in named(rows).values() for row in drawn(mine, args.limit, args.attempts, args.seed)]
+        part: [
+            row
+            for name, mine in named(rows).items()
+            for row in drawn(mine, limit_of(name, limits), args.attempts, args.seed)
+        ]
         for part, rows in parts.items()
         if part != "train"
     }
@@ -348,7 +405,9 @@ def main() -> None:
         "commit": commit(),
         "data": data_hash(args.data),
         "rows": {part: len(rows) for part, rows in parts.items()},
-        **{name: getattr(args, name) for name in ("limit", "least_pairs", "resamples", "seed")},
+        "left_out": dict(left_out),
+        "limits": limits,
+        **{name: getattr(args, name) for name in ("attempts", "least_pairs", "resamples", "seed")},
         "environment": {**environment(), "dtype": judge.dtype},
         **record.made_with("numpy", "scikit-learn", "scipy"),
     }

@@ -9,18 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.default_judge.baselines import LabelledStep, Scores, labelled_steps, outcome_scores, step_scores
 from benchmarks.default_judge.sources import Example
 from rrm.annotation import match, read_annotations
-from rrm.evaluation.baselines import fit_step_position, rules_step_scores
+from rrm.evaluation.baselines import fit_step_position, fit_tfidf, rules_step_scores
 from rrm.evaluation.metrics.localisation import StepLabels
 from rrm.trajectory import read_canonical
 
 FILES = ("transcripts.jsonl", "unseen.jsonl", "annotations.jsonl")
 Parts = dict[str, list[Example]]
+SAME = "tfidf_same"
+"""TF-IDF trained on the rows that the judge was trained on, where these are fewer than the training rows (`add_same_rows`)."""
 
 
 def load(folder: Path) -> Parts:
@@ -91,6 +96,44 @@ def known(parts: Parts, folder: Path, keep: Path) -> Known:
         _spread(steps, scores, found, {t.id: len(t.steps) for t in rows})
     keep.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"outcomes": found.outcomes, "steps": found.steps}), encoding="utf-8")
+    return found
+
+
+def add_same_rows(found: Known, parts: Parts, ids: Collection[str], keep: Path) -> None:
+    """Add `SAME`: TF-IDF trained on these of the training rows alone, those that a judge learned from; kept as `known` keeps.
+
+    Raises:
+        ValueError: rows that are not among the training rows.
+    """
+    train = {row.trajectory.id: row for row in parts["train"]}
+    if strange := sorted(set(ids) - set(train)):
+        raise ValueError(f"{len(strange)} row(s) of --trained-on are no training rows, e.g. {strange[0]!r}")
+    digest = hashlib.sha256("\n".join(sorted(ids)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    path = keep / f"same_rows_{digest}.json"
+    if path.is_file():
+        same = Known(**json.loads(path.read_text(encoding="utf-8")))
+    else:
+        same = _same_rows([train[name] for name in sorted(ids)], parts, set(found.outcomes))
+        path.write_text(json.dumps({"outcomes": same.outcomes, "steps": same.steps}), encoding="utf-8")
+    for name, scores in same.outcomes.items():
+        found.outcomes[name] |= scores
+    for name, scores in same.steps.items():
+        found.steps[name] |= scores
+
+
+def _same_rows(chosen: list[Example], parts: Parts, graded: Collection[str]) -> Known:
+    found = Known()
+    others = [row for part, rows in parts.items() if part != "train" for row in rows]
+    test = [row.trajectory for row in others if row.trajectory.id in graded]
+    train = [row.trajectory for row in chosen if row.trajectory.outcome is not None]
+    scores = fit_tfidf(train, np.array([t.outcome for t in train], dtype=np.float64))(test)
+    found.outcomes = {t.id: {SAME: float(s)} for t, s in zip(test, scores, strict=True)}
+    learned, held_out = labelled_steps(chosen), labelled_steps(others)
+    if learned:
+        fitted = fit_tfidf([s.shown for s in learned], np.array([s.good for s in learned], dtype=np.float64))
+        found.steps = {s.shown.id: {} for s in held_out}
+        counts = {row.trajectory.id: len(row.trajectory.steps) for row in others}
+        _spread(held_out, {SAME: fitted([s.shown for s in held_out])}, found, counts)
     return found
 
 

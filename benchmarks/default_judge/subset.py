@@ -58,10 +58,11 @@ def in_pairs(rows: list[Trajectory], most: int, rng: random.Random) -> list[Traj
     return chosen + rng.sample(rest, min(len(rest), most - len(chosen)))
 
 
-def subset(rows: list[Trajectory], longest: int, seed: int) -> list[Trajectory]:
+def subset(rows: list[Trajectory], longest: int, seed: int, share: float = 1.0) -> list[Trajectory]:
     """The training rows of each source that are drawn."""
     chosen: list[Trajectory] = []
-    for source, most in ROWS.items():
+    for source, whole in ROWS.items():
+        most = 2 * round(whole * share / 2)
         limit = longest * (LONGER if source in LONG else 1)
         own = [t for t in rows if t.meta["source"] == source and t.meta["part"] == "train" and characters(t) <= limit]
         labelled = sum(t.outcome is not None for t in own) * 2 > len(own)
@@ -84,12 +85,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("runs/default_judge/data"))
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/default_judge/small"))
     parser.add_argument("--characters", type=int, default=2500)
+    parser.add_argument("--share", type=float, default=1.0, help="of the rows of each source")
     parser.add_argument("--calibration", type=int, default=14, help="calibration rows of each source")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     rows = list(read_canonical(args.data / "transcripts.jsonl"))
     parts = {
-        "train": subset(rows, args.characters, args.seed),
+        "train": subset(rows, args.characters, args.seed, args.share),
         "calibration": calibration(rows, args.calibration, args.seed),
     }
     chosen = [t for part in parts.values() for t in part]

@@ -63,6 +63,11 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def adapter_folder(name: str) -> Path:
+    """Where `sft.lora.init` lies: a directory, or a shipped judge's."""
+    return shipped(name) if is_shipped(name) else Path(name).expanduser()
+
+
 def with_adapter(model: Any, settings: LoraSettings) -> Any:
     """The model under the adapter at `settings.init`, in float32, to be trained further.
 
@@ -71,8 +76,7 @@ def with_adapter(model: Any, settings: LoraSettings) -> Any:
     """
     from peft import PeftModel
 
-    named = settings.init or ""
-    folder = shipped(named) if is_shipped(named) else Path(named).expanduser()
+    folder = adapter_folder(settings.init or "")
     if not all((folder / name).is_file() for name in ("adapter_config.json", "adapter_model.safetensors")):
         raise RRMError(
             f"sft.lora.init: {str(folder)!r} holds no adapter (adapter_config.json and adapter_model.safetensors)"

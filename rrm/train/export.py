@@ -28,8 +28,9 @@ from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, fit, key_of
 from rrm.judge.card import HUB_NAMES, card_head
-from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
+from rrm.models.base import adapter_folder
 from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
 from rrm.train.prepare import Run
@@ -82,7 +83,7 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
         transcript_tokens=config.transcript_tokens,
         max_new_tokens=config.max_new_tokens,
         trained_on=facts,
-        training_questions=question_keys(run.parts["train"]),
+        training_questions=sorted({*question_keys(run.parts["train"]), *questions_before(config)}),
     )
     if not is_adapter:
         model.to(getattr(torch, config.model.dtype))  # trained in float32
@@ -97,6 +98,14 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
             tokenizer.save_pretrained(str(merged))
     tokenizer.save_pretrained(str(judge))
     save_settings(judge, settings)
+
+
+def questions_before(config: TrainConfig) -> list[str]:
+    """The training questions of the judge whose adapter was trained further (`sft.lora.init`), as far as it names them."""
+    lora = config.sft.lora if config.sft.enabled else None
+    if lora is None or lora.init is None:
+        return []
+    return load_settings(adapter_folder(lora.init)).training_questions
 
 
 def halve_adapter(path: Path) -> None:

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peft import get_peft_model
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.annotation import Annotation, Finding
 from rrm.cli.eval_cmd import step_labels_of
-from rrm.config import TrainConfig
+from rrm.config import BaseSettings, LoraSettings, TrainConfig
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
+from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import load_settings
+from rrm.judge.judge_dir import load_settings, save_settings
+from rrm.models.base import load_model, lora_config, with_adapter
 from rrm.prompt.prompter import Prompter
 from rrm.train import run as stages
 from rrm.train.data import Row
@@ -112,6 +115,43 @@ def test_an_adapter_over_a_named_base_stays_one(base: Path, tmp_path: Path, monk
     names = {path.name for path in (tmp_path / "run" / "judge").iterdir()}
     assert "adapter_model.safetensors" in names and "model.safetensors" not in names
     assert load_settings(tmp_path / "run" / "judge").base == str(base)
+
+
+def test_an_adapter_is_trained_further(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a learning rate of 0 it stays the first judge; it knows the questions of both trainings."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    _, first = trained(tmp_path / "a", str(base), monkeypatch)
+    start = tmp_path / "a" / "run" / "judge"
+    settings = load_settings(start)
+    save_settings(start, settings.model_copy(update={"training_questions": [*settings.training_questions, "f" * 16]}))
+    sft = {"max_steps": 1, "batch_size": 4, "gradient_accumulation_steps": 1, "lora": {"init": str(start)}}
+    kept, second = trained(tmp_path / "b", str(base), monkeypatch, sft={**sft, "learning_rate": 0.0})
+    assert kept == pytest.approx(scores(first), abs=1e-5)
+    assert "f" * 16 in second.settings.training_questions
+    (tmp_path / "c").mkdir()
+    moved, third = trained(tmp_path / "c", str(base), monkeypatch, sft={**sft, "learning_rate": 1e-2})
+    assert max(abs(a - b) for a, b in zip(moved, kept, strict=True)) > 1e-4
+    assert scores(third) == pytest.approx(moved, abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        ({"r": 4}, r"has r=16 \(here 4\)"),
+        ({"skip_layers": 1}, r"skip_layers=0 \(here 1\)"),
+        ({"init": "nowhere"}, "holds no"),
+    ],
+)
+def test_an_adapter_that_is_not_as_said_is_not_trained_further(
+    base: Path, tmp_path: Path, lora: dict[str, Any], said: str
+) -> None:
+    model, _ = load_model(BaseSettings(base=str(base)))
+    get_peft_model(model, lora_config(LoraSettings(), model)).save_pretrained(str(tmp_path / "adapter"))
+    with pytest.raises(RRMError, match=said):
+        with_adapter(
+            load_model(BaseSettings(base=str(base)))[0], LoraSettings(**{"init": str(tmp_path / "adapter"), **lora})
+        )
 
 
 def remote(folder: Path) -> Path:
