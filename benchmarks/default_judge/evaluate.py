@@ -349,6 +349,9 @@ def main() -> None:
         help="about so many rows of each source and part, or of those whose name begins so (the longest fits); 0: all",
     )
     parser.add_argument(
+        "--calibration-limit", type=int, default=0, help="calibration rows of each source; 0: as --limit"
+    )
+    parser.add_argument(
         "--trained-on",
         type=Path,
         nargs="*",
@@ -374,7 +377,7 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     parts = load(args.data)
-    scores = known(parts, args.data, args.work)
+    scores, most = known(parts, args.data, args.work), args.calibration_limit
     if args.trained_on:
         ids = {t.id for path in args.trained_on for t in read_canonical(path) if t.meta.get("part", "train") == "train"}
         add_same_rows(scores, parts, ids, args.work)
@@ -391,7 +394,9 @@ def main() -> None:
         part: [
             row
             for name, mine in named(rows).items()
-            for row in drawn(mine, limit_of(name, limits), args.attempts, args.seed)
+            for row in drawn(
+                mine, most if part == "calibration" and most else limit_of(name, limits), args.attempts, args.seed
+            )
         ]
         for part, rows in parts.items()
         if part != "train"
@@ -407,7 +412,7 @@ def main() -> None:
         "rows": {part: len(rows) for part, rows in parts.items()},
         "left_out": dict(left_out),
         "limits": limits,
-        **{name: getattr(args, name) for name in ("attempts", "least_pairs", "resamples", "seed")},
+        **{name: getattr(args, name) for name in ("attempts", "calibration_limit", "least_pairs", "resamples", "seed")},
         "environment": {**environment(), "dtype": judge.dtype},
         **record.made_with("numpy", "scikit-learn", "scipy"),
     }
