@@ -49,8 +49,9 @@ from rrm.evaluation.step_scores import LabelledSteps
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blend import BlendMap, fit_blend
+from rrm.judge.judge_dir import seen_in_training
 from rrm.provenance import environment
-from rrm.questions import question_of, seen_in_training
+from rrm.questions import question_of
 from rrm.splits import HELD_OUT
 from rrm.trajectory import read_canonical
 

@@ -72,7 +72,7 @@ def train(point: Point, folder: Path, data: Path, threads: int, seed: int) -> No
         f"output_dir={folder}", f"threads={threads}", f"seed={seed}", "calibration.enabled=false", f"data.split={rows}/split.json",
         f"data.trajectories=[{rows}/transcripts.jsonl]", f"data.annotations=[{rows}/annotations.jsonl]",
     ]  # fmt: skip
-    run("rrm.cli", "train", "--config", "default-small", *own, *point.options)
+    run("rrm", "train", "--config", "default-small", *own, *point.options)
 
 
 def auroc(scores: Sequence[float], good: Sequence[bool]) -> float | None:
