@@ -96,12 +96,18 @@ def _shorten(text: str, ids: list[int], keep: int, tokenizer: Tokenizer) -> str:
     return text + (tokenizer.decode(ids[-tail:]).lstrip("�") if tail else "")
 
 
+def on_one_line(text: str) -> str:
+    """A text whose line breaks are blanks: a name that an agent made up begins no line of the prompt."""
+    return " ".join(text.splitlines()) if text.splitlines() != [text] else text
+
+
 def agent_text(message: Message) -> str:
     """What the agent said in one message: reasoning, text, calls; one line a call."""
     said = "\n".join(p.strip() for p in (message.reasoning_content or "", message.text()) if p.strip())
     parts = [neutralise(said)] if said else []
     for call in message.tool_calls or []:
-        parts.append(f"call {neutralise(call.name)} {neutralise(call.arguments_text())}")
+        # as one text: a marker could begin in the name and end in the arguments
+        parts.append(neutralise(f"call {on_one_line(call.name)} {call.arguments_text()}"))
     return "\n".join(p.strip() for p in parts) or "(nothing)"
 
 

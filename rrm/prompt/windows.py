@@ -21,6 +21,7 @@ Every text is encoded by itself, so a reading is a list of token ids that is kno
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from itertools import pairwise
 
 from rrm.annotators.rules import check_steps, step_lines
 from rrm.prompt.neutralise import neutralise
-from rrm.prompt.rendering import MARKER, Tokenizer, agent_text, observation_text, task_text, tools_text
+from rrm.prompt.rendering import MARKER, Tokenizer, agent_text, observation_text, on_one_line, task_text, tools_text
 from rrm.trajectory import Step, Trajectory
 
 FIRST_HEAD = 0.5
@@ -47,6 +48,10 @@ AFTER_SLOT = "\n"
 """The input after a slot, whatever the verdict was."""
 GOES_ON = "the run goes on with [step {step}]\n"
 """Ends a window without slots that is not the run's end: what has not happened yet is no fault of its steps."""
+
+
+_MARK = re.compile(r"\(\s*bad\s*\)", re.IGNORECASE)
+"""What marks a step in the digest: in a tool's name it would pass for the judge's own finding."""
 
 
 @dataclass(frozen=True)
@@ -163,16 +168,17 @@ class Plan:
         head = {"Task": planner.clean(task_text(trajectory)), "Tools": planner.clean(tools_text(trajectory))}
         self._first, cut = self._head(head, int(planner.budget * FIRST_HEAD))
         later = min(int(planner.budget * HEAD), MOST_HEAD * planner.scale)
-        self._later, _ = self._head(head, later)
+        self._later, cut_later = self._head(head, later)
         self._digest_room = min(int(planner.budget * DIGEST), MOST_DIGEST * planner.scale)
-        self._head_tokens = sum(len(planner.encode(text)) for text in head.values()) - cut
+        whole_head = sum(len(planner.encode(text)) for text in head.values())
+        self._first_tokens, self._later_tokens = whole_head - cut, whole_head - cut_later
         self._windows = self._filled(steps)
         blocks = [b for window in self._windows for b in window]
         self._next = {id(b): after.step for b, after in pairwise(blocks)}
         """Number of the step that follows a block, by the block's id."""
         self._starts = {id(b) for before, b in pairwise([None, *blocks]) if b and (not before or before.step < b.step)}
         """Ids of the blocks that begin a step. What was found in the first part of one is told where the next begins a window."""
-        self.transcript_tokens = self._head_tokens + cut + sum(b.tokens for w in self._windows for b in w)
+        self.transcript_tokens = whole_head + sum(b.tokens for w in self._windows for b in w)
         """Ids of the whole transcript."""
         self._read_ending_again()
         self._kept = list(range(len(self._windows)))
@@ -185,6 +191,11 @@ class Plan:
     def windowed(self) -> bool:
         """Whether the transcript takes more than one window."""
         return len(self._windows) > 1
+
+    @property
+    def _head_tokens(self) -> int:
+        """Tokens of task and tools that the readings show: the first window has more of them than the others."""
+        return self._first_tokens if 0 in self._kept else self._later_tokens
 
     @property
     def shown_tokens(self) -> int:
@@ -245,7 +256,10 @@ class Plan:
         with_slots = self._slots if slots is None else slots and self._slots
         seen = self._seen(number)
         earlier = window[0].step - (id(window[0]) in self._starts) if window else 0
-        pieces = [self._later, self._digest(earlier, findings or {})] if at else [self._first]
+        told = dict(findings or {})
+        if with_slots:  # a step's slot is not told what its earlier part's slot said
+            told = {step: bad for step, bad in told.items() if step not in self.steps(number)}
+        pieces = [self._later, self._digest(earlier, told)] if at else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
         found: list[Slot] = []
         for block in window:
@@ -331,7 +345,8 @@ class Plan:
                 if k in lines:
                     continue
                 mark = " (bad)" if findings.get(k) else ""
-                line = f"[step {k}] {planner.clean(neutralise(self._lines[k - 1]))}{mark}\n"
+                said = _MARK.sub("bad", on_one_line(self._lines[k - 1]))
+                line = f"[step {k}] {planner.clean(neutralise(said))}{mark}\n"
                 size = len(planner.encode(line))
                 if used + size > most:
                     break

@@ -158,8 +158,12 @@ def with_claim(trajectory: Trajectory, rng: random.Random) -> Trajectory:
 
 def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Target, rng: random.Random) -> Row | None:
     """The row of the reading that is scored, or None where the text the mode needs is absent (of the steps it shows)."""
-    prompt, _ = prompter.text(trajectory, mode)
-    return _written(prompter, prompter.encode(prompt), shown_steps(prompt), mode, target, on_grid(target.score, rng))
+    score = on_grid(target.score, rng)
+    if prompter.version != CUT_VERSION:  # as it is asked: encoded piece by piece
+        prompt = prompter.prompt(trajectory, mode)
+        return _written(prompter, prompt.ids, prompt.steps, mode, target, score)
+    text, _ = prompter.text(trajectory, mode)
+    return _written(prompter, prompter.encode(text), shown_steps(text), mode, target, score)
 
 
 def window_rows(
