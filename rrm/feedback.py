@@ -24,6 +24,8 @@ from rrm.verdicts import read_findings
 Mode = Literal["full", "critique", "score", "steps"]
 """What a judge gives: `full` trace, critique, score; `critique` without the trace; `score` alone; `steps` the probability that
 each step was good, and the score, without a word of text."""
+OUTSIDE = "outside what this judge was measured on"
+"""What is said of a row that is marked `outside`."""
 Status = Literal["scored", "unparsable", "truncated", "too_long", "judge_error"]
 
 _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
@@ -80,6 +82,11 @@ class Feedback(BaseModel):
     """Transcript tokens the judge did not see (budget)."""
     coverage: float | None = Field(default=None, ge=0.0, le=1.0)
     """Share of the transcript's tokens that the judge read, 1 for all; None where that is not known (rows of an older version)."""
+    outside: bool | None = None
+    """Whether the transcript's form is unlike all that the judge was trained on (`rrm.judge.domain`): what was measured of the judge
+    says nothing of such a row. None: the judge has no `domain.json`, or there is no step."""
+    outside_distance: float | None = Field(default=None, ge=0.0)
+    """How far it is from the nearest training transcripts, in thresholds: above 1 is outside."""
     judge: JudgeInfo
     reason: str | None = None
     """What went wrong, where the status is not `scored`; of a scored row: samples that failed, steps that were made up."""

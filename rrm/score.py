@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rrm.errors import RRMError
-from rrm.feedback import Feedback, Mode, Reads
+from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
 from rrm.output import WAY_OUT, Output, open_output
 from rrm.pacing import windows
 from rrm.trajectory import Trajectory
@@ -80,6 +80,9 @@ class ScoreSummary:
     coverage: dict[str, float | int] | None = None
     """`median` of the judged transcripts' shares that were read, and how many `rows` are `below_0.9`; rows of this run and resumed
     ones alike. None where no row says."""
+    outside: dict[str, int] | None = None
+    """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
+    alike. None where no row says."""
     seconds: float = 0.0
 
 
@@ -154,6 +157,7 @@ def score_file(
                     statuses[status] += 1
                     summary.resumed += 1
                     taking.cover(status, out.coverage_of(trajectory))
+                    taking.place(out.outside_of(trajectory))
 
         taking = _Taking(out, summary, statuses, show, give_up_after)
         try:
@@ -172,8 +176,25 @@ def score_file(
             raise
     summary.rows, summary.statuses = len(seen), dict(sorted(statuses.items()))
     summary.coverage = coverage_of(taking.shares)
+    summary.outside = outside_of(taking.marks)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
+
+
+def outside_of(marks: Sequence[bool]) -> dict[str, int] | None:
+    """The summary of `outside`; warns where there are any. None for no row."""
+    if not marks:
+        return None
+    outside = sum(marks)
+    if outside:
+        log.warning(
+            "%d of %d transcripts are %s: their format, tools or length are unlike its training data, so neither its accuracy nor "
+            "its calibration is known there; measure it on labelled ones of yours with rrm eval",
+            outside,
+            len(marks),
+            OUTSIDE,
+        )
+    return {"outside": outside, "rows": len(marks)}
 
 
 class _Taking:
@@ -192,11 +213,18 @@ class _Taking:
         self.waiting: dict[str, Trajectory] = {}
         self.shares: list[float] = []
         """Coverage of the scored rows."""
+        self.marks: list[bool] = []
+        """Whether a row is outside what the judge was measured on, of the rows that say."""
 
     def cover(self, status: str, coverage: float | None) -> None:
         """Note what was read for a scored row."""
         if status == "scored" and coverage is not None:
             self.shares.append(coverage)
+
+    def place(self, outside: bool | None) -> None:
+        """Note whether a row is outside what the judge was measured on."""
+        if outside is not None:
+            self.marks.append(outside)
 
     def expect(self, window: Sequence[Trajectory]) -> None:
         """The transcripts whose feedback comes next."""
@@ -211,6 +239,7 @@ class _Taking:
         self.summary.judged += 1
         self.statuses[feedback.status] += 1
         self.cover(feedback.status, feedback.coverage)
+        self.place(feedback.outside)
         if feedback.score is None and self.summary.first_failure is None:
             self.summary.first_failure = f"{feedback.status}: {feedback.reason}"
         self.failing = self.failing + 1 if feedback.status == "judge_error" else 0
@@ -252,7 +281,7 @@ class Judged:
         """
         self._output, self._done = output, dict[str, tuple[str, str]]()
         """id → (status, digest)."""
-        self._coverage = dict[str, float]()
+        self._coverage, self._outside = dict[str, float](), dict[str, bool]()
         for number, row in output.rows():
             try:
                 key, value = row["id"], (row["status"], row["source"]["digest"])
@@ -261,6 +290,8 @@ class Judged:
             share = row.get("coverage")
             if isinstance(share, int | float) and not isinstance(share, bool):
                 self._coverage[key] = share
+            if isinstance(row.get("outside"), bool):
+                self._outside[key] = row["outside"]
             if key in self._done:
                 raise RRMError(f"{output.path}:{number}: a second row of {key!r}; {WAY_OUT}")
             self._done[key] = value
@@ -289,6 +320,10 @@ class Judged:
     def coverage_of(self, trajectory: Trajectory) -> float | None:
         """What the trajectory's row says was read; None where it does not."""
         return self._coverage.get(trajectory.id)
+
+    def outside_of(self, trajectory: Trajectory) -> bool | None:
+        """Whether the trajectory's row says that it is outside what the judge was measured on; None where it does not say."""
+        return self._outside.get(trajectory.id)
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append rows, which a kill does not undo."""

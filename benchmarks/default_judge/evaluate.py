@@ -6,7 +6,7 @@
 
 Writes benchmarks/results/default_judge.json, `modes` by mode:
   sources   each source's test questions (and groups of sources, `GROUPS`): pair accuracy (same question and turns), AUROC, ECE,
-            best-of-n gain, step probabilities and findings, coverage; beside length, turns, TF-IDF trained on the same rows,
+            best-of-n gain, step probabilities and findings, coverage, share marked as outside; beside length, turns, TF-IDF trained on the same rows,
             the agent's name, position and rules; agents seen in training and held out apart
   pooled    mean pair accuracy over the sources with at least 200 held-out pairs, each one vote; `blend`: the judge with TF-IDF
   unseen    mean AUROC over the sources that were held out whole
@@ -163,6 +163,12 @@ def coverage(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
     return {"median": float(np.median(found)), "whole": float(np.mean(np.array(found) >= 1.0)), "rows": len(found)}
 
 
+def outside(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
+    """Share of rows marked as outside what the judge was measured on; None where rows do not say it."""
+    marks = [f.outside for f in feedback if f.outside is not None]
+    return {"share": float(np.mean(marks)), "rows": len(marks)} if marks else None
+
+
 def measure(
     rows: Sequence[Example], said: Judged, known: Known, cut: Mapping[str, float], *, resamples: int, seed: int
 ) -> dict[str, Any]:
@@ -183,7 +189,7 @@ def measure(
         resamples=resamples,
         seed=seed,
     )
-    return {**{key: report[key] for key in KEPT}, "coverage": coverage(feedback)}
+    return {**{key: report[key] for key in KEPT}, "coverage": coverage(feedback), "outside": outside(feedback)}
 
 
 def _of(scores: Mapping[str, float], id: str) -> dict[str, float]:

@@ -18,7 +18,7 @@ from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inp
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.errors import ConfigError
 from rrm.extras import needs
-from rrm.feedback import Feedback
+from rrm.feedback import OUTSIDE, Feedback
 from rrm.jsonl import read_lines
 from rrm.labels import merged, truth_of
 from rrm.questions import question_of
@@ -135,6 +135,7 @@ def command(
     )
     report["baselines_left_out"] = left_out
     report["seen_in_training"] = warn_of_training_questions(loaded.settings if loaded else None, runs[0], test)
+    report["outside"] = outside_by_source(test, runs[0])
     report["judge"] = runs[0][0].judge.model_dump() if runs[0] else None
     report.save(output)
     if plot is not None:
@@ -191,6 +192,20 @@ def warn_of_training_questions(
             printable(seen[0]),
         )
     return len(seen)
+
+
+def outside_by_source(rows: Sequence[Trajectory], feedback: Sequence[Feedback]) -> dict[str, dict[str, float]] | None:
+    """Of each source (`meta.source`, "" where there is none) the share of rows marked as outside what the judge was measured on;
+    None where no row says."""
+    said = {f.id: f.outside for f in feedback if f.outside is not None}
+    found: dict[str, list[bool]] = {}
+    for t in rows:
+        if t.id in said:
+            source = t.meta.get("source")
+            found.setdefault(source if isinstance(source, str) else "", []).append(said[t.id])
+    return {
+        name: {"share": sum(m) / len(m), "outside": sum(m), "rows": len(m)} for name, m in sorted(found.items())
+    } or None
 
 
 def read_feedback(path: Path) -> list[Feedback]:
@@ -318,6 +333,10 @@ def show(report: EvaluationReport) -> None:
         wide.print(_table(f"probabilities of steps ({report['step_scores']['steps']} labelled)", report["step_scores"]))
     for name, why in report["baselines_left_out"].items():
         console.print(f"left out {name}: {why}", style="yellow")
+    for name, found in (report["outside"] or {}).items():
+        if found["outside"]:
+            where = f" of {printable(name)}" if name else ""
+            console.print(f"{found['outside']} of {found['rows']} transcripts{where} are {OUTSIDE}", style="yellow")
     if report["outcome_leak_rows"]:
         console.print(
             f"{report['outcome_leak_rows']} transcripts contain the environment's verdict, which the judge can read off: "
@@ -348,6 +367,7 @@ def summary(report: EvaluationReport) -> dict[str, Any]:
         "pair_accuracy_same_turns_interval": interval,
         "step_mcc": steps["mcc"]["value"] if steps else None,
         "step_auroc": ranked["auroc"]["value"] if ranked else None,
+        "outside": sum(found["outside"] for found in report["outside"].values()) if report["outside"] else None,
         "format_validity": report["format_validity"],
         "answer_leak_rate": report["answer_leak"]["rate"],
     }

@@ -18,6 +18,7 @@ from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.cut import LocalCut, ServerCut
+from rrm.judge.domain import Marker, load_domain
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.reward_func import reward_func
 from rrm.judge.steps import judge_steps
@@ -72,6 +73,7 @@ class AgentRRM:
                 f"{self.settings.prompt_version}: give both the one it was trained in"
             )
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
+        self.domain = load_domain(folder)
         self._untried: set[Mode] = set()
 
     # ---- making and keeping one ----
@@ -206,6 +208,8 @@ class AgentRRM:
         if samples < 1:
             raise RRMError(f"samples must be at least 1, got {samples}")
         self._say_untried("steps" if self._reads_slots(mode) else mode)
+        marker = Marker(self.domain, trajectories)
+        hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
 
         def without_steps(trajectory: Trajectory) -> Feedback:
             feedback = unspoken(trajectory, self._info(mode, seed))
@@ -214,13 +218,12 @@ class AgentRRM:
             return feedback
 
         temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
-        return around_unspoken(
+        found = around_unspoken(
             trajectories,
-            lambda rows: [
-                row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, on_feedback)
-            ],
+            lambda rows: [row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, hear)],
             without_steps,
         )
+        return [marker.mark(feedback, t) for feedback, t in zip(found, trajectories, strict=True)]
 
     def sample(
         self,
@@ -233,11 +236,13 @@ class AgentRRM:
     ) -> list[list[Feedback]]:
         """k independent judgements of each trajectory, as Feedback of their own (rejection sampling, variance); one where
         nothing is sampled."""
-        return around_unspoken(
+        found = around_unspoken(
             trajectories,
             lambda rows: self._judgements(rows, mode, k, seed, temperature, False),
             lambda trajectory: [unspoken(trajectory, self._info(mode, seed))],
         )
+        marker = Marker(self.domain, trajectories)
+        return [[marker.mark(f, t) for f in judged] for judged, t in zip(found, trajectories, strict=True)]
 
     def describe(self) -> dict[str, Any]:
         """What decides this judge's scores."""

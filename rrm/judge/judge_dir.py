@@ -2,6 +2,7 @@
 
     judge.json                 settings, calibration, hashes of the training questions (`JudgeSettings`)
     lexical.json               a model of words alone, where the judge can be blended with one (`rrm.judge.blend`)
+    domain.json                the form of what it was measured on, which marks other transcripts (`rrm.judge.domain`)
     adapter_model.safetensors  and adapter_config.json, over `base`; or model.safetensors and config.json; or nothing
     tokenizer.json, …          with the chat template the judge is used with
     evaluation.json README.md  what was measured

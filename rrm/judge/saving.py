@@ -17,12 +17,14 @@ from rrm.output import files_when_whole
 PACKAGE = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template.jinja",
-    "evaluation.json", "README.md", "LICENSE*", "lexical.json",
+    "evaluation.json", "README.md", "LICENSE*", "lexical.json", "domain.json",
 )  # fmt: skip
 """Files of a judge's directory beside `judge.json`. Nothing else is copied: a run's folder may hold anything."""
 KEPT = ("README.md", "LICENSE*")
 """Those that may be the folder's own, and decide nothing."""
-SMALL = ("tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md", "lexical.json")
+SMALL = (
+    "tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md", "lexical.json", "domain.json",
+)  # fmt: skip
 """Those of a judge whose weights are on a server."""
 
 

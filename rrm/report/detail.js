@@ -93,6 +93,7 @@ function verdict(row, d) {
     "section",
     { class: "verdict", "aria-label": "Verdict" },
     headline,
+    rows.outside[row] ? h("p", { class: "cut" }, icon("warn"), `This transcript is ${OUTSIDE}: its score may mean little.${d.distance ? ` It lies ${d.distance.toPrecision(3)} times as far from the training data as the limit.` : ""}`) : null,
     d.reason ? h("div", { class: "reason" }, longText(d.reason, "text mono")) : null,
     d.truncated_tokens ? h("p", { class: "cut" }, icon("cut"), `The judge did not see ${count(d.truncated_tokens, "token")} of this transcript: it was over the budget, and long observations lost their middle.`) : null,
     d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, rows.steps[row])) : null,

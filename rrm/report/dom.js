@@ -27,6 +27,9 @@ function svg(tag, attributes, ...children) {
 const READ = 0.9;
 const percent = (share) => `${Math.floor(share * 100)} %`;
 
+/** What is said of a transcript whose form is unlike all the judge was trained on. */
+const OUTSIDE = "outside what this judge was measured on";
+
 const icon = (name) => svg("svg", { class: `icon icon-${name}`, "aria-hidden": "true" }, svg("use", { href: `#i-${name}` }));
 
 const whole = new Intl.NumberFormat("en");

@@ -43,13 +43,17 @@ function fillRow(item, position) {
   parts.chars.textContent = short(rows.chars[i]);
   const unread = scored && rows.coverage[i] !== null && rows.coverage[i] < READ;
   el.classList.toggle("unread", unread);
-  parts.status.replaceChildren(...(unread ? [icon("cut"), `${percent(rows.coverage[i])} read`] : scored ? [STATUS.scored] : [icon("warn"), STATUS[rows.status[i]]]));
+  const outside = scored && rows.outside[i] === true;
+  el.classList.toggle("outside", outside);
+  parts.status.title = outside ? `This transcript is ${OUTSIDE}` : "";
+  parts.status.replaceChildren(...(outside ? [icon("warn"), unread ? `outside, ${percent(rows.coverage[i])} read` : "outside"] : unread ? [icon("cut"), `${percent(rows.coverage[i])} read`] : scored ? [STATUS.scored] : [icon("warn"), STATUS[rows.status[i]]]));
 }
 
 function rowLabel(i) {
   const verdict = rows.score[i] === null ? `${STATUS[rows.status[i]]}, no score` : `score ${score2(rows.score[i])}`;
   const read = rows.coverage[i] !== null && rows.coverage[i] < READ ? `, ${percent(rows.coverage[i])} of it read` : "";
-  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${read}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
+  const outside = rows.outside[i] ? `, ${OUTSIDE}` : "";
+  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${read}${outside}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
 }
 
 function drawList() {

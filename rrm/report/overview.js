@@ -110,6 +110,15 @@ function coverage() {
   return h("section", { class: "coverage", "aria-label": "How much of each transcript was read" }, h("h2", null, "Read of a transcript"), h("dl", null, ...SHARES.map(line)));
 }
 
+/** How many transcripts the judge's figures say nothing of; nothing where there are none, or no row says. */
+function outside() {
+  const marked = rows.outside.filter((mark) => mark === true).length;
+  if (!marked) return null;
+  const known = rows.outside.filter((mark) => mark !== null).length;
+  const text = `${whole.format(marked)} of ${count(known, "transcript")} ${marked === 1 ? "is" : "are"} ${OUTSIDE}: format, tools or length are unlike its training data.`;
+  return h("p", { class: "notice" }, icon("warn"), text);
+}
+
 function statusChips() {
   const counts = {};
   for (const status of rows.status) counts[status] = (counts[status] || 0) + 1;
@@ -134,5 +143,5 @@ function buildOverview() {
   }
   plot.addEventListener("keydown", moveBin);
   const axis = h("div", { class: "axis", "aria-hidden": "true" }, ...["0", "0.25", "0.5", "0.75", "1"].map((tick) => h("span", null, tick)));
-  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), coverage()), h("div", { class: "plot" }, plot, axis));
+  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), outside(), coverage()), h("div", { class: "plot" }, plot, axis));
 }

@@ -31,7 +31,7 @@ from rrm.trajectory import Trajectory
 
 BLOCK_CHARS = 256 * 1024
 SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "detail.js", "app.js")
-COLUMNS = ("id", "task", "status", "score", "raw", "steps", "chars", "good", "bad", "coverage", "note")
+COLUMNS = ("id", "task", "status", "score", "raw", "steps", "chars", "good", "bad", "coverage", "outside", "note")
 
 
 def write_report(

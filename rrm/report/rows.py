@@ -51,6 +51,7 @@ def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[
         "good": verdicts.count("good"),
         "bad": verdicts.count("bad"),
         "coverage": None if feedback.coverage is None else round(feedback.coverage, 3),
+        "outside": feedback.outside,
         "note": _one_line(note),
     }
 
@@ -73,6 +74,7 @@ def detail(trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | 
             "findings": [[f.step, f.verdict, f.text, *_probability(f)] for f in feedback.findings],
             "reason": feedback.reason,
             "truncated_tokens": feedback.truncated_tokens,
+            "distance": _finite(feedback.outside_distance),
             "judge": {k: _finite(v) for k, v in feedback.judge.model_dump(exclude_none=True).items()},
             "source": source or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
         }

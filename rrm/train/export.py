@@ -28,6 +28,7 @@ from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, fit, key_of
 from rrm.judge.card import HUB_NAMES, card_head
+from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
 from rrm.models.base import adapter_folder
@@ -122,6 +123,29 @@ def name_base(path: Path, base: str) -> None:
     tree = json.loads(path.read_text())
     tree["base_model_name_or_path"] = HUB_NAMES.get(base, base)
     path.write_text(json.dumps(tree, indent=1) + "\n")
+
+
+def describe_domain(judge: AgentRRM, folder: Path, run: Run) -> dict[str, Any]:
+    """Write `domain.json` into the judge's folder, by which it marks transcripts unlike its own; what was fitted, for the card.
+
+    With too few rows the judge stays without one, and the card says why.
+    """
+    try:
+        domain = fit_domain(run.parts["train"], run.parts["calibration"], seed=run.config.seed)
+    except RRMError as error:
+        logger.warning("no transcript will be marked as outside what the judge was measured on: %s", error)
+        return {"skipped": str(error)}
+    size = domain.save(folder).stat().st_size
+    judge.domain = domain
+    marks = [domain.distance(t) > 1.0 for t in run.parts["test"]]
+    return {
+        "rows": domain.rows,
+        "calibration_rows": domain.calibration_rows,
+        "groups": {group.name: group.rows for group in domain.groups},
+        "threshold": domain.threshold,
+        "outside_of_test": sum(marks) / len(marks) if marks else None,
+        "bytes": size,
+    }
 
 
 def calibrate(

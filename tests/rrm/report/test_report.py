@@ -119,6 +119,12 @@ def test_the_share_that_was_read_is_in_the_list_where_rows_say_it(tmp_path: Path
     assert page.index["coverage"] == [1.0, 0.012, None]
 
 
+def test_a_transcript_outside_what_the_judge_was_measured_on_is_marked(tmp_path: Path) -> None:
+    page = written(tmp_path, [pair(0, outside=True, outside_distance=2.5), pair(1, outside=False), pair(2)])
+    assert page.index["outside"] == [True, False, None]
+    assert [d.get("distance") for d in page.details] == [2.5, None, None]
+
+
 def test_large_input_is_split_into_blocks_in_order(tmp_path: Path) -> None:
     page = written(tmp_path, [pair(n, text=f"{n} " + "x" * (BLOCK_CHARS // 8)) for n in range(20)])
     sizes = page.index["blocks"]

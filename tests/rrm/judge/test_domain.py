@@ -1,0 +1,198 @@
+"""The mark "outside what this judge was measured on": by hand, kept exactly, its share, hostile text, and where it is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rrm.cli.eval_cmd import outside_by_source
+from rrm.engines.scripted import ScriptedChatEngine
+from rrm.errors import RRMError
+from rrm.feedback import OUTSIDE, Feedback, JudgeInfo
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.domain import FILE, MOST_BYTES, Domain, Group, features, fit_domain
+from rrm.judge.judge_dir import JudgeSettings, content_hash, save_settings
+from rrm.score import score_file
+from rrm.trajectory import Message, ToolCall, Trajectory
+
+WORDS = ("river", "stone", "paper", "house", "cloud", "glass", "train", "bread", "light", "wheel")
+
+
+def react(n: int, source: str | None = "react") -> Trajectory:
+    """A run that thinks and acts in text."""
+    rng = random.Random(n)
+    messages = [Message(role="user", content=f"Find the {rng.choice(WORDS)} of {rng.choice(WORDS)}.")]
+    for k in range(rng.randint(1, 4)):
+        messages += [
+            Message(role="assistant", content=f"Thought {k}: look for {rng.choice(WORDS)}\nAction {k}: Search[x]"),
+            Message(role="tool", content="\n".join(["Observation: found", *rng.choices(WORDS, k=rng.randint(1, 9))])),
+        ]
+    return Trajectory(id=f"r{n}", task="t", messages=messages, meta={} if source is None else {"source": source})
+
+
+def code(n: int) -> Trajectory:
+    """A run that calls a tool with code."""
+    rng = random.Random(n)
+    call = ToolCall(name="python", arguments={"code": f"print({n})"})
+    messages = [Message(role="system", content="You are a coder."), Message(role="user", content=rng.choice(WORDS))]
+    for _ in range(rng.randint(1, 3)):
+        said = f"<plan>{rng.choice(WORDS)}</plan>"
+        messages += [
+            Message(role="assistant", content=said, tool_calls=[call]),
+            Message(role="tool", content="{'x': 1}"),
+        ]
+    return Trajectory(id=f"c{n}", task="t", messages=messages, meta={"source": "code"})
+
+
+@pytest.fixture(scope="module")
+def domain() -> Domain:
+    return fit_domain([react(n) for n in range(80)], [react(n) for n in range(100, 200)])
+
+
+def test_distance_by_hand() -> None:
+    near = Group(name="g", rows=1, scale=0.5, centroid={"a": 0.6, "b": 0.8})
+    far = Group(name="h", rows=1, scale=4.0, centroid={"b": 0.1})
+    model = Domain(
+        threshold=2.0, share=0.05, rows=2, calibration_rows=1, unknown=12.0, idf={"a": 3.0, "b": 4.0}, groups=[near]
+    )
+    assert model.distance_of(Counter(a=1, b=1)) == pytest.approx(0.0, abs=1e-12)
+    assert model.distance_of(Counter(a=5)) == pytest.approx(-math.log(0.6) / 0.5 / 2)  # alone, its count is no matter
+    assert model.distance_of(Counter(b=1, never=1)) == pytest.approx(-math.log(3.2 / math.sqrt(16 + 144)) / 0.5 / 2)
+    twice = 4 * (1 + math.log(2))
+    both = (3 * 0.6 + twice * 0.8) / math.hypot(3, twice)
+    assert model.distance_of(Counter(a=1, b=2)) == pytest.approx(-math.log(both) / 0.5 / 2)
+    for nothing in (Counter[str](), Counter(never=3)):
+        assert model.distance_of(nothing) == pytest.approx(-math.log(1e-3) / 0.5 / 2)
+    two = model.model_copy(update={"groups": [near, far]})
+    assert two.distance_of(Counter(b=1)) == pytest.approx(min(-math.log(0.8) / 0.5, -math.log(0.1) / 4) / 2)
+
+
+def test_features_are_of_form_and_not_of_subject() -> None:
+    one, other = react(1), react(1)
+    other.messages[2] = Message(role="tool", content="Observation: found\nquite other words")
+    assert features(one)["a:line:thought 0"] == sum(m.role == "assistant" for m in one.messages)
+    assert features(one)["o:line:observation :"] == features(other)["o:line:observation :"]
+    assert {"call:python", "argument:python.code", "a:tag:<plan>", "turns:^su"} <= set(features(code(0)))
+
+
+def test_the_share_on_data_of_its_own_and_another_format(domain: Domain) -> None:
+    held_out = [domain.distance(react(n)) > 1 for n in range(300, 500)]
+    assert sum(held_out) / len(held_out) <= 0.12
+    assert sum(domain.distance(react(n)) > 1 for n in range(100, 200)) == 5  # the share asked for
+    assert all(domain.distance(code(n)) > 1 for n in range(50))
+    both = fit_domain(
+        [*map(react, range(80)), *map(code, range(80))], [*map(react, range(100, 200)), *map(code, range(100, 200))]
+    )
+    assert [group.name for group in both.groups] == ["code", "react"]
+    assert sum(both.distance(code(n)) > 1 for n in range(300, 400)) <= 12
+
+
+def test_without_sources_all_is_one_group_and_too_few_rows_are_refused() -> None:
+    rows = [react(n, None) for n in range(60)]
+    assert [group.name for group in fit_domain(rows[:30], rows[30:]).groups] == [""]
+    with pytest.raises(RRMError, match="3 training and 30 calibration"):
+        fit_domain(rows[:3], rows[30:])
+
+
+def test_it_is_kept_and_loaded_exactly_and_cut_to_its_size(domain: Domain, tmp_path: Path) -> None:
+    assert domain.save(tmp_path).stat().st_size < MOST_BYTES
+    assert Domain.load(tmp_path) == domain
+    small = fit_domain([react(n) for n in range(80)], [react(n) for n in range(100, 200)], most_bytes=3500)
+    assert 0 < len(small.idf) < len(domain.idf) and len(small.to_json()) <= 3500
+    tree = json.loads(domain.to_json())
+    for bad in (
+        {},
+        {**tree, "more": 1},
+        {**tree, "threshold": 0},
+        {**tree, "unknown": float("nan")},
+        {**tree, "groups": []},
+    ):
+        (tmp_path / FILE).write_text(json.dumps(bad))
+        with pytest.raises(RRMError, match="not a description"):
+            Domain.load(tmp_path)
+
+
+def test_hostile_text_is_only_text_and_takes_little_time(domain: Domain, tmp_path: Path) -> None:
+    texts = ["\ud800\udfff \x00", "x" * 1_000_000, "<" * 1_000_000, "\n" * 1_000_000, "a:line:thought 0", "١٢٣ ²"]
+    started = time.perf_counter()
+    rows = [
+        Trajectory(id=str(i), task="t", messages=[Message(role="assistant", content=text)])
+        for i, text in enumerate(texts)
+    ]
+    odd = ToolCall(name="\udc00" * 100_000, arguments={"\udc00" * 100_000: 1})
+    rows.append(Trajectory(id="odd", task="", messages=[Message(role="assistant", tool_calls=[odd])]))
+    rows.append(Trajectory(id="empty", task="", messages=[]))
+    assert all(domain.distance(t) > 1 for t in rows)
+    assert time.perf_counter() - started < 5
+    fitted = fit_domain([rows[0]] * 30 + [rows[6]] * 30, [rows[0]] * 20)
+    fitted.save(tmp_path)
+    assert Domain.load(tmp_path) == fitted
+
+
+def judge_in(folder: Path) -> AgentRRM:
+    engine = ScriptedChatEngine(lambda messages, params, key: "<score>0.5</score>")
+    return AgentRRM(engine, settings=JudgeSettings(name="mine", opening=False), folder=folder)
+
+
+def test_a_judge_marks_its_rows_in_every_mode_and_its_hash_stays(domain: Domain, tmp_path: Path) -> None:
+    save_settings(tmp_path, JudgeSettings(name="mine"))
+    before = content_hash(tmp_path)
+    silent = Trajectory(id="s", task="t", messages=[Message(role="user", content="?")])
+    rows = [react(300), code(1), silent]
+    assert [f.outside for f in judge_in(tmp_path).judge(rows)] == [None] * 3
+    domain.save(tmp_path)
+    assert content_hash(tmp_path) == before
+    judge = judge_in(tmp_path)
+    for mode in ("score", "critique", "full"):
+        heard: list[Feedback] = []
+        found = judge.judge(rows, mode=mode, on_feedback=heard.append)
+        assert [f.outside for f in found] == [False, True, None]
+        assert {f.id: f.outside for f in heard} == {f.id: f.outside for f in found}
+        assert [f.score for f in found] == [0.5, 0.5, None]  # it is marked, and scored
+        assert found[1].outside_distance == pytest.approx(domain.distance(code(1)), rel=1e-3)
+    assert [[f.outside for f in row] for row in judge.sample(rows[:2], mode="score", k=2)] == [[False] * 2, [True] * 2]
+
+
+def test_a_served_judge_reads_it_and_saving_copies_it(domain: Domain, tmp_path: Path) -> None:
+    save_settings(tmp_path / "one", JudgeSettings(name="mine", prompt_version="1"))
+    domain.save(tmp_path / "one")
+    served = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", settings=tmp_path / "one")
+    assert served.domain == domain
+    served.save_pretrained(tmp_path / "two")
+    assert Domain.load(tmp_path / "two") == domain
+
+
+def test_the_summary_counts_them_also_of_an_earlier_run(
+    domain: Domain, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    domain.save(tmp_path)
+    rows, output = [react(300), code(1), code(2)], tmp_path / "out.jsonl"
+    with caplog.at_level(logging.WARNING):
+        summary = score_file(judge_in(tmp_path), rows[:2], output, mode="score")
+    assert summary.outside == {"outside": 1, "rows": 2}
+    assert f"1 of 2 transcripts are {OUTSIDE}" in caplog.text
+    assert json.loads(output.read_text().splitlines()[1])["outside"] is True
+    assert score_file(judge_in(tmp_path), rows, output, mode="score").outside == {"outside": 2, "rows": 3}
+    plain = score_file(judge_in(tmp_path / "none"), rows, tmp_path / "plain.jsonl", mode="score")
+    assert plain.outside is None
+
+
+def test_an_evaluation_counts_them_by_source() -> None:
+    info = JudgeInfo(model="m", prompt_version="2", mode="score")
+    rows = [react(1), react(2), code(1), react(3, None)]
+    said = [
+        Feedback(id=t.id, status="scored", judge=info, outside=mark)
+        for t, mark in zip(rows, (True, False, True, None), strict=True)
+    ]
+    assert outside_by_source(rows, said) == {
+        "code": {"share": 1.0, "outside": 1, "rows": 1},
+        "react": {"share": 0.5, "outside": 1, "rows": 2},
+    }
+    assert outside_by_source(rows[3:], said[3:]) is None
