@@ -1,6 +1,7 @@
 """The scoring run: transcripts in, one JSON line each out; append-only, resumable, nothing judged twice.
 
-    OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, judge, reason, source
+    OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, coverage, outside,
+                          outside_distance, judge, reason, source
     OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
     OUT.jsonl.lock        locked while a run writes (`rrm.output`)
 

@@ -166,8 +166,8 @@ def test_rows_and_order(tmp_path: Path) -> None:
     rows = rows_of(output)
     assert [r["id"] for r in rows] == [f"t{i}" for i in range(5)]
     assert set(rows[0]) == {
-        "id", "status", "score", "raw_score", "trace", "critique", "findings", "truncated_tokens", "coverage", "judge", "reason",
-        "source",
+        "id", "status", "score", "raw_score", "trace", "critique", "findings", "truncated_tokens", "coverage",
+        "outside", "outside_distance", "judge", "reason", "source",
     }  # fmt: skip
     assert [(r["status"], r["score"] is None) for r in rows] == [("scored", False)] * 2 + [("judge_error", True)] + [
         ("scored", False)

@@ -9,6 +9,8 @@ import random
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -182,6 +184,20 @@ def test_the_summary_counts_them_also_of_an_earlier_run(
     assert score_file(judge_in(tmp_path), rows, output, mode="score").outside == {"outside": 2, "rows": 3}
     plain = score_file(judge_in(tmp_path / "none"), rows, tmp_path / "plain.jsonl", mode="score")
     assert plain.outside is None
+
+
+def test_training_describes_its_rows_or_says_why_not(tmp_path: Path) -> None:
+    from rrm.train.export import describe_domain
+
+    parts = {"train": [*map(react, range(60)), *map(code, range(40))], "test": [react(300), *map(code, range(50, 53))]}
+    parts["calibration"] = [*map(react, range(100, 130)), *map(code, range(100, 130))]
+    run: Any = SimpleNamespace(parts=parts, config=SimpleNamespace(seed=0))
+    judge = judge_in(tmp_path)
+    card = describe_domain(judge, tmp_path, run)
+    assert card["groups"] == {"code": 40, "react": 60} and card["calibration_rows"] == 60
+    assert Domain.load(tmp_path) == judge.domain
+    parts["calibration"] = parts["calibration"][:5]
+    assert "5 calibration transcripts" in describe_domain(judge, tmp_path, run)["skipped"]
 
 
 def test_an_evaluation_counts_them_by_source() -> None:

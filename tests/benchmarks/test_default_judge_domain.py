@@ -1,0 +1,34 @@
+"""The study of what a judge of the mixture marks: whole sources left out, and a domain.json for a judge that has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.default_judge import domain as study
+from rrm.trajectory import Message, Trajectory, write_jsonl
+
+
+def run(source: str, part: str, n: int) -> Trajectory:
+    """Each source heads its lines in its own way."""
+    said = "\n".join(f"{source[:4]} {k}: looked" for k in range(n % 5 + 1))
+    messages = [Message(role="user", content="go"), Message(role="assistant", content=said)]
+    return Trajectory(id=f"{source}-{part}-{n}", task="go", messages=messages, meta={"source": source, "part": part})
+
+
+def test_sources_left_out_are_marked_and_those_at_home_are_not(tmp_path: Path) -> None:
+    home = ("mint/math", "mint_more/mbpp", "agentdojo")
+    parts = {"train": 40, "calibration": 40, "test": 30}
+    rows = [run(source, part, n) for source in home for part, many in parts.items() for n in range(many)]
+    write_jsonl(tmp_path / "transcripts.jsonl", rows)
+    write_jsonl(tmp_path / "unseen.jsonl", [run("tau_bench", "unseen", n) for n in range(10)])
+    read = study.read(tmp_path, 20, 0)
+    assert {part: {source: len(found) for source, found in sources.items()} for part, sources in read.items()} == {
+        "train": dict.fromkeys(sorted(home), 40),
+        "calibration": dict.fromkeys(sorted(home), 20),
+        "test": dict.fromkeys(sorted(home), 20),
+        "unseen": {"tau_bench": 10},
+    }
+    found = study.measured(read, study.fit(read))
+    assert found["home"] == {"share": 0.0, "rows": 60}
+    assert found["unseen"] == {"tau_bench": {"share": 1.0, "rows": 10}}
+    assert found["left_out"] == {"agentdojo": {"share": 1.0, "rows": 20}, "mint": {"share": 1.0, "rows": 40}}
