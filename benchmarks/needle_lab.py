@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.default_judge.evaluate import commit
-from benchmarks.needle import WINDOWS, alarmed, as_log, bad_steps, cases, finds, pairs, put, results
+from benchmarks.needle import LENGTHS, WINDOWS, alarmed, as_log, bad_steps, cases, finds, pairs, put, results
 from benchmarks.record import RESULTS, command, made_with, write
 from rrm.annotation import Annotation, Finding
 from rrm.annotators.rules import step_lines
@@ -226,7 +226,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=Path("runs/needle_lab"), help="folder of the training")
     parser.add_argument("--logs", type=int, default=20, help="places tried in logs of each length")
     parser.add_argument("--seed", type=int, default=0, help="of the logs that are measured")
-    parser.add_argument("--longest", type=int, default=200_000, help="leave out longer logs")
+    parser.add_argument("--longest", type=int, help="how many of the longest logs, from the first; all by default")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "needle_lab.json")
     args = parser.parse_args()
     config = load_config(str(CONFIG), [f"output_dir={args.run}"])
@@ -238,9 +238,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     raw: list[dict[str, Any]] = []
     for window, tokens, places, first in cases(args.logs, args.seed):
-        if window != WINDOWS[0] or tokens > args.longest:
+        if window != WINDOWS[0]:
             continue
-        found = judge_pairs(judge, tokens, places, first)
+        found = judge_pairs(judge, tokens, places[: args.longest] if tokens == LENGTHS[-1] else places, first)
         rows.append({"window": window, **summed(found)})
         raw += [asdict(row) for row in found]
         sys.stdout.write(json.dumps(rows[-1]) + "\n")
