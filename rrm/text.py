@@ -98,30 +98,53 @@ def same_number(one: float, other: float) -> bool:
     return abs(one - other) <= 1e-6 * max(abs(other), 1e-9)
 
 
+class Words:
+    """Normalised text, to look for phrases in; the forms that this takes are made once.
+
+    Args:
+        normalised: from `normalise`.
+    """
+
+    def __init__(self, normalised: str) -> None:
+        self.normalised = normalised
+
+    @cached_property
+    def _parted(self) -> str:
+        """A space wherever a script without spaces meets another, and at both ends."""
+        return f" {_MEETING.sub(' ', self.normalised)} "
+
+    @cached_property
+    def _together(self) -> str:
+        return _joined(self.normalised)
+
+    def contains(self, phrase: str) -> bool:
+        """Whether a normalised phrase occurs as whole words, as `contains_phrase` says."""
+        if not _SPACELESS.search(phrase):
+            return bool(phrase) and f" {phrase} " in self._parted
+        joined = _joined(phrase)
+        if joined not in self._together:  # the search for its ends is slow
+            return False
+        before = rf"(?<!{_LETTER})" if re.match(_LETTER, joined[0]) else ""
+        after = rf"(?!{_LETTER})" if re.match(_LETTER, joined[-1]) else ""
+        return re.search(before + re.escape(joined) + after, self._together) is not None
+
+
+_words = lru_cache(maxsize=8)(Words)
+
+
 def contains_phrase(normalised_text: str, normalised_phrase: str) -> bool:
     """Whether the phrase occurs as whole words; both sides come from `normalise`. An empty phrase never occurs.
 
     In a script without spaces there are none: there the letters are looked for, but not inside a number or a Latin word; and
     where a text changes between such a script and another, a word ends.
     """
-    if _SPACELESS.search(normalised_phrase):
-        phrase = _joined(normalised_phrase)
-        before = rf"(?<!{_LETTER})" if re.match(_LETTER, phrase[0]) else ""
-        after = rf"(?!{_LETTER})" if re.match(_LETTER, phrase[-1]) else ""
-        return re.search(before + re.escape(phrase) + after, _joined(normalised_text)) is not None
-    return bool(normalised_phrase) and f" {normalised_phrase} " in f" {_parted(normalised_text)} "
+    return _words(normalised_text).contains(normalised_phrase)
 
 
 @lru_cache(maxsize=8)
 def _joined(normalised: str) -> str:
     """Normalised text without the spaces beside letters of a script that has none; Korean syllables whole again."""
     return _JOINED.sub("", unicodedata.normalize("NFC", normalised))
-
-
-@lru_cache(maxsize=8)
-def _parted(normalised: str) -> str:
-    """Normalised text with a space wherever a script without spaces meets another."""
-    return _MEETING.sub(" ", normalised)
 
 
 def content_words(text: str) -> set[str]:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 
 from rrm.annotation import Annotation, Finding
 from rrm.annotators.actions import (
@@ -26,7 +27,7 @@ from rrm.annotators.actions import (
     stated_answer,
 )
 from rrm.feedback import format_findings
-from rrm.text import YES_NO, contains_phrase, content_words, normalise
+from rrm.text import YES_NO, Words, content_words, normalise
 from rrm.trajectory import Step, Trajectory
 
 MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate"})
@@ -43,6 +44,40 @@ _NO_RESULT = re.compile(
     r"no (?:good )?(?:results?|matches|page|documents?)\b|not found|could not find|nothing happens", re.IGNORECASE
 )
 _READABLE = frozenset({"gets a number", "gets a result", "gets text"})
+
+
+class _Read:
+    """A step, and what is asked of it again for the steps after and before it; each answer is found once."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+    @cached_property
+    def actions(self) -> list[Action]:
+        return actions_of(self.step)
+
+    @cached_property
+    def keys(self) -> tuple[tuple[str, str, str], ...]:
+        """What the step called and ran; equal for two steps that do the same."""
+        return tuple(a.key for a in self.actions if a.kind != "answer")
+
+    @cached_property
+    def text(self) -> str:
+        return self.step.message.text().strip()
+
+    @cached_property
+    def observation(self) -> str:
+        return observation_text(self.step)
+
+    @cached_property
+    def seen(self) -> Words:
+        """The observation, to look for phrases in."""
+        return Words(normalise(self.observation))
+
+    @cached_property
+    def said(self) -> set[str]:
+        """Content words of its message and its actions."""
+        return content_words(" ".join([self.step.message.text(), *(a.text for a in self.actions)]))
 
 
 # ---- the trace: what each step did, neutrally ------------------------------------------------------------------------
@@ -80,52 +115,33 @@ def _describe_observation(observation: str) -> str:
     return "gets a result" if len(observation.split()) <= 12 else "gets text"
 
 
-def _answer_origin(answer: str, earlier: Sequence[Step]) -> str:
+def _answer_origin(answer: str, earlier: Sequence[_Read]) -> str:
     """Where the answer was seen before: ` seen in step j`, ` not seen before`, or nothing for yes/no and long answers."""
     phrase = normalise(answer)
     if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return ""
-    for step in reversed(earlier):
-        if contains_phrase(normalise(observation_text(step)), phrase):
-            return f" seen in step {step.index}"
+    for read in reversed(earlier):
+        if read.seen.contains(phrase):
+            return f" seen in step {read.step.index}"
     return " not seen before"
-
-
-def _keys(step: Step) -> tuple[tuple[str, str, str], ...]:
-    """What the step called and ran; equal for two steps that do the same."""
-    return tuple(a.key for a in actions_of(step) if a.kind != "answer")
-
-
-def repeated_step(step: Step, earlier: Sequence[Step]) -> Step | None:
-    """The latest earlier step that made the very same calls or ran the same code, or None."""
-    keys = _keys(step)
-    return next((other for other in reversed(earlier) if _keys(other) == keys), None) if keys else None
 
 
 def _answered_by_user(step: Step) -> bool:
     return bool(step.observations) and all(m.role == "user" for m in step.observations)
 
 
-def describe_step(step: Step, earlier: Sequence[Step] = ()) -> str:
-    """At most about 12 words on what the step did and what came back, without judging it.
-
-    `earlier` are the steps before it, for "repeats step j" and "an answer seen in step j".
-    """
-    return _described(step, earlier, repeated_step(step, earlier))
-
-
-def _described(step: Step, earlier: Sequence[Step], repeated: Step | None) -> str:
-    text = step.message.text().strip()
-    actions = actions_of(step)
+def _described(read: _Read, earlier: Sequence[_Read], repeated: _Read | None) -> str:
+    """What the step did and what came back; `repeated`: the latest of the `earlier` ones that did the very same."""
+    text, actions = read.text, read.actions
     if repeated:
-        did = f"repeats step {repeated.index}"
+        did = f"repeats step {repeated.step.index}"
     elif actions:
         did = " and ".join(dict.fromkeys(_describe_action(a) for a in actions[:3] if a.kind != "answer"))
     elif not text:
         did = "empty message"
     elif is_degenerate(text):
         did = "repeats the same text"
-    elif _answered_by_user(step):
+    elif _answered_by_user(read.step):
         return "speaks to the user; the user replies"
     else:
         stated = stated_answer(text)
@@ -134,18 +150,22 @@ def _described(step: Step, earlier: Sequence[Step], repeated: Step | None) -> st
     if answers:
         did = f"{did} and " if did else ""
         did += f"proposes an answer{_answer_origin(answers[-1].text, earlier)}"
-    return f"{did}; {_describe_observation(observation_text(step))}" if step.observations else did
+    return f"{did}; {_describe_observation(read.observation)}" if read.step.observations else did
 
 
 def step_lines(steps: Sequence[Step]) -> list[str]:
-    """`describe_step` of each step of a run, in time that grows with the run's length and not its square."""
-    latest: dict[tuple[tuple[str, str, str], ...], Step] = {}
+    """At most about 12 words a step on what it did and what came back, without judging it.
+
+    Each step is read once, however many later ones ask what it did and whether it showed their answer.
+    """
+    latest: dict[tuple[tuple[str, str, str], ...], _Read] = {}
+    earlier: list[_Read] = []
     lines = []
-    for i, step in enumerate(steps):
-        keys = _keys(step)
-        lines.append(_described(step, steps[:i], latest.get(keys)))
-        if keys:
-            latest[keys] = step
+    for read in map(_Read, steps):
+        lines.append(_described(read, earlier, latest.get(read.keys)))
+        if read.keys:
+            latest[read.keys] = read
+        earlier.append(read)
     return lines
 
 
@@ -169,47 +189,50 @@ def is_degenerate(text: str) -> bool:
     return len(data) >= 1000 and len(zlib.compress(data)) < 0.06 * len(data)
 
 
-def _check_action(step: Step, earlier: Sequence[Step], is_last: bool) -> tuple[str, str] | None:
-    """The fault in what the step did, as (code, text), or None."""
-    text, actions = step.message.text().strip(), actions_of(step)
+def _check_action(read: _Read, same: Sequence[_Read], is_last: bool) -> tuple[str, str] | None:
+    """The fault in what the step did, as (code, text), or None; `same`: the steps so far that did the very same, it last."""
+    text, actions = read.text, read.actions
     if not text and not actions:
         return "empty", "the message is empty; take an action or answer"
     if is_degenerate(text):
         return "degenerate", "repeats the same text over and over; stop and act"
     if any(a.malformed and a.kind == "call" for a in actions):
         return "malformed", "the call's arguments are malformed; write valid arguments"
-    repeated = repeated_step(step, earlier)
-    if repeated:
-        seen = observation_text(repeated)
+    if len(same) > 1:
+        seen, number = same[-2].observation, same[-2].step.index
         if error_of(seen) is None:
-            return "repeat", f"repeats the call of step {repeated.index} and learns nothing new; try another one"
-        tries = sum(repeated_step(s, [repeated]) is not None for s in earlier)
-        if not is_transient(seen) or tries > 1:
-            return "ignored_error", f"ignores the error and repeats step {repeated.index}; fix the cause first"
-    if error_of(observation_text(step)) == "not understood":
+            return "repeat", f"repeats the call of step {number} and learns nothing new; try another one"
+        if not is_transient(seen) or len(same) > 2:
+            return "ignored_error", f"ignores the error and repeats step {number}; fix the cause first"
+    if error_of(read.observation) == "not understood":
         return "malformed", "no action that the environment understands; use the required format"
-    if not actions and not is_last and not stated_answer(text) and not _answered_by_user(step):
+    if not actions and not is_last and not stated_answer(text) and not _answered_by_user(read.step):
         return "no_action", "takes no action; call a tool or answer"
     return None
 
 
-def _check_result(step: Step, later: Sequence[Step], task_words: set[str]) -> bool | None:
+def _check_result(read: _Read, said: set[str], answers: Collection[str], task_words: set[str]) -> bool | None:
     """Whether a later message uses a content word that this step's result brought, or answers with something in it.
 
-    None where nothing can be said: no result, an error, no later step.
+    None where nothing can be said: no result, or an error. `said` and `answers` (normalised) are those of the later steps.
     """
-    observation = observation_text(step)
-    if not later or not actions_of(step) or _describe_observation(observation) not in _READABLE or _shows(step):
+    if not read.actions or _describe_observation(read.observation) not in _READABLE or _shows(read.step):
         return None
-    own = content_words(step.message.text()) | {w for a in actions_of(step) for w in content_words(a.text)}
-    brought = content_words(observation) - own - task_words
-    answers = [normalise(a.text) for s in later for a in actions_of(s) if a.kind == "answer"]
-    if any(contains_phrase(normalise(observation), answer) for answer in answers):
+    if any(map(read.seen.contains, answers)):
         return True
-    if not brought:
-        return None
-    said = " ".join(s.message.text() + " " + " ".join(a.text for a in actions_of(s)) for s in later)
-    return bool(brought & content_words(said))
+    brought = content_words(read.observation) - read.said - task_words
+    return not brought.isdisjoint(said) if brought else None
+
+
+def _check_results(run: Sequence[_Read], task_words: set[str]) -> list[bool | None]:
+    """`_check_result` of each step; from the end, as what is said later grows that way. None for the last step."""
+    said, answers = set[str](), dict[str, None]()
+    used: list[bool | None] = []
+    for read in reversed(run):
+        used.append(_check_result(read, said, answers, task_words) if used else None)
+        said |= read.said
+        answers |= {normalise(a.text): None for a in read.actions if a.kind == "answer"}
+    return used[::-1]
 
 
 def _shows(step: Step) -> bool:
@@ -218,32 +241,32 @@ def _shows(step: Step) -> bool:
     return any(not isinstance(part, dict) or part.get("type", "text") != "text" for part in parts)
 
 
-def _put_together(answer: str, seen: Sequence[str]) -> bool:
+def _put_together(answer: str, seen: Sequence[Words]) -> bool:
     """Whether a sentence of an answer has figures, and each of them came back somewhere ("20C versus 3C" of two results)."""
     words = answer.split()
     figures = [word for word in words if any(c.isdigit() for c in word)]
-    return len(words) > 3 and bool(figures) and all(any(contains_phrase(text, f) for text in seen) for f in figures)
+    return len(words) > 3 and bool(figures) and all(any(text.contains(f) for text in seen) for f in figures)
 
 
-def _check_ending(trajectory: Trajectory) -> tuple[str, Finding] | None:
+def _check_ending(trajectory: Trajectory, run: Sequence[_Read]) -> tuple[str, Finding] | None:
     """The fault in how the run ends: gave up, no answer, or an answer that nothing supports."""
-    steps = trajectory.steps
-    last = steps[-1]
+    last = run[-1].step
     answer = final_answer(trajectory)
     if _GAVE_UP.search(last.message.text()) and (answer is None or answer[0] == last.index):
         return "gave_up", Finding(step=last.index, verdict="bad", text="gives up; keep looking with another query")
     if answer is None:
         # a conversation with a user is done when the user is, it needs no final answer
-        conversation = any(_answered_by_user(step) for step in steps)
+        conversation = any(_answered_by_user(read.step) for read in run)
         text = "ends without an answer; answer from what was found"
         return None if conversation else ("no_answer", Finding(step=last.index, verdict="bad", text=text))
     phrase = normalise(answer[1])
     if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return None
-    seen = [normalise(observation_text(s)) for s in steps[: answer[0] - 1]]
-    if (not seen and not trajectory.tools) or any(map(_shows, steps[: answer[0] - 1])):
+    before = run[: answer[0] - 1]
+    if (not before and not trajectory.tools) or any(_shows(read.step) for read in before):
         return None
-    if not any(contains_phrase(text, phrase) for text in seen) and not _put_together(phrase, seen):
+    seen = [read.seen for read in before]
+    if not any(text.contains(phrase) for text in seen) and not _put_together(phrase, seen):
         text = "the answer occurs in no result; check it with a tool first"
         return "unsupported", Finding(step=answer[0], verdict="bad", text=text)
     return None
@@ -254,19 +277,22 @@ def check_steps(trajectory: Trajectory) -> tuple[list[Finding], Counter[str]]:
 
     A step without a fault is called good where a later message uses what it brought.
     """
-    steps, findings, faults = trajectory.steps, [], Counter[str]()
+    run, findings, faults = [_Read(step) for step in trajectory.steps], list[Finding](), Counter[str]()
     task_words = content_words(trajectory.task or " ".join(m.text() for m in trajectory.prelude))
-    if not steps:
+    if not run:
         return [], faults
-    ending = _check_ending(trajectory)
+    ending = _check_ending(trajectory, run)
     if ending:
         faults[ending[0]] += 1
-    for i, step in enumerate(steps):
+    did_same: dict[tuple[tuple[str, str, str], ...], list[_Read]] = {}
+    for read, result_used in zip(run, _check_results(run, task_words), strict=True):
+        step, same = read.step, did_same.setdefault(read.keys, []) if read.keys else []
+        same.append(read)
         if ending and ending[1].step == step.index:
             findings.append(ending[1])
             continue
-        fault = _check_action(step, steps[:i], is_last=i == len(steps) - 1)
-        used = None if fault else _check_result(step, steps[i + 1 :], task_words)
+        fault = _check_action(read, same, is_last=step.index == len(run))
+        used = None if fault else result_used
         if used is False:
             fault = ("unused", "nothing in the result is used later; read it before the next step")
         if fault:

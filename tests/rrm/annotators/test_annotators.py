@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_runs import REPLY, call, run
@@ -184,6 +186,33 @@ def test_the_score_is_the_documented_function() -> None:
     assert rules.rules_score(Counter(repeat=9)) == 0.1
     assert rules.rules_score(Counter(unsupported=1)) == 0.4
     assert rules.rules_score(Counter(gave_up=1)) == 0.2
+
+
+def test_twice_the_steps_are_at_most_twice_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step states an answer, and calls, which asks for all results before it and all words after it."""
+    done = Counter[str]()
+
+    def counted(name: str, real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counting(given: Any) -> Any:
+            done[name] += 1
+            return real(given)
+
+        return counting
+
+    for name in ("actions_of", "observation_text", "normalise", "content_words"):
+        monkeypatch.setattr(rules, name, counted(name, getattr(rules, name)))
+
+    def work(rounds: int) -> Counter[str]:
+        done.clear()
+        said = [(f"Final Answer: x{k}", f"row y{k}", call({"q": str(k)}), f"row z{k}") for k in range(rounds)]
+        trajectory = run(*(text for texts in said for text in texts))
+        lines = rules.step_lines(trajectory.steps)
+        assert lines[-2] == "states an answer not seen before; gets a result"
+        assert rules.check_steps(trajectory)[1]["unused"] > rounds // 2
+        return done.copy()
+
+    once, twice = work(20), work(40)
+    assert len(once) == 4 and all(twice[name] <= 2 * once[name] + 4 for name in once)
 
 
 def test_rules_read_neither_outcome_nor_reference() -> None:
