@@ -148,24 +148,25 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
             raise ConfigError(f"{name} is a local judge's; {model} runs on a server")
     limits = {"timeout_s": options.timeout_s, "concurrency": options.concurrency}
     engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in limits.items() if v is not None})
-    settings = _served_settings(engine, folder, options)
+    settings, reader = _served_parts(engine, folder, options)
     if folder is None:
         return Loaded(engine, settings.model_copy(update={"name": model}), model, None)
     settings = settings.model_copy(update={"engine": spec})
-    reader = _reader(folder, settings, options)
     return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder)
 
 
-def _served_settings(engine: OpenAIEngine, folder: Path | None, options: Options) -> JudgeSettings:
-    """What a judge on a server reads and writes, within the server's context."""
+def _served_parts(engine: OpenAIEngine, folder: Path | None, options: Options) -> tuple[JudgeSettings, Prompter | None]:
+    """What a judge on a server reads and writes, within the server's context, and its reader."""
     from rrm.judge.serving import fitted
 
     plain = JudgeSettings(opening=False, prompt_version=PROMPT_VERSION)
     settings = options.over(plain if folder is None else load_settings(folder))
     _check_windows(settings, options)
     chosen = folder is not None or options.transcript_tokens is not None
-    exact = folder is not None and (folder / "tokenizer.json").is_file()
-    return fitted(settings, engine, context=options.context, chosen=chosen, exact=exact)
+    tokenizer = None if folder is None else _own_tokenizer(folder, options)
+    # a window counted in characters leaves room for texts whose tokens are shorter
+    settings = fitted(settings, engine, context=options.context, chosen=chosen, exact=tokenizer is not None)
+    return settings, _reader(tokenizer, settings, options)
 
 
 def _check_windows(settings: JudgeSettings, options: Options) -> None:
@@ -177,8 +178,15 @@ def _check_windows(settings: JudgeSettings, options: Options) -> None:
         )
 
 
-def _reader(folder: Path, settings: JudgeSettings, options: Options) -> Prompter | None:
-    """The judge's own tokenizer, which measures its budget as in training; None where there is none."""
+def _reader(tokenizer: Any, settings: JudgeSettings, options: Options) -> Prompter | None:
+    """Renders within the judge's budget with its own tokenizer; None where there is none."""
+    if tokenizer is None:
+        return None
+    return Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)
+
+
+def _own_tokenizer(folder: Path, options: Options) -> Any:
+    """The judge's own tokenizer, which measures its budget as in training; None where it has none, or nothing reads it here."""
     if not (folder / "tokenizer.json").is_file():
         return None
     try:
@@ -186,9 +194,7 @@ def _reader(folder: Path, settings: JudgeSettings, options: Options) -> Prompter
     except MissingExtra as error:
         log.warning("%s; until then a token counts as four characters, so long transcripts are cut elsewhere", error)
         return None
-    return Prompter(
-        _tokenizer(folder, options), settings.transcript_tokens, settings.prompt_version, options.max_windows
-    )
+    return _tokenizer(folder, options)
 
 
 def _tokenizer(place: Path, options: Options) -> Any:
@@ -216,13 +222,12 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
     if spec is not None:
         from rrm.engines.openai import OpenAIEngine
 
-        settings = _served_settings(OpenAIEngine.from_spec(spec), folder, options)
-        return settings, None if folder is None else _reader(folder, settings, options)
+        return _served_parts(OpenAIEngine.from_spec(spec), folder, options)
     assert folder is not None
     settings = options.over(load_settings(folder))
     _check_windows(settings, options)
     if settings.engine is not None or (folder / "tokenizer.json").is_file():
-        return settings, _reader(folder, settings, options)
+        return settings, _reader(_own_tokenizer(folder, options), settings, options)
     needs("local", f"the tokenizer of {model or 'the default judge'}", "transformers")
     tokenizer = _tokenizer(_base_folder(folder, settings, options), options)
     return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)

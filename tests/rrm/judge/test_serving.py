@@ -8,15 +8,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rrm import extras
 from rrm.annotators.rules import check_steps
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError
 from rrm.estimate import estimate
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.judge.loading import Options, load_reader
 from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.windows import Planner
@@ -95,6 +99,17 @@ def test_a_context_without_room_is_refused_and_a_budget_beyond_it_is_cut(caplog:
     assert judge.settings.transcript_tokens == 1200 and "5000 transcript tokens do not fit" in caplog.text
     with pytest.raises(ConfigError, match="max_windows is of prompt version 2"):
         AgentRRM.from_pretrained("default", device="cpu", max_windows=2)
+
+
+def test_a_window_counted_in_characters_is_no_exact_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge's tokenizer lies there, but nothing that could read it is installed."""
+    (tmp_path / "tokenizer.json").write_text("{}")
+    save_settings(tmp_path, JudgeSettings(engine="openai:http://127.0.0.1:9/v1#m", transcript_tokens=8192))
+    monkeypatch.setattr(extras, "_is_there", lambda module: module != "transformers")
+    judge = AgentRRM.from_pretrained(str(tmp_path), context=4096)
+    assert judge.reader is None
+    assert judge.settings.transcript_tokens == int((4096 - 512 - RUBRIC) * SHARE)
+    assert load_reader(str(tmp_path), Options(context=4096)) == (judge.settings, None)
 
 
 def test_a_bound_on_windows_keeps_the_ends_and_what_the_rules_flag() -> None:
