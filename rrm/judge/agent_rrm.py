@@ -75,6 +75,7 @@ class AgentRRM:
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
         self.domain = load_domain(folder)
         self._untried: set[Mode] = set()
+        self._said_unsampled = False
 
     # ---- making and keeping one ----
 
@@ -199,8 +200,9 @@ class AgentRRM:
     ) -> list[Feedback]:
         """One Feedback per trajectory, in order. Failures keep their status and are never a number.
 
-        With `samples` > 1 replies are sampled at temperature 0.7 and the score is their mean; `score` mode on a local
-        model samples nothing, so one is enough there. A transcript without a step is `unparsable`, and no model is asked.
+        With `samples` > 1 replies are sampled at temperature 0.7 and the score is their mean; where nothing is sampled (`steps`,
+        `score` on a local model, text of a judge that only reads slots) each transcript is read once, and that is said once.
+        A transcript without a step is `unparsable`, and no model is asked.
 
         Args:
             on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
@@ -208,6 +210,8 @@ class AgentRRM:
         if samples < 1:
             raise RRMError(f"samples must be at least 1, got {samples}")
         self._say_untried("steps" if self._reads_slots(mode) else mode)
+        if samples > 1 and not self._samples(mode):
+            self._say_unsampled(mode, samples)
         marker = Marker(self.domain, trajectories)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
 
@@ -304,8 +308,8 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None] | None = None,
     ) -> list[list[Feedback]]:
         """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
-        if self.prompter is not None and mode == "score":
-            samples = 1  # nothing is sampled
+        if not self._samples(mode):
+            samples = 1
         info, params = self._info(mode, seed), self._params(seed, temperature)
         wanted = Wanted(info, params, self.settings.calibration, samples, together, on_feedback)
         if self._reads_slots(mode):
@@ -315,10 +319,16 @@ class AgentRRM:
         return judge_in_windows(self._asker(), trajectories, wanted)
 
     def _reads_slots(self, mode: Mode) -> bool:
-        """Whether the judge answers the mode from its slots: `steps`, and text modes where it was trained in `steps` and not in
-        these (`rrm.judge.steps`)."""
+        """Whether the judge answers the mode from its slots: `steps`, and any other where it was trained in `steps` and not in
+        that (`rrm.judge.steps`). A server shows no slots, but can be asked for a score in words."""
         trained = self.settings.modes
-        return mode == "steps" or (mode in ("full", "critique") and "steps" in trained and mode not in trained)
+        if mode == "steps" or (mode == "score" and self.prompter is None):
+            return mode == "steps"
+        return "steps" in trained and mode not in trained
+
+    def _samples(self, mode: Mode) -> bool:
+        """Whether replies are sampled in the mode: not where probabilities are read, at slots or at the score's place."""
+        return not self._reads_slots(mode) and (mode != "score" or self.prompter is None)
 
     def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
         """Each transcript's slots as its Feedback.
@@ -383,6 +393,14 @@ class AgentRRM:
                 self.model,
                 ", ".join(self.settings.modes),
                 mode,
+            )
+
+    def _say_unsampled(self, mode: Mode, samples: int) -> None:
+        """Warn once that more samples would all be the same."""
+        if not self._said_unsampled:
+            self._said_unsampled = True
+            log.warning(
+                "%s samples nothing in mode %s: each transcript is read once, not %d times", self.model, mode, samples
             )
 
     def _info(self, mode: Mode, seed: int) -> JudgeInfo:

@@ -7,7 +7,8 @@ A transcript that exceeds a window takes several readings, each of which is told
 readings of one transcript come one after the other, and those of many transcripts together.
 
 A judge that was trained in this mode and never wrote text answers `full` and `critique` from it: the trace is the exact digest
-of what each step did, a finding says what the rules say of its step, or else how likely it is to be good. Nothing is made up.
+of what each step did, a finding says what the rules say of its step, or else how likely it is to be good. Nothing is made up. One
+that was not trained in `score` either gives the same score there, without findings.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def to_feedback(
     """What was read as Feedback: calibrated, with a finding for each step, and with text where `mode` asks for it.
 
     Args:
-        mode: `steps`, or `critique` or `full` of a judge that reads these from its slots.
+        mode: `steps`, or `score`, `critique` or `full` of a judge that reads these from its slots.
         threshold: of a calibrated p_good, from which a step is good.
     """
     if read is None or read.said.outcome is None:
@@ -140,7 +141,7 @@ def to_feedback(
         )
     raw = min(max(read.said.outcome, 0.0), 1.0)
     calibrated = calibration.covers("steps", windowed=read.windowed)
-    findings = findings_of(read.said.p_good, calibration, threshold)
+    findings = [] if mode == "score" else findings_of(read.said.p_good, calibration, threshold)
     texts: dict[str, str | None] = {}
     if mode in ("full", "critique"):
         findings = with_texts(findings, trajectory)

@@ -14,7 +14,8 @@ from rrm.config import CalibrationSettings, TrainConfig
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import RRMError
-from rrm.feedback import Feedback
+from rrm.estimate import estimate
+from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings
@@ -142,6 +143,34 @@ def test_text_modes_of_a_judge_that_never_wrote_say_only_what_is_known(tokenizer
     (critique,) = judge.judge([trajectory], mode="critique")
     assert critique.trace is None and critique.critique == full.critique
     assert judge.sample([trajectory], mode="full", k=3) == [[full]]
+
+
+def test_a_score_alone_is_the_one_of_the_slots_without_findings(tokenizer: Any, caplog: Any) -> None:
+    judge, rows = scripted(tokenizer, 800), [run("short", 3), run("long", 20, {2: "ruin"})]
+    maps = {"steps": Platt(a=2, b=1, rows=9), "steps@windowed": Platt(a=3, b=-1, rows=9)}
+    judge.settings.calibration = Calibration(modes=maps)  # pyright: ignore[reportArgumentType]
+    for wanted, found in zip(judge.judge(rows, mode="steps"), judge.judge(rows, mode="score"), strict=True):
+        assert (found.score, found.raw_score, found.coverage) == (wanted.score, wanted.raw_score, wanted.coverage)
+        assert (found.findings, found.judge.mode, found.judge.calibrated) == ([], "score", True) and wanted.findings
+    assert judge.measure(rows, "score") == judge.measure(rows, "steps")
+    prompt, completion = [{"role": "user", "content": "find it"}], [{"role": "assistant", "content": "look"}]
+    assert judge.as_reward_func()([prompt], [completion]) == judge.as_reward_func(mode="steps")([prompt], [completion])
+    assert judge.as_reward_func()([prompt], [completion]) == [pytest.approx(maps["steps"](0.9))]
+    assert estimate(judge, rows, mode="full").rows == 2
+    assert not caplog.records, "it is tried in what it reads these from"
+    served = AgentRRM(ScriptedChatEngine(["<score>0.8</score>"]), settings=SETTINGS.model_copy(update={"opening": False}))
+    assert served.judge(rows[:1], mode="score")[0].score == 0.8
+
+
+@pytest.mark.parametrize("mode", ["steps", "full", "score"])
+def test_samples_where_nothing_is_sampled_are_said_once(tokenizer: Any, caplog: Any, mode: Mode) -> None:
+    judge = scripted(tokenizer, 600)
+    (once,) = judge.judge([run("a", 2)], mode=mode)
+    assert not caplog.records
+    for _ in range(2):
+        assert judge.judge([run("a", 2)], mode=mode, samples=5) == [once]
+    (record,) = caplog.records
+    assert f"samples nothing in mode {mode}" in record.getMessage() and "not 5 times" in record.getMessage()
 
 
 def test_who_has_no_slots_says_so(model: Any, tokenizer: Any) -> None:
