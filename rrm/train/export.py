@@ -32,6 +32,7 @@ from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
 from rrm.models.base import adapter_folder
+from rrm.prompt.rendering import CUT_VERSION
 from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
 from rrm.train.prepare import Run
@@ -157,9 +158,11 @@ def calibrate(
     steps: Mapping[str, StepTarget] = MappingProxyType({}),
     steps_only: Sequence[Trajectory] = (),
 ) -> dict[str, Any]:
-    """Fit one map per configured mode on calibration rows; returns what was fitted, by mode.
+    """Fit the maps of each configured mode on calibration rows: of transcripts read at once, and where some are read in
+    windows, of these (`key_of`). Returns what was fitted, by the maps' keys.
 
-    A mode whose raw scores do not rise with the labels, or that was not trained, is left uncalibrated, and said so.
+    Where raw scores do not rise with the labels, or a mode was not trained, it is left uncalibrated, and said so. `steps` comes
+    first: what it finds is told to the later windows of `score`.
 
     Args:
         judged: takes each mode's feedback on the first rows, for whoever has further use for it.
@@ -167,7 +170,7 @@ def calibrate(
         steps_only: further rows, of which only steps are labelled.
     """
     found: dict[str, Any] = {}
-    for mode in config.calibration.modes:
+    for mode in sorted(config.calibration.modes, key=lambda mode: mode != "steps"):
         if untrained(judge, mode):
             logger.warning("mode %s stays uncalibrated: the judge was trained on no row of it", mode)
             found[mode] = {"skipped": "trained on no row of this mode", "rows": 0}
@@ -187,15 +190,32 @@ def calibrate(
         feedback = judge.judge(rows, mode=mode, seed=config.seed)
         if judged is not None:
             judged[mode] = feedback
-        kept = [(f.raw_score, y) for f, y in zip(feedback, labels, strict=True) if f.raw_score is not None]
-        try:
-            fitted = fit([raw for raw, _ in kept], [y for _, y in kept], config.calibration.method)
-        except RRMError as error:
-            logger.warning("mode %s stays uncalibrated: %s", mode, error)
-            found[mode] = {"skipped": str(error), "rows": len(kept)}
-            continue
-        judge.settings.calibration.modes[mode] = fitted
-        found[mode] = fitted.model_dump()
+        cut = judge.prompt_version == CUT_VERSION
+        in_windows = [not cut and judge.plan(t, mode).windowed for t in rows]
+        found |= _fitted_by_reading(judge, mode, feedback, labels, in_windows, config.calibration.method)
+    return found
+
+
+def _fitted_by_reading(
+    judge: AgentRRM,
+    mode: Mode,
+    feedback: Sequence[Feedback],
+    labels: Sequence[float | None],
+    in_windows: Sequence[bool],
+    method: CalibrationMethod,
+) -> dict[str, Any]:
+    """Fit and keep a mode's maps: of transcripts read at once, and of those read in windows, where there are any."""
+    found: dict[str, Any] = {}
+    for windowed in (False, True):
+        key = key_of(mode, windowed)
+        judge.settings.calibration.modes.pop(key, None)
+        scored = [
+            (f.raw_score, y)
+            for f, y, many in zip(feedback, labels, in_windows, strict=True)
+            if many == windowed and f.raw_score is not None and y is not None
+        ]
+        if scored or not windowed:
+            found[key] = _fitted(judge, key, scored, method)
     return found
 
 
@@ -241,16 +261,7 @@ def calibrate_steps(
     again = [i for i, windowed in enumerate(in_windows) if windowed and labels[i] is not None]
     for i, feedback in zip(again, judge.judge([rows[i] for i in again], mode="steps", seed=seed), strict=True):
         said[i] = feedback
-    for windowed in (False, True):
-        key = key_of("steps", windowed)
-        scored = [
-            (f.raw_score, y)
-            for f, y, many in zip(said, labels, in_windows, strict=True)
-            if many == windowed and f.raw_score is not None and y is not None
-        ]
-        if scored or not windowed:
-            found[key] = _fitted(judge, key, scored, settings.method)
-    return said, found
+    return said, found | _fitted_by_reading(judge, "steps", said, labels, in_windows, settings.method)
 
 
 def _fitted(

@@ -158,7 +158,9 @@ def test_a_score_alone_is_the_one_of_the_slots_without_findings(tokenizer: Any, 
     assert judge.as_reward_func()([prompt], [completion]) == [pytest.approx(maps["steps"](0.9))]
     assert estimate(judge, rows, mode="full").rows == 2
     assert not caplog.records, "it is tried in what it reads these from"
-    served = AgentRRM(ScriptedChatEngine(["<score>0.8</score>"]), settings=SETTINGS.model_copy(update={"opening": False}))
+    served = AgentRRM(
+        ScriptedChatEngine(["<score>0.8</score>"]), settings=SETTINGS.model_copy(update={"opening": False})
+    )
     assert served.judge(rows[:1], mode="score")[0].score == 0.8
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.config import CalibrationSettings, TrainConfig
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
@@ -20,6 +21,7 @@ from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.local import expectation
 from rrm.prompt.prompter import Prompter
+from rrm.train.export import calibrate
 from rrm.trajectory import Message, Trajectory
 
 SERVED = JudgeSettings(opening=False, prompt_version="2", transcript_tokens=400)
@@ -263,3 +265,21 @@ def test_a_local_judge_writes_window_after_window(tokenizer: Any) -> None:
     vars(engine)["max_positions"] = 300
     (long,) = judge.judge([run("a", N)], mode="critique")
     assert (long.status, long.coverage) == ("too_long", 0.0) and "reading 1 of" in (long.reason or "")
+
+
+def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> None:
+    """The same raw scores: of one reading right in nine of ten cases, of several windows in six of ten."""
+    script = Judge()
+    rows = [run(str(n), N if n % 2 else 2, {2: "RUIN"} if n % 4 < 2 else None) for n in range(80)]
+    right = [n % 20 not in (0, 2) if n % 2 == 0 else n % 10 not in (1, 3) for n in range(80)]
+    labels = [float(("RUIN" in str(t.messages)) != ok) for t, ok in zip(rows, right, strict=True)]
+    judge = script.over(modes=["score", "critique"])
+    found = calibrate(judge, rows, labels, TrainConfig(calibration=CalibrationSettings(modes=["score"])))
+    assert set(found) == set(judge.settings.calibration.modes) == {"score", "score@windowed"}
+    assert found["score"]["rows"] == found["score@windowed"]["rows"] == 40
+    short, long = judge.judge([run("s", 2), run("l", N)], mode="score")
+    assert short.raw_score == long.raw_score == 0.8 and short.judge.calibrated and long.judge.calibrated
+    for feedback, part in ((short, 0), (long, 1)):
+        shares = [y for t, y in zip(rows[part::2], labels[part::2], strict=True) if "RUIN" not in str(t.messages)]
+        assert feedback.score == pytest.approx(sum(shares) / len(shares), abs=0.02)
+    assert short.score is not None and long.score is not None and short.score > long.score + 0.1
