@@ -1,7 +1,8 @@
 """Evaluate the probabilities a judge gives to steps, beside scorers that need no judge: position, words, rules.
 
 Only findings with a `p_good` count, and only steps that are labelled. A labelled step without a probability is counted and left
-out for all scorers, so all stand on the same steps. `mcc` and the first errors are at each scorer's own threshold, fitted on
+out for all scorers, so all stand on the same steps; only first errors are over all labelled steps of a run, as a fault that the
+judge did not read is one it missed. `mcc` and the first errors are at each scorer's own threshold, fitted on
 other questions where one is given, else 0.5; `mcc_at_half` is at 0.5.
 """
 
@@ -34,12 +35,16 @@ def step_probabilities(findings: Sequence[Finding], n_steps: int) -> list[float 
 
 
 class LabelledSteps:
-    """The steps with a label and a judge's probability as flat arrays: M entries in reading order.
+    """The labelled steps of runs to whose steps a judge gave probabilities, as flat arrays in reading order: all N of them, and
+    the M that have one.
 
     Attributes:
-        rows: trajectories that have such steps.
-        row: (M,) codes into `rows`; step: (M,) from 0; bad: (M,); p_good: (M,) the judge's; questions: (M,) codes.
-        without_p: labelled steps of scored rows with findings of this kind that lack a probability.
+        rows: these trajectories; index: their numbers among all.
+        all_row, all_step, all_bad, all_p, all_questions: (N,) codes into `rows`, steps from 0, labels, the judge's
+            probability (NaN where it gave none), codes of questions.
+        read: (N,) whether it gave one.
+        row, step, bad, p_good, questions: (M,) the same of these steps alone.
+        without_p: N − M.
     """
 
     def __init__(
@@ -49,7 +54,6 @@ class LabelledSteps:
         labels: Sequence[StepLabels | Sequence[Any] | None],
     ) -> None:
         self.index: list[int] = []
-        self.without_p = 0
         entries: list[tuple[int, int, bool, float]] = []
         for i, (t, f, row) in enumerate(zip(trajectories, feedback, labels, strict=True)):
             if f is None or f.status != "scored" or not row or all(x.p_good is None for x in f.findings):
@@ -57,25 +61,36 @@ class LabelledSteps:
             if len(row) != len(t.steps):
                 raise ValueError(f"trajectory {t.id!r} has {len(t.steps)} steps and {len(row)} step labels")
             said = step_probabilities(f.findings, len(row))
-            self.without_p += sum(v is not None and p is None for v, p in zip(row, said, strict=True))
-            both = [(k, v == "bad", p) for k, (v, p) in enumerate(zip(row, said, strict=True)) if v and p is not None]
-            if both:
-                entries += [(len(self.index), *entry) for entry in both]
+            labelled = [
+                (k, v == "bad", np.nan if p is None else p) for k, (v, p) in enumerate(zip(row, said, strict=True)) if v
+            ]
+            if labelled:
+                entries += [(len(self.index), *entry) for entry in labelled]
                 self.index.append(i)
         self.rows = [trajectories[i] for i in self.index]
-        self.row = np.array([e[0] for e in entries], dtype=np.int64)
-        self.step = np.array([e[1] for e in entries], dtype=np.int64)
-        self.bad = np.array([e[2] for e in entries], dtype=bool)
-        self.p_good = np.array([e[3] for e in entries], dtype=np.float64)
+        self.all_row = np.array([e[0] for e in entries], dtype=np.int64)
+        self.all_step = np.array([e[1] for e in entries], dtype=np.int64)
+        self.all_bad = np.array([e[2] for e in entries], dtype=bool)
+        self.all_p = np.array([e[3] for e in entries], dtype=np.float64)
         codes, self.n_questions = pairs.codes([question_of(t) for t in self.rows])
-        self.questions = codes[self.row]
+        self.all_questions = codes[self.all_row]
+        self.read = ~np.isnan(self.all_p)
+        self.row, self.step, self.bad = self.all_row[self.read], self.all_step[self.read], self.all_bad[self.read]
+        self.p_good, self.questions = self.all_p[self.read], self.all_questions[self.read]
+        self.without_p = int((~self.read).sum())
 
     def of(self, scores: StepProbabilities) -> np.ndarray:
-        """(M,) a scorer's probabilities of these steps; `scores` has one list a trajectory, as the feedback has."""
-        return np.array([scores[self.index[r]][k] for r, k in zip(self.row, self.step, strict=True)], dtype=np.float64)
+        """(M,) a scorer's probabilities of the steps read; `scores` has one list a trajectory, as the feedback has."""
+        return self.of_all(scores)[self.read]
 
-    def statistics(self, p_good: np.ndarray, threshold: float) -> dict[str, Statistic]:
-        """Every measure of one scorer."""
+    def of_all(self, scores: StepProbabilities) -> np.ndarray:
+        """(N,) a scorer's probabilities of all labelled steps."""
+        places = zip(self.all_row, self.all_step, strict=True)
+        return np.array([scores[self.index[r]][k] for r, k in places], dtype=np.float64)
+
+    def statistics(self, all_p: np.ndarray, threshold: float) -> dict[str, Statistic]:
+        """Every measure of one scorer, by its (N,) probabilities of the labelled steps."""
+        p_good, questions = all_p[self.read], self.all_questions
 
         def at(cut: float) -> Statistic:
             said = localisation.confusion(p_good < cut, self.bad, self.questions, self.n_questions)
@@ -86,7 +101,7 @@ class LabelledSteps:
             "average_precision": process.AveragePrecision(p_good, self.bad, self.questions),
             "mcc": at(threshold),
             "mcc_at_half": at(process.HALF),
-            **process.first_errors(p_good, self.bad, self.row, self.questions, self.n_questions, threshold),
+            **process.first_errors(all_p, self.all_bad, self.all_row, questions, self.n_questions, threshold),
         }
 
     def thin(self, statistic: Statistic) -> bool:
@@ -95,7 +110,7 @@ class LabelledSteps:
             return self.thin(statistic.hits) or self.thin(statistic.alarms)
         if isinstance(statistic, Ratio):
             return too_few(int(np.count_nonzero(statistic.denominator)), int(statistic.denominator.sum()))
-        return too_few(self.n_questions, len(self.row))
+        return too_few(len(np.unique(self.questions)), len(self.row))
 
 
 def evaluate_step_scores(
@@ -127,7 +142,7 @@ def evaluate_step_scores(
     steps = LabelledSteps(trajectories, feedback, step_labels)
     if not len(steps.row):
         return None
-    scores = {JUDGE: steps.p_good, "all_bad": np.zeros(len(steps.row))}
+    scores = {JUDGE: steps.all_p, "all_bad": np.zeros(len(steps.all_p))}
     for name, said in (baselines or {}).items():
         for i in steps.index:
             if len(said[i]) != len(trajectories[i].steps):
@@ -135,7 +150,7 @@ def evaluate_step_scores(
                     f"step baseline {name!r} has {len(said[i])} probabilities for the {len(trajectories[i].steps)} "
                     f"steps of {trajectories[i].id!r}"
                 )
-        scores[name] = steps.of(said)
+        scores[name] = steps.of_all(said)
     chosen = {name: float((thresholds or {}).get(name, process.HALF)) for name in scores}
     table = {name: steps.statistics(p, chosen[name]) for name, p in scores.items()}
     return {
@@ -144,7 +159,7 @@ def evaluate_step_scores(
         "questions": steps.n_questions,
         "bad_share": float(steps.bad.mean()),
         "steps_without_p": steps.without_p,
-        "rows_with_errors": len(np.unique(steps.row[steps.bad])),
+        "rows_with_errors": len(np.unique(steps.all_row[steps.all_bad])),
         "thresholds": chosen,
         **compare(table, steps.n_questions, thin=steps.thin, n=resamples, seed=seed),
     }

@@ -75,11 +75,14 @@ def first_errors(
 ) -> dict[str, Statistic]:
     """Whether the first labelled step below the threshold is the first one labelled bad.
 
+    Args:
+        p_good: NaN of a labelled step that was not read: nothing is said of it, so where it is the first bad one it is missed.
+
     Returns:
         `first_error`: share found, over transcripts with a bad step; `false_alarms`: share with any step below the
         threshold, over transcripts without one; `first_error_f1` of both.
     """
-    check_rows(p_good=p_good, bad=bad, rows=rows, questions=questions)
+    check_rows(p_good=np.where(np.isnan(p_good), 0.0, p_good), bad=bad, rows=rows, questions=questions)
     n, none = int(rows.max()) + 1 if len(rows) else 0, len(p_good)
     first_bad, first_said = np.full(n, none), np.full(n, none)
     at, is_bad, said = np.arange(none), bad.astype(bool), p_good < threshold

@@ -174,6 +174,24 @@ def test_only_labelled_steps_with_a_probability_are_measured() -> None:
     assert found["metrics"]["judge"]["auroc"]["low"] is None  # two questions
 
 
+def test_a_fault_in_a_step_that_was_not_read_is_missed() -> None:
+    rows = [run(i, f"q{i}", 1.0, steps=2) for i in "abcdef"]
+    feedback = [said("a", [0.9, None]), said("b", [0.9, 0.9]), said("c", [0.9, 0.1]), said("d", [0.2, None]),
+                said("e", [0.1, None]), said("f", [None, 0.1])]  # fmt: skip
+    given = [labels("gb"), labels("gg"), labels("gb"), labels(".b"), labels("gg"), labels("bb")]
+    mine = [[0.9, 0.1], [0.9, 0.9], [0.1, 0.1], [0.1, 0.1], [0.9, 0.9], [0.1, 0.1]]
+    found = evaluate_step_scores(rows, feedback, given, {"mine": mine}, resamples=50)
+    assert found is not None
+    counts = {k: found[k] for k in ("rows", "steps", "steps_without_p", "rows_with_errors")}
+    assert counts == {"rows": 6, "steps": 7, "steps_without_p": 4, "rows_with_errors": 4}
+    value = {name: {k: x["value"] for k, x in of.items()} for name, of in found["metrics"].items()}
+    # of a, c, d and f c alone: of d the step that was read has no label, of f it is the second error
+    assert value["judge"]["first_error"] == 1 / 4 and value["judge"]["false_alarms"] == 1 / 2
+    assert value["mine"]["first_error"] == 3 / 4 and value["mine"]["false_alarms"] == 0.0
+    # rankings are of the steps that were read: bad c2 and f2 at .1; good ones four at .9 and one at .1
+    assert value["judge"]["auroc"] == pytest.approx(0.9) and found["bad_share"] == pytest.approx(2 / 7)
+
+
 def test_nothing_is_said_of_feedback_without_probabilities() -> None:
     rows = [run("a", "q", 1.0, steps=1)]
     assert evaluate_step_scores(rows, [judged("a", 0.5)], [["bad"]]) is None
