@@ -58,6 +58,8 @@ class JudgeInfo(BaseModel):
     """The reply was sampled at; None where nothing was sampled (`score` mode of a local judge) or the server chose."""
     calibrated: bool | None = None
     """Whether `score` was calibrated for this mode, or is `raw_score` as it is; None without a score."""
+    threshold: float | None = Field(default=None, ge=0.0, le=1.0)
+    """A step is called good from this `p_good` on; None where no finding has one (and in rows of an older version)."""
     unblended: float | None = None
     """The judge's own raw score, where `raw_score` and `score` are blended with a lexical model's (`rrm score --blend`)."""
     samples: int = 1

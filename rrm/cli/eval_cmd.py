@@ -117,10 +117,12 @@ def command(
     baselines, left_out = score_baselines(test, labels, train, labels_of(train, labelled) if train else [], seed)
     steps = step_labels_of(test, labelled)
     step_scores: dict[str, Any] = {}
+    thresholds: dict[str, float] = {}
     if any(f.p_good is not None for row in runs[0] for f in row.findings):
         learned = step_labels_of(train, labelled) if train is not None else ()
         step_scores, missing = step_scores_of(test, steps, train, learned, seed=seed)
         left_out |= {f"{name} of steps": why for name, why in missing.items()}
+        thresholds = step_thresholds_of(loaded.settings if loaded else None, runs[0], train, learned, seed)
     report = evaluate_feedback(
         test,
         runs[0],
@@ -129,6 +131,7 @@ def command(
         step_labels=steps,
         step_baselines=position_baseline(test, steps, train, labelled, seed),
         step_scores=step_scores,
+        step_thresholds=thresholds,
         reruns=runs[1:],
         resamples=resamples,
         seed=seed,
@@ -239,6 +242,36 @@ def step_labels_of(rows: Sequence[Trajectory], annotations: dict[str, list[Annot
     from rrm.evaluation.metrics.localisation import step_labels
 
     return [step_labels(t, annotations.get(t.id, [])) for t in rows]
+
+
+def step_thresholds_of(
+    settings: JudgeSettings | None,
+    feedback: Sequence[Feedback],
+    train: list[Trajectory] | None,
+    learned: Sequence[Any],
+    seed: int,
+) -> dict[str, float]:
+    """The thresholds at which verdicts on steps are measured, none of the rows that are measured: the judge's as its rows say
+    it, or else its settings; a baseline's from the training part, where there is one. The others are left at one half."""
+    from rrm.evaluation.bootstrap import JUDGE
+    from rrm.evaluation.step_scores import baseline_thresholds
+
+    found: dict[str, float] = {}
+    if train is not None:
+        found, none = baseline_thresholds(train, learned, seed=seed)
+        for name, why in none.items():
+            log.warning("%s of steps is measured at one half: %s", name, why)
+    said = sorted({f.judge.threshold for f in feedback if f.judge.threshold is not None})
+    if len(said) > 1:
+        log.warning(
+            "the rows' verdicts on steps were made at several thresholds (%s): they are measured at one half",
+            ", ".join(f"{threshold:.3g}" for threshold in said),
+        )
+    elif said:
+        found[JUDGE] = said[0]
+    elif settings is not None:
+        found[JUDGE] = settings.threshold
+    return found
 
 
 def score_baselines(

@@ -15,7 +15,7 @@ import numpy as np
 
 from rrm.annotation import Finding
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import StepProbabilities
+from rrm.evaluation.baselines import StepProbabilities, step_scores_of
 from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
 from rrm.evaluation.metrics import localisation, pairs, probability, process
 from rrm.evaluation.metrics.localisation import StepLabels
@@ -179,3 +179,31 @@ def fit_step_threshold(
     if not len(steps.row):
         raise RRMError("no labelled step has a p_good: judge the calibration rows in a mode that gives one")
     return process.fit_threshold(steps.p_good, steps.bad)
+
+
+def baseline_thresholds(
+    trajectories: Sequence[Trajectory], labels: Sequence[StepLabels | None], *, seed: int = 0
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Each step baseline's threshold with the highest MCC on the rows it learns from.
+
+    A baseline that learns is asked of each fifth of the questions what it says without having learned from them.
+
+    Returns:
+        name → threshold; name → why there is none.
+    """
+    found: dict[str, float] = {}
+    said, left_out = step_scores_of(trajectories, labels, seed=seed)
+    for name, scores in said.items():
+        known = [
+            (p, verdict == "bad")
+            for row, of_row in zip(labels, scores, strict=True)
+            for verdict, p in zip(row or (), of_row, strict=True)
+            if verdict is not None
+        ]
+        try:
+            found[name] = process.fit_threshold(
+                np.array([p for p, _ in known], dtype=np.float64), np.array([bad for _, bad in known], dtype=bool)
+            ).value
+        except RRMError as error:
+            left_out[name] = str(error)
+    return found, left_out

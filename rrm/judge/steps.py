@@ -156,7 +156,13 @@ def to_feedback(
         findings=findings,
         truncated_tokens=read.truncated_tokens,
         coverage=read.coverage,
-        judge=info.model_copy(update={"score_source": "expected", "calibrated": calibrated}),
+        judge=info.model_copy(
+            update={
+                "score_source": "expected",
+                "calibrated": calibrated,
+                "threshold": threshold if findings else None,
+            }
+        ),
         **texts,
     )
 

@@ -22,6 +22,7 @@ import numpy as np
 from rrm.annotation import Annotation
 from rrm.config import CalibrationMethod, CalibrationSettings, TrainConfig
 from rrm.errors import RRMError
+from rrm.evaluation.bootstrap import JUDGE
 from rrm.evaluation.metrics.localisation import mcc, step_labels
 from rrm.feedback import Feedback, Mode
 from rrm.imports import is_import_path
@@ -348,7 +349,10 @@ def measure(
         feedback: list[Feedback] = judge.judge(part, mode=mode, seed=config.seed)
         verdicts = [step_labels(t, raters.get(t.id, ())) for t in part] if mode != "score" else None
         labels = [truths[t.id] for t in part]
-        found[mode] = dict(evaluate_feedback(part, feedback, labels, step_labels=verdicts, seed=config.seed))
+        cut = {JUDGE: judge.settings.threshold}  # fitted on calibration questions
+        found[mode] = dict(
+            evaluate_feedback(part, feedback, labels, step_labels=verdicts, step_thresholds=cut, seed=config.seed)
+        )
     return found
 
 

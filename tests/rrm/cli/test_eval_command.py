@@ -89,22 +89,33 @@ def test_eval_says_why_there_is_nothing_to_evaluate(labelled: Path):
         assert re.search(why, str(refused)), refused
 
 
-def test_eval_measures_the_probabilities_of_steps_where_findings_carry_them(labelled: Path):
+def test_eval_measures_the_probabilities_of_steps_where_findings_carry_them(
+    labelled: Path, caplog: pytest.LogCaptureFixture
+):
     assert json.loads(measure(labelled).stdout.strip().splitlines()[-1])["step_auroc"] is None
     scored = labelled / "scored.jsonl"
     rows = [json.loads(line) for line in scored.read_text().splitlines()]
     for row in rows:
         row["findings"][0]["p_good"], row["findings"][1]["p_good"] = row["score"], row["score"] / 4
+        row["judge"]["threshold"] = 0.1
     scored.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = measure(labelled)
     line, report = json.loads(done.stdout.strip().splitlines()[-1]), json.loads((labelled / "m.json").read_text())
     assert set(report["step_scores"]["metrics"]) == {"judge", "all_bad", "rules", "position", "tfidf"}
     assert line["step_auroc"] == report["step_scores"]["metrics"]["judge"]["auroc"]["value"] > 0.7
     assert "average_precision" in done.stderr
+    assert set(report["step_scores"]["thresholds"].items()) >= {("judge", 0.1), ("tfidf", 0.5)}
     measure(labelled, "--split", labelled / "split.json")
     report = json.loads((labelled / "m.json").read_text())
     assert report["step_scores"]["rows"] == 16
     assert "tfidf" in report["step_scores"]["metrics"]
+    cuts = report["step_scores"]["thresholds"]
+    assert cuts["judge"] == 0.1 and cuts["all_bad"] == 0.5 and cuts["tfidf"] != 0.5, "learned from the training part"
+    scored.write_text(scored.read_text().replace('"threshold": 0.1', '"threshold": 0.2', 1))
+    measure(labelled)
+    assert "several thresholds (0.1, 0.2)" in caplog.text
+    report = json.loads((labelled / "m.json").read_text())
+    assert report["step_scores"]["thresholds"]["judge"] == 0.5
 
 
 def test_eval_of_a_split_trains_baselines_on_its_training_part_alone(labelled: Path):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
+from rrm.annotation import Annotation, Finding
 from rrm.annotators.rules import rules_trace
 from rrm.config import CalibrationSettings, TrainConfig
 from rrm.engines.hf.engine import HFEngine
@@ -21,7 +22,7 @@ from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.labels import StepTarget
 from rrm.prompt.prompter import Prompter
-from rrm.train.export import best_threshold, calibrate
+from rrm.train.export import best_threshold, calibrate, measure
 from rrm.trajectory import Message, Trajectory
 
 SETTINGS = JudgeSettings(modes=["steps"], prompt_version="2", transcript_tokens=600)
@@ -127,6 +128,7 @@ def test_calibration_and_threshold_decide_score_and_verdict(model: Any, tokenize
     assert found.judge.calibrated is True and plain.judge.calibrated is False
     for raw, sure in zip(plain.findings, found.findings, strict=True):
         assert raw.p_good is not None and sure.p_good == pytest.approx(step(raw.p_good)) and sure.verdict == "good"
+    assert found.judge.threshold == 0.01 and plain.judge.threshold == 0.5
     windowed = judge_of(model, tokenizer, 100, calibration=calibration)
     assert windowed.judge([run("a", 9)], mode="steps")[0].judge.calibrated is False
 
@@ -173,6 +175,28 @@ def test_samples_where_nothing_is_sampled_are_said_once(tokenizer: Any, caplog: 
         assert judge.judge([run("a", 2)], mode=mode, samples=5) == [once]
     (record,) = caplog.records
     assert f"samples nothing in mode {mode}" in record.getMessage() and "not 5 times" in record.getMessage()
+
+
+def test_the_card_measures_verdicts_on_steps_at_the_judges_threshold(tokenizer: Any) -> None:
+    judge, rows = scripted(tokenizer, 800), [run(str(n), 3, {2: "ruin"} if n % 2 else None) for n in range(4)]
+    judge.settings.threshold = 0.95  # nothing reaches it
+    raters = {
+        t.id: [
+            Annotation(
+                trajectory_id=t.id,
+                digest=t.digest,
+                annotator="h",
+                kind="human",
+                findings=[Finding(step=k, verdict="bad" if n % 2 and k == 2 else "good") for k in (1, 2, 3)],
+            )
+        ]
+        for n, t in enumerate(rows)
+    }
+    card = measure(judge, rows, raters, TrainConfig())["steps"]
+    found = {name: x["value"] for name, x in card["step_scores"]["metrics"]["judge"].items()}
+    assert card["step_scores"]["thresholds"]["judge"] == 0.95 and found["mcc_at_half"] == 1.0
+    assert found["mcc"] == card["steps"]["metrics"]["judge"]["mcc"]["value"] == 0.0
+    assert found["first_error"] == 0.0 and found["false_alarms"] == 1.0
 
 
 def test_who_has_no_slots_says_so(model: Any, tokenizer: Any) -> None:
