@@ -46,6 +46,8 @@ SLOT = "[step {step}] is"
 """Opens a slot. Brackets with a step's number come out of no transcript (`rrm.prompt.neutralise`)."""
 AFTER_SLOT = "\n"
 """The input after a slot, whatever the verdict was."""
+_NEAR = 16
+"""Tokens in which a character ends."""
 GOES_ON = "the run goes on with [step {step}]\n"
 """Ends a window without slots that is not the run's end: what has not happened yet is no fault of its steps."""
 
@@ -324,15 +326,29 @@ class Plan:
             return [_Block(step.index, whole, len(whole.ids))]
         ids = planner.encode(body)
         size = max(size - len(planner.encode(f"{head}(part 999 of 999){MARKER}\n")), 8 * planner.scale)
-        count = -(-len(ids) // size)
+        chunks = list[list[int]]()
+        at = 0
+        while at < len(ids):
+            end = self._between_characters(ids, at, min(at + size, len(ids)))
+            chunks.append(ids[at:end])
+            at = end
         blocks = []
-        for part in range(count):
-            chunk = ids[part * size : (part + 1) * size]
+        for part, chunk in enumerate(chunks):
             # a line's middle must not begin a line: it would pass for a label of ours
-            begins = f"{head}(part {part + 1} of {count}){MARKER}" if part else head
-            text = planner.tokenizer.decode(chunk).strip("\ufffd").rstrip("\n")
+            begins = f"{head}(part {part + 1} of {len(chunks)}){MARKER}" if part else head
+            text = planner.tokenizer.decode(chunk).rstrip("\n")
             blocks.append(_Block(step.index, planner.piece(f"{begins}{text}\n"), len(chunk)))
         return blocks
+
+    def _between_characters(self, ids: Sequence[int], start: int, end: int) -> int:
+        """The last place up to `end` where no character is cut in two, as a token may be a part of one.
+
+        `end` itself where that is not near: in a row of characters that stand for unreadable ones, say.
+        """
+        for at in range(end, max(end - _NEAR, start), -1):
+            if not self._planner.tokenizer.decode(list(ids[max(at - _NEAR, start) : at])).endswith("\ufffd"):
+                return at
+        return end
 
     def _digest(self, last: int, findings: Mapping[int, bool]) -> _Piece:
         """What steps 1 … `last` did, within the digest's room: bad ones and recent ones a line each, the others counted."""

@@ -131,6 +131,19 @@ def test_steps_in_parts_have_a_slot_each_and_nothing_is_lost() -> None:
     assert parts == list(range(2, slots.count(2) + 1))
 
 
+@pytest.mark.parametrize("characters", ["日本語のテキスト漢字", "🙂🙃🧪", "naïve ", "a\ufffd"])
+def test_a_part_ends_between_two_characters(characters: str) -> None:
+    """A token may be a third of a character: cut there, it would be read in neither part."""
+    said = "".join(random.Random(0).choices(characters, k=1500))
+    messages = [Message(role="assistant", content="go"), Message(role="tool", content=said)]
+    plan = Prompter(TOKENIZER, 300).plan(Trajectory(id="a", task="t", messages=messages), "steps")
+    texts = [
+        re.sub(r"\A.*?\[step 1\]\n(\(part \d+ of \d+\) … )?|\n\[step 1\] is\n", "", r, flags=re.S)
+        for r in readings(plan)
+    ]
+    assert len(texts) > 3 and "".join(texts) == f"agent: go\nresult: {said.strip()}"
+
+
 def test_the_digest_says_what_earlier_steps_did_and_marks_the_bad_ones() -> None:
     trajectory = log([(3, 40)] * 30, 5)
     plan = Planner(CHARS, 3000).plan(trajectory, slots=True)
