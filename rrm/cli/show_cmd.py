@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, mapping_of, read_inputs
+from rrm.cli.score_cmd import Modes, chosen_mode
 from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 
 if TYPE_CHECKING:
-    from rrm.prompt.shown import Shown
+    from rrm.feedback import Mode
+    from rrm.judge.shown import Shown
     from rrm.trajectory import Trajectory
 
 READERS = {"--model", "--settings", "--revision", "--token", "--transcript-tokens", "--trust-remote-code"} | {
@@ -29,6 +31,11 @@ READERS = {"--model", "--settings", "--revision", "--token", "--transcript-token
 def command(
     runs: str = typer.Argument(..., metavar="RUNS", help="A file or folder of transcripts."),
     id: str | None = typer.Argument(None, metavar="[ID]", help="Which transcript; default: the first."),
+    mode: Modes | None = typer.Option(
+        None,
+        help="What the judge would be asked for. Default: the judge's own, full where it names none.",
+        show_default=False,
+    ),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
@@ -37,11 +44,14 @@ def command(
 ) -> None:
     """Print what a judge reads of a transcript: each reading's text, and how much of the whole that is.
 
-    No model is run. A transcript longer than the judge's budget is read in windows by judges of prompt version 2; version 1 shows
-    one shortened text. Where text is left out stands " … ", or how many steps are not listed.
+    No model is run. A transcript longer than the judge's budget is read in windows by judges of prompt version 2, which are told
+    what was found in earlier ones (not shown here); version 1 shows one shortened text. Where text is left out stands " … ", or
+    how many steps are not listed.
     """
+    from rrm.engines.scripted import ScriptedChatEngine
+    from rrm.judge.agent_rrm import AgentRRM
     from rrm.judge.loading import Options, load_reader
-    from rrm.prompt.shown import shown
+    from rrm.judge.shown import shown
 
     if not Path(runs).exists():
         raise RRMError(f"no such file or folder: {runs}")
@@ -61,7 +71,16 @@ def command(
         ),
     )
     trajectory = find(read_inputs([runs], None, format=format, mapping=mapping_of(map), outcome=outcome), id, runs)
-    found = shown(trajectory, settings.transcript_tokens, settings.prompt_version, prompter, judge.max_windows)
+    served = settings.engine is not None or (judge.model or "").startswith("openai:")
+    reads = AgentRRM(
+        ScriptedChatEngine([]),  # not asked
+        None if served else prompter,
+        settings=settings,
+        reader=prompter if served else None,
+        max_windows=judge.max_windows,
+    )
+    asked = cast("Mode", chosen_mode(mode, reads, Modes.full))
+    found = shown(reads, trajectory, asked)
     for number, text in enumerate(found.texts, 1):
         typer.echo(typer.style(heading(found, number), bold=True))
         for line in text.splitlines():

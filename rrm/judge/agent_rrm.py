@@ -28,7 +28,7 @@ from rrm.judge.windowed import LocalAsker, ServerAsker, judge_in_windows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
-from rrm.prompt.windows import Plan, Planner
+from rrm.prompt.windows import Plan, Planner, Reading
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -283,9 +283,18 @@ class AgentRRM:
         Raises:
             RRMError: the judge is of prompt version 1, which has none.
         """
-        if self.prompt_version == CUT_VERSION:
-            raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
-        return self._asker().plan(trajectory, mode)[0]
+        return self._plan(trajectory, mode)[0]
+
+    def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, list[Reading]]:
+        """The windows in which a transcript is read in this mode, and each as it is read before anything is found.
+
+        Raises:
+            RRMError: as `plan`.
+        """
+        read_as: Mode = "steps" if self._reads_slots(mode) else mode
+        plan, earlier = self._plan(trajectory, read_as)
+        asked = [earlier] * (len(plan) - 1) + [read_as]
+        return plan, [plan.reading(number, slots=said == "steps") for number, said in enumerate(asked)]
 
     def as_reward_func(self, *, mode: Mode = "score", seed: int = 0) -> Callable[..., list[float | None]]:
         """A reward function for TRL's GRPOTrainer: the calibrated score of prompt and completion as a transcript.
@@ -296,6 +305,12 @@ class AgentRRM:
         return reward_func(lambda rows: self.judge(rows, mode=mode, seed=seed))
 
     # ---- inside ----
+
+    def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+        """The windows of a transcript, and what is asked of all but the last."""
+        if self.prompt_version == CUT_VERSION:
+            raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
+        return self._asker().plan(trajectory, mode)
 
     def _judgements(
         self,

@@ -7,8 +7,12 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from reagent.lab.model import build_lab_tokenizer
 from rrm import cli
-from rrm.trajectory import Message, Trajectory, write_jsonl
+from rrm.feedback import Mode
+from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.prompt.prompter import Prompter
+from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
 
 RUNNER = CliRunner()
 SERVER = "openai:http://localhost:1/v1#m"
@@ -52,6 +56,23 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
         assert found["coverage"] < 0.2 and "steps left out" in output and "FATAL" not in output
     else:
         assert found["coverage"] == 1.0 and "FATAL" in output
+
+
+def test_the_judges_own_plan_is_shown(tmp_path: Path) -> None:
+    """A judge of slots reads them, which takes room; one of scores alone finds nothing to pass on, and reads the ending."""
+    path, tokenizer = str(runs(tmp_path)), build_lab_tokenizer(["Task step agent result good bad line look"] * 3, 400)
+    tokenizer.save_pretrained(str(tmp_path))
+    (trajectory,) = (t for t in read_canonical(path) if t.id == "long")
+    defaults: tuple[Mode, ...] = ("steps", "score")
+    for default in defaults:
+        save_settings(tmp_path, JudgeSettings(modes=[default], default_mode=default, transcript_tokens=500))
+        code, output = show(path, "long", "--model", str(tmp_path))
+        found, plan = json.loads(output.splitlines()[-1]), Prompter(tokenizer, 500).plan(trajectory, default)
+        assert code == 0 and ("[step 40] is" in output) == (default == "steps")
+        assert found["readings"] == (len(plan) if default == "steps" else 1) and len(plan) > 3
+        assert (found["coverage"] == 1.0) == (default == "steps")
+    code, output = show(path, "long", "--model", str(tmp_path), "--mode", "full")
+    assert code == 0 and json.loads(output.splitlines()[-1])["coverage"] == 1.0 and "[step 40] is" not in output
 
 
 def test_an_unknown_id_and_an_option_of_a_running_model_are_refused(tmp_path: Path) -> None:

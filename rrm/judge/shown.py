@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
-from rrm.prompt.prompter import Prompter
+from rrm.feedback import Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.rendering import CUT_VERSION, Tokenizer, render_transcript, shown_steps
-from rrm.prompt.windows import Planner
 from rrm.trajectory import Trajectory
 
 
@@ -27,32 +27,19 @@ class Shown:
     """Share of the transcript's tokens that the readings show."""
 
 
-def shown(
-    trajectory: Trajectory,
-    transcript_tokens: int,
-    version: str,
-    prompter: Prompter | None,
-    max_windows: int | None = None,
-) -> Shown:
-    """What a judge of this budget and prompt version reads.
-
-    Args:
-        transcript_tokens: the judge's budget.
-        prompter: with the judge's tokenizer; without one a token counts as four characters.
-        max_windows: that are read at most, where there is no prompter, which knows it.
-    """
+def shown(judge: AgentRRM, trajectory: Trajectory, mode: Mode) -> Shown:
+    """What a judge reads in a mode; its engine is not asked, so nothing is told of what it found."""
+    prompter, version = judge.prompter or judge.reader, judge.prompt_version
+    # without the judge's own tokenizer a token counts as four characters
     tokenizer: Tokenizer = CharacterTokenizer() if prompter is None else prompter.tokenizer
     scale = getattr(tokenizer, "ids_a_token", 1)
     if version == CUT_VERSION:
-        rendered = render_transcript(trajectory, tokenizer, transcript_tokens * scale)
+        rendered = render_transcript(trajectory, tokenizer, judge.settings.transcript_tokens * scale)
         size = len(tokenizer.encode(rendered.text, add_special_tokens=False))
         whole = size + rendered.truncated_tokens
         texts, sizes, steps = [rendered.text], [size], [tuple(sorted(shown_steps(rendered.text)))]
         return Shown(version, texts, [s // scale for s in sizes], steps, whole // scale, size / max(whole, 1))
-    characters = transcript_tokens * CHARACTERS_PER_TOKEN
-    planner = Planner(tokenizer, characters, max_windows=max_windows) if prompter is None else prompter.planner
-    plan = planner.plan(trajectory, slots=False)
-    readings = [plan.reading(i) for i in range(len(plan))]
+    plan, readings = judge.readings(trajectory, mode)
     return Shown(
         version,
         [r.text for r in readings],
