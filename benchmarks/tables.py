@@ -166,6 +166,57 @@ def default_judge_elsewhere() -> str:
     return _table(rows)
 
 
+def steps_outcomes() -> str:
+    """Mode `steps`, outcomes: each source beside TF-IDF on the same rows and on the whole mixture."""
+    found = needed("default_judge")["modes"]["steps"]
+    scorers = {
+        "judge": "judge",
+        "tfidf_same": "TF-IDF, same rows",
+        "tfidf_all": "TF-IDF, whole mixture",
+        "length": "length",
+    }
+    rows = [
+        ["source", "rows", "AUROC", *list(scorers.values())[1:], "pairs", "pair accuracy", *list(scorers.values())[1:3]]
+    ]
+    for name, report in found["sources"].items():
+        of, key = report["metrics"], "pair_accuracy_same_turns"
+        if not report["scored_labelled"] or name in ("home", "mint_critic"):
+            continue
+        pairs = report["pairs"][key]
+        accuracy = [interval(of[s][key]) if pairs >= MIN_ROWS and s in of else "–" for s in list(scorers)[:3]]
+        auroc = [interval(of[s]["auroc"]) if s in of else "–" for s in scorers]
+        rows.append([name, str(report["scored_labelled"]), *auroc, str(pairs), *accuracy])
+    for key, said in (("pooled", "sources with ≥ 200 pairs in the whole test part"), ("pooled_mint", "MINT's tasks")):
+        of = found[key]["metrics"]
+        cells = [interval(of[s]["pair_accuracy_same_turns"]) if s in of else "–" for s in list(scorers)[:3]]
+        rows.append([f"{said}, mean", "", "", "", "", "", "", *cells])
+    of = found["unseen"]["metrics"]
+    rows.append(
+        ["never trained on, mean", "", *(interval(of[s]["auroc"]) if s in of else "–" for s in scorers), "", "", "", ""]
+    )
+    return _table(rows)
+
+
+def steps_verdicts() -> str:
+    """Mode `steps`, p_good: AUROC and MCC by source."""
+    found = needed("default_judge")["modes"]["steps"]["sources"]
+    names = {
+        "judge": "judge",
+        "tfidf_same": "TF-IDF, same rows",
+        "tfidf_all": "TF-IDF, whole mixture",
+        "position": "position",
+        "rules": "rules",
+    }
+    rows = [["source", "steps", *(f"AUROC, {said}" for said in names.values()), "MCC, judge"]]
+    for name, report in found.items():
+        of = (report.get("step_scores") or {}).get("metrics")
+        if of is None or report["step_scores"]["steps"] < MIN_ROWS:
+            continue
+        cells = [interval(of[s]["auroc"]) if s in of else "–" for s in names]
+        rows.append([name, str(report["step_scores"]["steps"]), *cells, interval(of["judge"]["mcc"])])
+    return _table(rows)
+
+
 def critiques() -> str:
     """Where the default judge points, beside what needs no judge."""
     steps = needed("judge_mint")["parts"]["critiques"]["steps"]
@@ -293,6 +344,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "default_judge": default_judge,
     "default_judge_modes": default_judge_modes,
     "default_judge_elsewhere": default_judge_elsewhere,
+    "steps_outcomes": steps_outcomes,
+    "steps_verdicts": steps_verdicts,
     "critiques": critiques,
     "judge_speed": judge_speed,
     "lab_stages": lab_stages,
