@@ -1,9 +1,11 @@
 """Put a trained judge into the package as the default one, with what was measured of it.
 
-    python -m benchmarks.ship_default --run runs/mint/run
+    python -m benchmarks.ship_default --run runs/default_judge/small_run --init-split benchmarks/splits/mint.json
 
-Copies adapter, settings and calibration to rrm/assets/default and writes its evaluation card and model card from
-benchmarks/results/judge_mint.json, whose parts must have been made by this very judge.
+Copies adapter, settings and calibration (and `domain.json`, where there is one) to rrm/assets/default and writes its evaluation card and model card
+from benchmarks/results/default_judge.json, which must have been made by this very judge. Where the judge went on from one whose
+`judge.json` names no training questions, --init-split says which they were: they are added, so that an evaluation meets none of
+them unsaid.
 """
 
 from __future__ import annotations
@@ -14,51 +16,67 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from benchmarks import mint
 from benchmarks.record import RESULTS
-from rrm.judge.judge_dir import load_settings
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import load_settings, save_settings
+from rrm.questions import question_keys
 from rrm.train.export import write_card
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "rrm" / "assets" / "default"
 FILES = ("adapter_model.safetensors", "adapter_config.json", "judge.json")
-PARTS = {"score": "score", "critiques": "full"}
-"""Part of judge_mint.json → mode of the card."""
+OPTIONAL = ("domain.json",)
 
 
 def card(record: dict[str, Any], trained_on: dict[str, Any]) -> dict[str, Any]:
-    """The evaluation card: the protocol's figures, the critiques', and other sources'.
+    """The evaluation card: the held-out questions of all sources together, and each source's figures in short."""
+    steps = record["modes"]["steps"]
+    return {
+        "trained_on": trained_on,
+        "command": record["command"],
+        "commit": record["commit"],
+        "environment": record["environment"],
+        "steps": steps["sources"]["home"],
+        "pooled": {key: steps[key] for key in ("pooled", "pooled_mint", "unseen")},
+        "sources": {
+            name: {"rows": report["rows"], "auroc": report["metrics"].get("judge", {}).get("auroc"), "coverage": report["coverage"]}
+            for name, report in steps["sources"].items()
+        },
+    }  # fmt: skip
+
+
+def check(record: dict[str, Any], judge: Path) -> None:
+    """Refuse figures of another judge.
 
     Raises:
-        SystemExit: the record's parts were made by different judges.
+        SystemExit: naming both hashes.
     """
-    hashes = {part: record["judges"][part]["model_hash"] for part in record["parts"]}
-    if len(set(hashes.values())) > 1:
-        raise SystemExit(f"judge_mint.json holds parts of different judges: {hashes}")
-    found: dict[str, Any] = {
-        "trained_on": trained_on,
-        "commands": record["commands"],
-        "environment": record["environment"],
-    }
-    for part, mode in PARTS.items():
-        if part in record["parts"]:
-            report = record["parts"][part]
-            found[mode] = report.get("all", report)
-    found["sources"] = {
-        name: {"rows": report["rows"], "auroc": report["metrics"]["judge"]["auroc"]}
-        for name, report in record["parts"].get("sources", {}).items()
-    }
-    return found
+    measured, own = record["judge"]["model_hash"], AgentRRM.from_pretrained(str(judge)).model_hash
+    if own != measured:
+        raise SystemExit(f"default_judge.json was measured with {measured}, and {judge} is {own}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="the run folder of `rrm train`")
+    parser.add_argument("--init-split", type=Path, help="split of the judge that `sft.lora.init` named")
     args = parser.parse_args()
     judge = args.run / "judge"
+    record = json.loads((RESULTS / "default_judge.json").read_text(encoding="utf-8"))
+    check(record, judge)
     for name in FILES:
         shutil.copyfile(judge / name, TARGET / name)
-    settings = load_settings(judge)
-    record = json.loads((RESULTS / "judge_mint.json").read_text())
+    for name in OPTIONAL:
+        if (judge / name).is_file():
+            shutil.copyfile(judge / name, TARGET / name)
+    settings = load_settings(judge).model_copy(update={"name": "default"})
+    if args.init_split:
+        before = set(json.loads(args.init_split.read_text(encoding="utf-8"))["train"])
+        rows = [t for t in mint.rows(mint.DATA, critic=False) if t.question_id in before]
+        questions = sorted({*settings.training_questions, *question_keys(rows)})
+        settings = settings.model_copy(update={"training_questions": questions})
+    save_settings(TARGET, settings)
     write_card(TARGET, settings, card(record, settings.trained_on))
     size = sum((TARGET / name).stat().st_size for name in FILES)
     print(json.dumps({"target": str(TARGET.relative_to(ROOT)), "megabytes": round(size / 1e6, 2)}))
