@@ -6,6 +6,7 @@
     needle_lab.json               python -m benchmarks.needle_lab
     lab_steps.json                python -m benchmarks.lab_steps --train --runs steps=runs/lab_steps …
     default_judge.json            python -m benchmarks.default_judge.evaluate
+    default_judge_domain.json     python -m benchmarks.default_judge.domain
     default_judge_baselines.json  python -m benchmarks.default_judge.baselines
     steps_speed.json              python -m benchmarks.speed.steps
     adversarial_default_steps.json  python -m benchmarks.adversarial --mode steps --limit 60
@@ -146,15 +147,21 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
     if unseen.get("metrics"):
         mean = unseen["metrics"]["judge"]["auroc"]
         each = {s: found["sources"][s]["metrics"]["judge"]["auroc"]["value"] for s in unseen["sources"]}
-        ok = (mean["value"] or 0) >= UNSEEN_MEAN and (mean["low"] or 0) > 0.5 and min(each.values()) >= UNSEEN_LOWEST
-        shown = f"{interval(mean)}; " + ", ".join(f"{s} {v:.3f}" for s, v in each.items())
+        ok = (
+            (mean["value"] or 0) >= UNSEEN_MEAN
+            and (mean["low"] or 0) > 0.5
+            and all((v or 0) >= UNSEEN_LOWEST for v in each.values())
+        )
+        shown = f"{interval(mean)}; " + ", ".join(
+            f"{s} {'not defined' if v is None else f'{v:.3f}'}" for s, v in each.items()
+        )
         wanted = f"mean ≥ {UNSEEN_MEAN}, interval above 0.5, none below {UNSEEN_LOWEST}"
         yield Bar("7 sources never trained on: AUROC", shown, wanted, ok)
-    yield missing("3 sources never trained on are flagged", "the flag marks them", "default_judge")
+    yield from flag_bars()
     home = found["sources"]["home"]
     ece = home["metrics"]["judge"].get("ece")
     if ece is not None:
-        yield Bar("7 ECE on held-out questions at home", interval(ece), f"≤ {ECE}", ece["value"] <= ECE)
+        yield Bar("7 ECE on held-out questions at home", interval(ece), f"≤ {ECE}", (ece["value"] or 1.0) <= ECE)
     covered = home.get("coverage")
     if covered is not None:
         shown = f"median {covered['median']:.3f}, whole {covered['whole']:.0%} of {covered['rows']} rows"
@@ -164,6 +171,23 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
             gains = (report or {}).get("metrics", {})
             shown = ", ".join(f"{who} {v['outcome']['value']:.3f}" for who, v in gains.items())
             yield Bar(f"7 best of {n}, {name}: success", shown or "too few attempts", "reported", None)
+
+
+def flag_bars() -> Iterator[Bar]:
+    """Transcripts unlike the training data."""
+    found = load("default_judge_domain")
+    if found is None:
+        yield missing("3 sources never trained on are flagged", "the flag marks them", "default_judge_domain")
+        return
+    shares = {name: of["share"] for name, of in found["unseen"].items()}
+    home = found["home"]["share"]
+    shown = ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + f"; at home {home:.1%}"
+    yield Bar(
+        "3 sources never trained on are flagged",
+        shown,
+        "≥ 90 % of each; at home ≤ 8 %",
+        min(shares.values()) >= 0.9 and home <= 0.08,
+    )
 
 
 def judge_bars() -> Iterator[Bar]:
