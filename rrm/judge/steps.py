@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rrm.annotation import Finding
 from rrm.annotators.rules import check_steps, rules_trace
@@ -142,7 +143,7 @@ def to_feedback(
     raw = min(max(read.said.outcome, 0.0), 1.0)
     calibrated = calibration.covers("steps", windowed=read.windowed)
     findings = [] if mode == "score" else findings_of(read.said.p_good, calibration, threshold)
-    texts: dict[str, str | None] = {}
+    texts: dict[str, Any] = {}
     if mode in ("full", "critique"):
         findings = with_texts(findings, trajectory)
         texts["critique"] = format_findings(findings) or None

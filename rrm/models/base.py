@@ -85,8 +85,8 @@ def with_adapter(model: Any, settings: LoraSettings) -> Any:
         found = PeftModel.from_pretrained(model, str(folder), is_trainable=True, use_safetensors=True)
     except (RuntimeError, ValueError) as error:  # shapes that do not fit, modules the model lacks
         raise RRMError(f"sft.lora.init: the adapter in {str(folder)!r} does not fit the base: {error}") from error
-    have, layers = found.peft_config["default"], range(model.config.num_hidden_layers)
-    skipped = min(have.layers_to_transform or layers)
+    have: Any = found.peft_config["default"]
+    skipped = min(have.layers_to_transform or range(model.config.num_hidden_layers))
     both = {
         "r": (have.r, settings.r),
         "alpha": (have.lora_alpha, settings.alpha),

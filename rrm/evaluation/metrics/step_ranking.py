@@ -12,7 +12,8 @@ from rrm.evaluation.metrics import _base, localisation, pairs, probability, proc
 class StepRanking(_base.LocalMetric):
     """AUROC and average precision (of "bad") of p_good; at a `threshold` (0.5) MCC, first errors found, false alarms.
 
-    `references` are `good`/`bad`; `run_ids` say which transcript a step is of, whose steps stand in their order.
+    `references` are `good`/`bad`; `run_ids` say which transcript a step is of, whose steps stand in their order. A prediction that is
+    NaN is of a step that was not read: it counts for the first errors alone, where a fault there is one missed.
     """
 
     inputs = (("predictions", "float64"), ("references", "string"), ("run_ids", "string"))
@@ -23,12 +24,16 @@ class StepRanking(_base.LocalMetric):
         unknown = sorted(set(references) - {"good", "bad"})
         if unknown:
             raise ValueError(f"references must be 'good' or 'bad', got {unknown[:3]}")
-        p, bad, one = np.asarray(predictions), np.array(references) == "bad", _base.one_question(predictions)
+        every, all_bad = np.asarray(predictions, dtype=np.float64), np.array(references) == "bad"
+        read = ~np.isnan(every)
+        p, bad, one = every[read], all_bad[read], _base.one_question(predictions)[read]
         said = localisation.confusion(p < threshold, bad, one, 1)
         statistics = {
             "auroc": probability.Auroc(p, (~bad).astype(np.float64), one),
             "average_precision": process.AveragePrecision(p, bad, one),
             "mcc": localisation.OfConfusion("mcc", said),
-            **process.first_errors(p, bad, pairs.codes(run_ids)[0], one, 1, threshold),
+            **process.first_errors(
+                every, all_bad, pairs.codes(run_ids)[0], _base.one_question(predictions), 1, threshold
+            ),
         }
         return {**{name: _base.value(statistic) for name, statistic in statistics.items()}, "steps": len(p)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,11 @@ def columns(given: list[Row]) -> dict[str, dict[str, Any]]:
         if f.status == "scored"
         for k, label in enumerate(row)
     ]
-    sure_of = [
-        (v.p_good, row[v.step - 1], f.id)
+    sure_of = [  # a labelled step without a finding was not read
+        ({v.step: v.p_good for v in f.findings}.get(k, math.nan), label, f.id)
         for (_, f), row in zip(given, step_labels(given), strict=True)
-        if f.status == "scored"
-        for v in f.findings
+        if f.status == "scored" and f.findings
+        for k, label in enumerate(row, 1)
     ]
     written = [(t, f) for t, f in given if f.trace or f.critique]
     ranked, sure = {"predictions": raw, "references": labels}, {"predictions": calibrated, "references": labels}

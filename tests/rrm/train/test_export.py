@@ -126,7 +126,8 @@ def test_an_adapter_is_trained_further(base: Path, tmp_path: Path, monkeypatch: 
     settings = load_settings(start)
     save_settings(start, settings.model_copy(update={"training_questions": [*settings.training_questions, "f" * 16]}))
     sft = {"max_steps": 1, "batch_size": 4, "gradient_accumulation_steps": 1, "lora": {"init": str(start)}}
-    kept, second = trained(tmp_path / "b", str(base), monkeypatch, sft={**sft, "learning_rate": 0.0})
+    heard, second = trained(tmp_path / "b", str(base), monkeypatch, sft={**sft, "learning_rate": 0.0})
+    kept = list(heard)  # the next run's scores are heard by all who listen
     assert kept == pytest.approx(scores(first), abs=1e-5)
     assert "f" * 16 in second.settings.training_questions
     (tmp_path / "c").mkdir()
