@@ -130,10 +130,6 @@ def test_an_adapter_is_trained_further(base: Path, tmp_path: Path, monkeypatch: 
     kept = list(heard)  # the next run's scores are heard by all who listen
     assert kept == pytest.approx(scores(first), abs=1e-5)
     assert "f" * 16 in second.settings.training_questions
-    (tmp_path / "c").mkdir()
-    moved, third = trained(tmp_path / "c", str(base), monkeypatch, sft={**sft, "learning_rate": 1e-2})
-    assert max(abs(a - b) for a, b in zip(moved, kept, strict=True)) > 1e-4
-    assert scores(third) == pytest.approx(moved, abs=5e-3)
 
 
 @pytest.mark.parametrize(
