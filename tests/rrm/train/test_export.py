@@ -19,7 +19,7 @@ from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import load_settings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.models.base import load_model, lora_config, with_adapter
 from rrm.prompt.prompter import Prompter
 from rrm.train import run as stages
@@ -79,7 +79,9 @@ def trained(folder: Path, base: str, monkeypatch: pytest.MonkeyPatch, **more: An
 
     def listen(run: Any, model: Any) -> dict[str, Any]:
         engine = HFEngine(model.eval(), run.prompter.tokenizer, device="cpu")
-        found.extend(scores(AgentRRM(engine, run.prompter)))
+        # as the exported one: a judge that was trained in no known mode writes a critique of every window first
+        settings = JudgeSettings(modes=stages.trained_modes(run), prompt_version=run.prompter.version)
+        found.extend(scores(AgentRRM(engine, run.prompter, settings=settings)))
         return finish(run, model)
 
     monkeypatch.setattr(stages, "run_finish", listen)
