@@ -6,15 +6,15 @@ import contextlib
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import OUTCOME, counting, error_line, errors_path, mapping_of, refuse_missing
-from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.cli.reading import OUTCOME, counting, error_line, errors_path, mapping_of, refuse_missing, refuse_overlap
+from rrm.errors import ReadError, RRMError
 from rrm.output import file_when_whole, streams
 from rrm.readers.base import printable
 
@@ -23,15 +23,6 @@ log = logging.getLogger(__name__)
 
 class NothingRead(RRMError):
     """The input holds no transcript that can be read: an output of no rows would take a good one's place."""
-
-
-def refuse_overlap(inputs: Iterable[str], out: Path) -> None:
-    """`ConfigError` where the output is, or lies inside, an input: the next run would read its own output."""
-    target = out.resolve()
-    for name in inputs:
-        source = Path(name).resolve()
-        if name != "-" and (source == target or (source.is_dir() and source in target.parents)):
-            raise ConfigError(f"-o {out} lies in the input {name}: write it elsewhere, or the next run reads it too")
 
 
 def is_stdout(path: Path) -> bool:
@@ -86,7 +77,8 @@ def command(
     from rrm.readers.leaks import cut_verdicts as cut
 
     refuse_missing(inputs)
-    refuse_overlap(inputs, out)
+    if not is_stdout(out):
+        refuse_overlap(inputs, out)
     mapping = mapping_of(map)
     out.parent.mkdir(parents=True, exist_ok=True)
     errors_out = None if is_stdout(out) or streams(out) else errors_path(out)

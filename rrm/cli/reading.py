@@ -12,7 +12,7 @@ from typing import IO, TypeVar
 
 import typer
 
-from rrm.errors import ReadError, RRMError
+from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
 from rrm.readers.mapping import parse_pairs
 from rrm.readers.sources import missing
@@ -35,15 +35,21 @@ def refuse_missing(inputs: Iterable[str]) -> None:
         raise problem
 
 
+def refuse_overlap(inputs: Iterable[str], path: Path) -> None:
+    """`ConfigError` where a file that is to be written is, or lies inside, an input (`-` is standard input)."""
+    for name in inputs:
+        if name != "-" and path.resolve().is_relative_to(Path(name).resolve()):
+            raise ConfigError(
+                f"{path} lies in the input {name}: it would be written over, or read as one of the inputs; choose another place"
+            )
+
+
 def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
     """Refuse what does not exist, and to write over, or among, what is being read."""
     refuse_missing(inputs)
     for path in (output, html):
-        for name in inputs:
-            if path is not None and name != "-" and path.resolve().is_relative_to(Path(name).resolve()):
-                raise RRMError(
-                    f"{path} lies in the input {name}: it would be written over, or read as one of the inputs; choose another place"
-                )
+        if path is not None:
+            refuse_overlap(inputs, path)
     if html is not None and "-" in inputs:
         raise RRMError("--html reads the transcripts twice, standard input only goes once; give a file")
 

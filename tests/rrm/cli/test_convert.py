@@ -101,6 +101,14 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert [p.name for p in real.parent.iterdir()] == ["real.jsonl"]
 
 
+def test_standard_output_lies_in_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-` passed for a file of that name in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.jsonl").write_text(run(0))
+    result = convert(".", "-o", "-")
+    assert result.exit_code == 0 and json.loads(result.stdout)["id"] == "r0"
+
+
 def test_rows_to_standard_output_stand_alone_there(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text(run(0) + "\n{broken\n" + run(1))
