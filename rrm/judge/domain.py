@@ -22,10 +22,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
+from rrm.judge.stored import Stored
 from rrm.trajectory import Message, Trajectory
 
 FILE = "domain.json"
@@ -92,9 +93,11 @@ class Group(BaseModel):
     """Feature → weight, of length one."""
 
 
-class Domain(BaseModel):
-    """The training transcripts' form as it is stored; every number is one that JSON brings back exactly."""
+class Domain(Stored):
+    """The training transcripts' form as it is stored."""
 
+    file = FILE
+    what = "description of what it was measured on"
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: int = 1
@@ -131,33 +134,6 @@ class Domain(BaseModel):
             cosine = math.fsum(v * group.centroid.get(f, 0.0) for f, v in known) / length if length else 0.0
             best = min(best, -math.log(min(max(cosine, LEAST_COSINE), 1.0)) / group.scale)
         return best / self.threshold
-
-    def to_json(self) -> str:
-        """The stored form."""
-        return json.dumps(self.model_dump(), ensure_ascii=False, separators=(",", ":"))
-
-    def save(self, folder: Path) -> Path:
-        """Write `domain.json`."""
-        path = folder / FILE
-        path.write_text(self.to_json(), encoding="utf-8")
-        return path
-
-    @classmethod
-    def load(cls, folder: Path) -> Domain:
-        """Read `domain.json`.
-
-        Raises:
-            RRMError: it is not there, or holds something else.
-        """
-        path = folder / FILE
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise RRMError(f"{path}: what the judge was measured on cannot be read: {error}") from error
-        except ValidationError as error:
-            raise RRMError(
-                f"{path}: not a description of what a judge was measured on: {error.errors()[0]['msg']}"
-            ) from error
 
 
 def load_domain(folder: Path | None) -> Domain | None:

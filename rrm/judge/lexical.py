@@ -17,13 +17,12 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from rrm.errors import RRMError
 from rrm.evaluation.baselines import BaselineError, C, tfidf_text
+from rrm.judge.stored import Stored
 from rrm.trajectory import Trajectory
 
 FILE = "lexical.json"
@@ -40,9 +39,11 @@ def terms_of(text: str) -> list[str]:
     return words + [f"{a} {b}" for a, b in pairwise(words)]
 
 
-class Lexical(BaseModel):
-    """The model as it is stored; every number is one that JSON brings back exactly."""
+class Lexical(Stored):
+    """The model as it is stored."""
 
+    file = FILE
+    what = "lexical model"
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: int = 1
@@ -85,35 +86,10 @@ class Lexical(BaseModel):
         lift = np.array(self.idf) * np.array(self.weights)
         return [self.terms[i] for i in np.argsort(-lift, kind="stable")[:n]]
 
-    def to_json(self) -> str:
-        """The stored form."""
-        return json.dumps(self.model_dump(), ensure_ascii=False, separators=(",", ":"))
-
     @property
     def sha256(self) -> str:
         """Of the stored form."""
         return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
-
-    def save(self, folder: Path) -> Path:
-        """Write `lexical.json`."""
-        path = folder / FILE
-        path.write_text(self.to_json(), encoding="utf-8")
-        return path
-
-    @classmethod
-    def load(cls, folder: Path) -> Lexical:
-        """Read `lexical.json`.
-
-        Raises:
-            RRMError: it is not there, or not a lexical model.
-        """
-        path = folder / FILE
-        try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise RRMError(f"{path}: the judge's lexical model cannot be read: {error}") from error
-        except ValidationError as error:
-            raise RRMError(f"{path}: not a lexical model: {error.errors()[0]['msg']}") from error
 
 
 def _rounded(values: np.ndarray) -> list[float]:
