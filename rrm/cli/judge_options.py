@@ -80,27 +80,17 @@ class JudgeOptions:
         said = {"timeout_s": self.timeout, "concurrency": self.concurrency}
         return {name: value for name, value in said.items() if value is not None}
 
+    def how(self) -> dict[str, Any]:
+        """All but the model's name, by the names of `rrm.judge.loading.Options`."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("model", "timeout")}
+        return said | {"timeout_s": self.timeout, "trust_remote_code": bool(self.trust_remote_code)}
+
     def load(self) -> AgentRRM:
         """The judge."""
         from rrm.judge.agent_rrm import AgentRRM
 
-        return AgentRRM.from_pretrained(
-            self.model,
-            settings=self.settings,
-            revision=self.revision,
-            token=self.token,
-            device=self.device,
-            dtype=self.dtype,
-            attn_implementation=self.attn_implementation,
-            batch_tokens=self.batch_tokens,
-            max_transcript_tokens=self.transcript_tokens,
-            max_windows=self.max_windows,
-            context=self.context,
-            max_new_tokens=self.max_new_tokens,
-            timeout_s=self.timeout,
-            concurrency=self.concurrency,
-            trust_remote_code=bool(self.trust_remote_code),
-        )
+        how = self.how()
+        return AgentRRM.from_pretrained(self.model, max_transcript_tokens=how.pop("transcript_tokens"), **how)
 
 
 def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -57,19 +57,7 @@ def command(
         raise RRMError(f"no such file or folder: {runs}")
     if others := [name for name in judge.given if name not in READERS]:
         raise ConfigError(f"rrm show runs no model: it takes no {', '.join(others)}")
-    settings, prompter = load_reader(
-        judge.model,
-        Options(
-            settings=judge.settings,
-            revision=judge.revision,
-            token=judge.token,
-            transcript_tokens=judge.transcript_tokens,
-            max_windows=judge.max_windows,
-            context=judge.context,
-            max_new_tokens=judge.max_new_tokens,
-            trust_remote_code=bool(judge.trust_remote_code),
-        ),
-    )
+    settings, prompter = load_reader(judge.model, Options(**judge.how()))
     trajectory = find(read_inputs([runs], None, format=format, mapping=mapping_of(map), outcome=outcome), id, runs)
     served = settings.engine is not None or (judge.model or "").startswith("openai:")
     reads = AgentRRM(
