@@ -298,6 +298,18 @@ def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:
 # ---- a model here ----
 
 
+def local_plan(prompter: Prompter, trajectory: Trajectory, mode: Mode, trained: Sequence[Mode]) -> tuple[Plan, Mode]:
+    """How a judge trained in these modes reads a transcript here, and what its earlier readings are asked for: with room for
+    slots where it is slots. Training rows are cut by it too."""
+    plan = prompter.plan(trajectory, mode)
+    if mode != "score" or len(plan) == 1:
+        return plan, mode
+    if "steps" in trained:
+        return prompter.plan(trajectory, "steps"), "steps"
+    earlier = writes(mode, trained)
+    return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
+
+
 @dataclass(frozen=True)
 class LocalAsker:
     """Asks a model in this process.
@@ -315,14 +327,8 @@ class LocalAsker:
     max_new_tokens: int
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
-        """How a transcript is read, and what its earlier readings are asked for; with room for slots where it is slots."""
-        plan = self.prompter.plan(trajectory, mode)
-        if mode != "score" or len(plan) == 1:
-            return plan, mode
-        if "steps" in self.trained:
-            return self.prompter.plan(trajectory, "steps"), "steps"
-        earlier = writes(mode, self.trained)
-        return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
+        """`local_plan`."""
+        return local_plan(self.prompter, trajectory, mode, self.trained)
 
     @property
     def planner(self) -> Planner:

@@ -21,6 +21,7 @@ from rrm.annotation import Annotation
 from rrm.config import MARK_NOISE, FollowSettings
 from rrm.feedback import Mode, clear
 from rrm.imports import imported
+from rrm.judge.windowed import local_plan
 from rrm.labels import StepTarget, Target, weight_of
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, shown_steps
@@ -166,6 +167,35 @@ def make_row(prompter: Prompter, trajectory: Trajectory, mode: Mode, target: Tar
     return _written(prompter, prompter.encode(text), shown_steps(text), mode, target, score)
 
 
+def score_rows(
+    prompter: Prompter,
+    trajectory: Trajectory,
+    target: Target,
+    rng: random.Random,
+    mark_noise: float = MARK_NOISE,
+    *,
+    trained: Sequence[Mode] = ("score",),
+    steps: StepTarget | None = None,
+) -> list[Row]:
+    """The one row of mode `score` in prompt version 2: the last reading, cut as a judge trained in these modes cuts it and told
+    of earlier steps what such a judge finds first (`rrm.judge.windowed.local_plan`): its slots' verdicts, or its critique's.
+
+    Args:
+        mark_noise: as in `step_rows`.
+        trained: the modes of the whole training, `score` among them.
+        steps: the labels of the steps' slots.
+    """
+    score = on_grid(target.score, rng)
+    plan, earlier = local_plan(prompter, trajectory, "score", trained)
+    known = _slot_marks(steps) if earlier == "steps" else _text_marks(target)
+    marks: dict[int, bool] = {}
+    for number in range(len(plan) - 1):
+        _mark(marks, plan.steps(number), known, rng, mark_noise)
+    reading = prompter.reading(plan, len(plan) - 1, "score", marks)
+    row = _written(prompter, reading.ids, reading.steps, "score", target, score)
+    return [] if row is None else [row]
+
+
 def window_rows(
     prompter: Prompter,
     trajectory: Trajectory,
@@ -176,25 +206,43 @@ def window_rows(
 ) -> list[Row]:
     """The rows of a mode that writes: one for each reading whose steps the annotation speaks of, as a judge reads them.
 
-    The digest of a later reading marks steps as in `step_rows`. A transcript that fits its budget, one that is cut (prompt version
-    1), and mode `score` have one row, `make_row`.
+    The digest of a later reading marks steps as in `step_rows`. A transcript that fits its budget, and one that is cut (prompt
+    version 1), have one row, `make_row`.
     """
-    plan = None if prompter.version == CUT_VERSION or mode == "score" else prompter.plan(trajectory, mode)
+    plan = None if prompter.version == CUT_VERSION else prompter.plan(trajectory, mode)
     if plan is None or not plan.windowed:
         row = make_row(prompter, trajectory, mode, target, rng)
         return [] if row is None else [row]
     score, marks, rows = on_grid(target.score, rng), dict[int, bool](), list[Row | None]()
-    verdicts = {f.step: f.verdict == "bad" for f in clear((target.annotation and target.annotation.findings) or [])}
+    known = _text_marks(target)
     for number in range(len(plan)):
         told = {step: bad for step, bad in marks.items() if step not in plan.steps(number)}
         reading = prompter.reading(plan, number, mode, told)
         row = _written(prompter, reading.ids, reading.steps, mode, target, score)
         if number == len(plan) - 1 or speaks_of(target.annotation, reading.steps):
             rows.append(row)
-        for step in reading.steps:
-            if step not in marks and step in verdicts:
-                marks[step] = verdicts[step] != (rng.random() < mark_noise)
+        _mark(marks, reading.steps, known, rng, mark_noise)
     return [row for row in rows if row is not None]
+
+
+def _slot_marks(steps: StepTarget | None) -> dict[int, bool]:
+    """Whether a step is bad, of those whose slot is labelled."""
+    return {step: v == "bad" for step, v in enumerate(steps.verdicts if steps else (), start=1) if v is not None}
+
+
+def _text_marks(target: Target) -> dict[int, bool]:
+    """Whether a step is bad, of those the annotation speaks of."""
+    found = (target.annotation and target.annotation.findings) or []
+    return {finding.step: finding.verdict == "bad" for finding in clear(found)}
+
+
+def _mark(
+    marks: dict[int, bool], steps: Iterable[int], known: Mapping[int, bool], rng: random.Random, noise: float
+) -> None:
+    """Add what a judge would have found of these steps: their labels, of which a share `noise` is turned over."""
+    for step in steps:
+        if step not in marks and step in known:
+            marks[step] = known[step] != (rng.random() < noise)
 
 
 def speaks_of(annotation: Annotation | None, steps: Collection[int]) -> bool:
@@ -242,7 +290,7 @@ def step_rows(
     verdicts = dict(enumerate(steps.verdicts if steps else (), start=1))
     outcome = None if target is None else good if rng.random() < target.score else bad
     plan = prompter.plan(trajectory, "steps")
-    marks: dict[int, bool] = {}
+    marks, known = dict[int, bool](), _slot_marks(steps)
     rows: list[Row] = []
     for number in range(len(plan)):
         # a step in parts is not told of as it is labelled: its next part would have its verdict from there
@@ -253,9 +301,7 @@ def step_rows(
         for slot in reading.slots:
             token = outcome if slot.step is None else tokens.get(verdicts.get(slot.step) or "")
             labels[slot.at + 1] = UNLABELLED if token is None else token
-        for step in reading.steps:
-            if step not in marks and verdicts.get(step) is not None:
-                marks[step] = (verdicts[step] == "bad") != (rng.random() < mark_noise)
+        _mark(marks, reading.steps, known, rng, mark_noise)
         if any(label != UNLABELLED for label in labels):
             scored = any(slot.step is None for slot in reading.slots)
             rows.append(
@@ -289,6 +335,8 @@ def epoch_rows(
     (`steps`, by trajectory id) in mode `steps`."""
     rows: list[Row] = []
     labelled = [t for t in trajectories if t.id in targets]
+    said = {mode for mode in mix if any(target_text(mode, 0.0, targets[t.id].annotation) for t in labelled)}
+    trained = [mode for mode in mix if mode in {"steps", *said}]
     for mode, share in mix.items():
         if mode == "score":
             pool = balanced(labelled, targets, balance, rng)
@@ -301,8 +349,11 @@ def epoch_rows(
             source = with_claim(t, rng) if mode in ("score", "steps") and rng.random() < injection else t
             if mode == "steps":
                 rows += step_rows(prompter, source, targets.get(t.id), steps.get(t.id), rng, mark_noise)
-                continue
-            rows += window_rows(prompter, source, mode, targets[t.id], rng, mark_noise)
+            elif mode == "score" and prompter.version != CUT_VERSION:
+                known = steps.get(t.id)
+                rows += score_rows(prompter, source, targets[t.id], rng, mark_noise, trained=trained, steps=known)
+            else:
+                rows += window_rows(prompter, source, mode, targets[t.id], rng, mark_noise)
         if mode == "full" and follow:
             rows += _followed(prompter, drawn, targets, follow, rng)
     return rows
