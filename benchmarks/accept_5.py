@@ -144,7 +144,8 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
         text, ok = above(report, words, "pair_accuracy_same_turns")
         text += "; " + beside(report, words, "pair_accuracy_same_turns")
         mine = report["metrics"]["judge"]["pair_accuracy_same_turns"]
-        what = f"7 {what} ({len(report['sources'])}): pair accuracy"
+        some = f", {sum(report['pairs'].values())} pairs" if "pairs" in report else ""
+        what = f"7 {what} ({len(report['sources'])}{some}): pair accuracy"
         yield Bar(what, f"{interval(mine)}; {text}", f"interval above TF-IDF's; aim {AIM}", ok)
     unseen = found["unseen"]
     if unseen.get("metrics"):
@@ -164,7 +165,11 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
     home = found["sources"]["home"]
     ece = home["metrics"]["judge"].get("ece")
     if ece is not None:
-        yield Bar("7 ECE on held-out questions at home", interval(ece), f"≤ {ECE}", (ece["value"] or 1.0) <= ECE)
+        floor = home.get("ece_floor")
+        least = "" if floor is None else f"; {floor:.3f} of a judge that is perfectly calibrated, on so many rows"
+        yield Bar(
+            "7 ECE on held-out questions at home", interval(ece) + least, f"≤ {ECE}", (ece["value"] or 1.0) <= ECE
+        )
     covered = home.get("coverage")
     if covered is not None:
         shown = f"median {covered['median']:.3f}, whole {covered['whole']:.0%} of {covered['rows']} rows"

@@ -31,13 +31,13 @@ from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
 from rrm.readers import read
-from rrm.score import score_file
+from rrm.score import Judge, score_file
 from rrm.trajectory import Trajectory
 
 SOURCES = ("fireact", "r1_searcher", "tau_bench")
 
 
-def judged(judge: AgentRRM, rows: Sequence[Trajectory], path: Path, mode: Mode, seed: int) -> list[Feedback]:
+def judged(judge: Judge, rows: Sequence[Trajectory], path: Path, mode: Mode, seed: int) -> list[Feedback]:
     """The rows' feedback, judged now or kept from an earlier run."""
     score_file(judge, rows, path, mode=mode, seed=seed, progress=False)
     with open(path, encoding="utf-8") as lines:

@@ -2,32 +2,33 @@
 
     python -m benchmarks.default_judge.mixture -o runs/default_judge/data
     python -m benchmarks.default_judge.evaluate --model runs/default_judge/judge --dtype bfloat16
-    python -m benchmarks.default_judge.evaluate --limit 20        # the shipped judge, some twenty rows a source
+    python -m benchmarks.default_judge.evaluate --limit 20 --pairs mint=60     # the shipped judge, some twenty rows a source
+    python -m benchmarks.default_judge.evaluate … --dry-run       # what would be drawn and read: rows, pairs, tokens
 
 Writes benchmarks/results/default_judge.json, `modes` by mode:
   sources   each source's test questions (and groups of sources, `GROUPS`): pair accuracy (same question and turns), AUROC, ECE,
             best-of-n gain, step probabilities and findings, coverage, share marked as outside; beside length, turns, TF-IDF trained on the same rows,
-            the agent's name, position and rules; agents seen in training and held out apart
-  pooled    mean pair accuracy over the sources with at least 200 held-out pairs, each one vote; `blend`: the judge with TF-IDF
+            the agent's name, position and rules; agents seen in training and held out apart; `in_pairs`: pair accuracy on rows
+            drawn for pairs (`--pairs`); `ece_floor`: what a perfectly calibrated judge has on so few rows
+  pooled    mean pair accuracy over the sources with at least 200 held-out pairs, each one vote, on the rows drawn in pairs where
+            there are such; `blend`: what the judge's folder ships (`rrm score --blend`), where it has one
   unseen    mean AUROC over the sources that were held out whole
   best_of_n tau_bench's four trials a task, MINT's many agents a question (`mint_answers`: beside majority)
 
-Rows of a question that the judge says it was trained on are left out (`left_out`). Thresholds of step probabilities, and the blend, are fitted on calibration rows. Rows judged are kept under --work, by the
+Rows of a question that the judge says it was trained on are left out (`left_out`). How rows are drawn: `benchmarks.default_judge.drawing`,
+and `draw` in the record. Thresholds of step probabilities are fitted on calibration rows. Rows judged are kept under --work, by the
 judge's hash, and not judged again; the file names each with its SHA-256.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import logging
 import math
-import random
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,19 +37,20 @@ import numpy as np
 from benchmarks import record
 from benchmarks.default_judge.attempts import best_of_n
 from benchmarks.default_judge.baselines import MIN_PAIRS
+from benchmarks.default_judge.drawing import Draw, counted, draw, limits_of, named, pairs_of, to_read
 from benchmarks.default_judge.mixture import load_split
+from benchmarks.default_judge.plan import plan, plan_lines
+from benchmarks.default_judge.said import Judged, as_shipped, coverage, ece_floor, outside
 from benchmarks.default_judge.scorers import Known, Parts, add_same_rows, data_hash, known, labels_of, load
 from benchmarks.default_judge.sources import Example
-from benchmarks.judge_mint import by_question, judged
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE, Statistic, compare
 from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.evaluation.metrics import pairs, process
 from rrm.evaluation.metrics.probability import Auroc
 from rrm.evaluation.step_scores import LabelledSteps
-from rrm.feedback import Feedback, Mode
+from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blend import BlendMap, fit_blend
 from rrm.judge.judge_dir import seen_in_training
 from rrm.provenance import environment
 from rrm.questions import question_of
@@ -68,70 +70,8 @@ KEPT = (
     "steps", "step_scores", "length", "truncated_rows",
 )  # fmt: skip
 """What is kept of an evaluation report."""
-BLEND_WITH = "tfidf_all"
-
-
-@dataclass
-class Judged:
-    """What one judge says of the rows in one mode."""
-
-    mode: Mode
-    feedback: dict[str, Feedback] = field(default_factory=dict)
-    raw: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Files of raw rows, each with its number of rows and SHA-256."""
-    blended: dict[str, float] = field(default_factory=dict)
-    """Row id → the judge's score with TF-IDF's."""
-
-    def add(self, judge: AgentRRM, rows: Sequence[Example], path: Path, seed: int) -> None:
-        """Judge rows, or read what an earlier run judged."""
-        found = judged(judge, [row.trajectory for row in rows], path, self.mode, seed)
-        self.feedback |= {f.id: f for f in found}
-        content = path.read_bytes()
-        self.raw[path.name] = {"rows": content.count(b"\n"), "sha256": hashlib.sha256(content).hexdigest()}
-
-    def score(self, row: Example) -> float | None:
-        """The raw score; None where there is none."""
-        found = self.feedback.get(row.trajectory.id)
-        return found.raw_score if found is not None and found.status == "scored" else None
-
-
-def named(rows: Sequence[Example]) -> dict[str, list[Example]]:
-    """Rows by source."""
-    return {name: [r for r in rows if r.source == name] for name in sorted({r.source for r in rows})}
-
-
-def drawn(rows: Sequence[Example], most: int, attempts: int, seed: int) -> list[Example]:
-    """At most `attempts` rows of a question, at random; of these about `most`, by whole questions (0: all)."""
-    chosen = [row.trajectory for row in rows]
-    if attempts:
-        of: dict[str, list[str]] = {}
-        for t in chosen:
-            of.setdefault(question_of(t), []).append(t.id)
-        kept = {id for q, ids in of.items() for id in random.Random(f"{seed}/{q}").sample(ids, min(attempts, len(ids)))}
-        chosen = [t for t in chosen if t.id in kept]
-    wanted = {t.id for t in by_question(chosen, most, seed)}
-    return [row for row in rows if row.trajectory.id in wanted]
-
-
-def limits_of(given: Sequence[str]) -> dict[str, int]:
-    """`N` and `SOURCE=N` as beginning of a source's name → most rows.
-
-    Raises:
-        ValueError: not of this form.
-    """
-    found: dict[str, int] = {}
-    for text in given:
-        name, _, number = text.rpartition("=")
-        if not number.isdecimal():
-            raise ValueError(f"--limit {text!r}: a number of rows, or SOURCE=ROWS")
-        found[name] = int(number)
-    return found
-
-
-def limit_of(source: str, limits: Mapping[str, int]) -> int:
-    """The limit whose name is the longest beginning of the source's; 0 (all) without one."""
-    fits = [name for name in limits if source.startswith(name)]
-    return limits[max(fits, key=len)] if fits else 0
+PAIR_FIGURES = "pair_accuracy"
+"""How the figures begin that rows drawn in pairs may give."""
 
 
 def steps_of(rows: Sequence[Example], said: Judged, known: Known) -> tuple[LabelledSteps, dict[str, list[list[float]]]]:
@@ -155,20 +95,6 @@ def thresholds(rows: Sequence[Example], said: Judged, known: Known) -> dict[str,
     return found
 
 
-def coverage(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
-    """Median share of a transcript that was read, and the share of rows read whole; None where rows do not say it."""
-    found = [c for f in feedback if (c := getattr(f, "coverage", None)) is not None]
-    if not found:
-        return None
-    return {"median": float(np.median(found)), "whole": float(np.mean(np.array(found) >= 1.0)), "rows": len(found)}
-
-
-def outside(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
-    """Share of rows marked as outside what the judge was measured on; None where rows do not say it."""
-    marks = [f.outside for f in feedback if f.outside is not None]
-    return {"share": float(np.mean(marks)), "rows": len(marks)} if marks else None
-
-
 def measure(
     rows: Sequence[Example], said: Judged, known: Known, cut: Mapping[str, float], *, resamples: int, seed: int
 ) -> dict[str, Any]:
@@ -189,7 +115,19 @@ def measure(
         resamples=resamples,
         seed=seed,
     )
-    return {**{key: report[key] for key in KEPT}, "coverage": coverage(feedback), "outside": outside(feedback)}
+    found = {"coverage": coverage(feedback), "outside": outside(feedback), "ece_floor": ece_floor(rows, said, seed)}
+    return {**{key: report[key] for key in KEPT}, **found}
+
+
+def measure_pairs(rows: Sequence[Example], said: Judged, known: Known, **drawing: int) -> dict[str, Any]:
+    """Rows drawn in pairs: what they are, and pair accuracies. They are balanced by their making, so that nothing else is kept."""
+    report = measure(rows, said, known, {}, **drawing)  # pyright: ignore[reportArgumentType]
+    for table in ("metrics", "differences"):
+        report[table] = {
+            scorer: {name: value for name, value in values.items() if name.startswith(PAIR_FIGURES)}
+            for scorer, values in report[table].items()
+        }
+    return {**counted(rows), **{key: report[key] for key in ("status", "metrics", "differences")}}
 
 
 def _of(scores: Mapping[str, float], id: str) -> dict[str, float]:
@@ -197,15 +135,24 @@ def _of(scores: Mapping[str, float], id: str) -> dict[str, float]:
 
 
 def pooled(
-    by_source: Mapping[str, Sequence[Example]], said: Judged, known: Known, *, least: int, resamples: int, seed: int
+    by_source: Mapping[str, Sequence[Example]],
+    said: Judged,
+    known: Known,
+    *,
+    least: int,
+    resamples: int,
+    seed: int,
+    held_out: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Means over sources, each one vote, on shared draws of all their questions, over the rows the judge scored.
 
     Args:
         least: a source takes part in pair accuracy with at least so many pairs; 0: AUROC is pooled instead.
+        held_out: source → the pairs of its held-out questions, of which the rows are a draw; by default the rows' own count.
 
     Returns:
-        `sources, metrics, differences` (judge − scorer), and `blend_differences` (blend − scorer) where there is a blend.
+        `sources, pairs` (of the rows, by source), `metrics, differences` (judge − scorer), and `blend_differences` (blend − scorer)
+        where there is a blend.
     """
     kept = {name: [r for r in rows if r.trajectory.outcome is not None and said.score(r) is not None]
             for name, rows in by_source.items()}  # fmt: skip
@@ -215,11 +162,14 @@ def pooled(
     code = {row.trajectory.id: int(c) for row, c in zip(everything, codes, strict=True)}
     metric = "pair_accuracy_same_turns" if least else "auroc"
     parts: dict[str, dict[str, Statistic]] = {}
+    drawn_pairs: dict[str, int] = {}
     for name, rows in kept.items():
         y = np.array([row.trajectory.outcome for row in rows], dtype=np.float64)
         q = np.array([code[row.trajectory.id] for row in rows], dtype=np.int64)
         turns = np.array([len(row.trajectory.steps) for row in rows], dtype=np.int64)
-        if least and pairs.pair_parts(y, y, q, n, turns).denominator.sum() < least:
+        drawn_pairs[name] = int(pairs.pair_parts(y, y, q, n, turns).denominator.sum())
+        enough = drawn_pairs[name] if held_out is None else held_out.get(name, 0)
+        if least and (enough < least or not drawn_pairs[name]):
             continue
         scores = {JUDGE: [said.score(row) for row in rows]}
         for scorer in sorted(set.intersection(*(set(known.outcomes[row.trajectory.id]) for row in rows))):
@@ -238,7 +188,12 @@ def pooled(
         return lambda counts: np.mean([found[scorer](counts) for found in parts.values()], axis=0)
 
     table = {scorer: {metric: mean(scorer)} for scorer in sorted(common)}
-    found = {"sources": sorted(parts), **compare(table, n, thin=lambda _: n < 10, n=resamples, seed=seed)}
+    counts = {name: drawn_pairs[name] for name in sorted(parts)}
+    found = {
+        "sources": sorted(parts),
+        "pairs": counts,
+        **compare(table, n, thin=lambda _: n < 10, n=resamples, seed=seed),
+    }
     if "blend" in table:
         others = {
             JUDGE: table["blend"],
@@ -246,28 +201,6 @@ def pooled(
         }
         found["blend_differences"] = compare(others, n, thin=lambda _: n < 10, n=resamples, seed=seed)["differences"]
     return found
-
-
-def with_words(said: Judged, parts: Parts, known: Known) -> dict[str, Any]:
-    """Fit the blend with TF-IDF on the calibration rows that were judged, and blend all other rows."""
-
-    def log_odds(row: Example) -> float:
-        p = min(max(known.outcomes[row.trajectory.id][BLEND_WITH], 1e-6), 1 - 1e-6)
-        return math.log(p / (1 - p))
-
-    rows = [(row, s) for row in parts["calibration"] if row.trajectory.outcome is not None
-            and (s := said.score(row)) is not None]  # fmt: skip
-    try:
-        fitted: BlendMap = fit_blend(
-            [s for _, s in rows], [log_odds(row) for row, _ in rows], [row.trajectory.outcome or 0.0 for row, _ in rows]
-        )
-    except RRMError as error:
-        return {"skipped": str(error)}
-    for part in ("test", "unseen"):
-        for row in parts[part]:
-            if row.trajectory.outcome is not None and (score := said.score(row)) is not None:
-                said.blended[row.trajectory.id] = fitted(score, log_odds(row))
-    return fitted.model_dump()
 
 
 def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: int) -> dict[str, Any]:
@@ -291,21 +224,33 @@ def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: 
 
 
 def evaluate_mode(
-    judge: AgentRRM, mode: Mode, parts: Parts, known: Known, args: argparse.Namespace, work: Path
+    judge: AgentRRM,
+    mode: Mode,
+    parts: Parts,
+    paired: Sequence[Example],
+    held_out_pairs: Mapping[str, int],
+    known: Known,
+    args: argparse.Namespace,
+    work: Path,
 ) -> dict[str, Any]:
-    """Judge the rows in one mode and measure everything."""
+    """Judge the rows in one mode and measure everything.
+
+    Args:
+        parts: rows drawn by question.
+        paired: test rows drawn in pairs; none: pair figures are of the former.
+        held_out_pairs: source → pairs that its held-out questions have, drawn or not.
+    """
     said = Judged(mode)
-    for part in ("calibration", "test", "unseen"):
-        for name, rows in named(parts[part]).items():
-            said.add(judge, rows, work / f"{mode}.{part}.{name.replace('/', '_')}.jsonl", args.seed)
-    blend = with_words(said, parts, known)
+    for part, rows in to_read(parts, paired).items():
+        for name, mine in named(rows).items():
+            said.add(judge, mine, work / f"{mode}.{part}.{name.replace('/', '_')}.jsonl", args.seed)
+    blend = as_shipped(judge, said, [row for rows in to_read(parts, paired).values() for row in rows])
     drawing: dict[str, Any] = {"resamples": args.resamples, "seed": args.seed}
     tests, calibration = named(parts["test"]), named(parts["calibration"])
+    pairs_by_source = named(paired)
     held_out = set(load_split(args.split)[HELD_OUT])
-    together = {group: [row for name in names for row in tests.get(name, ())] for group, names in GROUPS.items()}
-    sets = {**tests, **{name: rows for name, rows in together.items() if rows}, "home": parts["test"]}
     sources: dict[str, Any] = {}
-    for name, rows in {**sets, **named(parts["unseen"])}.items():
+    for name, rows in {**together(tests), **named(parts["unseen"])}.items():
         fitting = [row for source in GROUPS.get(name, (name,)) for row in calibration.get(source, ())]
         cut = thresholds(parts["calibration"] if name == "home" else fitting, said, known)
         sources[name] = measure(rows, said, known, cut, **drawing)
@@ -313,16 +258,40 @@ def evaluate_mode(
             some = [row for row in rows if (row.trajectory.meta.get("agent") in held_out) == wanted]
             if some and len(some) < len(rows):
                 sources[name][title] = measure(some, said, known, cut, **drawing)
+    for name, rows in together(pairs_by_source).items():
+        sources.setdefault(name, {})["in_pairs"] = measure_pairs(rows, said, known, **drawing)
+    voting, held = (pairs_by_source, held_out_pairs) if paired else (tests, None)
+    mint = {k: v for k, v in voting.items() if k in MINT_TASKS}
     return {
         "sources": sources,
-        "pooled": pooled(tests, said, known, least=args.least_pairs, **drawing),
-        "pooled_mint": pooled({k: v for k, v in tests.items() if k in MINT_TASKS}, said, known, least=1, **drawing),
+        "pooled": pooled(voting, said, known, least=args.least_pairs, held_out=held, **drawing),
+        "pooled_mint": pooled(mint, said, known, least=1, **drawing),
         "unseen": pooled(named(parts["unseen"]), said, known, least=0, **drawing),
         "best_of_n": attempts(parts, said, known, **drawing),
         "blend": blend,
         "threshold": thresholds(parts["calibration"], said, known).get(JUDGE),
         "raw": said.raw,
     }
+
+
+def together(tests: Mapping[str, Sequence[Example]]) -> dict[str, list[Example]]:
+    """Test rows by source, by group of sources (`GROUPS`) and all of them (`home`), where there are any."""
+    grouped = {group: [row for name in names for row in tests.get(name, ())] for group, names in GROUPS.items()}
+    every = {"home": [row for rows in tests.values() for row in rows]}
+    return {name: list(rows) for name, rows in {**tests, **grouped, **every}.items() if rows}
+
+
+def unseen_by(judge: AgentRRM, parts: Parts) -> tuple[Parts, dict[str, int]]:
+    """The rows of questions that the judge was not trained on, and how many of a part and source were left out."""
+    learned = set(seen_in_training(judge.settings, (row.trajectory for rows in parts.values() for row in rows)))
+    left_out = Counter(
+        f"{part}/{row.source}"
+        for part in parts
+        if part != "train"
+        for row in parts[part]
+        if row.trajectory.id in learned
+    )
+    return {p: [row for row in rows if row.trajectory.id not in learned] for p, rows in parts.items()}, dict(left_out)
 
 
 def commit() -> str | None:
@@ -348,16 +317,18 @@ def main() -> None:
         "--work", type=Path, default=Path("runs/default_judge/evaluation"), help="raw rows are kept here"
     )
     parser.add_argument("--output", type=Path, default=record.RESULTS / "default_judge.json")
+    for option, what in (
+        ("--limit", "about so many rows of each source and part, drawn by question, or of those whose name begins so (the "
+                    "longest fits); 0: all"),
+        ("--attempts", "rows of one question at most in that draw, at random; 0: all"),
+        ("--calibration-limit", "calibration rows of each source; as --limit without it"),
+        ("--pairs", "test rows of a source drawn in pairs, for pair accuracy alone; 0: all pairs; none without it"),
+    ):  # fmt: skip
+        parser.add_argument(option, action="append", default=[], metavar="[SOURCE=]N", help=what)
     parser.add_argument(
-        "--limit",
-        action="append",
-        default=[],
-        metavar="[SOURCE=]N",
-        help="about so many rows of each source and part, or of those whose name begins so (the longest fits); 0: all",
+        "--pairs-longest", type=int, default=0, help="characters of a transcript drawn in pairs, at most; 0: any"
     )
-    parser.add_argument(
-        "--calibration-limit", type=int, default=0, help="calibration rows of each source; 0: as --limit"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="draw, say what would be read, and read nothing")
     parser.add_argument(
         "--trained-on",
         type=Path,
@@ -366,7 +337,6 @@ def main() -> None:
         metavar="FILE",
         help="transcripts (of the training part) that the judge learned from, where not from all: TF-IDF on these is `tfidf_same`",
     )
-    parser.add_argument("--attempts", type=int, default=0, help="rows of one question at most, at random; 0: all")
     parser.add_argument(
         "--least-pairs", type=int, default=MIN_PAIRS, help="a source with fewer has no vote in `pooled`"
     )
@@ -380,46 +350,44 @@ def main() -> None:
     if unknown := sorted(set(modes) - set(get_args(Mode))):
         parser.error(f"no mode {unknown[0]!r}")
     try:
-        limits = limits_of(args.limit)
+        how = Draw(
+            limits=limits_of(args.limit),
+            attempts=limits_of(args.attempts, "--attempts"),
+            pairs=limits_of(args.pairs, "--pairs"),
+            calibration=limits_of(args.calibration_limit, "--calibration-limit"),
+            pairs_longest=args.pairs_longest,
+            seed=args.seed,
+        )
     except ValueError as error:
         parser.error(str(error))
     parts = load(args.data)
-    scores, most = known(parts, args.data, args.work), args.calibration_limit
+    if args.dry_run:
+        for mode in modes:
+            for line in plan_lines(plan(judge, mode, *draw(unseen_by(judge, parts)[0], how))):
+                print(line)
+        return
+    scores = known(parts, args.data, args.work)
     if args.trained_on:
         ids = {t.id for path in args.trained_on for t in read_canonical(path) if t.meta.get("part", "train") == "train"}
         add_same_rows(scores, parts, ids, args.work)
-    learned = set(seen_in_training(judge.settings, (row.trajectory for rows in parts.values() for row in rows)))
-    left_out = Counter(
-        f"{part}/{row.source}"
-        for part in parts
-        if part != "train"
-        for row in parts[part]
-        if row.trajectory.id in learned
-    )
-    parts = {part: [row for row in rows if row.trajectory.id not in learned] for part, rows in parts.items()}
-    parts = {
-        part: [
-            row
-            for name, mine in named(rows).items()
-            for row in drawn(
-                mine, most if part == "calibration" and most else limit_of(name, limits), args.attempts, args.seed
-            )
-        ]
-        for part, rows in parts.items()
-        if part != "train"
-    }
+    parts, left_out = unseen_by(judge, parts)
+    held_out_pairs = {name: pairs_of(rows) for name, rows in named(parts["test"]).items()}
+    parts, paired = draw(parts, how)
     work = args.work / (judge.model_hash or "no_hash")[:12]
     work.mkdir(parents=True, exist_ok=True)
     whole: dict[str, Any] = {
-        "modes": {mode: evaluate_mode(judge, mode, parts, scores, args, work) for mode in modes},
+        "modes": {
+            mode: evaluate_mode(judge, mode, parts, paired, held_out_pairs, scores, args, work) for mode in modes
+        },
         "judge": judge.describe(),
         "command": record.command("default_judge.evaluate"),
         "commit": commit(),
         "data": data_hash(args.data),
-        "rows": {part: len(rows) for part, rows in parts.items()},
-        "left_out": dict(left_out),
-        "limits": limits,
-        **{name: getattr(args, name) for name in ("attempts", "calibration_limit", "least_pairs", "resamples", "seed")},
+        "rows": {part: len(rows) for part, rows in to_read(parts, paired).items()},
+        "left_out": left_out,
+        "draw": how.told(),
+        "held_out_pairs": held_out_pairs,
+        **{name: getattr(args, name) for name in ("least_pairs", "resamples", "seed")},
         "environment": {**environment(), "dtype": judge.dtype},
         **record.made_with("numpy", "scikit-learn", "scipy"),
     }

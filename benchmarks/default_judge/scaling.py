@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.default_judge.evaluate import Judged, commit, drawn, named
+from benchmarks.default_judge.drawing import drawn, named
+from benchmarks.default_judge.evaluate import commit
+from benchmarks.default_judge.said import Judged
 from benchmarks.default_judge.scorers import labels_of, load
 from benchmarks.default_judge.sources import Example
 from rrm.evaluation.step_scores import LabelledSteps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import zlib
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 
 from benchmarks.default_judge import evaluate, scorers
 from benchmarks.default_judge.attempts import answers_of, best, best_of_n, majority
-from benchmarks.default_judge.evaluate import Judged, drawn, named, pooled, with_words
+from benchmarks.default_judge.drawing import Draw, draw, drawn, named, pairs_of, to_read
+from benchmarks.default_judge.evaluate import evaluate_mode, pooled
+from benchmarks.default_judge.said import Judged
 from benchmarks.default_judge.scorers import Known, labels_of
 from rrm.annotation import Annotation, Finding
 from rrm.feedback import Feedback, JudgeInfo, Reads
 from rrm.jsonl import write_lines
+from rrm.judge.judge_dir import JudgeSettings
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
 
@@ -95,7 +99,7 @@ class Knowing:
     """A judge that reads the label where it is told to, with noise."""
 
     def __init__(self, truth: dict[str, tuple[float | None, list[bool]]]) -> None:
-        self.truth, self.calls = truth, 0
+        self.truth, self.calls, self.settings = truth, 0, JudgeSettings()
 
     def describe(self) -> dict[str, Any]:
         return {"model": "knowing"}
@@ -185,8 +189,7 @@ def test_rows_come_back_with_their_part_and_step_labels(data: tuple[Path, Knowin
 
 def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing], tmp_path: Path) -> None:
     parts, known, said = judged_rows(data, tmp_path)
-    blend = with_words(said, parts, known)
-    assert 0.0 <= blend["weight"] < 0.5 and len(said.blended) == 400
+    said.blended = {id: 0.9 * f.raw_score for id, f in said.feedback.items() if f.raw_score is not None}
     cut = evaluate.thresholds(parts["calibration"], said, known)
     assert 0.3 < cut["judge"] < 0.7
     found = evaluate.measure(parts["test"], said, known, cut, resamples=200, seed=0)
@@ -203,7 +206,11 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     assert together["metrics"]["judge"]["pair_accuracy_same_turns"]["value"] == pytest.approx(mean)
     assert together["sources"] == ["b", "mint/math"]
     assert set(together["blend_differences"]) == set(together["metrics"]) - {"blend", "judge"} | {"judge_alone"}
+    assert together["pairs"] == {name: pairs_of(rows) for name, rows in tests.items()}
     assert pooled(tests, said, known, least=10**6, resamples=200, seed=0)["sources"] == []
+    # a draw of some pairs has a vote by what there is to draw from
+    voting = pooled(tests, said, known, least=10**6, held_out={"b": 10**6, "c": 10**7}, resamples=200, seed=0)
+    assert voting["sources"] == ["b"] and voting["pairs"]["b"] == pairs_of(tests["b"])
     strange = pooled(named(parts["unseen"]), said, known, least=0, resamples=200, seed=0)
     assert strange["metrics"]["judge"]["auroc"]["low"] > 0.5
     chosen = evaluate.attempts(parts, said, known, resamples=100, seed=0)
@@ -211,3 +218,40 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     assert chosen["mint"]["8"] is None
     assert chosen["mint"]["4"]["differences"]["random"]["outcome"]["low"] > 0
     assert "majority" in chosen["mint_answers"]["4"]["metrics"] and "majority" not in chosen["mint"]["4"]["metrics"]
+
+
+def test_pair_accuracy_is_of_the_draw_in_pairs_and_the_rest_of_the_draw_by_question(
+    data: tuple[Path, Knowing], tmp_path: Path
+) -> None:
+    folder, judge = data
+    whole = scorers.load(folder)
+    known = scorers.known(whole, folder, tmp_path / "work")
+    held_out = {name: pairs_of(rows) for name, rows in named(whole["test"]).items()}
+    parts, paired = draw(whole, Draw(limits={"": 40}, attempts={"": 2}, pairs={"": 60}))
+    split = tmp_path / "split.json"
+    split.write_text(
+        json.dumps({"train": [], "calibration": [], "test": [], "unseen": [], "held_out_agents": ["held"]})
+    )
+    args = argparse.Namespace(seed=0, resamples=100, least_pairs=40, split=split)
+    found = evaluate_mode(judge, "score", parts, paired, held_out, known, args, tmp_path)  # pyright: ignore
+    json.dumps(found, allow_nan=False)
+    read = to_read(parts, paired)
+    assert judge.calls == sum(map(len, read.values())) == len({r.trajectory.id for rows in read.values() for r in rows})
+    assert found["blend"] is None
+    assert found["pooled"]["sources"] == ["b", "mint/math"]
+    assert found["pooled"]["pairs"] == {name: pairs_of(rows) for name, rows in named(paired).items()}
+    for name, rows in {**named(parts["test"]), "home": parts["test"]}.items():
+        of = found["sources"][name]
+        assert of["rows"] == len(rows)
+        assert of["positive_rate"] == pytest.approx(np.mean([r.trajectory.outcome or 0.0 for r in rows]))
+        assert 0.0 < of["ece_floor"] < 0.3
+        two = of["in_pairs"]
+        assert two["pairs"] > of["pairs"]["pair_accuracy_same_turns"]
+        assert set(two["metrics"]["judge"]) >= {"pair_accuracy_same_turns"} and "auroc" not in two["metrics"]["judge"]
+        assert set(two["metrics"]) >= {"judge", "tfidf_all"} and "ece" not in two["metrics"]["judge"]
+    together = found["pooled"]["metrics"]["judge"]["pair_accuracy_same_turns"]["value"]
+    alone = [
+        found["sources"][n]["in_pairs"]["metrics"]["judge"]["pair_accuracy_same_turns"]["value"]
+        for n in ("b", "mint/math")
+    ]
+    assert together == pytest.approx(np.mean(alone))
