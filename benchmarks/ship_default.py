@@ -2,7 +2,7 @@
 
     python -m benchmarks.ship_default --run runs/default_judge/small_run --init-split benchmarks/splits/mint.json
 
-Copies adapter, settings and calibration (and `domain.json`, where there is one) to rrm/assets/default and writes its evaluation card and model card
+Copies adapter, settings and calibration (and `domain.json` and `lexical.json`, where there are such) to rrm/assets/default and writes its evaluation card and model card
 from benchmarks/results/default_judge.json, which must have been made by this very judge. Where the judge went on from one whose
 `judge.json` names no training questions, --init-split says which they were: they are added, so that an evaluation meets none of
 them unsaid.
@@ -20,13 +20,16 @@ from benchmarks import mint
 from benchmarks.record import RESULTS
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import load_settings, save_settings
+from rrm.judge.lexical import FILE as LEXICAL
 from rrm.questions import question_keys
 from rrm.train.export import write_card
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "rrm" / "assets" / "default"
 FILES = ("adapter_model.safetensors", "adapter_config.json", "judge.json")
-OPTIONAL = ("domain.json",)
+OPTIONAL = ("domain.json", LEXICAL)
+MOST_MEGABYTES = 15.0
+"""Of all files of the judge in the package."""
 
 
 def card(record: dict[str, Any], trained_on: dict[str, Any]) -> dict[str, Any]:
@@ -57,6 +60,26 @@ def check(record: dict[str, Any], judge: Path) -> None:
         raise SystemExit(f"default_judge.json was measured with {measured}, and {judge} is {own}")
 
 
+def shipped_files(judge: Path) -> list[Path]:
+    """The files that go into the package. A lexical model goes only with a judge that is blended with it.
+
+    Raises:
+        SystemExit: a file is missing, or they are too large together.
+    """
+    blend = load_settings(judge).blend
+    found = [judge / name for name in FILES]
+    found += [judge / n for n in OPTIONAL if (judge / n).is_file() and (n != LEXICAL or blend is not None)]
+    missing = [path.name for path in found if not path.is_file()]
+    if blend is not None and not (judge / LEXICAL).is_file():
+        missing.append(LEXICAL)
+    if missing:
+        raise SystemExit(f"{judge} has no {', '.join(missing)}: train it, or run benchmarks.default_judge.finish")
+    size = sum(path.stat().st_size for path in found) / 1e6
+    if size > MOST_MEGABYTES:
+        raise SystemExit(f"{judge}: its files are {size:.1f} MB together, and a package may bring {MOST_MEGABYTES:.0f}")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, required=True, help="the run folder of `rrm train`")
@@ -65,11 +88,11 @@ def main() -> None:
     judge = args.run / "judge"
     record = json.loads((RESULTS / "default_judge.json").read_text(encoding="utf-8"))
     check(record, judge)
-    for name in FILES:
-        shutil.copyfile(judge / name, TARGET / name)
+    files = shipped_files(judge)
     for name in OPTIONAL:
-        if (judge / name).is_file():
-            shutil.copyfile(judge / name, TARGET / name)
+        (TARGET / name).unlink(missing_ok=True)
+    for path in files:
+        shutil.copyfile(path, TARGET / path.name)
     settings = load_settings(judge).model_copy(update={"name": "default"})
     if args.init_split:
         before = set(json.loads(args.init_split.read_text(encoding="utf-8"))["train"])
@@ -78,7 +101,7 @@ def main() -> None:
         settings = settings.model_copy(update={"training_questions": questions})
     save_settings(TARGET, settings)
     write_card(TARGET, settings, card(record, settings.trained_on))
-    size = sum((TARGET / name).stat().st_size for name in FILES)
+    size = sum((TARGET / path.name).stat().st_size for path in files)
     print(json.dumps({"target": str(TARGET.relative_to(ROOT)), "megabytes": round(size / 1e6, 2)}))
 
 

@@ -1,0 +1,247 @@
+"""Give a trained judge what its folder still lacks, without training it again: maps of its scores, and the blend with words.
+
+    python -m benchmarks.default_judge.finish --judge runs/default_judge/full_run/judge \\
+        --trained-on runs/default_judge/small/transcripts.jsonl --limit 24
+
+Calibration questions are drawn at random, many questions before many attempts, and outcomes keep their natural rate: a judge that
+learned from pairs of a success and a failure says 0.5 where nothing tells, whatever the rate. On these rows the maps of the
+scores are fitted anew (read at once, and in windows); the map of single steps and the threshold stay, since later windows show
+what they say. With --trained-on the lexical model of those training rows goes into the folder (`lexical.json`), and the blend's
+weights and map, fitted on the same calibration rows, into `judge.json`; with --blend-only nothing else is changed.
+
+The folder is changed in place, and so is the judge's hash; the rows that were read are kept under --work as the changed judge's,
+so that `evaluate` with the same --seed and --calibration-limit reads none of them again. Prints the old and the new maps, and the
+calibration error of maps fitted without the questions they are measured on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from benchmarks.default_judge.drawing import Draw, draw, limits_of, named
+from benchmarks.default_judge.evaluate import unseen_by
+from benchmarks.default_judge.said import Judged, floor_of
+from benchmarks.default_judge.scorers import load
+from benchmarks.default_judge.sources import Example
+from rrm.config import CalibrationMethod
+from rrm.errors import RRMError
+from rrm.evaluation.baselines import grouped_folds
+from rrm.evaluation.metrics.probability import CalibrationError
+from rrm.feedback import Feedback, Mode, Reads
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.blend import Blend, fit_blend
+from rrm.judge.calibration import Calibration, Calibrator, fit, key_of
+from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.judge.lexical import Lexical, fit_lexical
+from rrm.prompt.rendering import CUT_VERSION
+from rrm.questions import question_of
+from rrm.trajectory import Trajectory, read_canonical
+
+FOLDS = 5
+Scored = list[tuple[Example, float, bool]]
+"""A row with an outcome, its raw score, and whether it was read in several windows."""
+
+
+class Remembered:
+    """A judge that says again what was read before its maps were fitted: raw scores and findings as they were."""
+
+    def __init__(self, judge: AgentRRM, said: Mapping[str, Feedback]) -> None:
+        self.changed, self.said = judge, said
+
+    def describe(self) -> dict[str, Any]:
+        """As the changed judge's rows are known."""
+        return self.changed.describe()
+
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
+        """As the changed judge reads."""
+        return self.changed.measure(trajectories, mode)
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        mode: Mode = "steps",
+        samples: int = 1,
+        seed: int = 0,
+        on_feedback: Callable[[Feedback], None] | None = None,
+    ) -> list[Feedback]:
+        """What was said, with the score of the new maps."""
+        maps, found = self.changed.settings.calibration, list[Feedback]()
+        for t in trajectories:
+            before = self.said[t.id]
+            windowed = in_windows(self.changed, t, mode)
+            info = before.judge.model_copy(
+                update={"model_hash": self.changed.model_hash, "calibrated": maps.covers(mode, windowed=windowed)}
+            )
+            score = None if before.raw_score is None else maps.apply(mode, before.raw_score, windowed=windowed)
+            found.append(before.model_copy(update={"score": score, "judge": info}))
+            if on_feedback is not None:
+                on_feedback(found[-1])
+        return found
+
+
+def in_windows(judge: AgentRRM, trajectory: Trajectory, mode: Mode) -> bool:
+    """Whether a transcript is read in several windows, and so has a map of its own."""
+    return judge.settings.prompt_version != CUT_VERSION and judge.plan(trajectory, mode).windowed
+
+
+def fit_maps(scored: Scored, mode: Mode, method: CalibrationMethod) -> dict[str, Calibrator]:
+    """The maps of a mode's scores, of rows read at once and of those read in windows; a kind of which too little is known has none.
+
+    Raises:
+        RRMError: neither has one.
+    """
+    found: dict[str, Calibrator] = {}
+    complaints: list[str] = []
+    for windowed in (False, True):
+        mine = [(raw, row.trajectory.outcome or 0.0) for row, raw, many in scored if many == windowed]
+        try:
+            found[key_of(mode, windowed)] = fit([raw for raw, _ in mine], [y for _, y in mine], method)
+        except RRMError as error:
+            complaints.append(f"{key_of(mode, windowed)}: {error}")
+    if not found:
+        raise RRMError("; ".join(complaints))
+    for complaint in complaints:
+        logging.warning("no map of %s", complaint)
+    return found
+
+
+def calibration_error(scored: Scored, mode: Mode, maps: Callable[[int], Calibration]) -> float:
+    """ECE of the scores under the maps for each row's place."""
+    p = np.array([maps(i).apply(mode, raw, windowed=many) for i, (_, raw, many) in enumerate(scored)])
+    y = np.array([row.trajectory.outcome for row, _, _ in scored], dtype=np.float64)
+    return float(CalibrationError(p, y, np.zeros(len(p), dtype=np.int64), 1)(np.ones((1, 1)))[0])
+
+
+def out_of_fold(scored: Scored, mode: Mode, method: CalibrationMethod, seed: int) -> float:
+    """ECE of maps that were fitted without the questions they are measured on.
+
+    Raises:
+        RRMError: too few questions, or a fold without a map.
+    """
+    folds = grouped_folds([question_of(row.trajectory) for row, _, _ in scored], FOLDS, seed)
+    rest = [[one for one, at in zip(scored, folds, strict=True) if at != fold] for fold in range(FOLDS)]
+    maps = [Calibration(modes=fit_maps(rows, mode, method)) for rows in rest]
+    return calibration_error(scored, mode, lambda i: maps[folds[i]])
+
+
+def recalibrate(
+    settings: JudgeSettings, scored: Scored, mode: Mode, method: CalibrationMethod, seed: int
+) -> dict[str, Any]:
+    """Fit the maps of a mode's scores anew and set them; what they were, what they are, and their errors.
+
+    Raises:
+        RRMError: too few rows, or scores that do not rise with the outcomes.
+    """
+    before = settings.calibration
+    kept = {k: v for k, v in before.modes.items() if k not in (key_of(mode), key_of(mode, True))}
+    after = Calibration(modes={**kept, **fit_maps(scored, mode, method)})
+    sure = [after.apply(mode, raw, windowed=many) for _, raw, many in scored]
+    found = {
+        "rows": len(scored),
+        "questions": len({question_of(row.trajectory) for row, _, _ in scored}),
+        "positive_rate": float(np.mean([row.trajectory.outcome or 0.0 for row, _, _ in scored])),
+        "before": {key: of.model_dump() for key, of in before.modes.items()},
+        "after": {key: of.model_dump() for key, of in after.modes.items()},
+        "ece_before": calibration_error(scored, mode, lambda _: before),
+        "ece_out_of_fold": out_of_fold(scored, mode, method, seed),
+        "ece_floor": floor_of(sure, seed),
+    }
+    settings.calibration = after
+    return found
+
+
+def blend(
+    settings: JudgeSettings, lexical: Lexical, scored: Scored, mode: Mode, method: CalibrationMethod, bytes: int
+) -> dict[str, Any]:
+    """Fit how the score goes together with a lexical model's and set it.
+
+    Raises:
+        RRMError: as `rrm.judge.blend.fit_blend`.
+    """
+    fitted = fit_blend(
+        [raw for _, raw, _ in scored],
+        [lexical.log_odds(row.trajectory) for row, _, _ in scored],
+        [row.trajectory.outcome or 0.0 for row, _, _ in scored],
+        method,
+    )
+    before = settings.blend
+    others = before.modes if before is not None and before.lexical_sha256 == lexical.sha256 else {}
+    settings.blend = Blend(lexical_sha256=lexical.sha256, modes={**others, mode: fitted})
+    told = {"rows": lexical.rows, "terms": len(lexical.terms), "terms_seen": lexical.terms_seen, "bytes": bytes}
+    return {"weight": fitted.weight, "calibration_rows": fitted.rows, "lexical": told}
+
+
+def training_rows(paths: Sequence[Path]) -> list[Trajectory]:
+    """The rows with an outcome that are of the training part."""
+    rows = [t for path in paths for t in read_canonical(path) if t.meta.get("part", "train") == "train"]
+    return [t for t in {t.id: t for t in rows}.values() if t.outcome is not None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--judge", type=Path, required=True, help="the judge's folder, changed in place")
+    parser.add_argument("--mode", default="steps", choices=get_args(Mode))
+    parser.add_argument("--dtype")
+    parser.add_argument("--data", type=Path, default=Path("runs/default_judge/data"), help="what the mixture wrote")
+    parser.add_argument("--trained-on", type=Path, nargs="*", default=[], metavar="FILE", help="what the words are of")
+    parser.add_argument("--work", type=Path, default=Path("runs/default_judge/evaluation"), help="as `evaluate --work`")
+    parser.add_argument(
+        "--limit", action="append", default=[], metavar="[SOURCE=]N", help="calibration rows of each source"
+    )
+    parser.add_argument(
+        "--blend-only",
+        action="store_true",
+        help="leave the maps as training fitted them (on more rows than --limit gives)",
+    )
+    parser.add_argument("--method", default="platt", choices=get_args(CalibrationMethod))
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    if args.blend_only and not args.trained_on:
+        parser.error("--blend-only needs --trained-on: the rows whose words are learned")
+    try:
+        how = Draw(calibration=limits_of(args.limit), seed=args.seed)
+    except ValueError as error:
+        parser.error(str(error))
+    judge = AgentRRM.from_pretrained(str(args.judge), dtype=args.dtype)
+    rows = draw(unseen_by(judge, load(args.data))[0], how)[0]["calibration"]
+    said = Judged(args.mode)
+    files = {name: f"{args.mode}.calibration.{name.replace('/', '_')}.jsonl" for name in named(rows)}
+    before = args.work / (judge.model_hash or "no_hash")[:12]
+    before.mkdir(parents=True, exist_ok=True)
+    for name, mine in named(rows).items():
+        said.add(judge, mine, before / files[name], args.seed)
+    scored: Scored = [
+        (row, raw, in_windows(judge, row.trajectory, args.mode))
+        for row in rows
+        if row.trajectory.outcome is not None and (raw := said.score(row)) is not None
+    ]
+    found: dict[str, Any] = {}
+    if not args.blend_only:
+        found["calibration"] = recalibrate(judge.settings, scored, args.mode, args.method, args.seed)
+    if args.trained_on:
+        train = training_rows(args.trained_on)
+        lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
+        size = lexical.save(args.judge).stat().st_size
+        found["blend"] = blend(judge.settings, lexical, scored, args.mode, args.method, size)
+    save_settings(args.judge, judge.settings)
+    changed = AgentRRM.from_pretrained(str(args.judge), dtype=args.dtype)
+    after = args.work / (changed.model_hash or "no_hash")[:12]
+    after.mkdir(parents=True, exist_ok=True)
+    again = Judged(args.mode)
+    for name, mine in named(rows).items():
+        again.add(Remembered(changed, said.feedback), mine, after / files[name], args.seed)
+    hashes = {"hash_before": judge.model_hash, "hash": changed.model_hash}
+    print(json.dumps({"judge": str(args.judge), **hashes, **found}))
+
+
+if __name__ == "__main__":
+    main()

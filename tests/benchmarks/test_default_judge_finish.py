@@ -1,0 +1,133 @@
+"""What is fitted after training: maps at the natural rate, the blend as it ships, and what a judge's package may hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from benchmarks import ship_default
+from benchmarks.default_judge.finish import Remembered, Scored, blend, fit_maps, recalibrate
+from benchmarks.default_judge.said import Judged, as_shipped, floor_of
+from benchmarks.default_judge.sources import Example
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, JudgeInfo
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import P_GOOD, Calibration, Platt
+from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.judge.lexical import FILE, Lexical, fit_lexical
+from rrm.trajectory import Message, Trajectory
+
+
+def row(id: str, question: str, outcome: float, said: str) -> Example:
+    messages = [Message(role="user", content=question), Message(role="assistant", content=said)]
+    return Example(Trajectory(id=id, task=question, question_id=question, messages=messages, outcome=outcome), None, ())
+
+
+def test_the_floor_of_the_calibration_error() -> None:
+    assert floor_of([0.5], 0) == 0.5  # whatever the label is
+    assert floor_of([0.0, 1.0, 1.0], 0) == 0.0
+    rows = np.random.default_rng(0).random(485).tolist()
+    assert 0.04 < floor_of(rows, 0) < 0.06
+    assert floor_of(rows * 4, 0) < 0.6 * floor_of(rows, 0)
+
+
+@pytest.fixture
+def scored() -> Scored:
+    """Raw scores around one half, as of a judge that learned from pairs; one run in five succeeds; half are read in windows."""
+    rng, found = np.random.default_rng(0), []
+    for i in range(400):
+        y = float(i % 5 == 0)
+        said = ("verified" if y else "crashed") if rng.random() < 0.7 else "looked"
+        raw = float(np.clip(0.45 + 0.15 * y + rng.normal(0, 0.1), 0.01, 0.99))
+        found.append((row(f"t{i}", f"q{i // 4}", y, said=f"{said} word{rng.integers(9)}"), raw, i % 2 == 0))
+    return found
+
+
+def test_maps_fitted_at_the_natural_rate_say_the_natural_rate(scored: Scored) -> None:
+    settings = JudgeSettings(calibration=Calibration(modes={P_GOOD: Platt(a=1.0, b=0.5, rows=9), "steps": Platt(a=1.0, b=0.0, rows=9)}))  # fmt: skip
+    found = recalibrate(settings, scored, "steps", "platt", 0)
+    maps = settings.calibration
+    for windowed in (False, True):
+        mine = [(r.trajectory.outcome or 0.0, maps.apply("steps", raw, windowed=windowed)) for r, raw, many in scored if many == windowed]  # fmt: skip
+        y, p = np.mean(mine, axis=0)
+        assert p == pytest.approx(y, abs=1e-3)  # a logistic regression with a free intercept
+    assert set(maps.modes) == {P_GOOD, "steps", "steps@windowed"}
+    assert maps.modes[P_GOOD] == Platt(a=1.0, b=0.5, rows=9)
+    assert (found["rows"], found["questions"], found["positive_rate"]) == (400, 100, 0.2)
+    assert found["ece_before"] > 0.2 > 2 * found["ece_out_of_fold"] > 0
+    assert found["ece_floor"] < 0.06
+
+
+def test_one_kind_of_reading_may_stay_without_a_map_and_not_both(scored: Scored) -> None:
+    once = [one for one in scored if not one[2]]
+    assert set(fit_maps(once, "steps", "platt")) == {"steps"}
+    with pytest.raises(RRMError, match=r"steps: .*steps@windowed: "):
+        fit_maps(scored[:5], "steps", "platt")
+
+
+def judge_of(folder: Path, settings: JudgeSettings) -> AgentRRM:
+    """A judge of which only the folder is asked."""
+    return AgentRRM(cast(Any, object()), settings=settings, model="m", model_hash="new", folder=folder)
+
+
+def said_of(scored: Scored) -> Judged:
+    info = JudgeInfo(model="m", model_hash="old", prompt_version="1", mode="steps")
+    rows = [Feedback(id=r.trajectory.id, status="scored", score=raw, raw_score=raw, judge=info) for r, raw, _ in scored]
+    return Judged("steps", feedback={f.id: f for f in rows})
+
+
+def test_the_blend_is_measured_as_the_folder_ships_it(scored: Scored, tmp_path: Path) -> None:
+    rows = [r for r, _, _ in scored]
+    settings, said = JudgeSettings(prompt_version="1"), said_of(scored)
+    assert as_shipped(judge_of(tmp_path, settings), said, rows) is None and not said.blended
+    train = [r.trajectory for r in rows[:200]]
+    lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
+    found = blend(settings, lexical, scored[200:], "steps", "platt", lexical.save(tmp_path).stat().st_size)
+    assert 0.0 < found["weight"] < 1.0 and found["calibration_rows"] == 200 and found["lexical"]["bytes"] > 100
+    save_settings(tmp_path, settings)
+    told = as_shipped(judge_of(tmp_path, settings), said, rows)
+    assert told is not None and told["lexical"]["rows"] == 200 and told["weight"] == found["weight"]
+    assert settings.blend is not None
+    fitted = settings.blend.modes["steps"]
+    for r, raw, _ in scored:
+        assert said.blended[r.trajectory.id] == fitted(raw, lexical.log_odds(r.trajectory))
+    Lexical(intercept=0.0, terms=[], idf=[], weights=[], rows=1, terms_seen=0).save(tmp_path)
+    with pytest.raises(RRMError, match="not the one"):
+        as_shipped(judge_of(tmp_path, settings), said, rows)
+
+
+def test_what_was_read_is_kept_as_the_changed_judges(scored: Scored, tmp_path: Path) -> None:
+    settings = JudgeSettings(prompt_version="1")
+    recalibrate(settings, [(r, raw, False) for r, raw, _ in scored], "steps", "platt", 0)
+    again = Judged("steps")
+    rows = [r for r, _, _ in scored]
+    again.add(Remembered(judge_of(tmp_path, settings), said_of(scored).feedback), rows, tmp_path / "rows.jsonl", 0)
+    for r, raw, _ in scored:
+        found = again.feedback[r.trajectory.id]
+        assert (found.raw_score, found.score) == (raw, settings.calibration.apply("steps", raw))
+        assert found.judge.model_hash == "new" and found.judge.calibrated
+
+
+def test_a_blended_judge_ships_with_its_words_and_none_ships_too_large(scored: Scored, tmp_path: Path) -> None:
+    settings = JudgeSettings()
+    for name in ship_default.FILES:
+        (tmp_path / name).write_bytes(b"{}")
+    save_settings(tmp_path, settings)
+    train = [r.trajectory for r, _, _ in scored]
+    lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
+    lexical.save(tmp_path)
+    assert {p.name for p in ship_default.shipped_files(tmp_path)} == set(ship_default.FILES)  # no blend: no words
+    blend(settings, lexical, scored, "steps", "platt", 1)
+    save_settings(tmp_path, settings)
+    assert {p.name for p in ship_default.shipped_files(tmp_path)} == {*ship_default.FILES, FILE}
+    (tmp_path / FILE).unlink()
+    with pytest.raises(SystemExit, match=r"has no lexical\.json"):
+        ship_default.shipped_files(tmp_path)
+    lexical.save(tmp_path)
+    with open(tmp_path / ship_default.FILES[0], "wb") as file:
+        file.truncate(15_000_000)
+    with pytest.raises(SystemExit, match=r"15\.0 MB"):
+        ship_default.shipped_files(tmp_path)
