@@ -70,7 +70,7 @@ KEPT = (
     "steps", "step_scores", "length", "truncated_rows",
 )  # fmt: skip
 """What is kept of an evaluation report."""
-PAIR_FIGURES = "pair_accuracy"
+PAIR_FIGURES = "pair_accuracy_same_turns"
 """How the figures begin that rows drawn in pairs may give."""
 
 
