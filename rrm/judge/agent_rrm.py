@@ -285,6 +285,12 @@ class AgentRRM:
         """
         return self._plan(trajectory, mode)[0]
 
+    def in_windows(self, trajectory: Trajectory, mode: Mode) -> bool:
+        """Whether a transcript is read in several windows in this mode; the scores of such have maps of their own."""
+        if self.prompt_version == CUT_VERSION:
+            return False
+        return self.plan(trajectory, "steps" if self._reads_slots(mode) else mode).windowed
+
     def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, list[Reading]]:
         """The windows in which a transcript is read in this mode, and each as it is read before anything is found.
 

@@ -2,7 +2,9 @@
 
     raw = sigmoid((1 − w) · (logit(judge's raw score) − μ_j) / σ_j + w · (lexical log-odds − μ_l) / σ_l)
 
-Means, deviations and the weight w are fitted on calibration questions, and so is the map from `raw` to a probability. Words are
+Means, deviations and the weight w are fitted on calibration questions, and are one for all transcripts: `raw` compares them. The
+maps from `raw` to a probability are two, as of the judge alone (`rrm.judge.calibration`): of transcripts read at once, and of those
+read in windows. Words are
 easy to write: an agent that is rewarded by them learns to write them. A blend is therefore a wrapper around a judge, made
 where transcripts of finished runs are scored (`rrm.judge.blended`); rewards hold the judge itself and cannot reach it.
 """
@@ -33,6 +35,9 @@ class BlendMap(BaseModel):
     lexical_mean: float
     lexical_std: float = Field(gt=0.0)
     calibrator: Calibrator
+    """Of transcripts read at once; of all where too little is known of these."""
+    windowed: Calibrator | None = None
+    """Of those read in windows; None where too little is known of them, and they take the other: not calibrated, but on one scale."""
     rows: int
 
     def __call__(self, raw: float, log_odds: float) -> float:
@@ -40,6 +45,14 @@ class BlendMap(BaseModel):
         judge = (_logit(raw) - self.judge_mean) / self.judge_std
         words = (log_odds - self.lexical_mean) / self.lexical_std
         return _sigmoid((1.0 - self.weight) * judge + self.weight * words)
+
+    def probability(self, blended: float, *, windowed: bool = False) -> float:
+        """The calibrated score of a blended raw one."""
+        return ((self.windowed if windowed else None) or self.calibrator)(blended)
+
+    def covers(self, *, windowed: bool = False) -> bool:
+        """Whether a map was fitted on transcripts read this way."""
+        return not windowed or self.windowed is not None
 
 
 class Blend(BaseModel):
@@ -62,13 +75,20 @@ def _sigmoid(z: float) -> float:
 
 
 def fit_blend(
-    raw: Sequence[float], log_odds: Sequence[float], labels: Sequence[float], method: CalibrationMethod = "platt"
+    raw: Sequence[float],
+    log_odds: Sequence[float],
+    labels: Sequence[float],
+    method: CalibrationMethod = "platt",
+    windowed: Sequence[bool] | None = None,
 ) -> BlendMap:
-    """Fit one mode's weights and map on calibration rows: (N,) raw scores of the judge, log-odds of a lexical model that was
+    """Fit one mode's weights and maps on calibration rows: (N,) raw scores of the judge, log-odds of a lexical model that was
     trained on other questions, and labels in [0, 1].
 
     The weight is the lexical share of a logistic regression on both standardised scores; one that does not rise with the
     labels beside the other gets none.
+
+    Args:
+        windowed: (N,) whether a row was read in windows; None: none was.
 
     Raises:
         RRMError: fewer than ten rows, one class only, a constant score, or neither score rises with the labels.
@@ -88,12 +108,23 @@ def fit_blend(
         raise RRMError("neither the judge's nor the lexical score rises with the labels of the calibration rows")
     weight = float(b / (a + b))
     blended = [_sigmoid(float(v)) for v in z @ np.array([1.0 - weight, weight])]
+    pooled = fit(blended, y.tolist(), method)
+    apart = [False] * len(y) if windowed is None else windowed
+
+    def of(many: bool) -> Calibrator | None:
+        known = [row for row, w in zip(zip(blended, y.tolist(), strict=True), apart, strict=True) if w == many]
+        try:
+            return fit([score for score, _ in known], [label for _, label in known], method)
+        except RRMError:
+            return None
+
     return BlendMap(
         weight=weight,
         judge_mean=float(judge.mean()),
         judge_std=float(judge.std()),
         lexical_mean=float(words.mean()),
         lexical_std=float(words.std()),
-        calibrator=fit(blended, y.tolist(), method),
+        calibrator=of(False) or pooled,
+        windowed=of(True),
         rows=len(y),
     )

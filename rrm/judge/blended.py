@@ -65,8 +65,11 @@ class Blended:
             return feedback
         fitted = self.blend.modes[feedback.judge.mode]
         raw = fitted(feedback.raw_score, self.lexical.log_odds(trajectory))
-        info = feedback.judge.model_copy(update={"unblended": feedback.raw_score, "calibrated": True})
-        return feedback.model_copy(update={"raw_score": raw, "score": fitted.calibrator(raw), "judge": info})
+        windowed = self.judge_alone.in_windows(trajectory, feedback.judge.mode)
+        known = {"unblended": feedback.raw_score, "calibrated": fitted.covers(windowed=windowed)}
+        info = feedback.judge.model_copy(update=known)
+        score = fitted.probability(raw, windowed=windowed)
+        return feedback.model_copy(update={"raw_score": raw, "score": score, "judge": info})
 
     def describe(self) -> dict[str, Any]:
         """What decides the scores."""

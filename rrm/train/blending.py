@@ -47,13 +47,13 @@ def fit_words(
     found: dict[str, Any] = {"terms": len(lexical.terms), "terms_seen": lexical.terms_seen, "rows": lexical.rows}
     for mode, feedback in judged.items():
         kept = [
-            (f.raw_score, lexical.log_odds(t), y)
+            (f.raw_score, lexical.log_odds(t), y, judge.in_windows(t, mode))
             for f, t, y in zip(feedback, rows, labels, strict=False)  # feedback is of the first rows
             if f.raw_score is not None
         ]
         try:
-            raw, words, truths = zip(*kept, strict=True) if kept else ((), (), ())
-            maps[mode] = fit_blend(raw, words, truths, run.config.calibration.method)
+            raw, words, truths, windowed = zip(*kept, strict=True) if kept else ((), (), (), ())
+            maps[mode] = fit_blend(raw, words, truths, run.config.calibration.method, windowed)
         except RRMError as error:
             logger.warning("mode %s is not blended: %s", mode, error)
             found[mode] = {"skipped": str(error), "rows": len(kept)}

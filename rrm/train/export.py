@@ -33,7 +33,6 @@ from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
 from rrm.models.base import adapter_folder
-from rrm.prompt.rendering import CUT_VERSION
 from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
 from rrm.train.prepare import Run
@@ -191,8 +190,7 @@ def calibrate(
         feedback = judge.judge(rows, mode=mode, seed=config.seed)
         if judged is not None:
             judged[mode] = feedback
-        cut = judge.prompt_version == CUT_VERSION
-        in_windows = [not cut and judge.plan(t, mode).windowed for t in rows]
+        in_windows = [judge.in_windows(t, mode) for t in rows]
         found |= _fitted_by_reading(judge, mode, feedback, labels, in_windows, config.calibration.method)
     return found
 

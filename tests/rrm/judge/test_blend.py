@@ -147,6 +147,27 @@ def test_the_weight_follows_what_tells() -> None:
     assert fit_blend(squash(-tells), tells.tolist(), y.tolist()).weight == 1.0
 
 
+def test_transcripts_read_in_windows_have_a_map_of_their_own_over_one_raw_score() -> None:
+    """They were pooled, where the judge's own maps are apart: the same blended score, right in eight of ten cases and in six."""
+    n = 200
+    windowed = [i % 2 == 1 for i in range(n)]
+    high = [i % 4 < 2 for i in range(n)]
+    right = [i % 20 not in (0, 2) if not w else i % 10 not in (1, 3) for i, w in enumerate(windowed)]
+    y = [float(h == ok) for h, ok in zip(high, right, strict=True)]
+    raw, words = [0.8 if h else 0.2 for h in high], [1.0 if h else -1.0 for h in high]
+    both, pooled = fit_blend(raw, words, y, windowed=windowed), fit_blend(raw, words, y)
+    assert pooled.windowed is None and pooled.covers() and not pooled.covers(windowed=True)
+    assert (both.weight, both.judge_mean, both.rows) == (pooled.weight, pooled.judge_mean, n)
+    top = both(0.8, 1.0)
+    assert top == pooled(0.8, 1.0)  # what compares transcripts is one
+    for many in (False, True):
+        share = np.mean([label for label, h, w in zip(y, high, windowed, strict=True) if h and w == many])
+        assert both.covers(windowed=many) and both.probability(top, windowed=many) == pytest.approx(share, abs=0.01)
+        assert abs(pooled.probability(top, windowed=many) - share) > 0.05
+    few = fit_blend(raw, words, y, windowed=[i < 8 for i in range(n)])
+    assert few.windowed is None and few.probability(top, windowed=True) == few.calibrator(top)
+
+
 def test_nothing_is_blended_where_nothing_can_be() -> None:
     y = [0.0, 1.0] * 10
     for raw, log_odds, labels, message in (
@@ -187,6 +208,20 @@ def test_a_blend_is_asked_for_and_travels_with_its_judge(blended: Path, lexical:
     assert [f.score for f in rows] == [f.score for f in together]
     assert sorted(f.id for f in heard) == sorted(t.id for t in ROWS)
     assert Blended(judge).describe()["blend"] == lexical.sha256[:12]
+
+
+def test_a_blend_of_a_transcript_in_windows_takes_the_windows_map(blended: Path, lexical: Lexical) -> None:
+    judge = AgentRRM.from_pretrained(str(blended), max_transcript_tokens=200)
+    assert judge.settings.blend is not None
+    brief, long = talk("brief", "crashed again"), talk("long", "verified and submitted " * 60)
+    assert judge.in_windows(long, "score") and not judge.in_windows(brief, "score")
+    (unfitted,) = Blended(judge).judge([long], mode="score")
+    assert unfitted.judge.calibrated is False
+    judge.settings.blend.modes["score"].windowed = windows = Platt(a=1.0, b=2.0, rows=10)
+    short, found = Blended(judge).judge([brief, long], mode="score")
+    assert found.raw_score == unfitted.raw_score is not None and found.score == windows(found.raw_score)
+    assert short.raw_score is not None and short.score == PLATT(short.raw_score)
+    assert found.judge.calibrated and short.judge.calibrated
 
 
 def test_rewards_are_never_blended(blended: Path, saved: Path) -> None:
