@@ -226,41 +226,58 @@ def calibrate_steps(
     settings: CalibrationSettings,
     seed: int,
 ) -> tuple[list[Feedback], dict[str, Any]]:
-    """Mode `steps`: fit the map of single steps' p_good and the threshold with the best MCC, then the maps of the scores, of
+    """Mode `steps`: fit the threshold with the best MCC and the map of single steps' p_good, then the maps of the scores, of
     transcripts read at once and of those read in windows.
 
-    What is found of earlier steps stands in later windows, so windowed transcripts are read again once that is calibrated.
+    What is found of earlier steps stands in later windows. So the threshold is chosen first, as a raw probability; transcripts of
+    which a window would be told something else by it are read again; and the maps are fitted on what is said then, as it will be
+    in use: a map rises (but for isotonic plateaus), so each step stays on its side of the threshold, whose calibrated value is
+    stored.
 
     Args:
         targets: of the first rows; of the others only steps are known.
 
     Returns:
-        The feedback, and what was fitted, by the maps' keys.
+        The feedback, its findings before calibration, and what was fitted, by the maps' keys.
     """
-    assert judge.prompter is not None
     labels = [*targets, *[None] * (len(rows) - len(targets))]
     maps = judge.settings.calibration.modes
     for key in (P_GOOD, key_of("steps"), key_of("steps", windowed=True)):
         maps.pop(key, None)
     said = judge.judge(rows, mode="steps", seed=seed)
-    found: dict[str, Any] = {}
-    pairs = [
+    in_windows = [judge.in_windows(t, "steps") for t in rows]
+    found = {P_GOOD: _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)}
+    if P_GOOD in maps:
+        first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
+        pairs = _step_pairs(rows, said, steps)
+        cut = judge.settings.threshold = best_threshold([raw for raw, _ in pairs], [y for _, y in pairs])
+        again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
+        for i, feedback in zip(again, judge.judge([rows[i] for i in again], mode="steps", seed=seed), strict=True):
+            said[i] = feedback
+        if again:
+            found[P_GOOD] = _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)
+        maps.setdefault(P_GOOD, first)
+        judge.settings.threshold = judge.settings.calibration.p_good(cut)
+        found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": judge.settings.threshold, "read_again": len(again)}
+    return said, found | _fitted_by_reading(judge, "steps", said, labels, in_windows, settings.method)
+
+
+def _step_pairs(
+    rows: Sequence[Trajectory], said: Sequence[Feedback], steps: Mapping[str, StepTarget]
+) -> list[tuple[float, float]]:
+    """(p_good, 1 where the step is good) of each labelled step that was read."""
+    return [
         (finding.p_good, float(verdict == "good"))
         for t, feedback in zip(rows, said, strict=True)
         if t.id in steps
         for finding in feedback.findings
         if finding.p_good is not None and (verdict := steps[t.id].verdicts[finding.step - 1]) is not None
     ]
-    found[P_GOOD] = _fitted(judge, P_GOOD, pairs, settings.method)
-    if pairs and P_GOOD in maps:
-        sure = [judge.settings.calibration.p_good(raw) for raw, _ in pairs]
-        judge.settings.threshold = best_threshold(sure, [y for _, y in pairs])
-        found[P_GOOD]["threshold"] = judge.settings.threshold
-    in_windows = [judge.prompter.plan(t, "steps").windowed for t in rows]
-    again = [i for i, windowed in enumerate(in_windows) if windowed and labels[i] is not None]
-    for i, feedback in zip(again, judge.judge([rows[i] for i in again], mode="steps", seed=seed), strict=True):
-        said[i] = feedback
-    return said, found | _fitted_by_reading(judge, "steps", said, labels, in_windows, settings.method)
+
+
+def _turned(feedback: Feedback, threshold: float) -> bool:
+    """Whether some step would have another verdict by this threshold."""
+    return any(f.p_good is not None and (f.verdict == "bad") != (f.p_good < threshold) for f in feedback.findings)
 
 
 def _fitted(

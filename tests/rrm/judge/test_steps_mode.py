@@ -18,7 +18,7 @@ from rrm.errors import RRMError
 from rrm.estimate import estimate
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.calibration import Calibration, Platt, fit
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.labels import StepTarget
 from rrm.prompt.prompter import Prompter
@@ -245,3 +245,48 @@ def test_calibration_of_steps_fits_scores_by_reading_and_single_steps(tokenizer:
     (sound, ruined) = judge.judge([run("s", 20), run("r", 20, {3: "ruin"})], mode="steps")
     assert sound.score is not None and ruined.score is not None and sound.score > 0.7 > 0.3 > ruined.score
     assert ruined.judge.calibrated and [f.step for f in ruined.findings if f.verdict == "bad"] == [3]
+
+
+def wary(tokenizer: Any) -> AgentRRM:
+    """A judge that is surer of bad steps, and less sure of sound ones, once it was told of a bad one."""
+    prompter = Prompter(tokenizer, 800)
+
+    def logprob(row: list[int], t: int) -> float:
+        text = tokenizer.decode(row[:t])
+        ruined, told = "ruin" in text.rpartition("agent:")[2], "(bad)" in text
+        good = (0.6 if told else 0.7) if ruined else (0.85 if told else 0.95)
+        return math.log(good if row[t] == prompter.choices[0] else 1 - good)
+
+    settings = SETTINGS.model_copy(update={"transcript_tokens": 800}, deep=True)
+    return AgentRRM(ScriptedEngine([], logprob=logprob), prompter, settings=settings)
+
+
+def test_p_good_is_calibrated_as_it_is_read_with_the_threshold_that_is_chosen(tokenizer: Any) -> None:
+    """It was fitted on what a threshold of one half had later windows told."""
+    rows = [run(str(n), (4, 20)[n % 2], {2: "ruin", 15: "ruin"} if n % 4 < 2 else None) for n in range(40)]
+    steps = {
+        t.id: StepTarget(tuple("bad" if ("ruin" in str(s.message.content)) != (n % 10 == k) else "good" for k, s in enumerate(t.steps)))
+        for n, t in enumerate(rows)
+    }  # fmt: skip
+
+    def pairs(threshold: float) -> list[tuple[float, float]]:
+        judge = wary(tokenizer)
+        judge.settings.threshold = threshold
+        found = [
+            (t.id, f) for t, said in zip(rows, judge.judge(rows, mode="steps"), strict=True) for f in said.findings
+        ]
+        return [(f.p_good or 0.0, float(steps[name].verdicts[f.step - 1] == "good")) for name, f in found]
+
+    first, last = pairs(0.5), pairs(0.825)
+    assert best_threshold(*zip(*first, strict=True)) == pytest.approx(0.825) and first != last
+    judge = wary(tokenizer)
+    config = TrainConfig(calibration=CalibrationSettings(modes=["steps"]))
+    labels = [float(n % 4 >= 2) for n in range(30)]
+    found = calibrate(judge, rows[:30], labels, config, {}, steps, rows[30:])["steps_p_good"]
+    fitted = judge.settings.calibration.modes["steps_p_good"]
+    assert fitted == fit(*zip(*last, strict=True)) != fit(*zip(*first, strict=True))
+    assert judge.settings.threshold == found["threshold"] == pytest.approx(fitted(0.825))
+    assert found["read_again"] == sum(n % 4 == 1 for n in range(40))  # windowed ones with a step that is now called bad
+    said = [f for feedback in judge.judge(rows, mode="steps") for f in feedback.findings]
+    assert [f.p_good for f in said] == pytest.approx([fitted(raw) for raw, _ in last])
+    assert [f.verdict == "bad" for f in said] == [raw < 0.825 for raw, _ in last]
