@@ -8,6 +8,7 @@ other questions where one is given, else 0.5; `mcc_at_half` is at 0.5.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,18 +21,18 @@ from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
 from rrm.evaluation.metrics import localisation, pairs, probability, process
 from rrm.evaluation.metrics.localisation import StepLabels
 from rrm.feedback import Feedback
+from rrm.parts import p_good_of_parts
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 
 
 def step_probabilities(findings: Sequence[Finding], n_steps: int) -> list[float | None]:
-    """p_good of each step, None where no finding gives one; of several of a step (one that was read in parts) the lowest."""
-    found: list[float | None] = [None] * n_steps
+    """p_good of each step, None where no finding gives one; of several of a step, as of one that was read in parts."""
+    found: dict[int, list[float]] = defaultdict(list)
     for finding in findings:
-        if finding.p_good is not None and finding.step <= n_steps:
-            before = found[finding.step - 1]
-            found[finding.step - 1] = finding.p_good if before is None else min(before, finding.p_good)
-    return found
+        if finding.p_good is not None:
+            found[finding.step].append(finding.p_good)
+    return [p_good_of_parts(found[step]) if step in found else None for step in range(1, n_steps + 1)]
 
 
 class LabelledSteps:

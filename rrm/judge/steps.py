@@ -1,6 +1,6 @@
 """Mode `steps`: the probability that each step was good, and the score, read at slots in one prefill (DESIGN §4).
 
-    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, the lowest of its parts'
+    p_good of a step   softmax over the two verdict tokens at its slot; of a step read in parts, `rrm.parts`
     raw score          the same at the slot of the run, at the end of the last reading
 
 A transcript that exceeds a window takes several readings, each of which is told what the judge found of earlier steps. So the
@@ -26,6 +26,7 @@ from rrm.judge.calibration import Calibration
 from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
 from rrm.judge.wanted import Wanted
 from rrm.pacing import windows
+from rrm.parts import p_good_of_parts
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.windows import Plan
 from rrm.trajectory import Trajectory
@@ -47,7 +48,7 @@ class Said:
             if slot.step is None:
                 self.outcome = p
             else:
-                self.p_good[slot.step] = min(p, self.p_good.get(slot.step, 1.0))
+                self.p_good[slot.step] = p_good_of_parts((p, self.p_good.get(slot.step, p)))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from rrm.feedback import Feedback, Mode, Reads, parse_findings
 from rrm.judge.chat import ChatItem, Judgement, complete_all, read_reply
 from rrm.judge.local import TOO_LONG, fits, judge_rows
 from rrm.judge.wanted import Wanted
+from rrm.parts import findings_of_parts, is_bad_of_parts
 from rrm.phantoms import only_critique, only_trace
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
@@ -63,8 +64,8 @@ class Chain:
 
     def marks(self) -> dict[int, bool]:
         """What later readings are told: whether a step is bad, of those of which that was said."""
-        said = {k: {f.verdict for f in found} - {"unclear"} for k, found in self.findings.items()}
-        return {k: "bad" in verdicts for k, verdicts in said.items() if verdicts}
+        said = {k: is_bad_of_parts([f.verdict for f in found]) for k, found in self.findings.items()}
+        return {k: bad for k, bad in said.items() if bad is not None}
 
     def take(self, ask: Ask, judgement: Judgement) -> None:
         """Add what a reading says."""
@@ -118,17 +119,8 @@ class Chain:
             judgement,
             trace=trace if self.mode == "full" else last.trace,
             critique="\n".join(filter(None, self.critiques)) or None,
-            findings=tuple(worst_of_parts(self.findings.values())),
+            findings=tuple(f for found in self.findings.values() for f in findings_of_parts(found)),
         )
-
-
-def worst_of_parts(findings: Iterable[Sequence[Finding]]) -> list[Finding]:
-    """What is said of each step, in order: where a part of it is bad, that alone."""
-    kept: list[Finding] = []
-    for said in findings:
-        bad = [f for f in said if f.verdict == "bad"]
-        kept += bad or said
-    return kept
 
 
 @dataclass(frozen=True)
