@@ -62,7 +62,7 @@ def estimate(
         found.rows += len(window)
         found.prompt_tokens += sum(counts) * samples
         found.max_output_tokens += sum(r.readings for r in reads) * OUTPUT_TOKENS[mode] * samples
-    found.readings, found.coverage = readings * samples, coverage_of(shares)
+    found.readings, found.coverage = readings * samples, coverage_of(shares, judge.describe())
     if first and probe:
         first.sort(key=lambda pair: pair[0])
         middle = first[max(0, (len(first) - probe) // 2) :][:probe]

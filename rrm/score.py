@@ -25,6 +25,7 @@ from rrm.errors import RRMError
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
 from rrm.output import WAY_OUT, Output, open_output
 from rrm.pacing import windows
+from rrm.prompt.rendering import CUT_VERSION
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -87,21 +88,37 @@ class ScoreSummary:
     seconds: float = 0.0
 
 
-def coverage_of(shares: Sequence[float]) -> dict[str, float | int] | None:
-    """The summary of `coverage`; warns where the median is low. None for no row."""
+def coverage_of(shares: Sequence[float], about: Mapping[str, Any]) -> dict[str, float | int] | None:
+    """The summary of `coverage`; warns where the median is low, with what helps there. None for no row.
+
+    Args:
+        about: what the judge says of itself (`Judge.describe`).
+    """
     if not shares:
         return None
     median, low = statistics.median(shares), sum(share < LOW_COVERAGE for share in shares)
     if median < LOW_COVERAGE:
         log.warning(
-            "the judge read %.0f%% of the median transcript (%d of %d below %.0f%%): what decided a run may stand in the rest; "
-            "raise --transcript-tokens or --max-windows, or take a judge of prompt version 2, which reads in windows",
+            "the judge read %.0f%% of the median transcript (%d of %d below %.0f%%): what decided a run may stand in the rest; %s",
             100 * median,
             low,
             len(shares),
             100 * LOW_COVERAGE,
+            to_read_more(about),
         )
     return {"median": round(median, 4), "below_0.9": low, "rows": len(shares)}
+
+
+def to_read_more(about: Mapping[str, Any]) -> str:
+    """What makes a judge that describes itself so read more of each transcript."""
+    if about.get("prompt_version") == CUT_VERSION:
+        return "raise --transcript-tokens, or take a judge of prompt version 2, which reads in windows"
+    if about.get("max_windows") is not None:
+        return f"raise --max-windows, here {about['max_windows']}, or leave it out"
+    return (
+        "a judge trained in `score` alone reads one window, and a window that it could not read is named in the row's `reason`: "
+        "raise --transcript-tokens, serve it with a longer context (--context), or take a judge trained in `steps`"
+    )
 
 
 def score_file(
@@ -176,7 +193,7 @@ def score_file(
             )
             raise
     summary.rows, summary.statuses = len(seen), dict(sorted(statuses.items()))
-    summary.coverage = coverage_of(taking.shares)
+    summary.coverage = coverage_of(taking.shares, judge.describe())
     summary.outside = outside_of(taking.marks)
     summary.seconds = round(time.monotonic() - started, 3)
     return summary

@@ -137,4 +137,14 @@ def test_the_estimate_counts_readings_and_warns_of_low_coverage(caplog: pytest.L
     low = estimate(bounded, rows[:1], mode="full", probe=0).coverage
     assert low is not None and low["median"] < 0.5 and low["below_0.9"] == 1
     assert "of the median transcript (1 of 1 below 90%)" in caplog.text
-    assert coverage_of([]) is None and coverage_of([1.0, 0.2, 0.95]) == {"median": 0.95, "below_0.9": 1, "rows": 3}
+    assert "raise --max-windows, here 1, or leave it out" in caplog.text
+    assert coverage_of([], {}) is None
+    assert coverage_of([1.0, 0.2, 0.95], {}) == {"median": 0.95, "below_0.9": 1, "rows": 3}
+
+
+def test_low_coverage_is_warned_of_with_what_helps_this_judge(caplog: pytest.LogCaptureFixture) -> None:
+    """A judge of prompt version 2 was told to be replaced by one of prompt version 2."""
+    assert coverage_of([0.5], {"prompt_version": "1"}) and "take a judge of prompt version 2" in caplog.text
+    caplog.clear()
+    assert coverage_of([0.5], {"prompt_version": "2"}) and "--context" in caplog.text
+    assert "version 2" not in caplog.text and "--max-windows" not in caplog.text
