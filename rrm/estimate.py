@@ -23,6 +23,7 @@ class Estimate:
 
     rows: int = 0
     prompt_tokens: int = 0
+    """As often as they are read (`rrm.feedback.Reads`)."""
     max_output_tokens: int = 0
     """Upper bound: most replies end earlier."""
     seconds: float | None = None
@@ -54,15 +55,15 @@ def estimate(
     """
     found, first, shares, readings = Estimate(), list[tuple[int, Trajectory]](), list[float](), 0
     for window in windows(inputs, 256):
-        reads = judge.measure(window, mode)
+        reads = judge.measure(window, mode, samples)
         counts = [r.tokens for r in reads]
         shares += [r.coverage for r, t in zip(reads, window, strict=True) if t.steps]
         readings += sum(r.readings for r in reads)
         first = first or list(zip(counts, window, strict=True))
         found.rows += len(window)
-        found.prompt_tokens += sum(counts) * samples
-        found.max_output_tokens += sum(r.readings for r in reads) * OUTPUT_TOKENS[mode] * samples
-    found.readings, found.coverage = readings * samples, coverage_of(shares, judge.describe())
+        found.prompt_tokens += sum(counts)
+    found.max_output_tokens = readings * OUTPUT_TOKENS[mode]
+    found.readings, found.coverage = readings, coverage_of(shares, judge.describe())
     if first and probe:
         first.sort(key=lambda pair: pair[0])
         middle = first[max(0, (len(first) - probe) // 2) :][:probe]
@@ -74,7 +75,7 @@ def estimate(
             middle = middle[:1]  # an estimate that takes as long as the run is none
         elif middle[1:]:
             judge.judge([t for _, t in middle[1:]], mode=mode, samples=samples, seed=seed)
-        took, tokens = time.monotonic() - started, sum(n for n, _ in middle) * samples
+        took, tokens = time.monotonic() - started, sum(n for n, _ in middle)
         # scoring is reading: time goes with tokens; writing a judgement dwarfs reading: time goes with rows
         share = found.prompt_tokens / max(tokens, 1) if mode in ("score", "steps") else found.rows / len(middle)
         found.seconds, found.probed = round(took * share, 1), len(middle)

@@ -104,8 +104,10 @@ class Reads:
     """What a judge reads of one transcript."""
 
     tokens: int
-    """Of all its prompts together."""
+    """Of all its prompts together, as often as they are read: a prompt that a model here reads for several samples at once counts
+    once; what later windows are told differs from sample to sample."""
     readings: int
+    """Replies or scores that are asked for, of all samples."""
     coverage: float
     """Share of the transcript's tokens that they show."""
 

@@ -57,8 +57,8 @@ class Judge(Protocol):
         """What decides this judge's scores: `model`, `model_hash`, `prompt_version`, …"""
         ...
 
-    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
-        """What would be read of each transcript."""
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = ...) -> list[Reads]:
+        """What would be read of each transcript for so many judgements of it."""
         ...
 
 

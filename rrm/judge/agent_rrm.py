@@ -270,12 +270,14 @@ class AgentRRM:
         """Prompt tokens of each transcript (for a server: an estimate, four characters a token)."""
         return [read.tokens for read in self.measure(trajectories, mode)]
 
-    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
-        """What is read of each transcript: prompt tokens (estimated as `count_tokens` says), readings, coverage."""
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = 1) -> list[Reads]:
+        """What is read of each transcript for so many judgements of it, one where nothing is sampled: prompt tokens (estimated as
+        `count_tokens` says), readings, coverage."""
+        samples = samples if self._samples(mode) else 1
         cut = self.prompt_version == CUT_VERSION
         reader = self._cut() if cut else self._asker()
         read_as: Mode = "steps" if self._reads_slots(mode) and not cut else mode
-        return [reader.measure(trajectory, read_as) for trajectory in trajectories]
+        return [reader.measure(trajectory, read_as, samples) for trajectory in trajectories]
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
         """The windows in which a transcript is read.

@@ -75,6 +75,6 @@ class Blended:
         """What decides the scores."""
         return {**self.judge_alone.describe(), "blend": self.blend.lexical_sha256[:12]}
 
-    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
-        """What is read of each transcript."""
-        return self.judge_alone.measure(trajectories, mode)
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = 1) -> list[Reads]:
+        """What is read of each transcript (`AgentRRM.measure`)."""
+        return self.judge_alone.measure(trajectories, mode, samples)

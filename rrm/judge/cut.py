@@ -58,10 +58,10 @@ class LocalCut:
         judge_rows(self.engine, self.prompter, chosen, names, mode, wanted.params, wanted.samples, on_row)
         return [done[row] for row in range(len(trajectories))]
 
-    def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
-        """What is read of a transcript."""
+    def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
+        """What is read of a transcript: its prompt once, for all samples."""
         prompt = self.prompter.prompt(trajectory, mode)
-        return Reads(len(prompt.ids), 1, prompt.coverage)
+        return Reads(len(prompt.ids), samples, prompt.coverage)
 
 
 def _too_long(item: ChatItem, info: JudgeInfo) -> Feedback:
@@ -123,7 +123,8 @@ class ServerCut:
         opening = OPENINGS[mode] if self.opening else ""
         return ChatItem(trajectory.id, messages, len(trajectory.steps), cut, coverage, opening)
 
-    def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
-        """What is read of a transcript; tokens are estimated by its characters."""
+    def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
+        """What is read of a transcript, a request a sample; tokens are estimated by its characters."""
         item = self.item(trajectory, mode)
-        return Reads(sum(len(m["content"]) for m in item.messages) // CHARACTERS_PER_TOKEN, 1, item.coverage or 0.0)
+        tokens = sum(len(m["content"]) for m in item.messages) // CHARACTERS_PER_TOKEN
+        return Reads(tokens * samples, samples, item.coverage or 0.0)

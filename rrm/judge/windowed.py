@@ -243,12 +243,13 @@ class ServerAsker:
         plan, earlier = self.planner.plan(trajectory, slots=False), writes(mode, self.trained)
         return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
 
-    def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
-        """What is read of a transcript; tokens without findings, estimated in characters where there is no tokenizer."""
+    def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
+        """What is read of a transcript, a request for each reading of each sample; tokens without findings, estimated in
+        characters where there is no tokenizer."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
         contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(_next_ask(chain, number))]
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
-        return Reads(tokens, len(chain.plan), chain.plan.coverage)
+        return Reads(tokens * samples, len(chain.plan) * samples, chain.plan.coverage)
 
     def temperature(self, params: SamplingParams) -> float | None:
         """Replies are sampled at; None where the server chooses, which is known once it has answered."""
@@ -327,12 +328,13 @@ class LocalAsker:
         """Divides transcripts."""
         return self.prompter.planner
 
-    def measure(self, trajectory: Trajectory, mode: Mode) -> Reads:
-        """What is read of a transcript; tokens without findings."""
+    def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
+        """What is read of a transcript; tokens without findings. Equal prompts are prefilled once: the first reading of all
+        samples."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
         asks = [_next_ask(chain, number) for number in range(len(chain.plan))]
-        tokens = sum(len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks)
-        return Reads(tokens, len(chain.plan), chain.plan.coverage)
+        first, *later = [len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks]
+        return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage)
 
     def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
         """What each reading says, through `take` as it comes."""

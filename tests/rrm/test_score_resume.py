@@ -79,8 +79,8 @@ class ChatJudge:
     def describe(self) -> dict[str, Any]:
         return {"model": "scripted", "model_hash": None, "prompt_version": "1", **self.about}
 
-    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
-        return [Reads(10 * len(t.messages), 1, 0.8) for t in trajectories]
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = 1) -> list[Reads]:
+        return [Reads(10 * len(t.messages) * samples, samples, 0.8) for t in trajectories]
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
+from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import RRMError
@@ -48,6 +49,19 @@ def test_expectation_by_hand() -> None:
     score, off = expectation(logprobs)
     assert score == pytest.approx((2 * 1.0 + 0.1) / 3)
     assert off == pytest.approx(0.5)
+
+
+def test_a_prompt_of_several_samples_is_counted_as_often_as_it_is_prefilled(tokenizer, rows) -> None:
+    """`rrm score --dry-run` counted it once a sample."""
+    judge = make_judge(tokenizer)
+    engine = judge.engine
+    assert isinstance(engine, HFEngine) and judge.prompter is not None
+    prompt = judge.prompter.prompt(rows[0], "critique").ids
+    engine.generate([prompt] * 3, SamplingParams(max_new_tokens=2, temperature=1.0), ["a", "b", "c"])
+    ((one,), (three,)) = (judge.measure(rows[:1], "critique", samples) for samples in (1, 3))
+    assert engine.counters.prefilled == one.tokens == three.tokens == len(prompt)
+    assert (one.readings, three.readings) == (1, 3)
+    assert judge.measure(rows, "score", 3) == judge.measure(rows, "score")  # nothing is sampled
 
 
 def test_score_mode_equals_a_plain_forward(tokenizer, rows) -> None:

@@ -133,6 +133,8 @@ def test_the_estimate_counts_readings_and_warns_of_low_coverage(caplog: pytest.L
     found = estimate(judge, rows, mode="full", probe=0)
     assert (found.readings, found.max_output_tokens) == (readings, 512 * readings)
     assert found.coverage == {"median": 1.0, "below_0.9": 0, "rows": 2} and not caplog.text
+    thrice = estimate(judge, rows, mode="full", samples=3, probe=0)  # each a request of its own
+    assert (thrice.readings, thrice.prompt_tokens) == (3 * readings, 3 * found.prompt_tokens)
     bounded = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600, max_windows=1)
     low = estimate(bounded, rows[:1], mode="full", probe=0).coverage
     assert low is not None and low["median"] < 0.5 and low["below_0.9"] == 1

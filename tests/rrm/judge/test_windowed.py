@@ -261,7 +261,11 @@ def test_a_local_judge_writes_window_after_window(tokenizer: Any) -> None:
     assert verdicts(found) == {k: "bad" if k == 3 else "good" for k in range(1, N + 1)}
     told = ["(bad)" in tokenizer.decode(row) for row, _, _ in engine.calls]
     assert len(told) > 2 and told == [False] * told.index(True) + [True] * (len(told) - told.index(True))
-    assert judge.count_tokens([run("a", N)], "critique")[0] > 0
+    (once,), (thrice,) = (judge.measure([run("a", N)], "critique", samples) for samples in (1, 3))
+    prompter = judge.prompter
+    assert prompter is not None and (once.readings, thrice.readings) == (len(told), 3 * len(told))
+    first = len(prompter.reading(prompter.plan(run("a", N), "critique"), 0, "critique").ids)
+    assert thrice.tokens == first + 3 * (once.tokens - first)  # only the first reading is the same for all samples
     vars(engine)["max_positions"] = 300
     (long,) = judge.judge([run("a", N)], mode="critique")
     assert (long.status, long.coverage) == ("too_long", 0.0) and "reading 1 of" in (long.reason or "")
