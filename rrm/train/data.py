@@ -336,7 +336,7 @@ def epoch_rows(
     rows: list[Row] = []
     labelled = [t for t in trajectories if t.id in targets]
     said = {mode for mode in mix if any(target_text(mode, 0.0, targets[t.id].annotation) for t in labelled)}
-    trained = [mode for mode in mix if mode in {"steps", *said}]
+    trained: list[Mode] = [mode for mode in mix if mode in {"steps", *said}]
     for mode, share in mix.items():
         if mode == "score":
             pool = balanced(labelled, targets, balance, rng)

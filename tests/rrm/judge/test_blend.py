@@ -219,7 +219,11 @@ def test_a_blend_of_a_transcript_in_windows_takes_the_windows_map(blended: Path,
     assert unfitted.judge.calibrated is False
     judge.settings.blend.modes["score"].windowed = windows = Platt(a=1.0, b=2.0, rows=10)
     short, found = Blended(judge).judge([brief, long], mode="score")
-    assert found.raw_score == unfitted.raw_score is not None and found.score == windows(found.raw_score)
+    assert (
+        found.raw_score is not None
+        and found.raw_score == unfitted.raw_score
+        and found.score == windows(found.raw_score)
+    )
     assert short.raw_score is not None and short.score == PLATT(short.raw_score)
     assert found.judge.calibrated and short.judge.calibrated
 

@@ -277,6 +277,9 @@ def test_p_good_is_calibrated_as_it_is_read_with_the_threshold_that_is_chosen(to
         ]
         return [(f.p_good or 0.0, float(steps[name].verdicts[f.step - 1] == "good")) for name, f in found]
 
+    def fitted_on(known: list[tuple[float, float]]) -> Any:
+        return fit([raw for raw, _ in known], [y for _, y in known])
+
     first, last = pairs(0.5), pairs(0.825)
     assert best_threshold(*zip(*first, strict=True)) == pytest.approx(0.825) and first != last
     judge = wary(tokenizer)
@@ -284,7 +287,7 @@ def test_p_good_is_calibrated_as_it_is_read_with_the_threshold_that_is_chosen(to
     labels = [float(n % 4 >= 2) for n in range(30)]
     found = calibrate(judge, rows[:30], labels, config, {}, steps, rows[30:])["steps_p_good"]
     fitted = judge.settings.calibration.modes["steps_p_good"]
-    assert fitted == fit(*zip(*last, strict=True)) != fit(*zip(*first, strict=True))
+    assert fitted == fitted_on(last) != fitted_on(first)
     assert judge.settings.threshold == found["threshold"] == pytest.approx(fitted(0.825))
     assert found["read_again"] == sum(n % 4 == 1 for n in range(40))  # windowed ones with a step that is now called bad
     said = [f for feedback in judge.judge(rows, mode="steps") for f in feedback.findings]

@@ -12,7 +12,7 @@ from peft import get_peft_model
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
-from rrm.annotation import Annotation, Finding
+from rrm.annotation import Annotation, Finding, Verdict
 from rrm.cli.eval_cmd import step_labels_of
 from rrm.config import BaseSettings, LoraSettings, TrainConfig
 from rrm.engines.hf.engine import HFEngine
@@ -188,7 +188,7 @@ def test_a_base_with_code_of_its_own_is_trained_to_the_end(
 def test_the_card_reads_step_labels_as_eval_does() -> None:
     """Of three raters the last finding of the heaviest one counted in `rrm train`, and the majority in `rrm eval`."""
     rows = [t for t in ROWS if len(t.steps) == 2][:4]
-    said = {"a": ("bad", "good"), "b": ("good", "good"), "c": ("good", "bad")}
+    said: dict[str, tuple[Verdict, ...]] = {"a": ("bad", "good"), "b": ("good", "good"), "c": ("good", "bad")}
     raters = {
         t.id: [
             Annotation(
