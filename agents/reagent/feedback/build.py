@@ -13,11 +13,11 @@ from reagent.feedback.modes import (
     CritiqueFeedback,
     NoFeedback,
     PlaceboFeedback,
-    ProcessFeedback,
     RetryFeedback,
     ScoreFeedback,
     UnifiedFeedback,
 )
+from reagent.feedback.process import ProcessFeedback
 from reagent.feedback.settings import FeedbackConfig, ModeName
 from reagent.feedback.texts import TextWriter
 from reagent.train.config import AgentConfig, EnvironmentConfig

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | none | o1 | R_env | |
 | r | o1 | R_env + λ·s | |
-| process | o1 | R_env + the findings on each turn | |
+| process | o1 | R_env + the findings on each turn, or how the judge's opinion changed with it | |
 | c | o1, o2 after the critique | R_env | |
 | retry, placebo | o1, o2 after no critique, or after another task's | R_env | |
 | u | o1, o2 after the critique | R_env + λ·s, each its own | the judge's trace and critique, given (q, o1) |
@@ -27,7 +27,7 @@ from reagent.feedback.judging import Report
 from reagent.feedback.leaks import leaks
 from reagent.feedback.refine import second_attempt
 from reagent.feedback.settings import FeedbackConfig
-from reagent.feedback.shaping import with_findings, with_score
+from reagent.feedback.shaping import with_score
 from reagent.feedback.texts import KINDS, Kind, TextRow
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt
@@ -63,30 +63,6 @@ class ScoreFeedback(Adapter):
         self.note_scores(judged, report)
         weight = self.weight(update)
         rows = [with_score(j.episode, self.paid_score(j, report), weight) for j in judged]
-        self.note_rewards(rows, report)
-        return Round(episodes, rows, report=report)
-
-
-class ProcessFeedback(Adapter):
-    """`process`: the findings of the critique as rewards of the turns they speak of."""
-
-    @classmethod
-    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
-        return settings.process.good != 0 or settings.process.bad != 0
-
-    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
-        """First attempts, paid turn by turn."""
-        report, paid = Report(), self.settings.process
-        mode = paid.judge_mode or self.settings.critique_mode
-        episodes = self.play(play, attempts, mode, update, report)
-        judged = self.judge(episodes, mode, update, report)
-        self.note_scores(judged, report)
-        rows = [
-            with_findings(
-                j.episode, self.paid_findings(j, report), good=paid.good, bad=paid.bad, max_paid=paid.max_paid
-            )
-            for j in judged
-        ]
         self.note_rewards(rows, report)
         return Round(episodes, rows, report=report)
 

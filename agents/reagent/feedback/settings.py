@@ -28,12 +28,21 @@ class AuxConfig(Section):
 
 
 class ProcessConfig(Section):
-    """Mode `process`: what a finding of the judge adds to its turn's reward. Where it has a probability (`p_good`, the judge's
-    mode `steps`) a good turn earns p · good and a bad one (1 − p) · bad: what is doubtful counts for less."""
+    """Mode `process`: what the judge's word on each turn adds to the turn's reward."""
 
-    judge_mode: Literal["critique", "full", "steps"] | None = None
-    """The judge's mode in which turns are judged; `steps` writes no text: one prefill. null: `critique_mode`."""
+    pay: Literal["findings", "spread", "shaping"] = "findings"
+    """`findings`: each finding on a turn, as below: turns earn more, and the sum differs from attempt to attempt. With Φ of a prefix,
+    the attempt up to a turn's end:
+    `spread`: λ·(Φ after the turn − Φ before it), the score s standing for the last Φ and 0 for the first: in sum λ·s, what mode `r`
+    pays at the end.
+    `shaping`: the same with 0 for the last as well, so in sum 0 whatever the policy does: the environment's optimum stays what it
+    is (Ng, Harada and Russell 1999), and what nobody can grade teaches nothing. λ is `score_weight`."""
+    judge_mode: JudgeMode | None = None
+    """The judge's mode in which turns are judged; `steps` writes no text: one prefill. null: `critique_mode`, or for Φ `score_mode`.
+    Φ under `steps` is the lowest p_good so far, one prefill an attempt; else the score of the prefix, a judgement a turn."""
     good: Finite = 0.05
+    """`findings`: where a finding has a probability (`p_good`, the judge's mode `steps`) a good turn earns p · good and a bad one
+    (1 − p) · bad: what is doubtful counts for less."""
     bad: Finite = -0.05
     max_paid: int | None = Field(default=4, ge=0)
     """Turns found good that an episode is paid for, and turns found bad that it pays for, the first ones of each: with more
@@ -134,4 +143,6 @@ class FeedbackConfig(Section):
             raise ValueError(
                 "feedback.mode=c is a second attempt: set feedback.refinement=critique, or feedback.mode=none"
             )
+        if self.process.pay == "findings" and self.process.judge_mode == "score":
+            raise ValueError("feedback.process.judge_mode=score has no findings: choose critique, full or steps")
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
 from reagent.rollout.episode import Episode, Turn
@@ -71,6 +72,38 @@ def with_findings(
             earned = sure * paid[verdict] if max_paid is None or seen[verdict] <= max_paid else 0.0
         turns.append(replace(turn, reward=turn.reward + earned))
     return replace(episode, turns=turns, outcome_reward=outcome)
+
+
+def differences(potentials: Sequence[float], *, gamma: float = 1.0) -> list[float]:
+    """F_k = γ·Φ(s_{k+1}) − Φ(s_k) of an episode's states in order (Ng, Harada, Russell 1999, eq. 2): one fewer than states.
+
+    Undiscounted they add up to the last Φ less the first.
+    """
+    return [gamma * after - before for before, after in pairwise(potentials)]
+
+
+def with_differences(episode: Episode, potentials: Sequence[float], end: float | None, weight: float) -> Episode:
+    """A copy whose turns earn the differences of a potential, `weight` times: F of turn k on turn k.
+
+    Args:
+        potentials: Φ after each turn but the last, known from the episode up to there. Before the first it is 0: there is nothing to
+            judge.
+        end: Φ after the last turn: the score s, so that what is added is λ·s in sum (`spread`); or 0, so that it is 0 in sum for
+            every policy (`shaping`). None: the judge failed, and the copy's reward is unknown.
+        weight: λ.
+
+    Raises:
+        ValueError: not one potential for each turn but the last.
+    """
+    if end is None:
+        return unknown(episode)
+    paid = differences([0.0, *potentials, end])
+    if len(paid) != len(episode.turns):
+        raise ValueError(
+            f"{episode.key}: {len(episode.turns)} turns, and Φ after {len(potentials)} of those before the last"
+        )
+    turns = [replace(t, reward=t.reward + weight * f) for t, f in zip(episode.turns, paid, strict=True)]
+    return replace(episode, turns=turns)
 
 
 def _probability(findings: Sequence[Finding]) -> float | None:

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
 GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline")
 """Those that compare the episodes of one task with each other."""
+TOKEN_METHODS: tuple[Algorithm, ...] = ("ppo", "reinforce++")
+"""Those whose credit flows from token to token, discounted by `loss.gamma`."""
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -218,6 +220,23 @@ class AgentConfig(Section):
         if self.loss.bootstrap and self.algorithm != "ppo":
             raise ValueError(
                 f"loss.bootstrap takes values, which algorithm={self.algorithm} has none of: use it with ppo"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _differences_need_credit_by_turn(self) -> AgentConfig:
+        pay = self.feedback.process.pay
+        if self.feedback.mode != "process" or pay == "findings":
+            return self
+        if self.algorithm in GROUP_METHODS and self.loss.credit != "turn":
+            raise ValueError(
+                f"feedback.process.pay={pay} says which turn earned what, and loss.credit={self.loss.credit} compares sums alone, "
+                f"which are those of feedback.mode={'r' if pay == 'spread' else 'none'}: set loss.credit=turn"
+            )
+        if pay == "shaping" and (self.loss.bootstrap or (self.algorithm in TOKEN_METHODS and self.loss.gamma != 1)):
+            raise ValueError(
+                "feedback.process.pay=shaping leaves the optimum as it is where returns are undiscounted and end at 0: set "
+                "loss.gamma=1 and loss.bootstrap=false"
             )
         return self
 

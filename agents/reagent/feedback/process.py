@@ -1,0 +1,79 @@
+"""Mode `process`: the judge's word on each turn as the turn's reward (arXiv 2601.22154 pays the whole attempt; this is this project's).
+
+| `process.pay` | turn k earns | in sum |
+|---|---|---|
+| findings | `good` or `bad`, by the finding on it | within ±`max_paid` of them |
+| spread | λ·(Φ_k − Φ_{k−1}), Φ_0 = 0, the last Φ the score s | λ·s, as mode `r` |
+| shaping | the same, the last Φ 0 | 0 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reagent.feedback.base import Adapter, Judged, Play, Round, judgeable
+from reagent.feedback.judging import Report
+from reagent.feedback.potentials import carried, lowest_so_far, prefixes
+from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.shaping import unknown, with_differences, with_findings, with_score
+from reagent.rollout.episode import Episode
+from reagent.rollout.rollout import Attempt
+from rrm.feedback import Mode
+
+
+class ProcessFeedback(Adapter):
+    """`process`: what the judge says of each turn as the turn's reward; `process.pay` says in which of three ways."""
+
+    @classmethod
+    def pays_feedback(cls, settings: FeedbackConfig) -> bool:
+        paid = settings.process
+        if paid.pay == "findings":
+            return paid.good != 0 or paid.bad != 0
+        return paid.pay == "spread" and settings.score_weight != 0
+
+    def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
+        """First attempts, paid turn by turn."""
+        report, paid = Report(), self.settings.process
+        findings = paid.pay == "findings"
+        mode = paid.judge_mode or (self.settings.critique_mode if findings else self.settings.score_mode)
+        episodes = self.play(play, attempts, mode, update, report)
+        judged = self.judge(episodes, mode, update, report)
+        self.note_scores(judged, report)
+        rows = self.by_findings(judged, report) if findings else self.by_differences(judged, mode, update, report)
+        self.note_rewards(rows, report)
+        return Round(episodes, rows, report=report)
+
+    def by_findings(self, judged: Sequence[Judged], report: Report) -> list[Episode]:
+        """Each turn paid for the finding on it."""
+        paid = self.settings.process
+        return [
+            with_findings(
+                j.episode, self.paid_findings(j, report), good=paid.good, bad=paid.bad, max_paid=paid.max_paid
+            )
+            for j in judged
+        ]
+
+    def by_differences(self, judged: Sequence[Judged], mode: Mode, update: int, report: Report) -> list[Episode]:
+        """Each turn paid for how the judge's opinion changed with it."""
+        weight, spread = self.weight(update), self.settings.process.pay == "spread"
+        rows: list[Episode] = []
+        for one, potentials in zip(judged, self.potentials(judged, mode, update, report), strict=True):
+            if not judgeable(one.episode):
+                rows.append(unknown(one.episode))
+                continue
+            end = self.paid_score(one, report) if spread else 0.0
+            row = with_differences(one.episode, potentials, end, weight)
+            # where s is paid, an ungraded attempt earns it; where nothing is in sum, it stays ungraded
+            rows.append(with_score(row, 0.0, 0.0) if spread else row)
+        return rows
+
+    def potentials(self, judged: Sequence[Judged], mode: Mode, update: int, report: Report) -> list[list[float]]:
+        """Φ after each turn but the last of each attempt, see `reagent.feedback.potentials`."""
+        if mode == "steps":
+            said = [one.feedback.findings if one.feedback is not None else [] for one in judged]
+            return [lowest_so_far(f, len(j.episode.turns)) for f, j in zip(said, judged, strict=True)]
+        if self._judging is None:
+            raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
+        parts = [prefixes(one.episode) if judgeable(one.episode) else [] for one in judged]
+        found = iter(self._judging.ask([t for part in parts for t in part], mode, update, report))
+        return [carried([next(found).score for _ in part]) for part in parts]
