@@ -52,6 +52,8 @@ class Round:
     """Those to learn from, with the feedback in their rewards."""
     texts: list[TextRow] = field(default_factory=list)
     report: Report = field(default_factory=Report)
+    contexts: dict[str, list[int]] = field(default_factory=dict)
+    """By `Episode.key`, prompts that say more than a row's own, with which its tokens are compared (`feedback.context`)."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Adapter(ABC):
     Args:
         settings: the config section.
         judging: None in modes that ask no judge.
-        writer: makes auxiliary rows; None in modes without.
+        writer: puts the judge's texts into the policy's template; None in modes without.
         updates: of the whole training, for λ's schedule.
     """
 
@@ -138,13 +140,13 @@ class Adapter(ABC):
 
     @classmethod
     def pays_feedback(cls, settings: FeedbackConfig) -> bool:
-        """Whether, with these settings, a judge's feedback is part of the reward: episodes that nobody can grade teach
-        something then."""
+        """Whether, with these settings, a judge's feedback is part of the reward, or chooses what is learned: episodes that
+        nobody can grade teach something then."""
         return False
 
     @classmethod
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
-        """Whether the mode, with these settings, makes auxiliary rows."""
+        """Whether the mode, with these settings, puts texts of the judge into the policy's template: auxiliary rows, prompts."""
         return False
 
     @abstractmethod
@@ -308,6 +310,11 @@ SUMS = (
     "without_critique",
     "long_texts",
     "no_room",
+    "lost_groups",
+    "distillable",
+    "distilled",
+    "contexts",
+    "no_context",
 )
 MEANS = (
     "reward",

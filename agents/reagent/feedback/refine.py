@@ -1,4 +1,5 @@
-"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on.
+"""The prompt of a second attempt: the question, the first attempt and a critique of it, all of it prompt, none trained on; and
+the question with the critique alone, for context distillation.
 
 Demonstrations, rollouts and evaluation use the same functions, so that a second attempt is in distribution.
 """
@@ -58,12 +59,32 @@ def second_attempt(
     Raises:
         ValueError: the prompt has no user message to put them in.
     """
+    parts = [ATTEMPT, render_attempt(attempt, max_chars)]
+    if critique is not None:
+        parts += [CRITIQUE, _shown(critique, critique_chars)]
+    return _behind_question(prompt, [*parts, AGAIN])
+
+
+def hinted(prompt: Sequence[dict[str, Any]], critique: str, critique_chars: int = 1000) -> list[dict[str, Any]]:
+    """The messages of a prompt with a critique behind its question, and no attempt: what a policy that knew the critique
+    beforehand would have been asked.
+
+    Raises:
+        ValueError: the prompt has no user message to put it in.
+    """
+    return _behind_question(prompt, [CRITIQUE, _shown(critique, critique_chars)])
+
+
+def _shown(critique: str, max_chars: int) -> str:
+    """A critique within a prompt: no control token, and not too long."""
+    return shorten(neutralise_control(critique.strip()), max_chars, " … ")[0]
+
+
+def _behind_question(prompt: Sequence[dict[str, Any]], lines: Sequence[str]) -> list[dict[str, Any]]:
+    """The prompt with lines behind what its last user message says."""
     places = [i for i, message in enumerate(prompt) if message["role"] == "user"]
     if not places:
         raise ValueError("a second attempt needs a user message in the prompt, to put the first attempt behind it")
-    parts = [prompt[places[-1]]["content"], ATTEMPT, render_attempt(attempt, max_chars)]
-    if critique is not None:
-        parts += [CRITIQUE, shorten(neutralise_control(critique.strip()), critique_chars, " … ")[0]]
     messages = [dict(message) for message in prompt]
-    messages[places[-1]]["content"] = "\n".join([*parts, AGAIN])
+    messages[places[-1]]["content"] = "\n".join([prompt[places[-1]]["content"], *lines])
     return messages

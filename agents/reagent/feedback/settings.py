@@ -15,6 +15,10 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 """A number that is one."""
 SCORED: tuple[ModeName, ...] = ("c", "r", "u", "process", "placebo")
 """Modes in which first attempts are judged."""
+REFINED: tuple[ModeName, ...] = ("c", "u", "retry", "placebo")
+"""Modes with second attempts."""
+CRITIQUED: tuple[ModeName, ...] = ("c", "u", "placebo")
+"""Modes in which the judge writes critiques for the policy."""
 
 
 class AuxConfig(Section):
@@ -25,6 +29,32 @@ class AuxConfig(Section):
     critique: float = Field(default=0.05, ge=0.0, allow_inf_nan=False)
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Of an update's first attempts, evenly spread, those whose texts are learned: attempts of one group differ little."""
+
+
+class DistilConfig(Section):
+    """Modes with second attempts: second attempts learned as first ones. Of a task whose first attempts all failed, the second
+    attempts that succeeded are learned by imitation after the question alone, as a first attempt is asked it; nothing is learned from
+    those that failed. What nobody can grade is told apart by the judge's scores."""
+
+    weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """Of their mean negative log-likelihood, in nats a token; 0 is off."""
+    most: int = Field(default=8, ge=1)
+    """Attempts learned in an update, over all processes; drawn where there are more."""
+    below: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Ungraded tasks: first attempts failed where each known score is below it."""
+    above: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Ungraded tasks: the second attempt with the highest score is learned, if that is not below it."""
+
+
+class ContextConfig(Section):
+    """Modes whose second attempts are shown a critique c: each token of a first attempt gets the advantage
+    log π(o1 | q, c) − log π(o1 | q) on top of the algorithm's own: likelier with the critique is better, and what it would have
+    prevented is worse. No gradient goes through it."""
+
+    weight: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """What a nat counts as advantage, which most algorithms scale to about ±1; 0 is off."""
+    clip: float = Field(default=1.0, gt=0.0, allow_inf_nan=False)
+    """Nats: a token's difference is held within ±clip."""
 
 
 class ProcessConfig(Section):
@@ -127,6 +157,8 @@ class FeedbackConfig(Section):
     critique_chars: int = Field(default=1000, ge=50)
     """Of the critique, likewise: a judge may write more than `rollout.max_episode_tokens` leaves room for."""
     aux: AuxConfig = Field(default_factory=AuxConfig)
+    distil: DistilConfig = Field(default_factory=DistilConfig)
+    context: ContextConfig = Field(default_factory=ContextConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     curriculum: CurriculumConfig | None = None
     max_failure_rate: float = Field(default=0.2, ge=0.0, le=1.0)
@@ -142,6 +174,20 @@ class FeedbackConfig(Section):
         if self.mode == "c" and self.refinement == "none":
             raise ValueError(
                 "feedback.mode=c is a second attempt: set feedback.refinement=critique, or feedback.mode=none"
+            )
+        if self.distil.weight and (self.mode not in REFINED or self.refinement == "none"):
+            raise ValueError(
+                f"feedback.distil learns second attempts, which feedback.mode={self.mode} (with "
+                f"refinement={self.refinement}) does not make: set feedback.distil.weight=0, or feedback.mode=c"
+            )
+        if self.context.weight and (self.mode not in CRITIQUED or self.refinement == "retry"):
+            raise ValueError(
+                f"feedback.context weighs first attempts by a critique, which feedback.mode={self.mode} (with "
+                f"refinement={self.refinement}) does not ask for: set feedback.context.weight=0, or feedback.mode=c or u"
+            )
+        if self.context.weight and self.mode != "u" and not self.train_initial:
+            raise ValueError(
+                "feedback.context is of first attempts: set feedback.train_initial=true, or its weight to 0"
             )
         if self.process.pay == "findings" and self.process.judge_mode == "score":
             raise ValueError("feedback.process.judge_mode=score has no findings: choose critique, full or steps")

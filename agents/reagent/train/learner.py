@@ -15,8 +15,8 @@ import contextlib
 import copy
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from reagent.algorithms.context import context_differences
 from reagent.algorithms.losses import importance_weights
 from reagent.algorithms.objective import LossMetrics, agent_loss, explained_variance, loss_denominator, merge_metrics
 from reagent.algorithms.registry import Advantages, compute_advantages
@@ -99,15 +100,25 @@ class Learner:
 
     # ---- an update's steps ----
 
-    def learn(self, episodes: Sequence[Episode], texts: Sequence[TextRow] = ()) -> dict[str, float]:
-        """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics."""
+    def learn(
+        self,
+        episodes: Sequence[Episode],
+        texts: Sequence[TextRow] = (),
+        contexts: Mapping[str, Sequence[int]] | None = None,
+    ) -> dict[str, float]:
+        """Advantages and optimiser steps on given episodes, and on texts (of this process); returns the update's metrics.
+
+        Args:
+            contexts: by `Episode.key`, prompts for `with_contexts`.
+        """
         batch = make_batch(episodes)
-        prepared = self.prepare(batch)
+        prepared, compared = self.with_contexts(self.prepare(batch), episodes, contexts or {})
         advantages = prepared.advantages
         ungraded = sum(e.ungraded and e.reward is None for e in episodes)
         metrics = {
             "unknown_rows": float(sum(gather_object([advantages.unknown_rows - ungraded]))),
             "ungraded_rows": float(sum(gather_object([ungraded]))),
+            **compared,
         }
         if prepared.values is not None and advantages.returns is not None:
             explained = explained_variance(prepared.values, advantages.returns, advantages.loss_mask, self._sum)
@@ -160,7 +171,8 @@ class Learner:
         mask = batch.action_mask if loss.action_mask else batch.turn_index >= 0
         credit = mask if loss.advantage_mask else batch.turn_index >= 0
         old = values = ref = None
-        if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward:
+        compared = self.config.feedback.context.weight != 0  # `with_contexts`
+        if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward or compared:
             old, values = self.statistics(batch, self.wrapped, credit)
         if self._needs_reference:
             with self.policy.reference(self.frozen) as reference, self.accelerator.autocast():
@@ -189,6 +201,36 @@ class Learner:
             reduce=self._sum,
         )
         return Prepared(batch, advantages, old, ref, values)
+
+    def with_contexts(
+        self, prepared: Prepared, episodes: Sequence[Episode], contexts: Mapping[str, Sequence[int]]
+    ) -> tuple[Prepared, dict[str, float]]:
+        """Context distillation: the actions of rows with a context get weight · clip(log π(a | context) − log π(a | prompt)) as advantage,
+        on top of the algorithm's own, which is scaled already (`reagent.algorithms.context`); and the figures of it.
+
+        Both are of the policy before the update, at the rollout's temperature, and no gradient goes through them. Rows of unknown
+        reward are left out.
+        """
+        settings = self.config.feedback.context
+        if not settings.weight or prepared.old is None:
+            return prepared, {}
+        batch, advantages = prepared.batch, prepared.advantages
+        difference = torch.zeros(batch.input_ids.shape)
+        mask = batch.action_mask & advantages.loss_mask
+        mask &= torch.tensor([e.key in contexts for e in episodes])[:, None]
+        rows = mask.any(1).nonzero()[:, 0].tolist()
+        if rows:
+            told = make_batch([replace(episodes[i], prompt_ids=list(contexts[episodes[i].key])) for i in rows])
+            logprobs, _ = self.statistics(told, self.wrapped, told.action_mask)
+            difference[rows] = context_differences(prepared.old[rows], mask[rows], logprobs, told.action_mask)
+        held = difference.clamp(-settings.clip, settings.clip)
+        sums = torch.stack([mask.sum(), difference.sum(), (held != difference).sum()]).double()
+        tokens, total, clipped = self._sum(sums).tolist()
+        added = advantages.advantages + settings.weight * held.to(advantages.advantages)
+        figures = {"context_gap": total, "context_clipped": clipped}
+        return replace(prepared, advantages=advantages._replace(advantages=added)), {
+            "context_tokens": tokens, **{name: x / max(tokens, 1.0) for name, x in figures.items()}
+        }  # fmt: skip
 
     def statistics(
         self, batch: Batch, module: torch.nn.Module, mask: torch.Tensor

@@ -3,7 +3,7 @@
 One update reads top to bottom in `AgentTrainer.update`:
 
     round     = feedback.round(attempts, play)                token-exact rollouts, and what feedback adds to them
-    learner   = learn(round.rows, round.texts)                reagent.train.learner: advantages, passes, minibatches, steps
+    learner   = learn(round.rows, round.texts, …)             reagent.train.learner: advantages, passes, minibatches, steps
 
 The engine, the judge and the accelerator are handed in (`reagent.train.run.build` makes them from a config). Simplified on
 purpose: rollouts run on the weights of the training process, and every process keeps the whole model (data parallel over
@@ -189,7 +189,7 @@ class AgentTrainer(Learner):
         everyones: list[Episode] = gather_object(found.played)
         learning = time.perf_counter()
         self.whole = False
-        metrics = self.learn(found.rows, found.texts)
+        metrics = self.learn(found.rows, found.texts, found.contexts)
         done = time.perf_counter()
         self.update_index += 1
         self.episodes_seen += len(everyones)
