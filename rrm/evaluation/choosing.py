@@ -1,0 +1,251 @@
+"""Choosing one of several attempts at a question: by a judge, or by what needs none; and what each choice gives.
+
+| strategy | chooses |
+|---|---|
+| judge | the highest score; an attempt without one only where no attempt has one |
+| majority | an attempt with the answer that most attempts give; those without an answer do not vote |
+| longest, shortest | by the characters of all messages |
+| random | any: its expected outcome is the attempts' mean |
+| oracle | the best outcome: what choosing could give at most (pass@n where outcomes are 0 and 1) |
+
+What a strategy gives at n attempts is its exact expectation over every draw of n of a question's N attempts and over the
+attempts that it cannot tell apart, not a mean of some draws (`expected_best`, `expected_majority`). Figures are means over
+questions, each one vote, with intervals over questions; differences are paired.
+
+Legend: N attempts at a question, n of them drawn, Q questions.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import comb
+from typing import Any
+
+import numpy as np
+
+from rrm.annotators.actions import final_answer
+from rrm.errors import RRMError
+from rrm.evaluation.baselines import transcript_length
+from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
+from rrm.questions import question_of
+from rrm.seeds import derive_seed
+from rrm.text import normalise
+from rrm.trajectory import Trajectory
+
+STRATEGIES = (JUDGE, "majority", "longest", "shortest", "random", "oracle")
+UNSCORED = -np.inf
+"""The preference for an attempt without a score: it orders attempts and is no score."""
+
+
+def strategies_of(given: Iterable[str]) -> list[str]:
+    """The strategies that a command line names: separate words or comma lists, `all` for every one; each once.
+
+    Raises:
+        RRMError: a name that is no strategy.
+    """
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    found = list(dict.fromkeys(one for name in names for one in (STRATEGIES if name == "all" else (name,))))
+    if unknown := [name for name in found if name not in STRATEGIES]:
+        raise RRMError(f"no strategy {unknown[0]!r} of choosing; there are {', '.join(STRATEGIES)}, or all")
+    return found
+
+
+def answers_of(rows: Sequence[Trajectory]) -> list[str | None]:
+    """Each attempt's final answer as it is compared; None where it gives none."""
+    found = [final_answer(t) for t in rows]
+    return [as_compared(answer[1]) if answer is not None else None for answer in found]
+
+
+def as_compared(answer: str | None) -> str | None:
+    """An answer in its normal form; None for none and for one without a word."""
+    return (normalise(answer) or None) if answer is not None else None
+
+
+def expected_best(preference: np.ndarray, outcomes: np.ndarray, n: int) -> float:
+    """Expected outcome of the most preferred of n attempts drawn without replacement, ties drawn alike.
+
+    Among the draws whose best attempts have preference v each of the m attempts at v is as likely to be the one taken, so
+    E = Σ_v P(best is v) · mean outcome at v, with P = (C(b + m, n) − C(b, n)) / C(N, n) and b attempts below v.
+
+    Args:
+        preference: (N,), higher is better, −inf allowed.
+        outcomes: (N,).
+
+    Raises:
+        ValueError: n is not in 1 … N.
+    """
+    total = _draws(len(outcomes), n)
+    value, below = 0.0, 0
+    for level in np.unique(preference):
+        at = preference == level
+        count = int(at.sum())
+        value += (comb(below + count, n) - comb(below, n)) / total * float(outcomes[at].mean())
+        below += count
+    return value
+
+
+def expected_majority(answers: Sequence[str | None], outcomes: np.ndarray, n: int) -> float:
+    """Expected outcome of an attempt with the most frequent answer among n attempts drawn without replacement.
+
+    Answers that are equally frequent are as likely to be taken, and so is each attempt that gives one; where no attempt
+    drawn gives an answer, each of them is. For every t the draws in which t is the largest count are added up: `ways[x, j]`
+    counts those of x attempts with j answers given t times and none more often, `worth[x, j]` sums over them the mean
+    outcomes of those j answers.
+
+    Raises:
+        ValueError: n is not in 1 … N.
+    """
+    total = _draws(len(outcomes), n)
+    places: dict[str, list[int]] = defaultdict(list)
+    silent = [i for i, answer in enumerate(answers) if answer is None]
+    for i, answer in enumerate(answers):
+        if answer is not None:
+            places[answer].append(i)
+    value = comb(len(silent), n) / total * float(outcomes[silent].mean()) if silent else 0.0
+    for top in range(1, n + 1):
+        ways = np.zeros((n + 1, n // top + 1))
+        ways[: len(silent) + 1, 0] = [comb(len(silent), x) for x in range(min(len(silent), n) + 1)]
+        worth = np.zeros_like(ways)
+        for at in places.values():
+            mean = float(outcomes[at].mean())
+            grown, grown_worth = np.zeros_like(ways), np.zeros_like(worth)
+            for x in range(min(top, len(at) + 1)):  # given less often than the top
+                grown[x:] += comb(len(at), x) * ways[: n + 1 - x]
+                grown_worth[x:] += comb(len(at), x) * worth[: n + 1 - x]
+            if len(at) >= top:  # one of the most frequent
+                many, held = comb(len(at), top), slice(0, n + 1 - top)
+                grown[top:, 1:] += many * ways[held, :-1]
+                grown_worth[top:, 1:] += many * (worth[held, :-1] + mean * ways[held, :-1])
+            ways, worth = grown, grown_worth
+        value += float((worth[n, 1:] / np.arange(1, worth.shape[1])).sum()) / total
+    return value
+
+
+def _draws(attempts: int, n: int) -> int:
+    """C(N, n)."""
+    if not 1 <= n <= attempts:
+        raise ValueError(f"n={n} of {attempts} attempts cannot be drawn: 1 ≤ n ≤ {attempts}")
+    return comb(attempts, n)
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The attempts at one question, as strategies see them: (N,) each, in one order."""
+
+    question: str
+    rows: Sequence[int]
+    """Their places in the caller's list."""
+    lengths: np.ndarray
+    """Characters."""
+    answers: Sequence[str | None]
+    """As they are compared; None where an attempt gives none."""
+    outcomes: np.ndarray
+    """In [0, 1], NaN where unknown."""
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """`judge`, and any other scorer that is compared with it: higher is better, `UNSCORED` where there is none."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def known(self) -> bool:
+        """Whether every attempt's outcome is known."""
+        return bool(np.isfinite(self.outcomes).all())
+
+    def preference(self, strategy: str) -> np.ndarray:
+        """(N,) what a strategy makes of all the attempts: it takes one of the highest.
+
+        Raises:
+            RRMError: the judge is asked for and there are no scores; or no such strategy.
+        """
+        if strategy in self.scores:
+            return self.scores[strategy]
+        if strategy == "majority":
+            votes = Counter(answer for answer in self.answers if answer is not None)
+            return np.array([votes[answer] if answer is not None else 0 for answer in self.answers], dtype=np.float64)
+        if strategy == "oracle":
+            return np.where(np.isfinite(self.outcomes), self.outcomes, UNSCORED)
+        if strategy in ("longest", "shortest"):
+            return self.lengths if strategy == "longest" else -self.lengths
+        if strategy == "random":
+            return np.zeros(len(self))
+        raise RRMError(f"choosing by {strategy!r} needs its scores of the attempts, and there are none")
+
+    def expected(self, strategy: str, n: int | None = None) -> float:
+        """Expected outcome of the attempt chosen among n drawn of them (all, where n is None); outcomes must be known."""
+        drawn = len(self) if n is None else n
+        if strategy == "majority":
+            return expected_majority(self.answers, self.outcomes, drawn)
+        return expected_best(self.preference(strategy), self.outcomes, drawn)
+
+    def choose(self, strategy: str, seed: int) -> int:
+        """The number (0 … N − 1) of the attempt chosen among all; of several that are preferred alike one by seed."""
+        preference = self.preference(strategy)
+        best = np.flatnonzero(preference == preference.max())
+        return int(random.Random(derive_seed(seed, "choose", strategy, self.question)).choice(best.tolist()))
+
+
+def grouped(rows: Sequence[Trajectory], scores: Mapping[str, Sequence[float | None]] | None = None) -> list[Attempts]:
+    """The questions of transcripts, in the order in which they first come.
+
+    Args:
+        scores: scorer → one score a transcript, None where it has none.
+    """
+    places: dict[str, list[int]] = defaultdict(list)
+    for i, t in enumerate(rows):
+        places[question_of(t)].append(i)
+    held = {name: as_preference(values) for name, values in (scores or {}).items()}
+    lengths = np.array([transcript_length(t) for t in rows], dtype=np.float64)
+    outcomes = np.array([np.nan if t.outcome is None else t.outcome for t in rows], dtype=np.float64)
+    answers = answers_of(rows)
+    return [
+        Attempts(
+            question,
+            at,
+            lengths[at],
+            [answers[i] for i in at],
+            outcomes[at],
+            {name: values[at] for name, values in held.items()},
+        )
+        for question, at in places.items()
+    ]
+
+
+def as_preference(scores: Sequence[float | None]) -> np.ndarray:
+    """(N,) scores by which attempts are ordered; one without a score comes last."""
+    return np.array([UNSCORED if s is None else s for s in scores], dtype=np.float64)
+
+
+def measure(
+    groups: Sequence[Attempts],
+    strategies: Sequence[str],
+    *,
+    n: int | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, Any] | None:
+    """Mean outcome of what each strategy chooses among n attempts, over the questions with n or more whose outcomes are all
+    known; None without any.
+
+    Args:
+        n: attempts to choose from; None: all that a question has.
+        seed: of the resamples.
+
+    Returns:
+        `n, questions, attempts`, and `metrics` and `differences` (judge − strategy) of `outcome` with paired intervals over
+        questions (`rrm.evaluation.bootstrap.compare`).
+    """
+    enough = [g for g in groups if g.known and len(g) >= (n or 1)]
+    if not enough:
+        return None
+    ones = np.ones(len(enough))
+    table: dict[str, dict[str, Statistic]] = {
+        name: {"outcome": Ratio(np.array([g.expected(name, n) for g in enough]), ones)} for name in strategies
+    }
+    attempts = sum(map(len, enough))
+    few = too_few(len(enough), attempts)
+    measured = compare(table, len(enough), thin=lambda _: few, n=resamples, seed=seed)
+    return {"n": n, "questions": len(enough), "attempts": attempts, **measured}
