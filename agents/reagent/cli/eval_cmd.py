@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,26 +23,55 @@ def command(
     transcripts: Annotated[
         Path | None, typer.Option(help="write every episode as a canonical trajectory (JSONL), for `rrm score`")
     ] = None,
+    choose: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STRATEGY",
+            help="also choose one of the eval.samples attempts at each task, by judge (feedback.judge), majority, longest, "
+            "shortest, random, oracle (a comma list, or all): success of what is chosen; marked in --transcripts",
+        ),
+    ] = None,
+    retries: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="with --choose judge: so many attempts at each task are also tried again after a critique, and compared with "
+            "first attempts alone at equal tokens",
+        ),
+    ] = 0,
 ) -> None:
     """Run a policy on held-out tasks: success, EM, F1, pass@k (eval.samples), turns, tool errors.
 
     feedback.mode=c gives the frozen policy a second attempt after the judge's critique, reported as `refined`.
     """
     needs("agents", "playing a policy", "torch", "transformers", "accelerate")
+    from reagent.train.choosing import evaluate_chosen
     from reagent.train.config import load_agent_config
     from reagent.train.evaluate import evaluate_config
+    from rrm.errors import ConfigError
+    from rrm.evaluation.choosing import strategies_of
     from rrm.trajectory import write_jsonl
 
     check_outputs(output, transcripts)
     settings = load_agent_config(config, overrides)
     if policy is not None:
         settings.policy.base = policy
-    found, episodes = evaluate_config(settings)
+    strategies = strategies_of(choose or [])
+    if retries and not strategies:
+        raise ConfigError(
+            "--retries lets the judge choose among first and second attempts: give --choose judge with it"
+        )
+    found, episodes = (
+        evaluate_chosen(settings, strategies, retries=retries) if strategies else evaluate_config(settings)
+    )
     if transcripts is not None:
         write_jsonl(transcripts, (e.trajectory for e in episodes))
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")
-    shown = {k: v for k, v in found.items() if k != "by_task"}
-    if "refined" in shown:
-        shown["refined"] = {k: v for k, v in shown["refined"].items() if k != "by_task"}
-    finish({"policy": settings.policy.base, "environment": settings.environment.name, **shown})
+    finish({"policy": settings.policy.base, "environment": settings.environment.name, **_summary(found)})
+
+
+def _summary(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures without those of single tasks and of fewer attempts, which `--output` has."""
+    left_out = ("by_task", "by_n", "chosen")
+    return {k: _summary(v) if k in ("refined", "choose") else v for k, v in figures.items() if k not in left_out}

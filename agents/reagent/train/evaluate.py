@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ def summarise(
     tasks: dict[str, list[Episode]] = defaultdict(list)
     for e in episodes:
         tasks[e.group_id].append(e)  # a task that is there twice is two, as it was planned (`id`, `id#2`)
-    by_task = {t: found for t, found in tasks.items() if _has_grade(found, is_graded)}
+    by_task = {t: found for t, found in tasks.items() if has_grade(found, is_graded)}
     rates = {t: mean([float(e.success or 0) for e in found]) for t, found in by_task.items()}
     hops: dict[str, list[float]] = defaultdict(list)
     for t, found in by_task.items():
@@ -86,7 +87,7 @@ def summarise(
     return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in found.items()}
 
 
-def _has_grade(attempts: Sequence[Episode], is_graded: Callable[[Task], bool]) -> bool:
+def has_grade(attempts: Sequence[Episode], is_graded: Callable[[Task], bool]) -> bool:
     """Whether a task is graded: as one of its attempts says, a failed one not knowing."""
     if any(e.ungraded for e in attempts):
         return False
@@ -104,6 +105,64 @@ def shared(
     played = play([attempts[i] for i in mine]) if mine else []
     everyones: list[tuple[int, Episode]] = gather_object(list(zip(mine, played, strict=True)))
     return [episode for _, episode in sorted(everyones, key=lambda pair: pair[0])]
+
+
+@dataclass(frozen=True)
+class Player:
+    """Plays attempts with a policy as it stands, as the config's `rollout` and `eval` say, in its `mixed_precision`."""
+
+    engine: TokenEngine
+    tokenizer: PreTrainedTokenizerBase
+    env_factory: EnvFactory
+    """Makes a fresh environment for one episode."""
+    config: AgentConfig
+    temperature: float | None = None
+    """In place of `eval.temperature`."""
+    seed: int | None = None
+    """In place of the config's."""
+
+    @property
+    def device(self) -> str:
+        """Where it computes."""
+        return str(getattr(self.engine, "device", "cpu"))
+
+    def __call__(self, attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
+        """Episodes in the attempts' order; `hooks` as in `reagent.rollout.rollout.rollout`."""
+        settings = self.config.rollout
+        temperature = self.config.eval.temperature if self.temperature is None else self.temperature
+        with precision(self.config.mixed_precision, self.device):
+            return rollout(
+                self.engine,
+                self.tokenizer,
+                self.env_factory,
+                attempts,
+                params=settings.sampling(
+                    seed=self.config.seed if self.seed is None else self.seed, temperature=temperature
+                ),
+                **hooks,
+                **settings.limits,
+            )
+
+
+def load_player(config: AgentConfig) -> Player:
+    """The config's own policy, frozen, in its environment.
+
+    Raises:
+        RRMError: the policy cannot be loaded; ConfigError: the environment cannot be made.
+    """
+    import torch
+
+    from reagent.env.registry import make_factory
+    from reagent.train.policy import load_policy
+    from rrm.engines.hf.engine import HFEngine
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    env_factory = make_factory(config.environment.name, **config.environment.options)
+    policy, tokenizer = load_policy(config.policy, with_values=False, trained=False)
+    device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
+    engine = HFEngine(policy.model, tokenizer, device=device, exact_head=True, **config.rollout.engine.chosen)
+    return Player(engine, tokenizer, env_factory, config)
 
 
 def evaluate(
@@ -131,19 +190,7 @@ def evaluate(
     Raises:
         JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
     """
-
-    def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
-        with precision(config.mixed_precision, getattr(engine, "device", "cpu")):
-            return rollout(
-                engine,
-                tokenizer,
-                env_factory,
-                attempts,
-                params=config.rollout.sampling(seed=config.seed, temperature=config.eval.temperature),
-                **hooks,
-                **config.rollout.limits,
-            )
-
+    play = Player(engine, tokenizer, env_factory, config)
     attempts, samples = plan(tasks, config.eval.samples), config.eval.samples
     with Grading(env_factory) as grading:
         figures = partial(summarise, samples=samples, seed=config.seed, is_graded=grading.is_graded)
@@ -168,19 +215,11 @@ def evaluate_config(config: AgentConfig, judge: AgentRRM | None = None) -> tuple
     Raises:
         RRMError: the policy or the judge cannot be loaded; ConfigError: the environment or its tasks cannot be made.
     """
-    import torch
-
-    from reagent.env.registry import held_out_tasks, make_factory
+    from reagent.env.registry import held_out_tasks
     from reagent.feedback.build import make_feedback
-    from reagent.train.policy import load_policy
-    from rrm.engines.hf.engine import HFEngine
 
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    env_factory = make_factory(config.environment.name, **config.environment.options)
     tasks = held_out_tasks(config.environment)
-    policy, tokenizer = load_policy(config.policy, with_values=False, trained=False)
-    device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
-    engine = HFEngine(policy.model, tokenizer, device=device, exact_head=True, **config.rollout.engine.chosen)
-    feedback = make_feedback(config, tokenizer, device=device, judge=judge, eos_ids=engine.eos_ids)
-    return evaluate(engine, tokenizer, env_factory, tasks, config, feedback)
+    player = load_player(config)
+    eos_ids = getattr(player.engine, "eos_ids", None)
+    feedback = make_feedback(config, player.tokenizer, device=player.device, judge=judge, eos_ids=eos_ids)
+    return evaluate(player.engine, player.tokenizer, player.env_factory, tasks, config, feedback)

@@ -1,0 +1,87 @@
+"""`reagent choose`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+
+from reagent.cli.paths import check_outputs
+from rrm.cli import finish
+from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
+from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
+from rrm.errors import ConfigError
+from rrm.feedback import Mode
+
+
+@with_judge_options
+def command(
+    inputs: list[str] = typer.Argument(..., metavar="TRANSCRIPTS...", help="Files, folders, or - for standard input."),
+    output: Path = typer.Option(..., "-o", "--output", metavar="CHOSEN.jsonl", help="One transcript a question."),
+    by: list[str] = typer.Option(
+        ["judge"],
+        metavar="STRATEGY",
+        help="judge, majority, longest, shortest, random, oracle (a comma list, or all): the first one's choice is written, "
+        "the others' success is said beside.",
+    ),
+    scores: Path | None = typer.Option(
+        None, metavar="SCORED.jsonl", help="The judge's scores, as `rrm score -o` wrote them; no judge is loaded."
+    ),
+    mode: Modes | None = typer.Option(
+        None, help="The judge's mode. Default: the judge's own, score where it names none.", show_default=False
+    ),
+    seed: int = typer.Option(0, help="Of ties between attempts, of the judge's replies, of intervals."),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
+    strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
+    *,
+    judge: JudgeOptions,
+) -> None:
+    """Choose one of several attempts at each question: by a judge, or by what needs none. Answers are not needed.
+
+    Where outcomes are known, the summary says how often each strategy's choice is right. Many transcripts are best judged
+    with `rrm score` first, which goes on where it was stopped, and chosen with --scores. Exit code 1: some lines could not be
+    read.
+    """
+    from rrm.choose import check_choice, choose, judge_scores, read_scores
+    from rrm.evaluation.bootstrap import JUDGE
+    from rrm.evaluation.choosing import strategies_of
+    from rrm.trajectory import write_jsonl
+
+    strategies = strategies_of(by)
+    if not strategies:
+        raise ConfigError("--by names no strategy: give judge, or another one")
+    if scores is not None and (judge.given or mode is not None):
+        raise ConfigError(
+            f"--scores has the judge's scores already: leave out {', '.join([*judge.given, *['--mode'] * (mode is not None)])}"
+        )
+    if JUDGE not in strategies and (scores is not None or judge.given):
+        raise ConfigError("scores are for --by judge, which is not asked for: name it, or leave them out")
+    check_paths(inputs, output, None)
+    check_outputs(output)
+    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+    with ErrorLog(output) as errors:
+        rows = list(read_inputs(inputs, errors, strict=strict, **reading))
+        check_choice(rows, strategies)
+        found: list[float | None] | None = None
+        if scores is not None:
+            found = read_scores(scores, rows)
+        elif JUDGE in strategies:
+            loaded = load_judge(judge)
+            found = judge_scores(loaded, rows, cast(Mode, chosen_mode(mode, loaded, Modes.score)), seed)
+        chosen = choose(rows, strategies, found, seed=seed)
+        write_jsonl(output, chosen.transcripts)
+    finish(
+        {
+            "output": str(output),
+            "by": strategies[0],
+            **chosen.figures,
+            "unreadable": errors.count,
+            "errors": errors.written_to,
+        }
+    )
+    if errors.count:
+        raise typer.Exit(1)

@@ -1,0 +1,390 @@
+"""Choosing at inference: of several attempts at a task one is taken, by the judge or by what needs none.
+
+    figures, episodes = evaluate_chosen(config, ["judge", "majority"])
+
+No task needs an answer: without one it is said which attempt is chosen, and success is nothing. Where tasks are graded, the
+success of what each strategy chooses is its exact expectation (`rrm.evaluation.choosing`), at every number of attempts up
+to `eval.samples`.
+
+With `retries` the same tokens are also spent another way: the first attempts are criticised and tried again, and the judge
+chooses among first and second ones. How many attempts alone the same tokens buy is read off the first way's exact curve.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from reagent.env.grading import Grading
+from reagent.env.registry import held_out_tasks
+from reagent.env.task import Task
+from reagent.feedback.base import Judged
+from reagent.feedback.judging import Report
+from reagent.feedback.modes import CritiqueFeedback
+from reagent.rollout.episode import Episode
+from reagent.rollout.rollout import plan
+from reagent.train.config import AgentConfig
+from reagent.train.evaluate import Player, has_grade, load_player, mean_interval, summarise
+from rrm.errors import ConfigError
+from rrm.evaluation.baselines import transcript_length
+from rrm.evaluation.bootstrap import JUDGE, Ratio, paired_bootstrap, too_few
+from rrm.evaluation.choosing import Attempts, as_compared, as_preference, measure
+
+if TYPE_CHECKING:
+    from rrm.judge.agent_rrm import AgentRRM
+
+logger = logging.getLogger(__name__)
+ALONE = ("none", "r", "process")
+"""Feedback modes without second attempts: what choosing can stand beside."""
+RETRY = "retry"
+"""What marks the judge's choice among first and second attempts."""
+
+
+def check_choosing(config: AgentConfig, strategies: Sequence[str], retries: int) -> None:
+    """Refuse what there is nothing to choose from.
+
+    Raises:
+        ConfigError: one attempt a task, a feedback mode with second attempts, or more retries than first attempts.
+    """
+    samples, mode = config.eval.samples, config.feedback.mode
+    if samples < 2:
+        raise ConfigError(
+            f"eval.samples={samples}: choosing needs several attempts at a task; set eval.samples=8 eval.temperature=1"
+        )
+    if mode not in ALONE:
+        raise ConfigError(
+            f"feedback.mode={mode} plays second attempts, and --choose chooses among first ones: set feedback.mode=none; "
+            "--retries compares it with second attempts at equal tokens"
+        )
+    if retries and (JUDGE not in strategies or retries > samples):
+        raise ConfigError(
+            f"--retries {retries} tries so many of the eval.samples={samples} first attempts at a task again and lets the "
+            "judge choose: give --choose judge, and no more retries than eval.samples"
+        )
+    if config.eval.temperature == 0:
+        logger.warning("eval.temperature=0: all attempts at a task are the same, unless its tools are not")
+
+
+def make_chooser(
+    config: AgentConfig, player: Player, judge: AgentRRM | None = None, **options: Any
+) -> CritiqueFeedback:
+    """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode.
+
+    Args:
+        judge: in place of `feedback.judge`.
+        options: as in `reagent.feedback.build.make_feedback`.
+
+    Raises:
+        RRMError: the judge cannot be loaded.
+    """
+    from reagent.feedback.build import make_feedback
+
+    said = config.feedback.refinement
+    changes = {"mode": "c", "curriculum": None, "refinement": "critique" if said == "none" else said}
+    asked = config.model_copy(update={"feedback": config.feedback.model_copy(update=changes)})
+    found = make_feedback(asked, player.tokenizer, device=player.device, judge=judge, **options)
+    return cast(CritiqueFeedback, found)
+
+
+def attempts_of(
+    episodes: Sequence[Episode], scores: Sequence[float | None] | None, is_graded: Callable[[Task], bool]
+) -> list[Attempts]:
+    """The tasks of episodes as strategies see them, in their order.
+
+    An episode of a graded task without a known outcome counts as no success, as in `summarise`; of a task that nobody
+    grades all outcomes are unknown.
+
+    Args:
+        scores: the judge's, one an episode, None where it has none; None in all where no judge was asked.
+    """
+    places: dict[str, list[int]] = defaultdict(list)
+    for i, e in enumerate(episodes):
+        places[e.group_id].append(i)
+    preference = None if scores is None else as_preference(scores)
+    found = []
+    for group, at in places.items():
+        tried = [episodes[i] for i in at]
+        graded = has_grade(tried, is_graded)
+        found.append(
+            Attempts(
+                group,
+                at,
+                np.array([transcript_length(e.trajectory) for e in tried], dtype=np.float64),
+                [as_compared(e.answer) for e in tried],
+                np.array([float(e.success or 0) if graded else np.nan for e in tried]),
+                {} if preference is None else {JUDGE: preference[at]},
+            )
+        )
+    return found
+
+
+def policy_tokens(episodes: Sequence[Episode]) -> int:
+    """Tokens that the policy read and wrote: prompts, turns and observations, each once."""
+    return sum(len(e.prompt_ids) + sum(len(t.output_ids) + len(t.observation_ids) for t in e.turns) for e in episodes)
+
+
+def success_by_n(groups: Sequence[Attempts], strategies: Sequence[str], samples: int, seed: int) -> dict[str, Any]:
+    """Number of attempts (2, 4, 8 … and all) → success of what each strategy chooses, and how far the judge is ahead of it;
+    nothing where no task is graded."""
+    found: dict[str, Any] = {}
+    for n in sorted({*(2**k for k in range(1, samples.bit_length()) if 2**k < samples), samples}):
+        measured = measure(groups, strategies, n=n, seed=seed)
+        if measured is not None:
+            found[str(n)] = {
+                "success": {name: one["outcome"] for name, one in measured["metrics"].items()},
+                "judge_minus": {name: one["outcome"] for name, one in measured["differences"].items() if one},
+            }
+    return found
+
+
+def marked(episodes: Sequence[Episode], chosen: Mapping[int, Sequence[str]], scores: Sequence[float | None]) -> None:
+    """Note on each episode's transcript which strategies chose it, and its score (`meta.chosen`, `meta.judge_score`)."""
+    for i, (e, score) in enumerate(zip(episodes, scores, strict=True)):
+        meta = {**e.trajectory.meta, "chosen": [*chosen.get(i, ())]}
+        e.trajectory = e.trajectory.model_copy(
+            update={"meta": meta if score is None else {**meta, "judge_score": score}}
+        )
+
+
+@dataclass(frozen=True)
+class Played:
+    """First attempts, what the judge made of them, and what that cost."""
+
+    episodes: list[Episode]
+    scores: list[float | None]
+    """The judge's, None where it has none or was not asked."""
+    groups: list[Attempts]
+    written: list[Judged]
+    """Judgements with the critiques of those to be tried again, which are the first of each task."""
+    critique_report: Report
+    score_report: Report
+    """Of those to be tried again, in the scores' mode; nothing where that is the critiques' and they are known."""
+    rest_report: Report
+    """Of the other first attempts."""
+
+    @property
+    def judge_tokens(self) -> int:
+        """What scoring all first attempts takes; the critiques' tokens where they are the scores, too."""
+        asked = self.score_report.counts["asked"] or not self.written
+        return _tokens(self.score_report if asked else self.critique_report) + _tokens(self.rest_report)
+
+
+@dataclass(frozen=True)
+class Retried:
+    """Second attempts, and what they come to."""
+
+    figures: dict[str, Any]
+    seconds: list[Episode]
+    scores: list[float | None]
+    """Of the second attempts."""
+    chosen: set[str]
+    """Keys of the episodes that the judge chooses among first and second attempts."""
+    report: Report
+
+
+def _tokens(report: Report) -> int:
+    return int(report.counts["judge_tokens"])
+
+
+@dataclass
+class Choosing:
+    """An evaluation that chooses.
+
+    Args:
+        chooser: None where no strategy asks the judge.
+    """
+
+    config: AgentConfig
+    player: Player
+    strategies: Sequence[str]
+    chooser: CritiqueFeedback | None
+    is_graded: Callable[[Task], bool]
+
+    def evaluate(self, tasks: Sequence[Task], retries: int = 0) -> tuple[dict[str, Any], list[Episode]]:
+        """Figures and episodes, first attempts and then second ones; what was chosen is noted on their transcripts.
+
+        Raises:
+            JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
+        """
+        played = self.play(tasks, retries)
+        episodes, scores = played.episodes, played.scores
+        figures = summarise(episodes, samples=self.config.eval.samples, seed=self.config.seed, is_graded=self.is_graded)
+        names = self._known(played.groups)
+        chosen: dict[int, list[str]] = defaultdict(list)
+        for group in played.groups:
+            for name in names:
+                chosen[group.rows[group.choose(name, self.config.seed)]].append(name)
+        reports = [played.critique_report, played.score_report, played.rest_report]
+        figures["choose"] = self._figures(played, names, chosen)
+        if retries and self.chooser is not None:
+            again = self.retry(played, self.chooser)
+            figures["retry"] = again.figures
+            episodes, scores, reports = [*episodes, *again.seconds], [*scores, *again.scores], [*reports, again.report]
+            for i, e in enumerate(episodes):
+                if e.key in again.chosen:
+                    chosen[i].append(RETRY)
+        if self.chooser is not None:
+            figures |= self.chooser.report(None, reports)
+        marked(episodes, chosen, scores)
+        return figures, episodes
+
+    def play(self, tasks: Sequence[Task], retries: int) -> Played:
+        """First attempts, criticised where they are to be tried again, and scored."""
+        episodes = self.player(plan(tasks, self.config.eval.samples))
+        critique, score, rest = Report(), Report(), Report()
+        scores: list[float | None] = [None] * len(episodes)
+        written: list[Judged] = []
+        if self.chooser is not None:
+            again = [i for i, e in enumerate(episodes) if e.attempt < retries]
+            others = [i for i, e in enumerate(episodes) if e.attempt >= retries]
+            if retries:
+                mode = self.config.feedback.critique_mode
+                written = self.chooser.judge([episodes[i] for i in again], mode, 0, critique)
+            for places, report in ((again, score), (others, rest)):
+                for i, one in zip(places, self._scored([episodes[i] for i in places], report), strict=True):
+                    scores[i] = one
+        groups = attempts_of(episodes, scores if self.chooser else None, self.is_graded)
+        return Played(episodes, scores, groups, written, critique, score, rest)
+
+    def _scored(
+        self, episodes: Sequence[Episode], report: Report, firsts: Sequence[Episode] = ()
+    ) -> list[float | None]:
+        """The judge's score of each; `firsts` are those that second attempts follow."""
+        if self.chooser is None or not episodes:
+            return [None] * len(episodes)
+        judged = self.chooser.judge(episodes, self.config.feedback.score_mode, 0, report, firsts)
+        self.chooser.note_scores(judged, report, "refined_score" if firsts else "score")
+        return [one.score for one in judged]
+
+    def _known(self, groups: Sequence[Attempts]) -> list[str]:
+        """The strategies that can choose here: the oracle knows nothing where no outcome is known."""
+        if "oracle" in self.strategies and not any(g.known for g in groups):
+            logger.warning("no task is graded: the oracle, which chooses by outcomes, is left out")
+            return [name for name in self.strategies if name != "oracle"]
+        return [*self.strategies]
+
+    def _figures(self, played: Played, names: Sequence[str], chosen: Mapping[int, Sequence[str]]) -> dict[str, Any]:
+        """What each strategy chose, what that is worth, and what it cost."""
+        samples = self.config.eval.samples
+        by_n = success_by_n(played.groups, names, samples, self.config.seed)
+        said = {
+            i: {"id": e.trajectory.id, "answer": e.answer, "score": score}
+            for i, (e, score) in enumerate(zip(played.episodes, played.scores, strict=True))
+        }
+        return {
+            "attempts": samples,
+            "graded_tasks": sum(g.known for g in played.groups),
+            **by_n.get(str(samples), {}),
+            "policy_tokens": policy_tokens(played.episodes),
+            "judge_tokens": played.judge_tokens,
+            "by_n": by_n,
+            "chosen": {
+                g.question: {name: said[i] for i in g.rows for name in chosen.get(i, ())} for g in played.groups
+            },
+        }
+
+    # ---- second attempts at equal tokens ----
+
+    def retry(self, played: Played, chooser: CritiqueFeedback) -> Retried:
+        """A second attempt after each of the judgements `played.written`, the judge's choice among them and the first ones,
+        and what as many tokens give when all of them are spent on first attempts."""
+        report, firsts = Report(), [one.episode for one in played.written]
+        critiques = chooser.texts_of(played.written, "critique", report)
+        shown = chooser.shown(played.written, critiques, 0, report)
+        seconds, before = chooser.refine(firsts, shown, lambda again, _, **hooks: self.player(again, **hooks), report)
+        second_scores = self._scored(seconds, report, before)
+        score_of = {e.key: s for e, s in zip(played.episodes, played.scores, strict=True)}
+        tried = [*firsts, *seconds]
+        both = attempts_of(tried, [*(score_of[e.key] for e in firsts), *second_scores], self.is_graded)
+        spent = policy_tokens(tried)
+        asked = _tokens(played.critique_report) + _tokens(played.score_report) + _tokens(report)
+        alone = {"policy_tokens": policy_tokens(played.episodes), "judge_tokens": played.judge_tokens}
+        share = (spent + asked) / max(sum(alone.values()), 1)
+        figures = at_equal_tokens(played.groups, both, share, self.config)
+        part = figures["samples"]["attempts"] / self.config.eval.samples
+        figures["samples"] |= {name: round(part * tokens) for name, tokens in alone.items()}
+        figures |= {
+            "retries": len(firsts) // max(len(both), 1),
+            "first": self._mean_success(firsts),
+            "second": self._mean_success(seconds),
+            "policy_tokens": spent,
+            "judge_tokens": asked,
+        }
+        chosen = {tried[g.rows[g.choose(JUDGE, self.config.seed)]].key for g in both}
+        return Retried(figures, seconds, second_scores, chosen, report)
+
+    def _mean_success(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
+        """Mean success of the graded tasks' attempts, with its interval over tasks."""
+        groups = [g for g in attempts_of(episodes, None, self.is_graded) if g.known]
+        return mean_interval([float(g.outcomes.mean()) for g in groups], seed=self.config.seed)
+
+
+def at_equal_tokens(
+    alone: Sequence[Attempts], both: Sequence[Attempts], share: float, config: AgentConfig
+) -> dict[str, Any]:
+    """What the judge chooses among first and second attempts (`success`), and among as many first ones alone as take the same
+    tokens (`samples`), by task, and the paired difference.
+
+    A number of attempts between n and n + 1 is a mixture of both, so that the tokens are equal in all.
+
+    Args:
+        alone: `eval.samples` first attempts a task.
+        both: first and second attempts, the same tasks in the same order.
+        share: the tokens of `both` per token of `alone`; more than 1 is more than `eval.samples` can show, and said.
+    """
+    samples = config.eval.samples
+    wanted = share * samples
+    if wanted > samples:
+        logger.warning(
+            "second attempts took the tokens of %.1f first attempts a task, and there are %d: they are compared with all of "
+            "these, which had fewer tokens; set eval.samples=%d or more", wanted, samples, ceil(wanted)
+        )  # fmt: skip
+    n = min(max(wanted, 1.0), float(samples))
+    low, part = floor(n), n - floor(n)
+    pairs = [(a, b) for a, b in zip(alone, both, strict=True) if a.known and b.known]
+    found: dict[str, Any] = {"success": mean_interval([], seed=0), "samples": {"attempts": n, "wanted": wanted}}
+    if not pairs:
+        return found
+    first = [
+        (1 - part) * a.expected(JUDGE, low) + (part * a.expected(JUDGE, low + 1) if part else 0.0) for a, _ in pairs
+    ]
+    second, ones = [b.expected(JUDGE) for _, b in pairs], np.ones(len(pairs))
+    difference = paired_bootstrap(
+        Ratio(np.array(second), ones), Ratio(np.array(first), ones), len(pairs), seed=config.seed
+    )
+    found["success"] = mean_interval(second, seed=config.seed)
+    found["samples"]["success"] = mean_interval(first, seed=config.seed)
+    few = too_few(len(pairs), sum(len(b) for _, b in pairs))
+    return found | {"minus_samples": difference.unless(few).to_dict()}
+
+
+def evaluate_chosen(
+    config: AgentConfig, strategies: Sequence[str], *, retries: int = 0, judge: AgentRRM | None = None
+) -> tuple[dict[str, Any], list[Episode]]:
+    """`reagent eval --choose`: `eval.samples` attempts at each held-out task of a config, and what each strategy chooses.
+
+    Args:
+        strategies: of `rrm.evaluation.choosing.STRATEGIES`.
+        retries: first attempts of each task that are also tried again after a critique; 0: none.
+        judge: in place of the config's `feedback.judge`.
+
+    Returns:
+        the figures of `summarise` with `choose` (and `retry`) beside them, and the episodes: `meta.chosen` of a transcript
+        says which strategies chose it, `meta.judge_score` what the judge gave it.
+
+    Raises:
+        ConfigError: as `check_choosing`, or an environment that cannot be made; RRMError: a policy or judge that cannot be
+            loaded; JudgeFailure: too many judgements failed.
+    """
+    check_choosing(config, strategies, retries)
+    tasks = held_out_tasks(config.environment)
+    player = load_player(config)
+    chooser = make_chooser(config, player, judge) if JUDGE in strategies else None
+    with Grading(player.env_factory) as grading:
+        return Choosing(config, player, strategies, chooser, grading.is_graded).evaluate(tasks, retries)

@@ -1,0 +1,163 @@
+"""`reagent choose` and the choosing options of `reagent eval`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reagent.cli import main
+from rrm.jsonl import write_lines
+from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
+
+
+@pytest.fixture
+def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs `reagent` with arguments in this process; (exit code, the JSON line, standard error on one line)."""
+
+    def run(*arguments: str | Path) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setattr(sys, "argv", ["reagent", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        said = capsys.readouterr()
+        return int(stopped.value.code or 0), json.loads(said.out or "{}"), " ".join(said.err.split())
+
+    return run
+
+
+def attempt(question: str | None, k: int, outcome: float | None, answer: str = "done") -> Trajectory:
+    messages = [
+        Message(role="user", content=f"do {question}"),
+        *(Message(role="assistant", content="look"), Message(role="tool", content="ok " * (k + 1))),
+        Message(role="assistant", content=answer),
+    ]
+    return Trajectory(
+        id=f"{question}/{k}", task=f"do {question}", question_id=question, messages=messages, outcome=outcome
+    )
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Twelve questions of three attempts, the last of which is right; its scores, right for nine of them; one unscored."""
+    rows = [attempt(f"q{q}", k, float(k == 2), answer=f"answer {min(k, 1)}") for q in range(12) for k in range(3)]
+    write_jsonl(tmp_path / "runs.jsonl", rows)
+    scored = []
+    for t in rows:
+        question, k = t.id.split("/")
+        best = "2" if int(question[1:]) < 9 else "0"
+        score = None if t.id == "q0/1" else 0.9 if k == best else 0.1
+        scored.append({"id": t.id, "status": "scored", "score": score, "source": {"digest": t.digest}})
+    write_lines(tmp_path / "scored.jsonl", map(json.dumps, scored))
+    return tmp_path / "runs.jsonl", tmp_path / "scored.jsonl"
+
+
+def test_one_transcript_a_question_by_the_judge(reagent, files, tmp_path) -> None:
+    runs, scored = files
+    out = tmp_path / "chosen.jsonl"
+    code, said, error = reagent(
+        "choose", runs, "--scores", scored, "--by", "judge,longest,random", "--by", "oracle", "-o", out
+    )
+    assert code == 0, error
+    chosen = list(read_canonical(out))
+    assert [t.id for t in chosen] == [f"q{q}/{2 if q < 9 else 0}" for q in range(12)]
+    assert chosen[0].meta["judge_score"] == 0.9 and {"judge", "longest", "oracle"} <= {*chosen[0].meta["chosen_by"]}
+    assert "longest" not in chosen[11].meta["chosen_by"]
+    assert (said["questions"], said["attempts"], said["unscored"], said["by"]) == (12, 36, 1, "judge")
+    values = {name: found["value"] for name, found in said["success"].items()}
+    assert values == pytest.approx({"judge": 0.75, "longest": 1.0, "random": 1 / 3, "oracle": 1.0})
+    assert said["judge_minus"]["random"]["low"] > 0 and said["judge_minus"]["longest"]["value"] == -0.25
+
+
+def test_without_outcomes_it_chooses_and_says_no_success(reagent, tmp_path) -> None:
+    write_jsonl(tmp_path / "runs.jsonl", [attempt("q", k, None, answer="ab"[k > 0]) for k in range(3)])
+    code, said, error = reagent("choose", tmp_path / "runs.jsonl", "--by", "majority", "-o", tmp_path / "chosen.jsonl")
+    assert code == 0, error
+    assert said["success"] is None and said["graded_questions"] == 0
+    assert next(t.id for t in read_canonical(tmp_path / "chosen.jsonl")) in ("q/1", "q/2")
+
+
+def test_a_judge_is_asked_for_each_content_once(reagent, tmp_path) -> None:
+    code, _, error = reagent("lab", "transcripts", "-o", tmp_path / "runs.jsonl", "--n", "8", "--hops", "1")
+    assert code == 0, error
+    arguments = ("choose", tmp_path / "runs.jsonl", "--model", "lab", "-o", tmp_path / "chosen.jsonl")
+    code, said, error = reagent(*arguments, "--by", "judge,oracle")
+    assert code == 0, error
+    chosen = list(read_canonical(tmp_path / "chosen.jsonl"))
+    assert len(chosen) == said["questions"] == 2 and all(0 <= t.meta["judge_score"] <= 1 for t in chosen)
+    assert said["success"]["judge"]["value"] <= said["success"]["oracle"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ([("q", 0, 1.0), ("r", 0, 0.0)], ["--by", "longest"], "each of 2 questions has one transcript"),
+        (
+            [("q", 0, None), ("q", 1, None)],
+            ["--by", "oracle"],
+            "the oracle chooses by outcomes, and no transcript has one",
+        ),
+        ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "best"], "no strategy 'best' of choosing; there are judge, majority"),
+        ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--model", "lab"], "scores are for --by judge"),
+    ],
+)
+def test_what_cannot_be_chosen_is_an_error(reagent, tmp_path, rows, options, said) -> None:
+    write_jsonl(tmp_path / "runs.jsonl", [attempt(*row) for row in rows])
+    code, out, error = reagent("choose", tmp_path / "runs.jsonl", *options, "-o", tmp_path / "chosen.jsonl")
+    assert code == 2 and not out and said in error
+    assert not (tmp_path / "chosen.jsonl").exists()
+
+
+def test_transcripts_without_question_ids_are_refused(reagent, tmp_path) -> None:
+    rows = [attempt(None, k, 1.0).model_copy(update={"task": "", "id": str(k)}) for k in range(2)]
+    write_jsonl(tmp_path / "runs.jsonl", rows)
+    code, _, error = reagent("choose", tmp_path / "runs.jsonl", "--by", "longest", "-o", tmp_path / "chosen.jsonl")
+    assert code == 2 and "none of 2 transcripts has a question id" in error
+
+
+def test_scores_of_other_transcripts_are_refused(reagent, files, tmp_path) -> None:
+    runs, scored = files
+    lines = scored.read_text().splitlines()
+    command = ("choose", runs, "--scores", tmp_path / "other.jsonl", "-o", tmp_path / "chosen.jsonl")
+    for changed, said in (
+        ([line.replace('"id": "q', '"id": "x') for line in lines], "holds 36 rows and none of these 36 transcripts"),
+        (
+            [lines[0].replace('"digest": "', '"digest": "0'), *lines[1:]],
+            "that transcript has changed since: judge it again",
+        ),
+        ([*lines, lines[0]], "two rows of 'q0/0'"),
+        (['{"id": "q0/0", "score": true}'], "a score is a number from 0 to 1, or null, got True"),
+        (["[1]"], "it needs an `id` and a `score`"),
+    ):
+        write_lines(tmp_path / "other.jsonl", changed)
+        code, _, error = reagent(*command)
+        assert code == 2 and said in error, error
+
+
+def test_an_evaluation_chooses_and_marks_its_transcripts(reagent, base, tmp_path) -> None:
+    small = [
+        "environment.eval_tasks=3",
+        "environment.eval={hops: 1}",
+        "rollout.max_turns=2",
+        "rollout.max_new_tokens=8",
+    ]
+    many = [
+        "eval.samples=2",
+        "eval.temperature=1.0",
+        "--policy",
+        base,
+        "--choose",
+        "majority,longest",
+        "--choose",
+        "oracle",
+    ]
+    figures, runs = tmp_path / "figures.json", tmp_path / "runs.jsonl"
+    code, said, error = reagent("eval", *small, *many, "-o", figures, "--transcripts", runs)
+    assert code == 0, error
+    assert {*said["choose"]["success"]} == {"majority", "longest", "oracle"} and "chosen" not in said["choose"]
+    assert len(json.loads(figures.read_text())["choose"]["chosen"]) == 3
+    assert sum("longest" in t.meta["chosen"] for t in read_canonical(runs)) == 3
+    code, _, error = reagent("eval", *small, "--policy", base, "--retries", "1")
+    assert code == 2 and "give --choose judge with it" in error

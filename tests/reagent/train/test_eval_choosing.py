@@ -1,0 +1,154 @@
+"""Choosing at inference: what is chosen, what it is worth, and second attempts at equal tokens."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from feedback_lab import PaidEnv, configured, scripted
+
+from reagent.env.task import Task
+from reagent.feedback.judging import content_key
+from reagent.rollout.episode import Episode
+from reagent.train.choosing import at_equal_tokens, evaluate_chosen, policy_tokens
+from reagent.train.config import AgentConfig
+from reagent.train.evaluate import evaluate_config
+from rrm.errors import ConfigError
+from rrm.evaluation.choosing import Attempts, as_preference
+
+
+class OpenEnv(PaidEnv):
+    """Its tasks come without their answers."""
+
+    def is_graded(self, task: Task) -> bool:
+        return False
+
+
+def config(base: Path, output: Path, mode: str = "none", **changes: Any) -> AgentConfig:
+    """Four attempts at each of four held-out tasks."""
+    return configured(base, output, mode, **{"eval": {"samples": 4, "temperature": 1.0}, **changes})
+
+
+def by_task(episodes: list[Episode]) -> dict[str, list[Episode]]:
+    found: dict[str, list[Episode]] = defaultdict(list)
+    for e in episodes:
+        found[e.group_id].append(e)
+    return found
+
+
+def test_what_the_judge_chooses_is_what_it_scores_best(base, tmp_path) -> None:
+    judge, settings = scripted(), config(base, tmp_path)
+    figures, episodes = evaluate_chosen(settings, ["judge", "longest", "random", "oracle"], judge=judge)
+    tasks = by_task(episodes)
+    assert len(tasks) == 4 and all(len(found) == 4 for found in tasks.values())
+    worth, best = [], []
+    for group, found in tasks.items():
+        scores = [e.trajectory.meta["judge_score"] for e in found]
+        (chosen,) = [e for e in found if "judge" in e.trajectory.meta["chosen"]]
+        assert chosen.trajectory.meta["judge_score"] == max(scores)
+        assert figures["choose"]["chosen"][group]["judge"] == {
+            "id": chosen.trajectory.id, "answer": chosen.answer, "score": max(scores),
+        }  # fmt: skip
+        worth.append(np.mean([float(e.success or 0) for e, s in zip(found, scores, strict=True) if s == max(scores)]))
+        best.append(max(float(e.success or 0) for e in found))
+    success = figures["choose"]["success"]
+    assert success["judge"]["value"] == pytest.approx(np.mean(worth))
+    assert success["random"]["value"] == pytest.approx(figures["success"]["value"])
+    assert success["oracle"]["value"] == pytest.approx(np.mean(best))
+    assert success["oracle"]["value"] == pytest.approx(figures["pass_at_k"]["4"])
+    assert [*figures["choose"]["by_n"]] == ["2", "4"]
+    assert (
+        figures["choose"]["policy_tokens"]
+        == policy_tokens(episodes)
+        == sum(len(e.flatten().input_ids) for e in episodes)
+    )
+    assert len(judge.engine.calls) == len({content_key(e.trajectory) for e in episodes})  # each content once
+    assert figures["choose"]["judge_tokens"] == figures["feedback/judge_tokens"] > 0
+    plain, same = evaluate_config(settings)  # the attempts are those of an evaluation without choosing
+    assert [e.turns for e in same] == [e.turns for e in episodes] and plain["by_task"] == figures["by_task"]
+    json.dumps(figures, allow_nan=False)
+
+
+def test_without_answers_it_is_said_what_is_chosen_and_success_is_nothing(base, tmp_path, caplog) -> None:
+    settings = config(base, tmp_path, "r", environment={"name": "test_eval_choosing:OpenEnv"})
+    figures, episodes = evaluate_chosen(settings, ["judge", "oracle", "majority"], judge=scripted())
+    assert "the oracle, which chooses by outcomes, is left out" in caplog.text
+    assert figures["ungraded_tasks"] == 4 and figures["success"]["value"] is None
+    chosen = figures["choose"]
+    assert (chosen["graded_tasks"], chosen["by_n"], "success" in chosen) == (0, {}, False)
+    assert all({*found} == {"judge", "majority"} for found in chosen["chosen"].values())
+    marks = [[name for e in found for name in e.trajectory.meta["chosen"]] for found in by_task(episodes).values()]
+    assert all(sorted(one) == ["judge", "majority"] for one in marks)
+
+
+def test_no_judge_is_asked_where_no_strategy_does(base, tmp_path) -> None:
+    judge = scripted()
+    figures, episodes = evaluate_chosen(config(base, tmp_path), ["majority", "longest"], judge=judge)
+    assert not judge.engine.calls and figures["choose"]["judge_tokens"] == 0
+    assert figures["choose"]["judge_minus"] == {} and "judge_score" not in episodes[0].trajectory.meta
+
+
+@pytest.mark.parametrize(
+    ("changes", "strategies", "retries", "said"),
+    [
+        ({"eval": {"samples": 1}}, ["judge"], 0, "eval.samples=1: choosing needs several attempts"),
+        ({"mode": "c"}, ["judge"], 0, "feedback.mode=c plays second attempts"),
+        ({}, ["longest"], 1, "give --choose judge"),
+        ({}, ["judge"], 5, "no more retries than eval.samples"),
+    ],
+)
+def test_what_there_is_nothing_to_choose_from_is_refused(base, tmp_path, changes, strategies, retries, said) -> None:
+    with pytest.raises(ConfigError, match=said):
+        evaluate_chosen(config(base, tmp_path, **changes), strategies, retries=retries, judge=scripted())
+
+
+# ---- second attempts at equal tokens ----
+
+
+def group(scores: list[float | None], outcomes: list[float]) -> Attempts:
+    n = len(outcomes)
+    return Attempts("q", range(n), np.ones(n), [None] * n, np.array(outcomes), {"judge": as_preference(scores)})
+
+
+def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
+    settings = config(base, tmp_path)
+    alone = [group([0.9, 0.5, 0.4, 0.3], [1, 0, 0, 0])] * 12  # n attempts hold the success n times in four
+    both = [group([0.1, 0.2], [1, 0])] * 6 + [group([0.1, 0.2], [0, 1])] * 6
+    found = at_equal_tokens(alone, both, 2.5 / 4, settings)
+    assert found["samples"] | {"success": None} == {"attempts": 2.5, "wanted": 2.5, "success": None}
+    assert found["samples"]["success"]["value"] == pytest.approx((0.5 + 0.75) / 2)
+    assert found["success"]["value"] == 0.5
+    assert found["minus_samples"]["value"] == pytest.approx(0.5 - 0.625)
+    assert found["minus_samples"]["low"] < found["minus_samples"]["value"] < found["minus_samples"]["high"]
+    assert not caplog.text
+    more = at_equal_tokens(alone, both, 1.3, settings)
+    assert (more["samples"]["attempts"], more["samples"]["success"]["value"]) == (4.0, 1.0)
+    assert "set eval.samples=6 or more" in caplog.text
+
+
+@pytest.mark.parametrize("same_mode", [True, False])
+def test_second_attempts_are_compared_at_equal_tokens(base, tmp_path, same_mode) -> None:
+    feedback = {"score_mode": "full" if same_mode else "score", "critique_mode": "full"}
+    judge = scripted()
+    figures, episodes = evaluate_chosen(config(base, tmp_path, feedback=feedback), ["judge"], retries=1, judge=judge)
+    retry, firsts = figures["retry"], [e for e in episodes if e.stage == "initial"]
+    seconds = [e for e in episodes if e.stage == "refined"]
+    again = [e for e in firsts if e.attempt == 0]
+    assert [e.group_id for e in seconds] == [e.group_id for e in again] and retry["retries"] == 1
+    assert retry["policy_tokens"] == policy_tokens([*again, *seconds])
+    assert "Critique:" in seconds[0].trajectory.messages[1].text()
+    contents = {content_key(e.trajectory) for e in firsts}
+    assert len(judge.engine.calls) >= len(contents) + (0 if same_mode else 1)
+    spent, alone = retry["policy_tokens"] + retry["judge_tokens"], retry["samples"]
+    if alone["wanted"] <= 4:  # the same tokens, to a token's rounding
+        assert alone["policy_tokens"] + alone["judge_tokens"] == pytest.approx(spent, abs=2)
+    assert figures["feedback/judge_tokens"] >= retry["judge_tokens"]
+    for e, s in zip(again, seconds, strict=True):  # the better scored of the two is marked
+        scores = {x.key: x.trajectory.meta.get("judge_score", -1.0) for x in (e, s)}
+        (chosen,) = [x for x in (e, s) if "retry" in x.trajectory.meta["chosen"]]
+        assert scores[chosen.key] == max(scores.values())
+    assert sum("retry" in x.trajectory.meta["chosen"] for x in episodes) == 4
