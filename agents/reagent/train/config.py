@@ -184,6 +184,37 @@ class EvalConfig(Section):
     temperature: NotNegative = 0.0
 
 
+class DistilConfig(Section):
+    """`reagent distil`: one round of supervised learning on what was chosen among the policy's own attempts."""
+
+    tasks: Count = 256
+    """Of the training tasks, the first so many."""
+    samples: int = Field(default=8, ge=2)
+    """Attempts at each, of which one is chosen."""
+    temperature: Positive | None = None
+    """They are sampled at; null: `rollout.temperature`."""
+    by: Literal["judge", "majority", "longest", "shortest", "random", "oracle"] = "judge"
+    """How one is chosen (`rrm.evaluation.choosing`); `judge`: `feedback.judge`, in `feedback.score_mode`. Only `oracle` uses
+    labels."""
+    min_score: Share | None = None
+    """Learn from a chosen attempt only where the judge gives it as much: else a task that no attempt solved teaches its best
+    failure. null: from each."""
+    epochs: Count = 2
+    """Passes over the chosen episodes."""
+    batch_episodes: Count = 16
+    """Episodes of one optimiser step."""
+    learning_rate: NotNegative | None = None
+    """null: `optim.learning_rate`; warm-up and schedule are those of `optim`, in steps."""
+
+    @model_validator(mode="after")
+    def _scores_are_the_judges(self) -> DistilConfig:
+        if self.min_score is not None and self.by != "judge":
+            raise ValueError(
+                f"distil.min_score is a bound on the judge's scores, which distil.by={self.by} never asks for"
+            )
+        return self
+
+
 class AgentConfig(Section):
     """Everything `reagent train` needs."""
 
@@ -207,6 +238,7 @@ class AgentConfig(Section):
     loss: LossConfig = Field(default_factory=LossConfig)
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
+    distil: DistilConfig = Field(default_factory=DistilConfig)
 
     @model_validator(mode="after")
     def _group_methods_need_groups(self) -> AgentConfig:

@@ -1,0 +1,397 @@
+"""`reagent distil`: one round of learning from what was chosen among a policy's own attempts, without one label.
+
+    play      distil.samples attempts at each of distil.tasks training tasks
+    choose    one of them, by the judge (or by what needs none), where its score is high enough
+    learn     the mean negative log-likelihood of the chosen episodes' sampled tokens, in nats a token
+
+Rejection sampling with a reward model in the place of the answers (RAFT, 2304.06767; ReST, 2308.08998). The tokens are
+those that were sampled, not a transcript encoded again; what tools said is context and no loss falls on it.
+
+runs/agent/
+  config.yaml, policy/, checkpoints/, judgements.jsonl as of `reagent train`
+  episodes-<n>.jsonl   the episodes of a part of the tasks, whole: what is there is not played again
+  chosen.jsonl         the transcripts that are learned, with `meta.judge_score`
+  metrics.jsonl        one line an optimiser step
+  eval.jsonl           held-out evaluations, before the first step and after the last
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from reagent.algorithms.objective import LossMetrics, aggregate, merge_metrics
+from reagent.algorithms.registry import Advantages
+from reagent.env.grading import Grading
+from reagent.env.registry import make_environment
+from reagent.env.task import Task
+from reagent.feedback.base import judgeable
+from reagent.feedback.judging import Report
+from reagent.feedback.modes import CritiqueFeedback
+from reagent.rollout.episode import Episode, read_episodes, write_episodes
+from reagent.rollout.rollout import plan
+from reagent.train.batch import make_batch
+from reagent.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
+from reagent.train.config import AgentConfig
+from reagent.train.evaluate import Player, evaluate
+from reagent.train.launch import make_accelerator
+from reagent.train.learner import Learner, Prepared
+from reagent.train.optimizer import learning_rate_factor
+from reagent.train.policy import Policy, load_policy
+from reagent.train.run import append_line, export, keep_lines, read_rows
+from reagent.train.stopping import Stopping
+from rrm.engines.hf.engine import HFEngine
+from rrm.errors import RRMError
+from rrm.evaluation.bootstrap import JUDGE
+from rrm.evaluation.choosing import Attempts
+from rrm.run_folder import check_folder, claim_folder
+from rrm.seeds import derive_seed
+from rrm.trajectory import Trajectory, write_jsonl
+
+if TYPE_CHECKING:
+    from rrm.judge.agent_rrm import AgentRRM
+
+logger = logging.getLogger(__name__)
+FIXED = ("seed", "environment", "policy", "rollout", "optim", "feedback", "eval", "distil", "mixed_precision")
+"""Options that must not change between a run and its continuation."""
+FREE = ("feedback.max_failure_rate", "optim.microbatch_tokens", "policy.gradient_checkpointing", "rollout.engine")
+"""Those of them that may."""
+PART = 32
+"""Tasks that are played together; a run that is stopped loses at most one part."""
+
+
+class Imitator(Learner):
+    """A learner whose loss is the mean negative log-likelihood of the sampled tokens, at temperature 1."""
+
+    def imitate_episodes(self, episodes: Sequence[Episode], where: str) -> dict[str, float]:
+        """One optimiser step; returns `nll` (before it), `tokens`, `grad_norm`, `learning_rate`.
+
+        Raises:
+            TrainingError: the loss or the gradient is not finite.
+        """
+        batch = make_batch(episodes)
+        batch.rollout_logprobs.zero_()
+        mask = batch.action_mask
+        nothing = Advantages(torch.zeros_like(batch.token_rewards), None, mask, 0)
+        factor = learning_rate_factor(self.update_index, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
+        found, norm = self.step(Prepared(batch, nothing), range(len(batch)), where)
+        self.update_index += 1
+        merged = merge_metrics(found)
+        return {
+            "nll": merged["loss"],
+            "tokens": float(mask.sum()),
+            "grad_norm": norm,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+        }
+
+    def _loss(
+        self, prepared: Prepared, rows: list[int], mask: torch.Tensor, denominator: float
+    ) -> tuple[torch.Tensor, LossMetrics]:
+        """A micro-batch's share of −Σ log π / tokens over `mask` (B, T)."""
+        width, device = int(prepared.batch.lengths[rows].max()), self.accelerator.device
+        kept = mask[rows, :width].to(device)
+        output = self.wrapped(prepared.batch.input_ids[rows, :width].to(device), kept)
+        loss = aggregate(-output.logprobs, kept, denominator, "token-mean")
+        return loss, LossMetrics(losses={"loss": float(loss.detach())})
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is learned, and what it was chosen from."""
+
+    episodes: list[Episode]
+    scores: list[float | None]
+    groups: list[Attempts]
+    """The tasks; where the oracle chose, the graded ones alone."""
+    report: Report
+
+    def figures(self, by: str, played: Sequence[Episode]) -> dict[str, Any]:
+        """For the summary; `labels` are those that the choice used, and success is said where there are any at all."""
+        scores = [score for score in self.scores if score is not None]
+        known = [e.success for e in self.episodes if e.success is not None]
+        graded = [e.success for e in played if e.success is not None]
+        return {
+            "tasks": len(self.groups),
+            "attempts": len(played),
+            "learned": len(self.episodes),
+            "labels": len(self.groups) if by == "oracle" else 0,
+            "score": sum(scores) / len(scores) if scores else None,
+            "attempts_success": sum(graded) / len(graded) if graded else None,
+            "learned_success": sum(known) / len(known) if known else None,
+            "policy_tokens": policy_tokens(played),
+            "judge_tokens": int(self.report.counts["judge_tokens"]),
+        }
+
+
+class Distilling:
+    """One run of `reagent distil`: what is in its folder is not done again.
+
+    Args:
+        config: everything but the objects below.
+        policy: learns; `player` plays with its weights.
+        chooser: None where no judge is asked.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        policy: Policy,
+        player: Player,
+        chooser: CritiqueFeedback | None,
+        accelerator: Accelerator,
+        stopping: Stopping,
+    ) -> None:
+        self.config, self.policy, self.player, self.chooser = config, policy, player, chooser
+        self.accelerator, self.stopping, self.folder = accelerator, stopping, Path(config.output_dir)
+
+    def run(self, train_tasks: Sequence[Task], eval_tasks: Sequence[Task]) -> dict[str, Any]:
+        """Play, choose, learn, and evaluate before and after; returns the summary.
+
+        Raises:
+            JudgeFailure: too many judgements failed; RRMError: nothing to learn from; TrainingError: a loss that is not
+            finite.
+        """
+        done = checkpoints(self.folder / "checkpoints")
+        if done:
+            logger.warning("continuing from %s", done[-1])
+        else:  # later the weights are no longer those it started from
+            self.evaluate(eval_tasks, update=-1)
+        episodes = self.play(train_tasks[: self.config.distil.tasks])
+        with Grading(self.player.env_factory) as grading:
+            chosen = self.choose(episodes, grading)
+        write_jsonl(self.folder / "chosen.jsonl", map(_scored, chosen.episodes, chosen.scores))
+        imitator = self.imitator(len(chosen.episodes))
+        if done:
+            state = load_checkpoint(done[-1], self.policy, imitator.optimizer)
+            if state.get("algorithm") != "distil":
+                raise RRMError(f"{done[-1]} is of a run of reagent train: choose another output_dir=…")
+            imitator.update_index = state["update"]
+        self.learn(imitator, chosen.episodes)
+        after = self.evaluate(eval_tasks, update=imitator.update_index - 1)
+        export(self.policy, self.player.tokenizer, self.folder / "policy")
+        nll = [row["nll"] for row in read_rows(self.folder / "metrics.jsonl")]
+        before = next((row for row in read_rows(self.folder / "eval.jsonl") if row["update"] == -1), None)
+        return {
+            "output_dir": str(self.folder),
+            "policy": str(self.folder / "policy"),
+            **chosen.figures(self.config.distil.by, episodes),
+            "steps": imitator.update_index,
+            "nll": [nll[0], nll[-1]],
+            "held_out_success_before": before["success"] if before else None,
+            "held_out_success": after["success"],
+        }
+
+    # ---- play and choose ----
+
+    def play(self, tasks: Sequence[Task]) -> list[Episode]:
+        """All attempts at the tasks; parts that are in the folder are read."""
+        attempts = plan(tasks, self.config.distil.samples)
+        size = PART * self.config.distil.samples
+        parts = [attempts[i : i + size] for i in range(0, len(attempts), size)]
+        episodes: list[Episode] = []
+        with _progress() as progress:
+            bar = progress.add_task("playing", total=len(parts))
+            for number, part in enumerate(parts):
+                path = self.folder / f"episodes-{number:04d}.jsonl"
+                if not path.is_file():
+                    with self.stopping.at_once():
+                        partial = path.with_suffix(".partial")
+                        write_episodes(partial, self.player(part))
+                        os.replace(partial, path)
+                episodes += read_episodes(path)
+                progress.update(bar, advance=1)
+        return episodes
+
+    def choose(self, episodes: Sequence[Episode], grading: Grading) -> Chosen:
+        """The attempts to learn from, one a task at most.
+
+        Raises:
+            JudgeFailure: more judgements failed than `feedback.max_failure_rate` allows.
+            RRMError: there is nothing to choose by, or nothing worth learning from.
+        """
+        settings, report = self.config.distil, Report()
+        scores = self._scores(episodes, report)
+        groups = attempts_of(episodes, scores if self.chooser else None, grading.is_graded)
+        if settings.by == "oracle":
+            groups = [g for g in groups if g.known]
+            if not groups:
+                raise RRMError(
+                    "distil.by=oracle chooses by outcomes, and no training task is graded: use distil.by=judge, or give the "
+                    "tasks answers (environment.label_share)"
+                )
+        found = [g.rows[g.choose(settings.by, self.config.seed)] for g in groups]
+        kept = [i for i in found if judgeable(episodes[i]) and self._worth(episodes[i], scores[i])]
+        if not kept:
+            raise RRMError(
+                f"of {len(groups)} tasks no attempt is worth learning from (distil.by={settings.by}, "
+                f"distil.min_score={settings.min_score}): lower the threshold, or play more attempts (distil.samples)"
+            )
+        return Chosen([episodes[i] for i in kept], [scores[i] for i in kept], groups, report)
+
+    def _scores(self, episodes: Sequence[Episode], report: Report) -> list[float | None]:
+        """The judge's, part by part: a run that is stopped loses one part's."""
+        if self.chooser is None:
+            return [None] * len(episodes)
+        size, scores = PART * self.config.distil.samples, list[float | None]()
+        for start in range(0, len(episodes), size):
+            with self.stopping.at_once():
+                mode = self.config.feedback.score_mode
+                judged = self.chooser.judge(episodes[start : start + size], mode, 0, report)
+            scores += [one.score for one in judged]
+        self.chooser.report(0, [report])
+        return scores
+
+    def _worth(self, episode: Episode, score: float | None) -> bool:
+        """Whether a chosen attempt is learned from: the oracle chooses no failure, and what a judge could not score, or
+        scores too low, it has not chosen."""
+        settings = self.config.distil
+        if settings.by == "oracle":
+            return bool(episode.success)
+        return settings.by != JUDGE or (score is not None and score >= (settings.min_score or 0.0))
+
+    # ---- learn ----
+
+    def imitator(self, episodes: int) -> Imitator:
+        """A learner whose schedule is as long as the passes over so many episodes take."""
+        config, settings = self.config, self.config.distil
+        rate = config.optim.learning_rate if settings.learning_rate is None else settings.learning_rate
+        changes = {
+            "max_updates": steps_of(episodes, settings.batch_episodes, settings.epochs),
+            "optim": config.optim.model_copy(update={"learning_rate": rate}),
+            "loss": config.loss.model_copy(update={"aggregation": "token-mean", "kl_coef": 0.0}),
+        }
+        return Imitator(config.model_copy(update=changes), self.policy, self.folder, self.accelerator)
+
+    def learn(self, imitator: Imitator, episodes: Sequence[Episode]) -> None:
+        """All optimiser steps still to be made, with checkpoints where they are due and where the run is stopped."""
+        batch, steps = self.config.distil.batch_episodes, imitator.config.max_updates
+        log, whole = self.folder / "metrics.jsonl", True
+        keep_lines(log, imitator.update_index)
+        try:
+            with _progress() as progress:
+                bar = progress.add_task("learning", total=steps, completed=imitator.update_index)
+                while imitator.update_index < steps:
+                    self.stopping.check()
+                    number, whole = imitator.update_index, False
+                    rows = rows_of_step(number, len(episodes), batch, self.config.seed)
+                    found = imitator.imitate_episodes([episodes[i] for i in rows], f"step {number}")
+                    append_line(log, {"update": number, **found})
+                    whole = True
+                    progress.update(bar, advance=1, description=f"nll {found['nll']:.3f}")
+                    if imitator.update_index % self.config.save_every == 0 or imitator.update_index == steps:
+                        self.save(imitator)
+        except (KeyboardInterrupt, SystemExit) as error:
+            if whole and imitator.update_index:
+                self.save(imitator)
+            logger.warning(
+                "stopped (%s) after step %d; the same command goes on from there",
+                type(error).__name__,
+                imitator.update_index,
+            )
+            raise
+
+    def save(self, imitator: Imitator) -> None:
+        """A checkpoint of the state after the steps done."""
+        folder, state = self.folder / "checkpoints", {"algorithm": "distil", "seed": self.config.seed}
+        save_checkpoint(folder, imitator.update_index, self.policy, imitator.optimizer, state)
+
+    def evaluate(self, tasks: Sequence[Task], *, update: int) -> dict[str, Any]:
+        """Held-out figures after a step (−1: before the first), as `eval` says; made once."""
+        path, player = self.folder / "eval.jsonl", self.player
+        for row in read_rows(path):
+            if row["update"] == update:
+                return row
+        with self.stopping.at_once():
+            found, _ = evaluate(player.engine, player.tokenizer, player.env_factory, tasks, self.config)
+        row = {"update": update, **found}
+        append_line(path, row)
+        return row
+
+
+def steps_of(episodes: int, batch: int, epochs: int) -> int:
+    """Optimiser steps of all passes."""
+    return epochs * -(-episodes // batch)
+
+
+def rows_of_step(step: int, episodes: int, batch: int, seed: int) -> list[int]:
+    """The episodes of an optimiser step: each pass has an order of its own, drawn by seed, dealt as evenly as can be."""
+    a_pass = steps_of(episodes, batch, 1)
+    order = list(range(episodes))
+    random.Random(derive_seed(seed, "distil", step // a_pass)).shuffle(order)
+    return order[step % a_pass :: a_pass]
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def _scored(episode: Episode, score: float | None) -> Trajectory:
+    """The transcript with the judge's score in its meta."""
+    meta = episode.trajectory.meta if score is None else {**episode.trajectory.meta, "judge_score": score}
+    return episode.trajectory.model_copy(update={"meta": meta})
+
+
+def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
+    """Run or continue a distillation; returns the summary the CLI prints.
+
+    What ends it early (SIGTERM, Ctrl-C) loses a part of the episodes, or nothing: the same call goes on there.
+
+    Args:
+        judge: in place of the config's `feedback.judge`.
+
+    Raises:
+        RRMError: another run's folder, several processes, a policy or judge that cannot be loaded, or nothing to learn from;
+        TrainingError: a loss that is not finite; JudgeFailure: too many judgements failed.
+    """
+    from transformers import set_seed
+
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    set_seed(config.seed)
+    folder, settings = Path(config.output_dir), config.distil
+    check_distil_folder(config, folder)
+    accelerator = make_accelerator(config, folder)
+    if accelerator.num_processes > 1:
+        raise RRMError("reagent distil runs in one process: start it without accelerate launch")
+    env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
+    policy, tokenizer = load_policy(config.policy, with_values=False)
+    policy.to(accelerator.device)
+    player = Player(
+        HFEngine(policy.model, tokenizer, exact_head=True, **config.rollout.engine.chosen),
+        tokenizer,
+        env_factory,
+        config,
+        temperature=config.rollout.temperature if settings.temperature is None else settings.temperature,
+        seed=derive_seed(config.seed, "distil"),
+    )
+    chooser = make_chooser(config, player, judge, folder=folder) if settings.by == JUDGE else None
+    claim_folder(config, folder)
+    if chooser is not None:
+        chooser.restore(1, {})  # every judgement that is on record: all are of one round
+    with Stopping() as stopping:
+        return Distilling(config, policy, player, chooser, accelerator, stopping).run(train_tasks, eval_tasks)
+
+
+def check_distil_folder(config: AgentConfig, folder: Path) -> None:
+    """Whether the folder is free, or holds a run of the same config.
+
+    Raises:
+        RRMError: it holds another run, or one of `reagent train`.
+    """
+    check_folder(config, folder, FIXED, FREE)
+    if (folder / "config.yaml").is_file() and (folder / "episodes.jsonl").is_file():
+        raise RRMError(f"{folder} holds a run of reagent train: choose another output_dir=…")
