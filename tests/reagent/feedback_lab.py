@@ -70,6 +70,12 @@ def scripted(say: Callable[[str], str | Exception] = reply) -> AgentRRM:
     return AgentRRM(ScriptedChatEngine(lambda messages, params, key: say(messages[-1]["content"])), model="scripted")
 
 
+def calls_of(judge: AgentRRM) -> list[Any]:
+    """What a scripted judge was asked."""
+    assert isinstance(judge.engine, ScriptedChatEngine)
+    return judge.engine.calls
+
+
 def configured(base: Path, output: Path, mode: str, **changes: Any) -> AgentConfig:
     """A small config in a feedback mode; `feedback` in `changes` adds to the section."""
     feedback = {"mode": mode, "attempt_chars": 200, **changes.pop("feedback", {})}

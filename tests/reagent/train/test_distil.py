@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from feedback_lab import TURNS, configured, read, scripted
+from feedback_lab import TURNS, calls_of, configured, read, scripted
 from test_stopping import SignalEnv, arm
 from transformers import AutoModelForCausalLM
 
@@ -165,7 +165,7 @@ def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole)
     assert [p.name for p in checkpoints(tmp_path / "checkpoints")] == ["checkpoint-000002"]
     judge = scripted()
     distil(config(base, tmp_path), judge=judge)
-    assert not judge.engine.calls  # what was judged is read back
+    assert not calls_of(judge)  # what was judged is read back
     same(tmp_path, whole)
     again = distil(config(base, tmp_path), judge=judge)  # a finished run says what it came to
     assert again["steps"] == 6

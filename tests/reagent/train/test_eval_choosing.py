@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feedback_lab import PaidEnv, configured, scripted
+from feedback_lab import PaidEnv, calls_of, configured, scripted
 
 from reagent.env.task import Task
 from reagent.feedback.judging import content_key
@@ -66,7 +66,7 @@ def test_what_the_judge_chooses_is_what_it_scores_best(base, tmp_path) -> None:
         == policy_tokens(episodes)
         == sum(len(e.flatten().input_ids) for e in episodes)
     )
-    assert len(judge.engine.calls) == len({content_key(e.trajectory) for e in episodes})  # each content once
+    assert len(calls_of(judge)) == len({content_key(e.trajectory) for e in episodes})  # each content once
     assert figures["choose"]["judge_tokens"] == figures["feedback/judge_tokens"] > 0
     plain, same = evaluate_config(settings)  # the attempts are those of an evaluation without choosing
     assert [e.turns for e in same] == [e.turns for e in episodes] and plain["by_task"] == figures["by_task"]
@@ -88,7 +88,7 @@ def test_without_answers_it_is_said_what_is_chosen_and_success_is_nothing(base, 
 def test_no_judge_is_asked_where_no_strategy_does(base, tmp_path) -> None:
     judge = scripted()
     figures, episodes = evaluate_chosen(config(base, tmp_path), ["majority", "longest"], judge=judge)
-    assert not judge.engine.calls and figures["choose"]["judge_tokens"] == 0
+    assert not calls_of(judge) and figures["choose"]["judge_tokens"] == 0
     assert figures["choose"]["judge_minus"] == {} and "judge_score" not in episodes[0].trajectory.meta
 
 
@@ -142,7 +142,7 @@ def test_second_attempts_are_compared_at_equal_tokens(base, tmp_path, same_mode)
     assert retry["policy_tokens"] == policy_tokens([*again, *seconds])
     assert "Critique:" in seconds[0].trajectory.messages[1].text()
     contents = {content_key(e.trajectory) for e in firsts}
-    assert len(judge.engine.calls) >= len(contents) + (0 if same_mode else 1)
+    assert len(calls_of(judge)) >= len(contents) + (0 if same_mode else 1)
     spent, alone = retry["policy_tokens"] + retry["judge_tokens"], retry["samples"]
     if alone["wanted"] <= 4:  # the same tokens, to a token's rounding
         assert alone["policy_tokens"] + alone["judge_tokens"] == pytest.approx(spent, abs=2)
