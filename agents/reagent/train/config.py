@@ -184,7 +184,7 @@ class EvalConfig(Section):
     temperature: NotNegative = 0.0
 
 
-class DistilConfig(Section):
+class DistilRunConfig(Section):
     """`reagent distil`: one round of supervised learning on what was chosen among the policy's own attempts."""
 
     tasks: Count = 256
@@ -207,7 +207,7 @@ class DistilConfig(Section):
     """null: `optim.learning_rate`; warm-up and schedule are those of `optim`, in steps."""
 
     @model_validator(mode="after")
-    def _scores_are_the_judges(self) -> DistilConfig:
+    def _scores_are_the_judges(self) -> DistilRunConfig:
         if self.min_score is not None and self.by != "judge":
             raise ValueError(
                 f"distil.min_score is a bound on the judge's scores, which distil.by={self.by} never asks for"
@@ -238,7 +238,7 @@ class AgentConfig(Section):
     loss: LossConfig = Field(default_factory=LossConfig)
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
-    distil: DistilConfig = Field(default_factory=DistilConfig)
+    distil: DistilRunConfig = Field(default_factory=DistilRunConfig)
 
     @model_validator(mode="after")
     def _group_methods_need_groups(self) -> AgentConfig:
