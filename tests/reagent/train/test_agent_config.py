@@ -26,6 +26,8 @@ OUTSIDE = [
     "eval.every=-1", "eval.samples=0", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
     "feedback.score_weight=.nan", "feedback.failure_reward=2", "feedback.max_failure_rate=-1", "feedback.aux.trace=-1",
     "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_paid=-1", "feedback.attempt_chars=1",
+    "feedback.distil.weight=-1", "feedback.distil.most=0", "feedback.distil.below=1.1", "feedback.distil.above=-0.1",
+    "feedback.context.weight=.inf", "feedback.context.clip=0",
     "feedback.judge_options.timeout_s=0", "feedback.judge_options.concurrency=0", "feedback.judge_options.batch_tokens=0",
 ]  # fmt: skip
 
