@@ -283,7 +283,7 @@ class UnifiedFeedback(SecondAttempts):
 
     @classmethod
     def pays_feedback(cls, settings: FeedbackConfig) -> bool:
-        return settings.score_weight != 0 or settings.distil.weight != 0
+        return settings.score_weight != 0 or (settings.distil.weight != 0 and cls.asks_judge(settings))
 
     @classmethod
     def asks_texts(cls, settings: FeedbackConfig) -> bool:

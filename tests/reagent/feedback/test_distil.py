@@ -11,6 +11,7 @@ from feedback_lab import TURNS, configured, make_episode, score_of, scripted, tr
 from test_feedback import judged_text
 
 from reagent.feedback.base import Judged, Round
+from reagent.feedback.build import MODES
 from reagent.feedback.distil import drawn, lost, worth_learning
 from reagent.feedback.settings import DistilConfig, FeedbackConfig
 from reagent.feedback.texts import TextRow, attempt_row
@@ -193,6 +194,22 @@ def test_nothing_is_asked_and_nothing_learned_where_it_is_off(base, tmp_path) ->
     trainer = trainer_of(configured(base, tmp_path, "retry", algorithm="grpo"))
     round_ = graded(trainer, lambda e: e.stage == "refined")
     assert round_.texts == [] and round_.report.counts["distillable"] == 0
+
+
+def test_without_a_judge_nobody_chooses_among_ungraded_attempts() -> None:
+    off = {
+        "score_weight": 0.0,
+        "refinement": "retry",
+        "aux": {"trace": 0.0, "critique": 0.0},
+        "distil": {"weight": 0.1},
+    }
+    for mode, changes, learns in (
+        ("u", off, False),
+        ("u", {**off, "refinement": "critique"}, True),
+        ("retry", off, False),
+    ):
+        settings = FeedbackConfig.model_validate({"mode": mode, **changes})
+        assert MODES[settings.mode].pays_feedback(settings) == learns
 
 
 def test_settings_that_could_learn_nothing_are_refused() -> None:
