@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from reagent.env.task import Task
 from reagent.feedback.curriculum import Curriculum
 from reagent.feedback.judging import JudgeFailure, Judging, Report
+from reagent.feedback.recalibration import Recalibration
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import weight_at
 from reagent.feedback.texts import TextRow, TextWriter
@@ -63,6 +64,8 @@ class Judged:
     episode: Episode
     feedback: Feedback | None
     """None where nothing was asked: the episode has no turn, or the environment failed."""
+    own_score: float | None = None
+    """The score by the judge's own calibration, before `feedback.recalibrate`."""
 
     @property
     def score(self) -> float | None:
@@ -78,6 +81,20 @@ class Judged:
 
 POLICY_FAILURES: tuple[Status, ...] = ("unparsable", "truncated", "too_long")
 """Failed judgements that a policy can bring about by what it writes; a judge that cannot be reached is none of them."""
+
+
+def graded_row(judged: Judged) -> list[tuple[float, float, float, float]]:
+    """(raw, own, paid score, success) of a graded attempt; none where one of them is unknown."""
+    feedback, success = judged.feedback, judged.episode.success
+    if (
+        feedback is None
+        or feedback.raw_score is None
+        or judged.own_score is None
+        or judged.score is None
+        or success is None
+    ):
+        return []
+    return [(feedback.raw_score, judged.own_score, judged.score, float(success))]
 
 
 POOR = 0.5
@@ -132,6 +149,7 @@ class Adapter(ABC):
         self.settings, self.updates, self.seed = settings, updates, seed
         self._judging, self._writer = judging, writer
         self.curriculum = Curriculum(settings.curriculum) if settings.curriculum else None
+        self.recalibration = Recalibration(settings.recalibrate) if settings.recalibrate else None
 
     @classmethod
     def asks_judge(cls, settings: FeedbackConfig) -> bool:
@@ -174,11 +192,14 @@ class Adapter(ABC):
         for one in reports:
             whole = whole.merge(one)
         self._check(update, whole)
+        found = figures(whole)
+        if self.recalibration is not None and update is not None:
+            found |= self.recalibration.observe(whole.graded)
         if self.curriculum is None:
-            return figures(whole)
+            return found
         level = float(self.curriculum.level)
         self.curriculum.observe(whole.scores)
-        return figures(whole) | {"feedback/level": level}
+        return found | {"feedback/level": level}
 
     def weight(self, update: int) -> float:
         """λ at an update."""
@@ -186,7 +207,8 @@ class Adapter(ABC):
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {} if self.curriculum is None else {"curriculum": self.curriculum.state()}
+        kept = {"curriculum": self.curriculum, "recalibration": self.recalibration}
+        return {name: part.state() for name, part in kept.items() if part is not None}
 
     def restore(self, update: int, state: dict[str, Any]) -> None:
         """Continue after `update` updates from a checkpoint's `state`."""
@@ -194,6 +216,8 @@ class Adapter(ABC):
             self._judging.resume(update)
         if self.curriculum is not None and "curriculum" in state:
             self.curriculum.restore(state["curriculum"])
+        if self.recalibration is not None and "recalibration" in state:
+            self.recalibration.restore(state["recalibration"])
 
     # ---- for the modes ----
 
@@ -231,7 +255,29 @@ class Adapter(ABC):
         asked = [i for i, e in enumerate(episodes) if judgeable(e)]
         shown = [as_judged(episodes[i], firsts[i] if firsts else None) for i in asked]
         said = dict(zip(asked, self._judging.ask(shown, mode, update, report), strict=True))
-        return [Judged(e, said.get(i)) for i, e in enumerate(episodes)]
+        return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
+
+    def _judged(self, episode: Episode, said: Feedback | None) -> Judged:
+        """With its score as it is paid, and by the judge's own calibration."""
+        return Judged(episode, None) if said is None else Judged(episode, self.recalibrated(said), said.score)
+
+    def recalibrated(self, said: Feedback) -> Feedback:
+        """A judgement with its score by the map in force; as it is without `feedback.recalibrate`."""
+        return said if self.recalibration is None else self.recalibration.apply(said)
+
+    @property
+    def has_judge(self) -> bool:
+        """Whether a judge was made for it."""
+        return self._judging is not None
+
+    @property
+    def judged_in(self) -> Mode:
+        """The judge's mode in which first attempts get their scores."""
+        return self.settings.score_mode
+
+    def scores(self, episodes: Sequence[Episode], update: int, report: Report) -> list[float | None]:
+        """What the reward would take for s of each, for those who watch: nothing is learned of it, and nothing counted."""
+        return [self.paid_score(one, Report()) for one in self.judge(episodes, self.judged_in, update, report)]
 
     def note_scores(self, judged: Sequence[Judged], report: Report, stage: str = "score") -> None:
         """Count scores, apart by success (does the judge rise while success falls?), and first attempts' levels."""
@@ -242,6 +288,8 @@ class Adapter(ABC):
             for name in (stage, *apart):
                 report.counts[f"{name}_sum"] += one.score  # pyright: ignore[reportArgumentType]
                 report.counts[f"{name}_n"] += 1
+            if self.recalibration is not None and one.episode.success is not None and not one.episode.ungraded:
+                report.graded += graded_row(one)
             if self.curriculum is not None and one.episode.stage == "initial":
                 report.scores.append((self.curriculum.level_of(one.episode.task), one.score))
 

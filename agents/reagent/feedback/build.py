@@ -80,8 +80,11 @@ def make_feedback(
     return kind(settings, judging=judging, writer=writer, updates=config.max_updates, seed=config.seed)
 
 
-def check_judge(settings: FeedbackConfig, environment: EnvironmentConfig) -> None:
+def check_judge(settings: FeedbackConfig, environment: EnvironmentConfig, option: str = "feedback.judge") -> None:
     """Whether the judge can read the environment's episodes, as far as its name says.
+
+    Args:
+        option: where the judge is named, for the message.
 
     Raises:
         ConfigError: the lab judge for another environment: it knows the lab's few hundred words, and scores all else at
@@ -92,18 +95,19 @@ def check_judge(settings: FeedbackConfig, environment: EnvironmentConfig) -> Non
     if settings.judge != "lab" or isinstance(make_factory(environment.name, **environment.options)(), SearchEnv):
         return
     raise ConfigError(
-        f"feedback.mode={settings.mode} with environment.name={environment.name}: the judge is feedback.judge=lab, which reads "
-        "runs of the search lab alone. Name one that reads your agent's transcripts: feedback.judge=openai:BASE_URL#MODEL (any "
-        "chat model on an OpenAI-compatible server), feedback.judge=default (small, of English agent runs), or the judge/ "
+        f"feedback.mode={settings.mode} with environment.name={environment.name}: the judge is {option}=lab, which reads "
+        f"runs of the search lab alone. Name one that reads your agent's transcripts: {option}=openai:BASE_URL#MODEL (any "
+        f"chat model on an OpenAI-compatible server), {option}=default (small, of English agent runs), or the judge/ "
         "folder of an `rrm train` on transcripts like yours; `rrm eval` says how well it orders them"
     )
 
 
-def load_judge(settings: FeedbackConfig, device: str) -> AgentRRM:
+def load_judge(settings: FeedbackConfig, device: str, option: str = "feedback.judge") -> AgentRRM:
     """The judge that the config names, run as `judge_options` says.
 
     Args:
         device: where no other is set, for a judge in this process.
+        option: where the judge is named, for the message.
 
     Raises:
         RRMError: it cannot be loaded, or an option is not one of its kind of judge.
@@ -111,4 +115,4 @@ def load_judge(settings: FeedbackConfig, device: str) -> AgentRRM:
     try:
         return AgentRRM.from_pretrained(settings.judge, **{"device": device, **settings.judge_options.chosen})
     except RRMError as error:
-        raise RRMError(f"feedback.judge={settings.judge}: {error}") from error
+        raise RRMError(f"{option}={settings.judge}: {error}") from error

@@ -19,8 +19,8 @@ def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Seque
     """Whether the training tasks can teach anything: a grade of them, or a judge's feedback, is part of the reward.
 
     Raises:
-        ConfigError: no task can be graded, and the mode pays for grades alone; or a task's answer is none that the grader
-            can compare with: every attempt at it would fail.
+        ConfigError: no task can be graded, and the mode pays for grades alone, or the judge was to be recalibrated on grades; or
+            a task's answer is none that the grader can compare with: every attempt at it would fail.
     """
     with Grading(env_factory) as grading:
         ungraded = sum(not grading.is_graded(t) for t in tasks)
@@ -29,6 +29,11 @@ def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Seque
                 grading.check(task)
             except ValueError as problem:
                 raise ConfigError(f"environment: a training task cannot be graded: {problem}") from problem
+    if settings.recalibrate is not None and ungraded == len(tasks):
+        raise ConfigError(
+            f"feedback.recalibrate fits on graded attempts, and none of the {len(tasks)} training tasks can be graded: give some an "
+            "`answer`, raise environment.label_share, or set feedback.recalibrate=null"
+        )
     if not ungraded or MODES[settings.mode].pays_feedback(settings):
         return
     if ungraded == len(tasks):

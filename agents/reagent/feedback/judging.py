@@ -50,6 +50,8 @@ class Report:
     """Sums: judgements by what came of them, tokens, scores."""
     scores: list[tuple[int | None, float]] = field(default_factory=list)
     """(level, score) of first attempts, for a curriculum."""
+    graded: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """(raw score, the judge's own score, the score as it was paid, success) of graded attempts, for `feedback.recalibrate`."""
     problem: str | None = None
     """One failure's reason."""
     seconds: float = 0.0
@@ -62,6 +64,7 @@ class Report:
         return Report(
             counts,
             self.scores + other.scores,
+            self.graded + other.graded,
             self.problem or other.problem,
             self.seconds + other.seconds,
         )
@@ -91,7 +94,7 @@ class Judging:
                 row = json.loads(line)
             except ValueError:  # cut short by a kill
                 continue
-            if row["update"] < update:
+            if 0 < update > row["update"]:  # a run that starts anew keeps nothing
                 kept.append(line + "\n")
                 feedback = Feedback.model_validate(row["feedback"])
                 if feedback.status != "judge_error":

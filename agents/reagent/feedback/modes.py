@@ -221,6 +221,10 @@ class CritiqueFeedback(SecondAttempts):
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
         return settings.context.weight != 0
 
+    @property
+    def judged_in(self) -> Mode:
+        return self.settings.critique_mode
+
     def first_judged(self, firsts: Sequence[Episode], update: int, report: Report) -> list[Judged]:
         """First attempts with their critiques."""
         judged = self.judge(firsts, self.settings.critique_mode, update, report)
@@ -294,10 +298,19 @@ class UnifiedFeedback(SecondAttempts):
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
         return bool(settings.aux.trace or settings.aux.critique or settings.context.weight)
 
+    @property
+    def written_in(self) -> Mode:
+        """The judge's mode in which it writes on first attempts."""
+        return "full" if self.settings.aux.trace else self.settings.critique_mode
+
+    @property
+    def judged_in(self) -> Mode:
+        return self.settings.score_mode if self.settings.score_weight else self.written_in
+
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, their judgement, second attempts, theirs."""
         report, settings = Report(), self.settings
-        writes: Mode = "full" if settings.aux.trace else settings.critique_mode
+        writes = self.written_in
         first_mode = writes if self.asks_texts(settings) else settings.score_mode
         firsts = self.play(play, attempts, first_mode, update, report)
         written = [Judged(e, None) for e in firsts]
@@ -317,9 +330,7 @@ class UnifiedFeedback(SecondAttempts):
         known = written if self.asks_texts(settings) and writes == settings.score_mode else None
         refined = self.paid(seconds, before, update, report)
         rows = [*self.paid(firsts, (), update, report, known), *refined]
-        texts += self.distil(
-            firsts, seconds, before, settings.score_mode if settings.score_weight else writes, update, report
-        )
+        texts += self.distil(firsts, seconds, before, self.judged_in, update, report)
         return Round([*firsts, *seconds], rows, texts, report, self.contexts(firsts, shown, report))
 
     def again(

@@ -31,11 +31,14 @@ class ProcessFeedback(Adapter):
             return paid.good != 0 or paid.bad != 0
         return paid.pay == "spread" and settings.score_weight != 0
 
+    @property
+    def judged_in(self) -> Mode:
+        paid, findings = self.settings.process, self.settings.process.pay == "findings"
+        return paid.judge_mode or (self.settings.critique_mode if findings else self.settings.score_mode)
+
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid turn by turn."""
-        report, paid = Report(), self.settings.process
-        findings = paid.pay == "findings"
-        mode = paid.judge_mode or (self.settings.critique_mode if findings else self.settings.score_mode)
+        report, mode, findings = Report(), self.judged_in, self.settings.process.pay == "findings"
         episodes = self.play(play, attempts, mode, update, report)
         judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
@@ -76,4 +79,4 @@ class ProcessFeedback(Adapter):
             raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
         parts = [prefixes(one.episode) if judgeable(one.episode) else [] for one in judged]
         found = iter(self._judging.ask([t for part in parts for t in part], mode, update, report))
-        return [carried([next(found).score for _ in part]) for part in parts]
+        return [carried([self.recalibrated(next(found)).score for _ in part]) for part in parts]

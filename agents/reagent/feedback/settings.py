@@ -124,6 +124,28 @@ class CurriculumConfig(Section):
         return self
 
 
+class RecalibrateConfig(Section):
+    """The judge's calibration, fitted anew on graded attempts as training goes on (`reagent.feedback.recalibration`)."""
+
+    rows: int = Field(default=512, ge=10)
+    """Of the last graded attempts that have a score; the older ones are another agent's."""
+    min_rows: int = Field(default=64, ge=10)
+    """So many there must be before anything is fitted, and"""
+    min_each: int = Field(default=8, ge=1)
+    """so many successes, and failures; until then the judge's own calibration stands."""
+    method: Literal["platt", "platt_score"] = "platt"
+    """Both keep the order of scores; `platt` reads the logit of the judge's raw score, `platt_score` the raw score itself."""
+
+    @model_validator(mode="after")
+    def _room_for_both(self) -> RecalibrateConfig:
+        if self.rows < max(self.min_rows, 2 * self.min_each):
+            raise ValueError(
+                f"feedback.recalibrate.rows={self.rows} can never hold min_rows={self.min_rows} and min_each="
+                f"{self.min_each} of both outcomes: raise rows"
+            )
+        return self
+
+
 class FeedbackConfig(Section):
     """Feedback in training and evaluation; `mode` alone switches it. λ and o1, o2 as in arXiv 2601.22154, §4."""
 
@@ -161,6 +183,9 @@ class FeedbackConfig(Section):
     context: ContextConfig = Field(default_factory=ContextConfig)
     process: ProcessConfig = Field(default_factory=ProcessConfig)
     curriculum: CurriculumConfig | None = None
+    recalibrate: RecalibrateConfig | None = None
+    """`{}` refits the judge's calibration on the episodes that the environment grades (`environment.label_share`); null: its own
+    calibration stands."""
     max_failure_rate: float = Field(default=0.2, ge=0.0, le=1.0)
     """Training stops where more of an update's judgements fail, whatever `failure_reward` makes of them."""
 
@@ -170,6 +195,11 @@ class FeedbackConfig(Section):
             raise ValueError(
                 f"feedback.curriculum needs the judge's scores, which feedback.mode={self.mode} never asks for: "
                 f"choose one of {', '.join(SCORED)}, or set feedback.curriculum=null"
+            )
+        if self.recalibrate is not None and self.mode not in SCORED:
+            raise ValueError(
+                f"feedback.recalibrate needs the judge's scores, which feedback.mode={self.mode} never asks for: "
+                f"choose one of {', '.join(SCORED)}, or set feedback.recalibrate=null"
             )
         if self.mode == "c" and self.refinement == "none":
             raise ValueError(
