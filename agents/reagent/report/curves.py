@@ -28,6 +28,14 @@ WINDOW = 5
 """Updates in a running mean."""
 
 
+GUARDED = "Success beside the judge's score"
+GUARDED_TEXT = (
+    "On held-out questions. Solid, dots: success. Dashed, squares: the mean score of the judge that pays (where it did not read the "
+    "evaluations, the last updates' mean score, without squares). Dotted, triangles: the second judge's. Upright lines: a guard fired; "
+    "the thick ones stopped the run. Dashed that leaves solid is a judge being gamed."
+)
+
+
 @dataclass(frozen=True)
 class Panel:
     """One drawing."""
@@ -43,11 +51,11 @@ def look(n: int) -> tuple[str, str | None]:
     return COLOURS[n % len(COLOURS)], DASHES[n // len(COLOURS) % len(DASHES)]
 
 
-def held_out_points(run: Run) -> list[tuple[float, float, float, float]]:
-    """(episodes, success, low, high) of each held-out evaluation; bounds that are unknown are the value itself."""
+def held_out_points(run: Run, key: str = "success") -> list[tuple[float, float, float, float]]:
+    """(episodes, figure, low, high) of each held-out evaluation; bounds that are unknown are the value itself."""
     found = []
     for row in run.evaluations:
-        x, figures = number(row.get("episodes")), interval(row.get("success"))
+        x, figures = number(row.get("episodes")), interval(row.get(key))
         if x is not None and figures is not None:
             value, low, high = figures
             found.append((x, value, value if low is None else low, value if high is None else high))
@@ -84,6 +92,8 @@ def draw(runs: Sequence[Run]) -> list[Panel]:
         points = key == "episode/success" and any(map(held_out_points, runs))
         if points or any(run.series(key) for run in runs):
             panels.append(Panel(title, text if points else text.replace(f" {held_out}", ""), _panel(runs, key, title)))
+    if any(run.fired or held_out_points(run, "score") for run in runs):
+        panels.append(Panel(GUARDED, GUARDED_TEXT, _panel(runs, "guards", GUARDED)))
     return panels
 
 
@@ -103,7 +113,10 @@ def _panel(runs: Sequence[Run], key: str, title: str) -> str:
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         canvas = FigureCanvasSVG(figure)
         axes: Axes = figure.subplots()
-        _lines(axes, runs, key)
+        if key == "guards":
+            _guarded(axes, runs)
+        else:
+            _lines(axes, runs, key)
         if key == "episode/success":
             _points(axes, runs)
         if key != "episode/reward":
@@ -146,6 +159,30 @@ def _points(axes: Axes, runs: Sequence[Run]) -> None:
         x, y = [p[0] + apart for p in points], [p[1] for p in points]
         bars = [[max(0.0, v - low) for _, v, low, _ in points], [max(0.0, high - v) for _, v, _, high in points]]
         axes.errorbar(x, y, yerr=bars, fmt="o", markersize=4.5, color=look(n)[0], elinewidth=1.2, capsize=2.5, zorder=4)
+
+
+def _guarded(axes: Axes, runs: Sequence[Run]) -> None:
+    """Each run's held-out success, what judges say of it, and where guards fired."""
+    for n, run in enumerate(runs):
+        colour = look(n)[0]
+        scores = [(x, y) for x, y, _, _ in held_out_points(run, "score")]
+        series = run.series("feedback/score")
+        drawn = [
+            ([(x, y) for x, y, _, _ in held_out_points(run)], "-", "o"),
+            (scores or [(x, y) for (x, _), y in zip(series, running_mean([y for _, y in series]), strict=True)], "--", "s"),
+            ([(x, y) for x, y, _, _ in held_out_points(run, "auditor")], ":", "^"),
+        ]  # fmt: skip
+        for points, line, marker in drawn:
+            if points:
+                held_out = marker != "s" or bool(scores)
+                x, y = [p[0] for p in points], [p[1] for p in points]
+                axes.plot(
+                    x, y, color=colour, linestyle=line, linewidth=1.5, marker=marker if held_out else "", markersize=4
+                )
+        for event in run.fired:
+            if (x := number(event.get("episodes"))) is not None:
+                stop = event.get("action") == "stop"
+                axes.axvline(x, color=colour, linewidth=2.4 if stop else 0.9, alpha=0.55)
 
 
 def _for_page(svg: str, name: str, label: str) -> str:

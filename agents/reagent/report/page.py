@@ -92,6 +92,7 @@ def write_page(
         style=Markup(style),
         style_hash="sha256-" + base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii"),
         table=_runs_table(runs),
+        fired=[_fired(run, row) for run in runs for row in run.fired],
         panels=[{"title": p.title, "text": p.text, "svg": Markup(p.svg)} for p in draw(runs)],
         judge=None if judge is None else _judge(Path(judge)),
         reliability=None if reliability is None else _image(Path(reliability)),
@@ -160,6 +161,18 @@ def _runs_table(runs: Sequence[Run]) -> dict[str, Any]:
         "partial_minutes": any(run.minutes[0] is not None and not run.minutes[1] for run in runs),
         "environments": sorted({run.environment for run in runs}),
         "unevaluated": sum(not run.evaluations for run in runs),
+    }
+
+
+def _fired(run: Run, row: dict[str, Any]) -> dict[str, str]:
+    """A guard that fired, as a row of its table; what the file lacks stays empty."""
+    update = number(row.get("update"))
+    return {
+        "run": run.name,
+        "guard": str(row.get("guard", NONE)),
+        "action": {"stop": "stopped the run", "warn": "warned"}.get(str(row.get("action")), NONE),
+        "when": NONE if update is None else f"{update:,.0f}",
+        "text": str(row.get("text", "")),
     }
 
 

@@ -38,6 +38,8 @@ class Run:
     """Held-out evaluations, in order."""
     seconds: float | None
     """Of the whole command, where the folder's done.json says so."""
+    fired: list[Row]
+    """Guards that fired, in order."""
 
     @property
     def label(self) -> str:
@@ -162,7 +164,7 @@ def _read_run(folder: Path, name: str) -> Run:
     rows = read_rows(folder / "metrics.jsonl", "a row of metrics")
     if not rows:
         raise RRMError(f"{folder / 'metrics.jsonl'} is empty: the run has not finished its first update")
-    evaluations = folder / "eval.jsonl"
+    evaluations, fired = folder / "eval.jsonl", folder / "guards.jsonl"
     planned = config.get("max_updates")
     return Run(
         folder=folder,
@@ -175,6 +177,7 @@ def _read_run(folder: Path, name: str) -> Run:
         rows=rows,
         evaluations=read_rows(evaluations, "a held-out evaluation") if evaluations.is_file() else [],
         seconds=_seconds(folder / "done.json"),
+        fired=read_rows(fired, "a guard that fired") if fired.is_file() else [],
     )
 
 
