@@ -113,7 +113,14 @@ def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> No
         chosen = weak_judge(runs) if arm == "u-weak-judge" else judge
         start = time.monotonic()
         before = json.loads(spent.read_text()) if spent.is_file() else 0.0
-        options = [*ARMS[arm], f"feedback.judge={chosen}", f"seed={seed}", f"output_dir={folder}", "eval.every=6"]
+        options = [
+            *ARMS[arm],
+            f"feedback.judge={chosen}",
+            f"seed={seed}",
+            f"output_dir={folder}",
+            "eval.every=6",
+            "guards.evaluate=false",
+        ]
         options.append("algorithm=grpo")
         try:
             call(["train", "--config", "lab", *options, *extra], folder.with_suffix(".log"))

@@ -47,7 +47,8 @@ def _register() -> None:
 
 
 def run(app: typer.Typer) -> None:
-    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 130 interrupted, 143 terminated."""
+    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 130 interrupted,
+    143 terminated."""
     app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
     terminated = False
 

@@ -16,7 +16,10 @@ def command(
     overrides: Annotated[list[str] | None, typer.Argument(help="a.b=c overrides of the config")] = None,
     config: Annotated[str, typer.Option("--config", help="shipped name (lab, …) or a YAML file")] = "lab",
 ) -> None:
-    """Train an agent: algorithm=ppo|grpo|rloo|reinforce++. Repeat the command to continue a run that was stopped."""
+    """Train an agent: algorithm=ppo|grpo|rloo|reinforce++. Repeat the command to continue a run that was stopped.
+
+    Exit code 3: a guard stopped it (guards.NAME.action=stop), with a checkpoint and the best policy kept.
+    """
     needs("agents", "training an agent", "torch", "transformers", "accelerate", "matplotlib")
     from accelerate import PartialState
 
@@ -29,3 +32,5 @@ def command(
     summary = train(settings)
     if PartialState().is_main_process:
         finish(summary)
+    if summary["stopped_by"]:
+        raise typer.Exit(3)

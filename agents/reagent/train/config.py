@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from reagent.feedback.settings import FeedbackConfig
+from reagent.feedback.settings import FeedbackConfig, JudgeOptions
 from rrm.config import BaseSettings, LoraSettings, Section, find_config, read_config
 from rrm.engines.base import SamplingParams
+from rrm.feedback import Mode as JudgeMode
 
 log = logging.getLogger(__name__)
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
@@ -215,6 +216,80 @@ class DistilRunConfig(Section):
         return self
 
 
+class GuardConfig(Section):
+    """What every guard has."""
+
+    action: Literal["none", "warn", "stop"] = "warn"
+    """`none` does not look; `stop` ends the training where the guard fires, with a checkpoint; exit code 3."""
+    patience: Count = 1
+    """Evaluations (updates, where the guard watches those) running that its condition must hold for."""
+
+
+class SuccessGuard(GuardConfig):
+    """Held-out success falls, and the judge does not see it."""
+
+    patience: Count = 2
+    drop: Positive = 0.05
+    """How far success is below its best, while the judge's mean score has not fallen by half as much."""
+
+
+class DriftGuard(GuardConfig):
+    """The judge's mean score moves beyond what held-out success explains."""
+
+    gap: Positive = 0.15
+    """How much further than success the score has risen since the first evaluation."""
+
+
+class LengthGuard(GuardConfig):
+    """Episodes grow or shrink."""
+
+    patience: Count = 3
+    ratio: float = Field(default=2.0, gt=1, allow_inf_nan=False)
+    """Mean action tokens, or turns, against those of the first updates: above it, or below 1/ratio."""
+    first: Count = 3
+    """Updates that are the measure."""
+
+
+class KLGuard(GuardConfig):
+    """The policy leaves the one it started from."""
+
+    patience: Count = 2
+    max: Positive | None = None
+    """Nats a token, of an update's sampled tokens while it learns from them (`kl`, by k3 where `loss.kl_coef` is 0: a forward of
+    the start policy more an update); null: no limit."""
+
+
+class AuditorGuard(GuardConfig):
+    """A second judge, whose word pays nothing, disagrees with the first."""
+
+    patience: Count = 2
+    judge: str | None = None
+    """As `feedback.judge`; another model, or another kind of judge, than the one that pays. null: none."""
+    judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
+    judge_mode: JudgeMode = "score"
+    share: Share = 0.25
+    """Of an update's first attempts, evenly spread, that it reads; of an evaluation's it reads all."""
+    fall: Positive = 0.05
+    """How far its mean score is below its best, while the first judge's has not fallen by half as much."""
+    min_correlation: float = Field(default=0.0, ge=-1, le=1)
+    """Rank correlation of the two judges' scores below which they disagree."""
+
+
+class GuardsConfig(Section):
+    """Guards against a judge that is gamed (reagent.train.guards), where a judge's feedback is part of the reward; `kl` in every
+    mode. They change nothing in what is learned, and may be changed when a run is continued."""
+
+    evaluate: bool = True
+    """With `eval.every`: the policy is also evaluated before its first update, and the judge that pays reads every evaluation."""
+    keep_best: bool = True
+    """Keep the policy of the best evaluation in `best/`."""
+    success: SuccessGuard = Field(default_factory=SuccessGuard)
+    drift: DriftGuard = Field(default_factory=DriftGuard)
+    length: LengthGuard = Field(default_factory=LengthGuard)
+    kl: KLGuard = Field(default_factory=KLGuard)
+    auditor: AuditorGuard = Field(default_factory=AuditorGuard)
+
+
 class AgentConfig(Section):
     """Everything `reagent train` needs."""
 
@@ -239,6 +314,7 @@ class AgentConfig(Section):
     feedback: FeedbackConfig = Field(default_factory=FeedbackConfig)
     eval: EvalConfig = Field(default_factory=EvalConfig)
     distil: DistilRunConfig = Field(default_factory=DistilRunConfig)
+    guards: GuardsConfig = Field(default_factory=GuardsConfig)
 
     @model_validator(mode="after")
     def _group_methods_need_groups(self) -> AgentConfig:
@@ -269,6 +345,29 @@ class AgentConfig(Section):
             raise ValueError(
                 "feedback.process.pay=shaping leaves the optimum as it is where returns are undiscounted and end at 0: set "
                 "loss.gamma=1 and loss.bootstrap=false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _guards_can_stop(self) -> AgentConfig:
+        """A guard that is to stop a training, and could never fire, is worse than none."""
+        guards = self.guards
+        lacks = {
+            "success": self.eval.every == 0 and "eval.every, the updates between evaluations",
+            "drift": self.eval.every == 0 and "eval.every, the updates between evaluations",
+            "kl": guards.kl.max is None and "guards.kl.max, in nats a token",
+            "auditor": guards.auditor.judge is None and "guards.auditor.judge, a second judge",
+        }
+        for name, lacking in lacks.items():
+            if lacking and getattr(guards, name).action == "stop":
+                raise ValueError(f"guards.{name}.action=stop can never stop anything: set {lacking}")
+        second, first = guards.auditor, self.feedback
+        same = (second.judge, second.judge_options, second.judge_mode) == (
+            first.judge, first.judge_options, first.score_mode,
+        )  # fmt: skip
+        if same and first.mode != "none":
+            raise ValueError(
+                f"guards.auditor.judge={second.judge} is the judge that pays: it cannot disagree with itself"
             )
         return self
 

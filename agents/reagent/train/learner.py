@@ -82,12 +82,13 @@ class Learner:
 
     @property
     def _needs_reference(self) -> bool:
-        return self.config.loss.kl_coef > 0
+        guard = self.config.guards.kl
+        return self.config.loss.kl_coef > 0 or (guard.max is not None and guard.action != "none")
 
     @property
     def _kl_in_reward(self) -> bool:
         """REINFORCE++ has its KL penalty in the reward, the others in the loss."""
-        return self._needs_reference and self.config.algorithm == "reinforce++"
+        return self.config.loss.kl_coef > 0 and self.config.algorithm == "reinforce++"
 
     @property
     def _steps_per_update(self) -> int:
@@ -344,7 +345,7 @@ class Learner:
             entropy_coef=settings.entropy_coef,
             ref_logprobs=cut(prepared.ref),
             kl_coef=0.0 if self._kl_in_reward else settings.kl_coef,
-            kl_estimator=settings.kl_estimator,
+            kl_estimator=settings.kl_estimator if settings.kl_coef else "k3",
             values=output.values,
             old_values=cut(prepared.values),
             returns=cut(advantages.returns),

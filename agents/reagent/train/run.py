@@ -5,7 +5,9 @@ runs/agent/
   metrics.jsonl    one line an update; keys under `time/` are wall-clock, all others repeat to the bit
   episodes.jsonl   sample transcripts of each update, canonical trajectories with their rewards
   eval.jsonl       held-out evaluations
-  judgements.jsonl what a judge said, where feedback asks one
+  judgements.jsonl what a judge said, where feedback asks one (auditor.jsonl: the second one)
+  guards.jsonl     guards that fired
+  best/            the policy of the best evaluation, where guards watch
   curves.png       reward, success, KL, entropy over updates
   checkpoints/     resumable states
   policy/          the trained policy: safetensors (adapter or whole), tokenizer
@@ -17,6 +19,7 @@ import json
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +31,11 @@ from reagent.env.task import Task
 from reagent.feedback.check import check_labels
 from reagent.rollout.episode import Episode
 from reagent.train.alarms import Alarms, number
+from reagent.train.best import keep_best, kept_best
 from reagent.train.checkpoint import PREFIX, checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
+from reagent.train.guards import Event, Guards, after, middle
 from reagent.train.launch import main_decides, make_accelerator
 from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
@@ -50,6 +55,10 @@ FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss
 """Options that must not change between a run and its continuation."""
 FREE = ("feedback.max_failure_rate", "optim.microbatch_tokens", "policy.gradient_checkpointing", "rollout.engine")
 """Those of them that may: what a run stopped at may be allowed it, or given less memory."""
+NOTHING_GRADED = (
+    "guards.success and guards.drift have nothing to look at: no held-out task can be graded. Give environment.eval some tasks with "
+    "answers, if there are any; guards.length, guards.kl and guards.auditor need none"
+)
 SHOWN = ("episode/reward", "episode/success", "kl", "entropy", "episode/turns", "time/rollout_tokens_per_s")
 
 
@@ -63,7 +72,7 @@ def keep_lines(path: Path, updates: int) -> None:
             row = json.loads(line)
         except ValueError:
             continue
-        if row["update"] < updates:
+        if 0 < updates > row["update"]:  # a run that starts anew keeps nothing, nor what was before its first update
             kept.append(line + "\n")
     path.write_text("".join(kept), encoding="utf-8")
 
@@ -103,18 +112,19 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
     for axis, key in zip(axes.flat, ("episode/reward", "episode/success", kl, "entropy"), strict=True):
         points = [(r["update"], r[key]) for r in rows if r.get(key) is not None]
         if points:
-            axis.plot(*zip(*points, strict=True), linewidth=1.2)
+            axis.plot(*zip(*points, strict=True), linewidth=1.2, label="training")
         axis.set_title(key, fontsize=10)
         axis.grid(alpha=0.3)
+    for key, colour, name in (
+        ("success", "tab:red", "held out"),
+        ("score", "tab:gray", "judge's score"),
+        ("auditor", "tab:olive", "auditor's score"),
+    ):
+        found = [(r["update"], value) for r in held_out if (value := middle(r.get(key))) is not None]
+        if found:
+            axes[0, 1].plot(*zip(*found, strict=True), "o-", color=colour, markersize=4, label=name)
     if held_out:
-        axes[0, 1].plot(
-            [r["update"] for r in held_out],
-            [r["success"]["value"] for r in held_out],
-            "o-",
-            color="tab:red",
-            markersize=4,
-        )
-        axes[0, 1].legend(["training", "held out"], fontsize=8)
+        axes[0, 1].legend(fontsize=8)
     for axis in axes[1]:
         axis.set_xlabel("update")
     figure.tight_layout()
@@ -123,12 +133,16 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
 
 
 def build(
-    config: AgentConfig, *, judge: AgentRRM | None = None, accelerator: Accelerator | None = None
+    config: AgentConfig,
+    *,
+    judge: AgentRRM | None = None,
+    auditor: AgentRRM | None = None,
+    accelerator: Accelerator | None = None,
 ) -> tuple[AgentTrainer, list[Task]]:
     """A config's trainer, with its policy, engine, environment and accelerator; and its held-out tasks.
 
     Args:
-        judge: in place of the config's `feedback.judge`.
+        judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
         accelerator: in place of the config's own.
 
     Raises:
@@ -152,17 +166,19 @@ def build(
         engine=HFEngine(policy.model, tokenizer, exact_head=True, **config.rollout.engine.chosen),
         accelerator=accelerator,
         judge=judge,
+        auditor=auditor,
     )
     return trainer, eval_tasks
 
 
-def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
+def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM | None = None) -> dict[str, Any]:
     """Run or continue a training; returns the summary the CLI prints.
 
-    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there.
+    What ends it early (SIGTERM, Ctrl-C, an error) leaves a checkpoint of the last whole update: the same call goes on there. A
+    guard that stops it does too, and `stopped_by` names it; the same call then stops at once, one with other `guards` goes on.
 
     Args:
-        judge: in place of the config's `feedback.judge`.
+        judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
 
     Raises:
         RRMError: another run's folder, or a policy or judge that cannot be loaded; TrainingError: a loss that is not finite.
@@ -178,44 +194,64 @@ def train(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]:
     done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))
     if done:
         check_folder(config, folder, FIXED, FREE)
-    trainer, eval_tasks = build(config, judge=judge, accelerator=accelerator)
+    trainer, eval_tasks = build(config, judge=judge, auditor=auditor, accelerator=accelerator)
     if accelerator.is_main_process:
         claim_folder(config, folder)
     if done:
         logger.warning("continuing from %s", done[-1])
         trainer.resume(done[-1])
     else:
-        trainer.feedback.restore(0, {})
+        trainer.begin({})
     log = RunLog(folder, trainer)
     accelerator.init_trackers("reagent", config=flat(config.model_dump(mode="json")))
     with Stopping() as stopping:
         trainer.interruptible = stopping.at_once
         try:
-            _updates(trainer, eval_tasks, log, stopping)
+            stopped = _updates(trainer, eval_tasks, log, stopping)
         except BaseException as error:
             keep_checkpoint(trainer, error)
             raise
     accelerator.end_training()
+    best, whole = log.best(), trainer.update_index >= config.max_updates
     if accelerator.is_main_process:
-        export(trainer.policy, trainer.tokenizer, folder / "policy")
+        if whole:
+            export(trainer.policy, trainer.tokenizer, folder / "policy")
         plot_curves(log.metrics, log.eval, folder / "curves.png")
     evaluations, warnings = log.evaluations(), log.alarms.summary()
     for text in warnings if accelerator.is_main_process else ():
         logger.warning("in this run, nothing may have been learned: %s", text)
+    if stopped and accelerator.is_main_process:
+        logger.warning(how_to_go_on(stopped, trainer.update_index, best))
     return {
         "output_dir": str(folder),
-        "policy": str(folder / "policy"),
+        "policy": str(folder / "policy") if whole else None,
         "updates": trainer.update_index,
         "episodes": trainer.episodes_seen,
         "reward": number(log.last, "episode/reward"),
         "learned_reward": number(log.last, "learned/reward"),
         "held_out_success": evaluations[-1]["success"] if evaluations else None,
+        "best": best,
         "warnings": warnings,
+        "guards": [event.text for event in log.guards.events],
+        "stopped_by": stopped,
     }
 
 
-def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, stopping: Stopping) -> None:
-    """All updates still to be made, with evaluations and checkpoints where they are due."""
+def how_to_go_on(stopped: Sequence[str], update: int, best: dict[str, Any] | None) -> str:
+    """What to do after guards stopped a training."""
+    changes = " ".join(f"guards.{name}.action=warn" for name in stopped)
+    kept = ""
+    if best is not None:
+        where = f"the policy of the best evaluation ({after(best['update'])}, {best['by']} {best['value']:.3f}) is "
+        kept = where + (f"in {best['policy']}; " if best["policy"] else "not kept; ")
+    return (
+        f"stopped by a guard ({', '.join(stopped)}) after {update} updates, with a checkpoint: {kept}"
+        f"the same command stops here again, and goes on with {changes}, or with other bounds of that guard"
+    )
+
+
+def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, stopping: Stopping) -> list[str]:
+    """All updates still to be made, with evaluations and checkpoints where they are due; the guards that stopped it, if any."""
     config = trainer.config
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), disable=not trainer.accelerator.is_main_process) as progress:
@@ -224,9 +260,10 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
             stopping.check()
             finished = trainer.update_index >= config.max_updates
             # asked for before an update, not after one: a run stopped in its evaluation makes it when it goes on
-            if trainer.update_index and (finished or _due(config.eval.every, trainer)) and not log.evaluated():
+            begun = trainer.update_index or trainer.watch.evaluates
+            if begun and (finished or _due(config.eval.every, trainer)) and not log.evaluated():
                 with stopping.at_once():
-                    found, _ = evaluate(
+                    found, episodes = evaluate(
                         trainer.engine,
                         trainer.tokenizer,
                         trainer.env_factory,
@@ -234,9 +271,13 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
                         config,
                         accelerator=trainer.accelerator,
                     )
+                    found |= trainer.watch.evaluation(episodes, trainer.update_index - 1)
                 log.evaluation(found)
-            if finished:
-                return
+            stopped = log.stopped()
+            if stopped and trainer.update_index and not finished:
+                trainer.save()
+            if stopped or finished:
+                return stopped
             metrics, episodes = trainer.update()
             shown = log.update(metrics, episodes)
             trainer.whole = True
@@ -273,16 +314,21 @@ class RunLog:
 
     def __init__(self, folder: Path, trainer: AgentTrainer) -> None:
         self.trainer, self.main = trainer, trainer.accelerator.is_main_process
-        self.metrics, self.episodes, self.eval = (folder / f"{name}.jsonl" for name in ("metrics", "episodes", "eval"))
+        self.metrics, self.episodes, self.eval, self.fired = (
+            folder / f"{name}.jsonl" for name in ("metrics", "episodes", "eval", "guards")
+        )
+        self._best = folder / "best"
         self.last: dict[str, Any] = {}
         """The last update's metrics."""
         self.alarms = Alarms(trainer.config)
+        self.guards = Guards(trainer.config, trainer.watch.pays)
         if self.main:
-            for path in (self.metrics, self.episodes, self.eval):
+            for path in (self.metrics, self.episodes, self.eval, self.fired):
                 keep_lines(path, trainer.update_index)
             for row in read_rows(self.metrics):
                 self.alarms.observe(row["update"], row)
                 self.last = row
+            self.guards.replay(read_rows(self.metrics), self.evaluations())
 
     def update(self, metrics: dict[str, Any], episodes: Sequence[Episode]) -> str:
         """Record the update just made; returns a line for the progress bar."""
@@ -294,6 +340,7 @@ class RunLog:
             write_samples(self.episodes, update, episodes, self.trainer.config.sample_episodes)
             for text in self.alarms.observe(update, self.last):
                 logger.warning("nothing may be learned: %s", text)
+            self._tell(self.guards.observe(update, self.last))
         return "  ".join(f"{k.split('/')[-1]} {self.last[k]:.3g}" for k in SHOWN if k in self.last)
 
     def evaluated(self) -> bool:
@@ -305,7 +352,33 @@ class RunLog:
         """Record an evaluation after the last update."""
         if self.main:
             row = {"update": self.trainer.update_index - 1, "episodes": self.trainer.episodes_seen, **found}
+            if self.trainer.watch.evaluates and middle(found["success"]) is None and not self.evaluations():
+                logger.warning(NOTHING_GRADED)
             append_line(self.eval, row)
+            before = self.guards.best
+            self._tell(self.guards.evaluated(row))
+            best, trainer = self.guards.best, self.trainer
+            watched = trainer.watch.pays and trainer.config.eval.every > 0
+            if best is not None and best != before and watched and trainer.config.guards.keep_best:
+                keep_best(trainer.policy, trainer.tokenizer, self._best, best)
+
+    def stopped(self) -> list[str]:
+        """The guards that want the training stopped as it stands; the main process's logs say."""
+        return main_decides(list(dict.fromkeys(event.guard for event in self.guards.standing)))
+
+    def best(self) -> dict[str, Any] | None:
+        """The best evaluation, and where its policy lies."""
+        best = self.guards.best
+        if best is None:
+            return None
+        kept = kept_best(self.trainer.policy, self._best, best)
+        return {**asdict(best), "policy": None if kept is None else str(kept)}
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        """Record guards that fired, and say so."""
+        for event in events:
+            append_line(self.fired, event.as_row(self.trainer.episodes_seen))
+            logger.warning("%s: %s", "stopping" if event.action == "stop" else "a guard fires", event.text)
 
     def evaluations(self) -> list[dict[str, Any]]:
         """Evaluations so far, of the main process's file."""

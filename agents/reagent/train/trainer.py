@@ -33,6 +33,7 @@ from reagent.train.config import AgentConfig
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
 from reagent.train.policy import Policy, precision
+from reagent.train.watch import make_watch
 from rrm.engines.base import TokenEngine
 from rrm.errors import RRMError
 from rrm.seeds import derive_seed
@@ -52,7 +53,7 @@ class AgentTrainer(Learner):
         folder: the run folder; checkpoints go to `checkpoints/` in it.
         engine: rolls the policy out, on the weights being trained.
         accelerator: from `reagent.train.launch.make_accelerator`.
-        judge: in place of the config's `feedback.judge`.
+        judge, auditor: in place of the config's `feedback.judge` and `guards.auditor.judge`.
 
     Raises:
         TrainingError: a loss that is not finite. JudgeFailure: too many judgements failed.
@@ -70,6 +71,7 @@ class AgentTrainer(Learner):
         engine: TokenEngine,
         accelerator: Accelerator,
         judge: AgentRRM | None = None,
+        auditor: AgentRRM | None = None,
     ) -> None:
         super().__init__(config, policy, folder, accelerator)
         self.tokenizer, self.env_factory, self.tasks, self.engine = tokenizer, env_factory, tasks, engine
@@ -82,6 +84,15 @@ class AgentTrainer(Learner):
             rank=accelerator.process_index,
             positions=getattr(engine, "max_positions", None),
             eos_ids=getattr(engine, "eos_ids", None),
+        )
+        self.watch = make_watch(
+            config,
+            self.feedback,
+            device=str(accelerator.device),
+            folder=folder,
+            auditor=auditor,
+            rank=accelerator.process_index,
+            processes=accelerator.num_processes,
         )
         self.episodes_seen = 0
         self.whole = True
@@ -122,7 +133,12 @@ class AgentTrainer(Learner):
                 f"{path} was made with algorithm={state['algorithm']} seed={state['seed']}; choose another output_dir"
             )
         self.update_index, self.episodes_seen = state["update"], state["episodes"]
-        self.feedback.restore(self.update_index, state.get("feedback", {}))
+        self.begin(state.get("feedback", {}))
+
+    def begin(self, feedback: dict[str, Any]) -> None:
+        """Take up what judges said before the updates still to be made, and the feedback's state in a checkpoint."""
+        self.feedback.restore(self.update_index, feedback)
+        self.watch.resume(self.update_index)
 
     # ---- one update ----
 
@@ -184,8 +200,10 @@ class AgentTrainer(Learner):
 
         with self.interruptible():
             found = self.round(self.update_index, play)
+            audit = self.watch.audit(found.played, self.update_index)
         judged = time.perf_counter() - started - playing
         figures = self.feedback.report(self.update_index, gather_object([found.report]))
+        figures |= self.watch.figures(gather_object([audit]))
         everyones: list[Episode] = gather_object(found.played)
         learning = time.perf_counter()
         self.whole = False

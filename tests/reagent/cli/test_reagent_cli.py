@@ -91,3 +91,26 @@ def test_evaluated_episodes_are_transcripts_for_the_judge(reagent, base: Path, t
         roles = [message.role for message in row.messages]
         assert roles[:3] == ["system", "user", "assistant"] and roles.count("assistant") <= 2
         assert row.task and row.outcome in (0.0, 1.0) and row.meta["status"] in ("finished", "turn_limit")
+
+
+def test_a_file_of_bare_questions_trains_with_a_judge_or_not_at_all(reagent, base: Path, tmp_path: Path) -> None:
+    """Questions without answers: under `none` the reward would be nothing but grades that nobody gives."""
+    path = tmp_path / "questions.jsonl"
+    questions = [f"What is the home of number {n}?" for n in range(4)]
+    path.write_text(
+        "".join(json.dumps({"question": q} | ({"answer": None} if n else {})) + "\n" for n, q in enumerate(questions))
+    )
+    options = [
+        "train", f"environment.train={{path: {path}}}", "environment.train_tasks=4", "environment.eval={hops: 1}",
+        "environment.eval_tasks=2", f"policy.base={base}", "algorithm=grpo", "max_updates=1", "optim.minibatches=1",
+        "rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2", "rollout.max_new_tokens=8",
+    ]  # fmt: skip
+    code, out, error = reagent(*options, f"output_dir={tmp_path / 'none'}")
+    assert code == 2 and not out and "none of the 4 training tasks has an answer to grade by" in error
+    assert "feedback.mode=r|u|process" in error and not (tmp_path / "none").exists()
+    more = ["feedback.mode=r", "feedback.score_mode=score", "eval.every=1", f"output_dir={tmp_path / 'r'}"]
+    code, out, _ = reagent(*options, *more)
+    found = json.loads(out)
+    assert code == 0 and found["reward"] is None and found["held_out_success"]["value"] is not None
+    start, end = [json.loads(line) for line in (tmp_path / "r" / "eval.jsonl").read_text().splitlines()]
+    assert (start["update"], end["update"]) == (-1, 0) and 0 <= end["score"]["value"] <= 1

@@ -19,7 +19,7 @@ from reagent.train.config import AgentConfig, load_agent_config
 from reagent.train.run import train
 from rrm.errors import ConfigError
 from rrm.feedback import Feedback, JudgeInfo
-from rrm.judge.calibration import fit
+from rrm.judge.calibration import Platt, fit
 
 INFO = JudgeInfo(model="judge", prompt_version="1", mode="score")
 SMALL = RecalibrateConfig(rows=40, min_rows=20, min_each=5)
@@ -46,6 +46,7 @@ def test_the_map_is_the_librarys_fit_on_what_was_graded_and_its_errors_are_told(
     assert again.map == wanted and found["recalibration/rows"] == 40
     assert found["recalibration/ece_own"] == found["recalibration/ece_paid"] == pytest.approx(0.5 * 0.3 + 0.5 * 0.35)
     assert found["recalibration/ece_fitted"] < 0.02 and found["recalibration/falling"] == 0.0
+    assert isinstance(wanted, Platt)
     assert (found["recalibration/slope"], found["recalibration/intercept"]) == (wanted.a, wanted.b)
     high, low = again.apply(said(0.8, 0.9)), again.apply(said(0.6, 0.9))
     assert (high.score, high.raw_score) == (wanted(0.8), 0.8)
@@ -55,7 +56,7 @@ def test_the_map_is_the_librarys_fit_on_what_was_graded_and_its_errors_are_told(
 def test_the_order_of_scores_stays() -> None:
     again = Recalibration(SMALL)
     again.observe(graded(40))
-    scores = [again.apply(said(raw / 20)).score for raw in range(21)]
+    scores = [again.apply(said(raw / 20)).score or 0.0 for raw in range(21)]
     assert scores == sorted(set(scores))
 
 
@@ -128,10 +129,9 @@ def test_the_next_updates_scores_are_by_the_new_map_and_only_the_reward_sees_it(
     known = trainer.feedback._judging.known  # pyright: ignore[reportOptionalMemberAccess]
     assert all(f.score == f.raw_score for f in known.values())  # the record keeps the judge's own words
     ungraded = [row for row in second.rows if row.ungraded]
-    own = sorted(f.raw_score for f in known.values())
-    mapped = [again.map(raw) for raw in own]
+    mapped = [again.map(f.raw_score) for f in known.values() if f.raw_score is not None]
     for row in ungraded:
-        assert min(abs(row.outcome_reward - score) for score in mapped) < 1e-12
+        assert min(abs((row.outcome_reward or 0.0) - score) for score in mapped) < 1e-12
 
 
 def test_held_out_evaluations_are_not_fitted_on_and_a_continued_run_is_the_same_to_the_bit(base, tmp_path) -> None:

@@ -1,0 +1,42 @@
+"""The policy of the best evaluation, kept in `best/` while training goes on: what is there to return to when a guard stops it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from reagent.train.guards import Best
+
+FIGURES = "evaluation.json"
+"""Beside the weights: which evaluation it was."""
+
+
+def keep_best(policy: Any, tokenizer: Any, folder: Path, best: Best) -> None:
+    """Write the policy as it stands to `folder`, whole or not at all, in place of an earlier one; the policy is not changed.
+
+    A policy trained whole is written as `policy.base` takes it; under `policy.lora` the adapter alone, in `folder/adapter`.
+    """
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    policy.model.save_pretrained(str(_weights(policy, partial)), safe_serialization=True)
+    tokenizer.save_pretrained(str(partial))
+    (partial / FIGURES).write_text(json.dumps(asdict(best)) + "\n")
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+
+
+def kept_best(policy: Any, folder: Path, best: Best) -> Path | None:
+    """Where the policy of that evaluation lies; None where `folder` holds none, or another's (of a run that was killed)."""
+    held = folder / FIGURES
+    if not held.is_file() or json.loads(held.read_text()) != asdict(best):
+        return None
+    return _weights(policy, folder)
+
+
+def _weights(policy: Any, folder: Path) -> Path:
+    return folder / "adapter" if hasattr(policy.model, "merge_and_unload") else folder

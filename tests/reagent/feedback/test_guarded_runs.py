@@ -1,0 +1,211 @@
+"""Guards in a training: what judges are asked for them, how a guard stops a run, and how the run goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from feedback_lab import configured, read, score_of, scripted, trainer_of
+from gamed import judge_by, likes_brevity, likes_length, steps_of
+from safetensors.torch import load_file
+from test_feedback import judged_text
+
+from reagent.cli import main
+from reagent.env.registry import held_out_tasks
+from reagent.feedback.base import as_judged
+from reagent.rollout.episode import Episode
+from reagent.train.checkpoint import checkpoints
+from reagent.train.config import AgentConfig
+from reagent.train.evaluate import evaluate
+from reagent.train.metrics import mean
+from reagent.train.run import build, train
+from reagent.train.trainer import AgentTrainer
+from reagent.train.watch import rank_correlation
+from rrm.errors import ConfigError, EngineError
+
+QUIET = {name: {"action": "none"} for name in ("success", "drift", "length", "auditor")}
+
+
+def with_kl(base: Path, output: Path, action: str, **changes: Any) -> AgentConfig:
+    """A run that is one step from its start policy after the first update: more than 1e-9 nats a token."""
+    guards = {**QUIET, "kl": {"max": 1e-9, "patience": 1, "action": action}}
+    return configured(base, output, "none", save_every=100, guards=guards, algorithm="grpo", **changes)
+
+
+def played(trainer: AgentTrainer, temperature: float = 1.0) -> list[Episode]:
+    config = trainer.config.model_copy(
+        update={"eval": trainer.config.eval.model_copy(update={"temperature": temperature})}
+    )
+    tasks = held_out_tasks(config.environment)
+    return evaluate(trainer.engine, trainer.tokenizer, trainer.env_factory, tasks, config)[1]
+
+
+# ---- a guard that stops ----
+
+
+def test_a_guard_stops_a_run_and_the_run_goes_on_with_another_setting(base, tmp_path, caplog) -> None:
+    torch.set_num_threads(1)
+    whole = tmp_path / "whole"
+    found = train(with_kl(base, whole, "warn"))
+    assert found["stopped_by"] == [] and found["policy"] == str(whole / "policy")
+    (text,) = found["guards"]  # one spell
+    assert "nats a token from the one it started from, above guards.kl.max=1e-09" in text
+    kl = [row["kl"] for row in read(whole / "metrics.jsonl")]
+    assert kl[0] == pytest.approx(0.0, abs=1e-9) and all(k > 1e-9 for k in kl[1:])  # by k3, without loss.kl_coef
+
+    folder = tmp_path / "stopped"
+    with caplog.at_level(logging.WARNING):
+        found = train(with_kl(base, folder, "stop"))
+    assert (found["stopped_by"], found["updates"], found["policy"]) == (["kl"], 2, None)
+    assert "stopped by a guard (kl) after 2 updates" in caplog.text and "guards.kl.action=warn" in caplog.text
+    assert [path.name for path in checkpoints(folder / "checkpoints")] == ["checkpoint-000002"]
+    assert not (folder / "policy").exists()
+    (event,) = [json.loads(line) for line in (folder / "guards.jsonl").read_text().splitlines()]
+    assert (event["update"], event["episodes"], event["guard"], event["action"]) == (1, 16, "kl", "stop")
+
+    again = train(with_kl(base, folder, "stop"))  # the same command: no further update
+    assert (again["stopped_by"], again["updates"]) == (["kl"], 2) and len(read(folder / "metrics.jsonl")) == 2
+    assert len((folder / "guards.jsonl").read_text().splitlines()) == 1
+
+    found = train(with_kl(base, folder, "warn"))
+    assert (found["stopped_by"], found["updates"]) == ([], 3)
+    assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")  # to the bit
+    weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
+    assert weights[0] == weights[1]
+
+
+def test_a_guard_changes_nothing_that_is_learned(base, tmp_path) -> None:
+    torch.set_num_threads(1)
+    rows = []
+    for name, guards in (("with", {"kl": {"max": 1.0}}), ("without", {})):
+        train(configured(base, tmp_path / name, "none", algorithm="grpo", max_updates=2, guards=guards))
+        rows.append(read(tmp_path / name / "metrics.jsonl"))
+    assert [{k: v for k, v in row.items() if k != "kl"} for row in rows[0]] == rows[1]
+
+
+def test_the_commands_exit_code_says_that_a_guard_stopped_it(base, tmp_path, monkeypatch, capsys) -> None:
+    options = [
+        "environment.name=feedback_lab:PaidEnv", "environment.train={hops: 1}", f"policy.base={base}", f"output_dir={tmp_path / 'run'}", "algorithm=grpo", "environment.train_tasks=8",
+        "environment.eval_tasks=2", "rollout.tasks_per_update=2", "rollout.group_size=2", "rollout.max_turns=2",
+        "rollout.max_new_tokens=8", "guards.kl.max=1e-9", "guards.kl.action=stop", "guards.kl.patience=1", "optim.minibatches=1",
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["reagent", "train", *options])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 3
+    assert json.loads(capsys.readouterr().out)["stopped_by"] == ["kl"]
+
+
+# ---- what judges are asked ----
+
+
+def test_evaluations_are_judged_by_both_and_the_start_policy_is_evaluated(base, tmp_path) -> None:
+    config = configured(
+        base, tmp_path / "run", "r", max_updates=2, eval={"every": 1, "temperature": 1.0},
+        environment={"label_share": 0.0}, guards={"auditor": {"judge": "named", "share": 0.25, "patience": 1}},
+    )  # fmt: skip
+    found = train(config, judge=scripted(), auditor=judge_by(lambda text: 1 - score_of(text), "against"))
+    rows = read(tmp_path / "run" / "eval.jsonl")
+    assert [(row["update"], row["episodes"]) for row in rows] == [(-1, 0), (0, 8), (1, 16)]
+    for row in rows:
+        # held-out tasks keep their grades, whatever share of the training tasks has any
+        assert row["success"]["value"] is not None and row["ungraded_tasks"] == 0
+        assert row["score"]["value"] + row["auditor"]["value"] == pytest.approx(1.0)
+        assert (
+            row["auditor_correlation"] == pytest.approx(-1.0) and row["score_unscored"] == row["auditor_unscored"] == 0
+        )
+    for row in read(tmp_path / "run" / "metrics.jsonl"):
+        assert row["episode/ungraded"] == 1.0 and row["auditor/rows"] == 2.0  # a fourth of eight
+        assert row["auditor/score"] + row["auditor/judge_score"] == pytest.approx(1.0)
+    assert any("rank correlation of -1.00 (before the first update)" in text for text in found["guards"])
+    best = found["best"]
+    assert best["by"] == "success" and best["policy"] == str(tmp_path / "run" / "best")
+    top = max(rows, key=lambda row: row["success"]["value"])  # the first of equals
+    assert best["update"] == top["update"] and best["value"] == top["success"]["value"]
+    if best["update"] == -1:
+        kept, start = load_file(tmp_path / "run" / "best" / "model.safetensors"), load_file(base / "model.safetensors")
+        assert all(torch.equal(kept[name], start[name]) for name in start)
+
+
+def test_the_scores_of_an_evaluation_by_hand(base, tmp_path) -> None:
+    config = configured(base, tmp_path, "r", eval={"every": 1, "temperature": 1.0})
+    trainer = trainer_of(config, scripted())
+    episodes = played(trainer)
+    found = trainer.watch.evaluation(episodes, -1)
+    scores = [score_of(judged_text(e)) for e in episodes]
+    assert found["score"]["value"] == pytest.approx(mean(scores))
+    apart = {True: [], False: []}
+    for e, score in zip(episodes, scores, strict=True):
+        apart[bool(e.success)].append(score)
+    for name, of in (("score_success", True), ("score_failure", False)):
+        assert found[name] == (pytest.approx(mean(apart[of])) if apart[of] else None)
+    record = [json.loads(line) for line in (tmp_path / "judgements.jsonl").read_text().splitlines()]
+    assert {row["update"] for row in record} == {-1} and "auditor" not in found
+
+
+def test_a_failed_judgement_counts_as_what_it_is_paid_and_an_unreachable_judge_as_nothing(base, tmp_path) -> None:
+    config = configured(base, tmp_path, "r", eval={"every": 1, "temperature": 1.0})
+    trainer = trainer_of(config, scripted(lambda text: "no score at all"))
+    found = trainer.watch.evaluation(played(trainer), -1)
+    assert found["score"]["value"] == 0.0 and found["score_unscored"] == 0  # feedback.failure_reward
+    trainer = trainer_of(config, scripted(lambda text: EngineError("503")))
+    found = trainer.watch.evaluation(played(trainer), -1)
+    assert found["score"]["value"] is None and found["score_unscored"] == 4
+
+
+def test_an_auditor_that_cannot_be_reached_guards_nothing_and_that_is_said(base, tmp_path, caplog) -> None:
+    config = configured(base, tmp_path, "r")
+    trainer, _ = build(config, judge=scripted(), auditor=scripted(lambda text: EngineError("503")))
+    with caplog.at_level(logging.WARNING):
+        metrics, _ = trainer.update()
+    assert metrics["auditor/rows"] == 0.0 and metrics["auditor/unscored"] == 2.0
+    assert caplog.text.count("it guards nothing") == 1
+
+
+@pytest.mark.parametrize(("mode", "changes"), [("none", {}), ("c", {}), ("r", {"guards": {"evaluate": False}})])
+def test_where_no_judge_is_paid_or_none_asked_for_evaluations_are_as_they_were(base, tmp_path, mode, changes) -> None:
+    config = configured(base, tmp_path / "run", mode, max_updates=1, eval={"every": 1}, **changes)
+    found = train(config, judge=scripted())
+    (row,) = read(tmp_path / "run" / "eval.jsonl")
+    assert row["update"] == 0 and "score" not in row
+    assert (tmp_path / "run" / "best").exists() == (mode == "r") and (found["best"] is not None)
+
+
+def test_held_out_tasks_without_answers_leave_guards_blind_and_that_is_said(base, tmp_path, caplog) -> None:
+    environment = {"name": "test_ungraded:OpenEnv"}
+    config = configured(base, tmp_path / "run", "r", max_updates=1, eval={"every": 1}, environment=environment)
+    with caplog.at_level(logging.WARNING):
+        found = train(config, judge=scripted())
+    assert caplog.text.count("no held-out task can be graded") == 1
+    assert found["best"] is None and all(r["score"]["value"] is not None for r in read(tmp_path / "run" / "eval.jsonl"))
+
+
+def test_an_auditor_is_named_where_it_cannot_be_used(base, tmp_path) -> None:
+    options: dict[str, Any] = {
+        "guards": {"auditor": {"judge": "lab"}},
+        "feedback": {"judge": "default"},
+        "environment": {"name": "calculator", "train": {"hops": [2, 3]}, "eval": {"hops": [4, 5]}},
+    }
+    with pytest.raises(ConfigError, match=r"the judge is guards\.auditor\.judge=lab"):
+        build(configured(base, tmp_path, "r", **options), judge=scripted())
+
+
+def test_rank_correlation_by_hand() -> None:
+    assert rank_correlation([1, 2, 3], [0.1, 0.2, 0.9]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)  # 1 − 6·2/(4·15)
+    assert rank_correlation([1, 2], [1, 2]) is None and rank_correlation([1, 1, 1], [1, 2, 3]) is None
+
+
+def test_the_gamed_judges_score_steps_and_nothing_else(base, tmp_path) -> None:
+    episodes = played(trainer_of(configured(base, tmp_path, "none")))
+    shown = [as_judged(e) for e in episodes]
+    likes, dislikes = likes_length().judge(shown, mode="score"), likes_brevity().judge(shown, mode="score")
+    for e, a, b in zip(episodes, likes, dislikes, strict=True):
+        assert a.score == pytest.approx(len(e.turns) / 6, abs=0.006)
+        assert b.score == pytest.approx(1 - len(e.turns) / 6, abs=0.006)
+    assert steps_of("[step 1]\nagent: [step 2]\n[step 2]\n") == 2
