@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rrm.judge.judge_dir import is_shipped, shipped
+from rrm.judge.judge_dir import judge_folder
 from rrm.models.hub import HubError, download
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
@@ -26,7 +25,7 @@ def card_head(base: str | None) -> list[str]:
     """
     facts: dict[str, Any] = {"library_name": "agent-rrm", "tags": ["reward-model", "agents"]}
     if base is not None and ":" not in base:
-        if not Path(base).expanduser().is_dir() and not is_shipped(base):
+        if judge_folder(base) is None:
             facts["base_model"] = HUB_NAMES.get(base, base)
         facts |= licence_of(base) or {"license": "other", "license_name": "that-of-the-base"}
     return yaml.safe_dump(facts, sort_keys=False, default_flow_style=None).splitlines()
@@ -36,8 +35,8 @@ def licence_of(base: str) -> dict[str, str]:
     """The licence as a base's own card gives it, {} where it has no card or the card names none."""
     if base in LICENCES:
         return {"license": LICENCES[base]}
-    folder = shipped(base) if is_shipped(base) else Path(base).expanduser()
-    if not folder.is_dir():
+    folder = judge_folder(base)
+    if folder is None:
         try:
             folder = download(base, weights=False)
         except HubError:

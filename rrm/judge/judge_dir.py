@@ -62,6 +62,18 @@ def is_shipped(name: str) -> bool:
     return name == "default" or any(point.name == name for point in entry_points(group=JUDGES))
 
 
+def judge_folder(name: str) -> Path | None:
+    """The directory that a judge's name means, wherever one is named (`--model`, a base, `sft.lora.init`).
+
+    A folder that is here comes first, of a run its judge's; then the judges that installed packages ship. None where it is
+    neither, and may be a hub id.
+    """
+    here = Path(name).expanduser()
+    if here.is_dir():
+        return here / "judge" if (here / "judge" / FILE).is_file() else here
+    return shipped(name) if is_shipped(name) else None
+
+
 class JudgeSettings(BaseModel):
     """Stored with the weights, so that a judge judges as it was trained to."""
 

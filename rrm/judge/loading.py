@@ -16,7 +16,7 @@ from rrm.judge.judge_dir import (
     FILE,
     JudgeSettings,
     content_hash,
-    is_shipped,
+    judge_folder,
     load_settings,
     settings_hash,
     shipped,
@@ -108,21 +108,7 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
         RRMError: there is no such directory, shipped judge or repository.
         ConfigError: a revision of something that is not on the hub.
     """
-    here = Path(model).expanduser() if model is not None else None
-    folder = None
-    if model is None:
-        folder = shipped("default")
-    elif here is not None and here.is_dir():
-        folder = here / "judge" if (here / "judge" / FILE).is_file() else here
-    elif is_shipped(model):
-        folder = shipped(model)
-    elif model.count("/") > 1 or model.startswith((".", "/", "~")):
-        raise RRMError(f"no judge at {model!r}: the directory does not exist")
-    elif here is not None and str(here.parent) != "." and here.parent.is_dir() and options.revision is None:
-        raise RRMError(
-            f"no judge at {model!r}: the folder {str(here.parent)!r} is here and has no {here.name!r} in it. If you mean "
-            "the hub's, say so with --revision main"
-        )
+    folder = shipped("default") if model is None else judge_folder(model)
     if folder is not None:
         if options.revision is not None and options.settings is None:
             raise ConfigError(
@@ -130,6 +116,14 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
             )
         return folder, False
     assert model is not None
+    here = Path(model).expanduser()
+    if model.count("/") > 1 or model.startswith((".", "/", "~")):
+        raise RRMError(f"no judge at {model!r}: the directory does not exist")
+    if str(here.parent) != "." and here.parent.is_dir() and options.revision is None:
+        raise RRMError(
+            f"no judge at {model!r}: the folder {str(here.parent)!r} is here and has no {here.name!r} in it. If you mean "
+            "the hub's, say so with --revision main"
+        )
     try:
         folder = download(
             model, revision=options.revision, token=options.token, weights=weights, code=options.trust_remote_code
