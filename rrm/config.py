@@ -102,8 +102,8 @@ class LoraSettings(Section):
     skip_layers: int = Field(default=0, ge=0)
     """Layers from the bottom that get no adapter; the backward pass ends above them."""
     init: str | None = None
-    """An adapter to train further instead of a fresh one: the directory of a judge (or of any adapter) over the same base, or
-    a shipped judge's name. It keeps its modules; its rank, alpha and layers must be those said here."""
+    """A LoRA adapter to train further instead of a fresh one: the directory of a judge (or of any such adapter that names its
+    base) over the same base, or a shipped judge's name. Rank, alpha, layers and modules must be those said here."""
 
 
 class DrillSettings(Section):
@@ -241,6 +241,14 @@ class TrainConfig(Section):
     def _slots_need_windows(self) -> TrainConfig:
         if self.sft.mix.steps and self.prompt_version == "1":
             raise ValueError("sft.mix.steps needs prompt_version 2: version 1 has no slots for verdicts")
+        return self
+
+    @model_validator(mode="after")
+    def _an_adapter_is_of_its_base(self) -> TrainConfig:
+        if self.drills.rows and self.sft.lora is not None and self.sft.lora.init is not None:
+            raise ValueError(
+                "sft.lora.init with drills.rows: the drills change the base that the adapter was trained over"
+            )
         return self
 
 

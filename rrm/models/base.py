@@ -1,4 +1,4 @@
-"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), and its LoRA adapter."""
+"""A base model and its tokenizer (a directory, a hub id, or the default base, fetched once), and the settings of its LoRA adapter."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any
 
 from rrm.config import BaseSettings, LoraSettings
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import is_shipped, shipped
+from rrm.judge.judge_dir import judge_folder
 from rrm.models.hub import HubError, download
 
 
 def base_path(base: str) -> str:
-    """A directory or hub id for `from_pretrained`: `smollm2` is fetched to the cache once, a judge's name is where an
-    installed package has it.
+    """A directory or hub id for `from_pretrained`: `smollm2` is fetched to the cache once, a judge's name is where it lies
+    (`rrm.judge.judge_dir.judge_folder`).
 
     Raises:
-        RRMError: no such directory, or the shipped judge is an adapter.
+        RRMError: no such directory, or an adapter is there.
     """
     if base == "smollm2":
         from rrm.models.weights import fetch_base
 
         return str(fetch_base())
-    if is_shipped(base):
-        folder = shipped(base)
-        if (folder / "adapter_config.json").is_file():
-            raise RRMError(f"the shipped judge {base!r} is an adapter: name its base and train an adapter of your own")
-        return str(folder)
-    if base.startswith((".", "/", "~")) and not Path(base).expanduser().is_dir():
-        raise RRMError(f"model directory {base!r} does not exist")
-    return str(Path(base).expanduser()) if Path(base).expanduser().is_dir() else base
+    folder = judge_folder(base)
+    if folder is None:
+        if base.startswith((".", "/", "~")):
+            raise RRMError(f"model directory {base!r} does not exist")
+        return base
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise RRMError(f"{base!r} is an adapter: name its base, and the adapter as sft.lora.init to train it further")
+    return str(folder)
 
 
 def load_model(config: BaseSettings) -> tuple[Any, Any]:
@@ -61,42 +61,6 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
     except (OSError, ValueError) as error:
         raise RRMError(f"cannot load model {config.base!r}: {error}") from error
     return model, tokenizer
-
-
-def adapter_folder(name: str) -> Path:
-    """Where `sft.lora.init` lies: a directory, or a shipped judge's."""
-    return shipped(name) if is_shipped(name) else Path(name).expanduser()
-
-
-def with_adapter(model: Any, settings: LoraSettings) -> Any:
-    """The model under the adapter at `settings.init`, in float32, to be trained further.
-
-    Raises:
-        RRMError: there is no adapter, it is of another model, or of other rank, alpha or layers than the settings say.
-    """
-    from peft import PeftModel
-
-    folder = adapter_folder(settings.init or "")
-    if not all((folder / name).is_file() for name in ("adapter_config.json", "adapter_model.safetensors")):
-        raise RRMError(
-            f"sft.lora.init: {str(folder)!r} holds no adapter (adapter_config.json and adapter_model.safetensors)"
-        )
-    try:
-        found = PeftModel.from_pretrained(model, str(folder), is_trainable=True, use_safetensors=True)
-    except (RuntimeError, ValueError) as error:  # shapes that do not fit, modules the model lacks
-        raise RRMError(f"sft.lora.init: the adapter in {str(folder)!r} does not fit the base: {error}") from error
-    have: Any = found.peft_config["default"]
-    skipped = min(have.layers_to_transform or range(model.config.num_hidden_layers))
-    both = {
-        "r": (have.r, settings.r),
-        "alpha": (have.lora_alpha, settings.alpha),
-        "skip_layers": (skipped, settings.skip_layers),
-    }
-    if wrong := [f"{name}={theirs} (here {ours})" for name, (theirs, ours) in both.items() if theirs != ours]:
-        raise RRMError(
-            f"sft.lora.init: the adapter in {str(folder)!r} has {', '.join(wrong)}; set sft.lora to the same"
-        )
-    return found
 
 
 def lora_config(settings: LoraSettings, model: Any) -> Any:

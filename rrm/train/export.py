@@ -30,12 +30,11 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, fit, key_of
 from rrm.judge.card import HUB_NAMES, card_head
 from rrm.judge.domain import fit_domain
-from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
-from rrm.models.base import adapter_folder
 from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
-from rrm.train.prepare import Run
+from rrm.train.prepare import Run, questions_before
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -100,14 +99,6 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
             tokenizer.save_pretrained(str(merged))
     tokenizer.save_pretrained(str(judge))
     save_settings(judge, settings)
-
-
-def questions_before(config: TrainConfig) -> list[str]:
-    """The training questions of the judge whose adapter was trained further (`sft.lora.init`), as far as it names them."""
-    lora = config.sft.lora if config.sft.enabled else None
-    if lora is None or lora.init is None:
-        return []
-    return load_settings(adapter_folder(lora.init)).training_questions
 
 
 def halve_adapter(path: Path) -> None:
@@ -397,6 +388,11 @@ def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
         for name, found in report["metrics"]["judge"].items():
             value, low, high = ("–" if found[k] is None else f"{found[k]:.3f}" for k in ("value", "low", "high"))
             lines.append(f"| {mode} | {report['rows']} | {name} | {value} | {low} – {high} |")
+    if known := card.get("questions_known_before", {}).get("test"):
+        lines += [
+            "",
+            f"{known} of the test rows are of questions that the judge it goes on from was trained on: the figures flatter it.",
+        ]
     lines += ["", "Scores on data unlike the training data are not calibrated; measure with `rrm eval` first.", ""]
     return "\n".join(lines)
 

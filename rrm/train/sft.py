@@ -19,7 +19,8 @@ from rrm.config import LossWeights, SFTSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.labels import StepTarget, Target
-from rrm.models.base import lora_config, with_adapter
+from rrm.models.adapter import with_adapter
+from rrm.models.base import lora_config
 from rrm.prompt.prompter import Prompter
 from rrm.seeds import derive_seed
 from rrm.train.data import UNLABELLED, Row, batched, epoch_rows
@@ -241,7 +242,7 @@ def train_sft(model: Any, rows: Sequence[Row], prompter: Prompter, config: Train
     lora = settings.lora
     begun = lora is not None and lora.init is not None
     if lora and begun:
-        model = with_adapter(model, lora)
+        model = with_adapter(model, lora, config.model.base)
     trainer = SFTTrainer(
         model=model,
         args=arguments,

@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peft import get_peft_model
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
 from rrm.annotation import Annotation, Finding, Verdict
 from rrm.cli.eval_cmd import step_labels_of
-from rrm.config import BaseSettings, LoraSettings, TrainConfig
+from rrm.config import TrainConfig
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.models.base import load_model, lora_config, with_adapter
 from rrm.prompt.prompter import Prompter
 from rrm.train import run as stages
 from rrm.train.data import Row
@@ -132,25 +129,6 @@ def test_an_adapter_is_trained_further(base: Path, tmp_path: Path, monkeypatch: 
     kept = list(heard)  # the next run's scores are heard by all who listen
     assert kept == pytest.approx(scores(first), abs=1e-5)
     assert "f" * 16 in second.settings.training_questions
-
-
-@pytest.mark.parametrize(
-    ("lora", "said"),
-    [
-        ({"r": 4}, r"has r=16 \(here 4\)"),
-        ({"skip_layers": 1}, r"skip_layers=0 \(here 1\)"),
-        ({"init": "nowhere"}, "holds no"),
-    ],
-)
-def test_an_adapter_that_is_not_as_said_is_not_trained_further(
-    base: Path, tmp_path: Path, lora: dict[str, Any], said: str
-) -> None:
-    model, _ = load_model(BaseSettings(base=str(base)))
-    get_peft_model(model, lora_config(LoraSettings(), model)).save_pretrained(str(tmp_path / "adapter"))
-    with pytest.raises(RRMError, match=said):
-        with_adapter(
-            load_model(BaseSettings(base=str(base)))[0], LoraSettings(**{"init": str(tmp_path / "adapter"), **lora})
-        )
 
 
 def remote(folder: Path) -> Path:
