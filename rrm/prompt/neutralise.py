@@ -18,6 +18,7 @@ from functools import lru_cache
 
 _LOOK_ALIKES = {
     "a": "аαɑ",
+    "b": "ЬьƄᏏ",
     "c": "сϲⅽᴄ",
     "d": "ԁⅾ",
     "e": "еεҽᴇ",
@@ -84,8 +85,13 @@ _LABEL = re.compile(
     r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
 )
 """Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it."""
+_MARK = re.compile(rf"\([\W_]{{0,4}}+{_spaced('bad')}(?![^\W_])(?:[\W_]{{0,4}}?\))?")
+"""What marks a step in the digest (`rrm.prompt.windows`): in a tool's name it would pass for the judge's own finding."""
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
 _BRACKET = re.compile(r"[<>\[\]]")
+_ROUND_ONE = re.compile(r"[()]")
+_AWAY = {_MARK: {"(": "", ")": ""}, _ROUND_ONE: {"(": "", ")": ""}}
+"""Patterns whose brackets go: they are round already."""
 ROUNDS = 16
 """Of swaps, before every bracket is swapped: markers nested deeper stand in no honest text."""
 
@@ -127,11 +133,12 @@ def _disarm_once(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = 
         swaps[first[0]] = (first[1], "(" + text[first[0] : first[1]])
         swaps[last[0]] = (last[1], ")" if match["label"] else ") ")
     for pattern in patterns:
+        instead = _AWAY.get(pattern, _ROUND)
         for match in pattern.finditer(skeleton):
             for k in range(match.start(), match.end()):
-                if skeleton[k] in _ROUND:
+                if skeleton[k] in instead:
                     start, stop = spans[k]
-                    swaps[start] = (stop, _ROUND[skeleton[k]])
+                    swaps[start] = (stop, instead[skeleton[k]])
     if not swaps:
         return text
     out: list[str] = []
@@ -154,19 +161,26 @@ def _clean(text: str) -> str:
 def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False) -> str:
     """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`)."""
     text = _clean(text)
-    if text.isascii() and not any(c in text for c in "<[|&") and not (labels and _LABEL.search(text.lower())):
+    first = "<[|&(" if _MARK in patterns else "<[|&"
+    if text.isascii() and not any(c in text for c in first) and not (labels and _LABEL.search(text.lower())):
         return text
     for _ in range(ROUNDS):
         if (disarmed := _disarm_once(text, patterns, labels)) == text:
             return text
         text = disarmed
     # nested so deep by intention: a round each would take time in the square of the length, so nothing is left to nest
-    return _disarm_once(text, (_BRACKET,), labels)
+    text = _disarm_once(text, (_BRACKET,), labels)
+    return _disarm_once(text, (_ROUND_ONE,)) if _MARK in patterns else text
 
 
 def neutralise(text: str) -> str:
     """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers."""
     return _disarm(text, _PATTERNS, labels=True)
+
+
+def neutralise_digest(text: str) -> str:
+    """Disarm a line of the digest: `neutralise`, and what marks a step there loses its brackets: `(bad)` becomes `bad`."""
+    return _disarm(text, (*_PATTERNS, _MARK), labels=True)
 
 
 @lru_cache(maxsize=64)

@@ -21,14 +21,13 @@ Every text is encoded by itself, so a reading is a list of token ids that is kno
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from rrm.annotators.rules import check_steps, step_lines
-from rrm.prompt.neutralise import neutralise
+from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.rendering import MARKER, Tokenizer, agent_text, observation_text, on_one_line, task_text, tools_text
 from rrm.trajectory import Step, Trajectory
 
@@ -50,10 +49,6 @@ _NEAR = 16
 """Tokens in which a character ends."""
 GOES_ON = "the run goes on with [step {step}]\n"
 """Ends a window without slots that is not the run's end: what has not happened yet is no fault of its steps."""
-
-
-_MARK = re.compile(r"\(\s*bad\s*\)", re.IGNORECASE)
-"""What marks a step in the digest: in a tool's name it would pass for the judge's own finding."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +255,8 @@ class Plan:
         earlier = window[0].step - (id(window[0]) in self._starts) if window else 0
         told = dict(findings or {})
         if with_slots:  # a step's slot is not told what its earlier part's slot said
-            told = {step: bad for step, bad in told.items() if step not in self.steps(number)}
+            shown = frozenset(self.steps(number))
+            told = {step: bad for step, bad in told.items() if step not in shown}
         pieces = [self._later, self._digest(earlier, told)] if at else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
         found: list[Slot] = []
@@ -361,8 +357,8 @@ class Plan:
                 if k in lines:
                     continue
                 mark = " (bad)" if findings.get(k) else ""
-                said = _MARK.sub("bad", on_one_line(self._lines[k - 1]))
-                line = f"[step {k}] {planner.clean(neutralise(said))}{mark}\n"
+                said = neutralise_digest(on_one_line(self._lines[k - 1]))
+                line = f"[step {k}] {planner.clean(said)}{mark}\n"
                 size = len(planner.encode(line))
                 if used + size > most:
                     break
