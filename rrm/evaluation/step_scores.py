@@ -1,8 +1,8 @@
 """Evaluate the probabilities a judge gives to steps, beside scorers that need no judge: position, words, rules.
 
 Only findings with a `p_good` count, and only steps that are labelled. A labelled step without a probability is counted and left
-out for all scorers, so all stand on the same steps; only first errors are over all labelled steps of a run, as a fault that the
-judge did not read is one it missed. `mcc` and the first errors are at each scorer's own threshold, fitted on
+out for all scorers, so all stand on the same steps; only first errors are over all labelled steps, of runs of which no reading
+came to anything too, as a fault that the judge did not read is one it missed. `mcc` and the first errors are at each scorer's own threshold, fitted on
 other questions where one is given, else 0.5; `mcc_at_half` is at 0.5.
 """
 
@@ -36,8 +36,9 @@ def step_probabilities(findings: Sequence[Finding], n_steps: int) -> list[float 
 
 
 class LabelledSteps:
-    """The labelled steps of runs to whose steps a judge gave probabilities, as flat arrays in reading order: all N of them, and
-    the M that have one.
+    """The labelled steps of runs that a judge who gives steps probabilities was asked of, as flat arrays in reading order: all N
+    of them, and the M that have one. A run that it could not judge (`too_long`, an error) has none; of a judge that gives no step
+    one nothing is counted.
 
     Attributes:
         rows: these trajectories; index: their numbers among all.
@@ -56,12 +57,18 @@ class LabelledSteps:
     ) -> None:
         self.index: list[int] = []
         entries: list[tuple[int, int, bool, float]] = []
+        # modes in which steps get probabilities: in others a row without any was not asked for them
+        asked = {
+            f.judge.mode
+            for f in feedback
+            if f and f.status == "scored" and any(x.p_good is not None for x in f.findings)
+        }
         for i, (t, f, row) in enumerate(zip(trajectories, feedback, labels, strict=True)):
-            if f is None or f.status != "scored" or not row or all(x.p_good is None for x in f.findings):
+            if f is None or f.judge.mode not in asked or not row:
                 continue
             if len(row) != len(t.steps):
                 raise ValueError(f"trajectory {t.id!r} has {len(t.steps)} steps and {len(row)} step labels")
-            said = step_probabilities(f.findings, len(row))
+            said = step_probabilities(f.findings if f.status == "scored" else (), len(row))
             labelled = [
                 (k, v == "bad", np.nan if p is None else p) for k, (v, p) in enumerate(zip(row, said, strict=True)) if v
             ]
@@ -132,8 +139,9 @@ def evaluate_step_scores(
         thresholds: of `judge` and of baselines, fitted on other questions; 0.5 where there is none.
 
     Returns:
-        `rows, steps, questions, bad_share, steps_without_p, rows_with_errors, thresholds`, and `metrics` and `differences`
-        as in `rrm.evaluation.evaluate`; None where no labelled step has a probability.
+        `rows`, `rows_with_errors`, `rows_not_read` (in which no labelled step has a probability) and `questions` of all labelled
+        steps; `steps` and `bad_share` of those with a probability, which ranking and verdicts are over; `steps_without_p`, the
+        others; `thresholds`, and `metrics` and `differences` as in `rrm.evaluation.evaluate`. None where no step has one.
 
     Raises:
         ValueError: labels or a baseline's probabilities do not have one entry a step.
@@ -161,6 +169,7 @@ def evaluate_step_scores(
         "bad_share": float(steps.bad.mean()),
         "steps_without_p": steps.without_p,
         "rows_with_errors": len(np.unique(steps.all_row[steps.all_bad])),
+        "rows_not_read": len(steps.rows) - len(np.unique(steps.row)),
         "thresholds": chosen,
         **compare(table, steps.n_questions, thin=steps.thin, n=resamples, seed=seed),
     }

@@ -154,20 +154,24 @@ def test_only_labelled_steps_with_a_probability_are_measured() -> None:
     feedback = [
         said("a", [0.9, 0.2, 0.3]),
         said("b", [0.8, None, 0.4]),
-        judged("c", 0.5, findings=[Finding(step=1, verdict="bad")]),  # a judge of another mode
+        judged("c", 0.5, mode="critique", findings=[Finding(step=1, verdict="bad")]),  # of another mode
         said("d", [0.1, 0.1, 0.1]),  # not labelled
         judged("e", None, status="unparsable", findings=[Finding(step=1, verdict="bad", p_good=0.0)]),
     ]
     given_labels = [labels("gb."), labels("bb."), labels("bbb"), None, labels("bbb")]
     found = evaluate_step_scores(rows, feedback, given_labels, resamples=50)
     assert found is not None
-    counts = {k: found[k] for k in ("rows", "steps", "questions", "steps_without_p", "rows_with_errors")}
-    assert counts == {"rows": 2, "steps": 3, "questions": 2, "steps_without_p": 1, "rows_with_errors": 2}
+    counts = {
+        k: found[k] for k in ("rows", "steps", "questions", "steps_without_p", "rows_with_errors", "rows_not_read")
+    }
+    assert counts == {
+        "rows": 3, "steps": 3, "questions": 3, "steps_without_p": 4, "rows_with_errors": 3, "rows_not_read": 1
+    }  # fmt: skip
     assert found["bad_share"] == pytest.approx(2 / 3)
     judge = {name: x["value"] for name, x in found["metrics"]["judge"].items()}
     # good .9 over bad .2 and .8; bad of run b stands at .8 and is missed at ½
     assert judge["auroc"] == 1.0
-    assert judge["first_error"] == 0.5
+    assert judge["first_error"] == pytest.approx(1 / 3)  # of run e nothing was read, and so its fault missed
     assert judge["false_alarms"] is None
     assert found["metrics"]["all_bad"]["auroc"]["value"] == 0.5
     assert found["metrics"]["all_bad"]["average_precision"]["value"] == pytest.approx(2 / 3)
@@ -190,6 +194,17 @@ def test_a_fault_in_a_step_that_was_not_read_is_missed() -> None:
     assert value["mine"]["first_error"] == 3 / 4 and value["mine"]["false_alarms"] == 0.0
     # rankings are of the steps that were read: bad c2 and f2 at .1; good ones four at .9 and one at .1
     assert value["judge"]["auroc"] == pytest.approx(0.9) and found["bad_share"] == pytest.approx(2 / 7)
+
+
+@pytest.mark.parametrize("status", ["too_long", "judge_error", "unparsable", "truncated"])
+def test_a_judge_gains_nothing_by_runs_it_could_not_judge(status: Any) -> None:
+    """Half of the runs read perfectly and half not at all counted as all perfect."""
+    rows = [run(str(i), f"q{i}", 1.0, steps=2) for i in range(20)]
+    feedback = [said(t.id, [0.9, 0.1]) if i < 10 else judged(t.id, None, status=status) for i, t in enumerate(rows)]
+    found = evaluate_step_scores(rows, feedback, [labels("gb")] * 20, resamples=50)
+    assert found is not None and (found["rows"], found["rows_not_read"], found["steps"]) == (20, 10, 20)
+    assert found["metrics"]["judge"]["first_error"]["value"] == 0.5
+    assert found["metrics"]["all_bad"]["first_error"]["value"] == 0.0
 
 
 def test_nothing_is_said_of_feedback_without_probabilities() -> None:
