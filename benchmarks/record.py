@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -18,6 +19,16 @@ RESULTS = Path(__file__).resolve().parent / "results"
 def command(module: str) -> str:
     """The command line as it was given; `module` below `benchmarks`."""
     return " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]])
+
+
+def commit() -> str | None:
+    """The commit that is checked out, with `+` where tracked files differ from it; None outside a checkout."""
+    where = Path(__file__).resolve().parent
+    run = ["git", "-C", str(where), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def hardware() -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from rrm.judge.domain import MOST_ROWS, Domain, features, fit_counts
+from rrm.judge.domain import Domain, features, fit_counts, grouped
 from rrm.trajectory import read_canonical
 
 SHARE = 0.05
@@ -34,24 +34,24 @@ def family(source: str) -> str:
 
 
 def read(folder: Path, most: int, seed: int) -> Rows:
-    """At most `most` transcripts of each part and source (and `MOST_ROWS` of training), at random."""
+    """At most `most` transcripts of each part and source, at random; of training all (`fit` draws)."""
     places: dict[tuple[str, str], list[Any]] = {}
     for name in FILES:
         for t in read_canonical(folder / name):
             places.setdefault((t.meta["part"], t.meta["source"]), []).append(features(t))
     rows: Rows = {}
     for (part, source), found in sorted(places.items()):
-        many = MOST_ROWS if part == "train" else most or len(found)
+        many = len(found) if part == "train" else most or len(found)
         kept = random.Random(f"{seed}/{part}/{source}").sample(found, min(many, len(found)))
         rows.setdefault(part, {})[source] = kept
     return rows
 
 
-def fit(rows: Rows, without: str | None = None) -> Domain:
-    """The domain of all sources but a family's."""
+def fit(rows: Rows, without: str | None = None, seed: int = 0) -> Domain:
+    """The domain of all sources but a family's, grouped as `rrm train` groups them."""
     train = {source: found for source, found in rows["train"].items() if family(source) != without}
     calibration = [x for source, found in rows["calibration"].items() if family(source) != without for x in found]
-    return fit_counts(train, calibration, share=SHARE)
+    return fit_counts(grouped(train, seed), calibration, share=SHARE)
 
 
 def marked(domain: Domain, rows: Sequence[Counter[str]]) -> dict[str, float]:
@@ -59,13 +59,13 @@ def marked(domain: Domain, rows: Sequence[Counter[str]]) -> dict[str, float]:
     return {"share": sum(domain.distance_of(x) > 1.0 for x in rows) / len(rows), "rows": len(rows)}
 
 
-def measured(rows: Rows, domain: Domain) -> dict[str, Any]:
+def measured(rows: Rows, domain: Domain, seed: int = 0) -> dict[str, Any]:
     """The shares marked: at home, of unseen sources, and leaving each family out."""
     test = rows["test"]
     left_out = {}
     for name in sorted({family(source) for source in rows["train"]}):
         theirs = [x for source, found in test.items() if family(source) == name for x in found]
-        left_out[name] = marked(fit(rows, name), theirs)
+        left_out[name] = marked(fit(rows, name, seed), theirs)
     return {
         "home": marked(domain, [x for found in test.values() for x in found]),
         "home_by_source": {source: marked(domain, found) for source, found in test.items()},
@@ -85,17 +85,18 @@ def main() -> None:
     if args.judge is not None and not (args.judge / "judge.json").is_file():
         parser.error(f"{args.judge} is no judge's directory: it has no judge.json")
     rows = read(args.data, args.most, args.seed)
-    domain = fit(rows)
+    domain = fit(rows, seed=args.seed)
     if args.judge is not None:
         domain.save(args.judge)
     facts = {"features": len(domain.idf), "bytes": len(domain.to_json().encode("utf-8")), "threshold": domain.threshold,
              "rows": domain.rows, "calibration_rows": domain.calibration_rows, "share": SHARE}  # fmt: skip
-    found = {"domain": facts, **measured(rows, domain), "most": args.most, "seed": args.seed}
+    found = {"domain": facts, **measured(rows, domain, args.seed), "most": args.most, "seed": args.seed}
     record.write(
         args.output,
         {
             **found,
-            "command": f"python -m benchmarks.default_judge.domain --most {args.most} --seed {args.seed}",
+            "command": record.command("default_judge.domain"),
+            "commit": record.commit(),
             **record.made_with("numpy"),
         },
     )

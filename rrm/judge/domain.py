@@ -18,11 +18,12 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
@@ -46,6 +47,7 @@ _ROLES = {"tool": "o", "user": "u", "system": "s", "developer": "s", "assistant"
 _MARK = re.compile(r"[^\W\d_]{1,24}|\d+|[^\w\s]")
 _TAG = re.compile(r"</?\w{1,24}>?")
 _DIGITS = 3
+R = TypeVar("R")
 
 
 def features(trajectory: Trajectory) -> Counter[str]:
@@ -113,6 +115,13 @@ class Domain(Stored):
     """Feature → weight."""
     groups: list[Group] = Field(min_length=1)
 
+    @field_validator("version")
+    @classmethod
+    def _known(cls, version: int) -> int:
+        if version != 1:
+            raise ValueError(f"it is of version {version} and this reads version 1: install a newer agent-rrm")
+        return version
+
     @model_validator(mode="after")
     def _finite(self) -> Domain:
         numbers = [*self.idf.values(), *(w for group in self.groups for w in group.centroid.values())]
@@ -123,6 +132,11 @@ class Domain(Stored):
     def distance(self, trajectory: Trajectory) -> float:
         """How far the transcript's form is from the nearest group's; above 1: outside what the judge was measured on."""
         return self.distance_of(features(trajectory))
+
+    def told(self, trajectory: Trajectory) -> tuple[bool, float]:
+        """Whether the transcript is outside, and the distance as rows say it, in four digits: by these it is outside."""
+        distance = float(f"{self.distance(trajectory):.4g}")
+        return distance > 1.0, distance
 
     def distance_of(self, counts: Counter[str]) -> float:
         """The same of features that were counted before."""
@@ -149,20 +163,21 @@ class Marker:
     """Marks rows with their distance; each transcript is looked at once."""
 
     def __init__(self, domain: Domain | None, trajectories: Sequence[Trajectory]) -> None:
-        self._domain, self._known = domain, dict[int, float]()
-        self._by_id = {t.id: t for t in trajectories}
+        self._domain, self._known = domain, dict[int, tuple[bool, float]]()
+        times = Counter(t.id for t in trajectories)
+        self._by_id = {t.id: t for t in trajectories if times[t.id] == 1}
 
     def heard(self, feedback: Feedback) -> Feedback:
-        """Mark a row that is handed over as it ends."""
-        return self.mark(feedback, self._by_id[feedback.id])
+        """Mark a row that is handed over as it ends; where several transcripts have its id, nobody can say yet which it is of."""
+        trajectory = self._by_id.get(feedback.id)
+        return feedback if trajectory is None else self.mark(feedback, trajectory)
 
     def mark(self, feedback: Feedback, trajectory: Trajectory) -> Feedback:
         """Set `outside` and `outside_distance` in place; a transcript without a step has nothing to be compared."""
         if self._domain is not None and any(m.role == "assistant" for m in trajectory.messages):
             if id(trajectory) not in self._known:
-                self._known[id(trajectory)] = self._domain.distance(trajectory)
-            distance = self._known[id(trajectory)]
-            feedback.outside, feedback.outside_distance = distance > 1.0, float(f"{distance:.4g}")
+                self._known[id(trajectory)] = self._domain.told(trajectory)
+            feedback.outside, feedback.outside_distance = self._known[id(trajectory)]
         return feedback
 
 
@@ -188,15 +203,23 @@ def fit_domain(
             f"{len(train)} training and {len(calibration)} calibration transcripts: {LEAST_ROWS} of each are needed to say what "
             "is outside"
         )
-    sizes = Counter(_source(t) for t in train)
-    by_group: dict[str, list[Trajectory]] = {}
+    by_source: dict[str, list[Trajectory]] = {}
     for t in train:
-        by_group.setdefault(_source(t) if sizes[_source(t)] >= LEAST_ROWS else "", []).append(t)
-    counts = {
-        name: [features(t) for t in random.Random(f"{seed}/{name}").sample(rows, min(len(rows), MOST_ROWS))]
-        for name, rows in sorted(by_group.items())
-    }
+        by_source.setdefault(_source(t), []).append(t)
+    counts = {name: [features(t) for t in rows] for name, rows in grouped(by_source, seed).items()}
     return fit_counts(counts, [features(t) for t in calibration], share=share, most_bytes=most_bytes)
+
+
+def grouped(by_source: Mapping[str, Sequence[R]], seed: int) -> dict[str, list[R]]:
+    """Training rows by group: each source is one, but those with fewer than `LEAST_ROWS` are one together, named "". Of a group at
+    most `MOST_ROWS`, drawn by seed."""
+    groups: dict[str, list[R]] = {}
+    for source, rows in by_source.items():
+        groups.setdefault(source if len(rows) >= LEAST_ROWS else "", []).extend(rows)
+    return {
+        name: random.Random(f"{seed}/{name}").sample(rows, min(len(rows), MOST_ROWS))
+        for name, rows in sorted(groups.items())
+    }
 
 
 def _source(trajectory: Trajectory) -> str:

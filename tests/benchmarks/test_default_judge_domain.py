@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.default_judge import domain as study
+from rrm.judge.domain import fit_domain
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
 
@@ -28,7 +29,22 @@ def test_sources_left_out_are_marked_and_those_at_home_are_not(tmp_path: Path) -
         "test": dict.fromkeys(sorted(home), 20),
         "unseen": {"tau_bench": 10},
     }
-    found = study.measured(read, study.fit(read))
+    domain = study.fit(read)
+    assert [group.name for group in domain.groups] == sorted(home)
+    found = study.measured(read, domain)
     assert found["home"] == {"share": 0.0, "rows": 60}
     assert found["unseen"] == {"tau_bench": {"share": 1.0, "rows": 10}}
     assert found["left_out"] == {"agentdojo": {"share": 1.0, "rows": 20}, "mint": {"share": 1.0, "rows": 40}}
+
+
+def test_the_study_groups_as_a_training_does(tmp_path: Path) -> None:
+    """A source of five transcripts was a group of its own in the study, and joined the others in `rrm train`."""
+    parts = {"train": {"mint/math": 40, "few": 5, "fewer": 3}, "calibration": {"mint/math": 40}}
+    rows = [
+        run(source, part, n) for part, sizes in parts.items() for source, many in sizes.items() for n in range(many)
+    ]
+    write_jsonl(tmp_path / "transcripts.jsonl", rows)
+    write_jsonl(tmp_path / "unseen.jsonl", [])
+    trained = fit_domain(*([t for t in rows if t.meta["part"] == part] for part in parts))
+    groups = {group.name: group.rows for group in study.fit(study.read(tmp_path, 0, 0)).groups}
+    assert groups == {group.name: group.rows for group in trained.groups} == {"": 8, "mint/math": 40}

@@ -115,6 +115,7 @@ def test_it_is_kept_and_loaded_exactly_and_cut_to_its_size(domain: Domain, tmp_p
         {**tree, "threshold": 0},
         {**tree, "unknown": float("nan")},
         {**tree, "groups": []},
+        {**tree, "version": 2},
     ):
         (tmp_path / FILE).write_text(json.dumps(bad))
         with pytest.raises(RRMError, match="not a description"):
@@ -160,6 +161,30 @@ def test_a_judge_marks_its_rows_in_every_mode_and_its_hash_stays(domain: Domain,
         assert [f.score for f in found] == [0.5, 0.5, None]  # it is marked, and scored
         assert found[1].outside_distance == pytest.approx(domain.distance(code(1)), rel=1e-3)
     assert [[f.outside for f in row] for row in judge.sample(rows[:2], mode="score", k=2)] == [[False] * 2, [True] * 2]
+
+
+def test_of_two_transcripts_with_one_id_neither_is_marked_as_the_other(domain: Domain, tmp_path: Path) -> None:
+    """What `on_feedback` heard of the first had the mark of the second."""
+    domain.save(tmp_path)
+    rows = [react(300), code(1).model_copy(update={"id": react(300).id})]
+    heard: list[bool | None] = []
+    found = judge_in(tmp_path).judge(rows, mode="score", on_feedback=lambda f: heard.append(f.outside))
+    assert heard == [None, None] and [f.outside for f in found] == [False, True]
+
+
+def test_a_row_is_outside_by_the_distance_it_says(domain: Domain) -> None:
+    """One at 1.00004 was outside, and said 1.0."""
+    t = code(1)
+    near = domain.model_copy(update={"threshold": domain.threshold * domain.distance(t) / 1.00004})
+    assert near.distance(t) > 1.0 and near.told(t) == (False, 1.0)
+    over = domain.model_copy(update={"threshold": domain.threshold * domain.distance(t) / 1.0006})
+    assert over.told(t) == (True, pytest.approx(1.001))
+
+
+def test_a_small_source_joins_the_transcripts_without_one() -> None:
+    rows = [react(n) for n in range(40)] + [code(n) for n in range(5)]
+    found = fit_domain(rows, [react(n) for n in range(100, 130)])
+    assert {group.name: group.rows for group in found.groups} == {"": 5, "react": 40}
 
 
 def test_a_served_judge_reads_it_and_saving_copies_it(domain: Domain, tmp_path: Path) -> None:
