@@ -129,7 +129,7 @@ def describe_domain(judge: AgentRRM, folder: Path, run: Run) -> dict[str, Any]:
         return {"skipped": str(error)}
     size = domain.save(folder).stat().st_size
     judge.domain = domain
-    marks = [domain.distance(t) > 1.0 for t in run.parts["test"]]
+    marks = [domain.told(t)[0] for t in run.parts["test"]]
     return {
         "rows": domain.rows,
         "calibration_rows": domain.calibration_rows,
@@ -204,7 +204,7 @@ def _fitted_by_reading(
             for f, y, many in zip(feedback, labels, in_windows, strict=True)
             if many == windowed and f.raw_score is not None and y is not None
         ]
-        if scored or not windowed:
+        if scored or not (windowed or any(in_windows)):
             found[key] = _fitted(judge, key, scored, method)
     return found
 
@@ -363,8 +363,14 @@ def measure(
 
 
 def calibrated(settings: JudgeSettings) -> str:
-    """One sentence: in which modes scores are calibrated."""
-    modes: list[Mode] = [mode for mode in get_args(Mode) if settings.calibration.covers(mode)]
+    """One sentence: in which modes scores are calibrated, however transcripts are read in them."""
+    covers = settings.calibration.covers
+    modes: list[str] = []
+    for mode in get_args(Mode):
+        if covers(mode) or covers(mode, windowed=True):
+            modes.append(
+                mode if covers(mode) else f"{mode} (of transcripts read in windows, as all were that it was fitted on)"
+            )
     if not modes:
         return "Its scores are not calibrated."
     said = f"Scores are calibrated in mode {' and '.join(modes)}" + (", in no other." if len(modes) < 4 else ".")

@@ -21,7 +21,7 @@ from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.local import expectation
 from rrm.prompt.prompter import Prompter
-from rrm.train.export import calibrate
+from rrm.train.export import calibrate, calibrated
 from rrm.trajectory import Message, Trajectory
 
 SERVED = JudgeSettings(opening=False, prompt_version="2", transcript_tokens=400)
@@ -271,6 +271,18 @@ def test_a_local_judge_writes_window_after_window(tokenizer: Any) -> None:
     assert (long.status, long.coverage) == ("too_long", 0.0) and "reading 1 of" in (long.reason or "")
 
 
+def test_the_card_names_a_map_of_windows_alone() -> None:
+    """A judge all of whose transcripts took windows had rows that said `calibrated`, and a card that denied it."""
+    some = Platt(a=1.0, b=0.0, rows=20)
+
+    def said(*keys: str) -> str:
+        return calibrated(JudgeSettings(calibration=Calibration(modes=dict.fromkeys(keys, some))))
+
+    assert said() == "Its scores are not calibrated."
+    assert said("score") == said("score", "score@windowed") == "Scores are calibrated in mode score, in no other."
+    assert said("steps@windowed").startswith("Scores are calibrated in mode steps (of transcripts read in windows")
+
+
 def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> None:
     """The same raw scores: of one reading right in nine of ten cases, of several windows in six of ten."""
     script = Judge()
@@ -287,3 +299,7 @@ def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> N
         shares = [y for t, y in zip(rows[part::2], labels[part::2], strict=True) if "RUIN" not in str(t.messages)]
         assert feedback.score == pytest.approx(sum(shares) / len(shares), abs=0.02)
     assert short.score is not None and long.score is not None and short.score > long.score + 0.1
+    windows = script.over(modes=["score", "critique"])
+    config = TrainConfig(calibration=CalibrationSettings(modes=["score"]))
+    found = calibrate(windows, rows[1::2], labels[1::2], config)  # it warned that the other map had no row
+    assert set(found) == set(windows.settings.calibration.modes) == {"score@windowed"}
