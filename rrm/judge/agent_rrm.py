@@ -276,8 +276,8 @@ class AgentRRM:
         samples = samples if self._samples(mode) else 1
         cut = self.prompt_version == CUT_VERSION
         reader = self._cut() if cut else self._asker()
-        read_as: Mode = "steps" if self._reads_slots(mode) and not cut else mode
-        return [reader.measure(trajectory, read_as, samples) for trajectory in trajectories]
+        self.check_mode(mode)
+        return [reader.measure(trajectory, self._read_as(mode), samples) for trajectory in trajectories]
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
         """The windows in which a transcript is read.
@@ -291,7 +291,7 @@ class AgentRRM:
         """Whether a transcript is read in several windows in this mode; the scores of such have maps of their own."""
         if self.prompt_version == CUT_VERSION:
             return False
-        return self.plan(trajectory, "steps" if self._reads_slots(mode) else mode).windowed
+        return self.plan(trajectory, mode).windowed
 
     def readings(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, list[Reading]]:
         """The windows in which a transcript is read in this mode, and each as it is read before anything is found.
@@ -299,9 +299,8 @@ class AgentRRM:
         Raises:
             RRMError: as `plan`.
         """
-        read_as: Mode = "steps" if self._reads_slots(mode) else mode
-        plan, earlier = self._plan(trajectory, read_as)
-        asked = [earlier] * (len(plan) - 1) + [read_as]
+        plan, earlier = self._plan(trajectory, mode)
+        asked = [earlier] * (len(plan) - 1) + [self._read_as(mode)]
         return plan, [plan.reading(number, slots=said == "steps") for number, said in enumerate(asked)]
 
     def as_reward_func(self, *, mode: Mode = "score", seed: int = 0) -> Callable[..., list[float | None]]:
@@ -318,7 +317,11 @@ class AgentRRM:
         """The windows of a transcript, and what is asked of all but the last."""
         if self.prompt_version == CUT_VERSION:
             raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
-        return self._asker().plan(trajectory, mode)
+        return self._asker().plan(trajectory, self._read_as(mode))
+
+    def _read_as(self, mode: Mode) -> Mode:
+        """The mode whose prompts are read where this one is asked for."""
+        return "steps" if self._reads_slots(mode) and self.prompt_version != CUT_VERSION else mode
 
     def _judgements(
         self,
@@ -353,12 +356,14 @@ class AgentRRM:
         """Whether replies are sampled in the mode: not where probabilities are read, at slots or at the score's place."""
         return not self._reads_slots(mode) and (mode != "score" or self.prompter is None)
 
-    def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
-        """Each transcript's slots as its Feedback.
+    def check_mode(self, mode: Mode) -> None:
+        """Refuse what the judge cannot be asked for.
 
         Raises:
-            RRMError: a judge on a server, or one whose prompts have no slots.
+            RRMError: the mode is answered from slots, and it is a judge on a server, or one whose prompts have none.
         """
+        if not self._reads_slots(mode):
+            return
         if self.prompter is None:
             raise RRMError(
                 f"mode steps reads probabilities inside the model: {self.model} runs on a server; load its weights here, or "
@@ -369,6 +374,11 @@ class AgentRRM:
                 f"{self.model} was made for prompt version {CUT_VERSION}, which has no slots for verdicts: use mode score, or "
                 "train it again"
             )
+
+    def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
+        """Each transcript's slots as its Feedback."""
+        self.check_mode(wanted.mode)
+        assert self.prompter is not None
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return judge_steps(engine, self.prompter, trajectories, wanted, self.settings.threshold)
 

@@ -28,7 +28,12 @@ class Shown:
 
 
 def shown(judge: AgentRRM, trajectory: Trajectory, mode: Mode) -> Shown:
-    """What a judge reads in a mode; its engine is not asked, so nothing is told of what it found."""
+    """What a judge reads in a mode; its engine is not asked, so nothing is told of what it found.
+
+    Raises:
+        RRMError: the judge cannot be asked for the mode.
+    """
+    judge.check_mode(mode)
     prompter, version = judge.prompter or judge.reader, judge.prompt_version
     # without the judge's own tokenizer a token counts as four characters
     tokenizer: Tokenizer = CharacterTokenizer() if prompter is None else prompter.tokenizer

@@ -20,6 +20,7 @@ from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt, fit
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.judge.shown import shown
 from rrm.labels import StepTarget
 from rrm.prompt.prompter import Prompter
 from rrm.train.export import best_threshold, calibrate, measure
@@ -206,6 +207,22 @@ def test_who_has_no_slots_says_so(model: Any, tokenizer: Any) -> None:
     older = AgentRRM(HFEngine(model, tokenizer), Prompter(tokenizer, 100, "1"))
     with pytest.raises(RRMError, match="prompt version 1"):
         older.judge([run("a", 1)], mode="steps")
+    for judge in (served, older):  # nor is shown or counted what would not be read
+        for ask in (
+            lambda judge: shown(judge, run("a", 1), "steps"),
+            lambda judge: judge.measure([run("a", 1)], "steps"),
+        ):
+            with pytest.raises(RRMError, match=r"runs on a server|prompt version 1"):
+                ask(judge)
+
+
+@pytest.mark.parametrize("mode", ["score", "steps", "full"])
+def test_a_plan_is_the_one_that_is_read(tokenizer: Any, mode: Mode) -> None:
+    """A judge of steps alone reads with slots whatever it is asked for; `plan` said of `score` that there were none."""
+    judge = scripted(tokenizer, 400)
+    for steps in range(2, 30):
+        plan, (readings, read) = judge.plan(run("a", steps), mode), judge.readings(run("a", steps), mode)
+        assert len(plan) == len(readings) == len(read) == judge.measure([run("a", steps)], mode)[0].readings
 
 
 def test_a_reading_beyond_the_models_positions_has_no_number(tokenizer: Any) -> None:
