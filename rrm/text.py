@@ -117,6 +117,11 @@ class Words:
     def _together(self) -> str:
         return _joined(self.normalised)
 
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words. A phrase that `whole_words` divides occurs only where all of its words are among them."""
+        return frozenset(self._parted.split())
+
     def contains(self, phrase: str) -> bool:
         """Whether a normalised phrase occurs as whole words, as `contains_phrase` says."""
         if not _SPACELESS.search(phrase):
@@ -127,6 +132,11 @@ class Words:
         before = rf"(?<!{_LETTER})" if re.match(_LETTER, joined[0]) else ""
         after = rf"(?!{_LETTER})" if re.match(_LETTER, joined[-1]) else ""
         return re.search(before + re.escape(joined) + after, self._together) is not None
+
+
+def whole_words(phrase: str) -> list[str]:
+    """The words of a normalised phrase; none of one in a script without spaces, which is looked for letter by letter."""
+    return [] if _SPACELESS.search(phrase) else phrase.split()
 
 
 _words = lru_cache(maxsize=8)(Words)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from rrm.annotation import Annotation, Finding
@@ -27,7 +27,7 @@ from rrm.annotators.actions import (
     stated_answer,
 )
 from rrm.feedback import format_findings
-from rrm.text import YES_NO, Words, content_words, normalise
+from rrm.text import YES_NO, Words, content_words, normalise, whole_words
 from rrm.trajectory import Step, Trajectory
 
 MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate"})
@@ -115,22 +115,43 @@ def _describe_observation(observation: str) -> str:
     return "gets a result" if len(observation.split()) <= 12 else "gets text"
 
 
-def _answer_origin(answer: str, earlier: Sequence[_Read]) -> str:
+class _Earlier:
+    """The steps before one. An answer is looked for in those that have its words alone."""
+
+    def __init__(self) -> None:
+        self._reads: list[_Read] = []
+        self._with: dict[str, list[int]] = {}
+        """A word → the places, in `_reads`, of the steps whose result has it."""
+        self._indexed = 0
+
+    def add(self, read: _Read) -> None:
+        self._reads.append(read)
+
+    def latest_with(self, phrase: str) -> _Read | None:
+        """The latest step whose result has a normalised phrase, or None."""
+        for at in range(self._indexed, len(self._reads)):
+            for word in self._reads[at].seen.words:
+                self._with.setdefault(word, []).append(at)
+        self._indexed = len(self._reads)
+        known = whole_words(phrase)
+        places = min((self._with.get(word, []) for word in known), key=len) if known else range(len(self._reads))
+        return next((self._reads[at] for at in reversed(places) if self._reads[at].seen.contains(phrase)), None)
+
+
+def _answer_origin(answer: str, earlier: _Earlier) -> str:
     """Where the answer was seen before: ` seen in step j`, ` not seen before`, or nothing for yes/no and long answers."""
     phrase = normalise(answer)
     if not phrase or phrase in YES_NO or len(phrase.split()) > 12:
         return ""
-    for read in reversed(earlier):
-        if read.seen.contains(phrase):
-            return f" seen in step {read.step.index}"
-    return " not seen before"
+    read = earlier.latest_with(phrase)
+    return " not seen before" if read is None else f" seen in step {read.step.index}"
 
 
 def _answered_by_user(step: Step) -> bool:
     return bool(step.observations) and all(m.role == "user" for m in step.observations)
 
 
-def _described(read: _Read, earlier: Sequence[_Read], repeated: _Read | None) -> str:
+def _described(read: _Read, earlier: _Earlier, repeated: _Read | None) -> str:
     """What the step did and what came back; `repeated`: the latest of the `earlier` ones that did the very same."""
     text, actions = read.text, read.actions
     if repeated:
@@ -159,13 +180,13 @@ def step_lines(steps: Sequence[Step]) -> list[str]:
     Each step is read once, however many later ones ask what it did and whether it showed their answer.
     """
     latest: dict[tuple[tuple[str, str, str], ...], _Read] = {}
-    earlier: list[_Read] = []
+    earlier = _Earlier()
     lines = []
     for read in map(_Read, steps):
         lines.append(_described(read, earlier, latest.get(read.keys)))
         if read.keys:
             latest[read.keys] = read
-        earlier.append(read)
+        earlier.add(read)
     return lines
 
 
@@ -211,14 +232,28 @@ def _check_action(read: _Read, same: Sequence[_Read], is_last: bool) -> tuple[st
     return None
 
 
-def _check_result(read: _Read, said: set[str], answers: Collection[str], task_words: set[str]) -> bool | None:
+class _Answers:
+    """Normalised answers. Only those are looked for in a text of which it has the first word."""
+
+    def __init__(self) -> None:
+        self._by_word: dict[str, dict[str, None]] = {}
+
+    def add(self, phrase: str) -> None:
+        self._by_word.setdefault(next(iter(whole_words(phrase)), ""), {})[phrase] = None
+
+    def any_in(self, text: Words) -> bool:
+        near = (self._by_word.keys() & text.words) | {""}  # without a first word: to be looked for in every text
+        return any(text.contains(phrase) for word in near for phrase in self._by_word.get(word, ()))
+
+
+def _check_result(read: _Read, said: set[str], answers: _Answers, task_words: set[str]) -> bool | None:
     """Whether a later message uses a content word that this step's result brought, or answers with something in it.
 
-    None where nothing can be said: no result, or an error. `said` and `answers` (normalised) are those of the later steps.
+    None where nothing can be said: no result, or an error. `said` and `answers` are those of the later steps.
     """
     if not read.actions or _describe_observation(read.observation) not in _READABLE or _shows(read.step):
         return None
-    if any(map(read.seen.contains, answers)):
+    if answers.any_in(read.seen):
         return True
     brought = content_words(read.observation) - read.said - task_words
     return not brought.isdisjoint(said) if brought else None
@@ -226,12 +261,14 @@ def _check_result(read: _Read, said: set[str], answers: Collection[str], task_wo
 
 def _check_results(run: Sequence[_Read], task_words: set[str]) -> list[bool | None]:
     """`_check_result` of each step; from the end, as what is said later grows that way. None for the last step."""
-    said, answers = set[str](), dict[str, None]()
+    said, answers = set[str](), _Answers()
     used: list[bool | None] = []
     for read in reversed(run):
         used.append(_check_result(read, said, answers, task_words) if used else None)
         said |= read.said
-        answers |= {normalise(a.text): None for a in read.actions if a.kind == "answer"}
+        for action in read.actions:
+            if action.kind == "answer":
+                answers.add(normalise(action.text))
     return used[::-1]
 
 

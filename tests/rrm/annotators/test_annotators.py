@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -201,6 +202,13 @@ def test_twice_the_steps_are_at_most_twice_the_work(monkeypatch: pytest.MonkeyPa
 
     for name in ("actions_of", "observation_text", "normalise", "content_words"):
         monkeypatch.setattr(rules, name, counted(name, getattr(rules, name)))
+    real_search = rules.Words.contains
+
+    def searching(words: rules.Words, phrase: str) -> bool:
+        done["contains"] += 1  # not once: each answer was looked for in each result, and here none has its word
+        return real_search(words, phrase)
+
+    monkeypatch.setattr(rules.Words, "contains", searching)
 
     def work(rounds: int) -> Counter[str]:
         done.clear()
@@ -213,6 +221,23 @@ def test_twice_the_steps_are_at_most_twice_the_work(monkeypatch: pytest.MonkeyPa
 
     once, twice = work(20), work(40)
     assert len(once) == 4 and all(twice[name] <= 2 * once[name] + 4 for name in once)
+
+
+def test_an_answer_is_found_where_a_search_of_every_result_finds_it() -> None:
+    rng = random.Random(0)
+    parts = ["red", "blue", "3", "東京", "東", "x東京y", "green"]
+    for _ in range(200):
+        texts = [" ".join(rng.choices(parts, k=rng.randint(0, 4))) for _ in range(6)]
+        trajectory = run(*(text for pair in zip(["go on"] * 6, texts, strict=True) for text in pair))
+        phrase = normalise(" ".join(rng.choices(parts, k=rng.randint(1, 2))))
+        earlier, answers, found = rules._Earlier(), rules._Answers(), list[int]()
+        answers.add(phrase)
+        for read in map(rules._Read, trajectory.steps):
+            found += [read.step.index] if read.seen.contains(phrase) else []
+            assert answers.any_in(read.seen) == read.seen.contains(phrase)
+            earlier.add(read)
+            latest = earlier.latest_with(phrase)
+            assert (latest.step.index if latest else None) == (found[-1] if found else None)
 
 
 def test_rules_read_neither_outcome_nor_reference() -> None:
