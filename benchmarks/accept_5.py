@@ -64,8 +64,8 @@ def needle_bars() -> Iterator[Bar]:
             most = READ[row["window"]]
             ok = row["found"] >= 0.95 and row["alarms"] <= 0.05 and row["read_per_token"] <= most
             yield Bar(what, shown, f"≥ 0.95, ≤ 0.05, ≤ {most}", ok)
-    if found is not None:
-        yield recorded(f"1 {who}", found, found.get("raw"))
+        # a script's answers follow from the command: its figures are all there is
+        yield recorded(f"1 {who}", found, found["rows"] if name == "needle" else found.get("raw"))
 
 
 def lab_bars() -> Iterator[Bar]:
@@ -167,9 +167,8 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
     if ece is not None:
         floor = home.get("ece_floor")
         least = "" if floor is None else f"; {floor:.3f} of a judge that is perfectly calibrated, on so many rows"
-        yield Bar(
-            "7 ECE on held-out questions at home", interval(ece) + least, f"≤ {ECE}", (ece["value"] or 1.0) <= ECE
-        )
+        ok = ece["value"] is not None and ece["value"] <= ECE
+        yield Bar("7 ECE on held-out questions at home", interval(ece) + least, f"≤ {ECE}", ok)
     covered = home.get("coverage")
     if covered is not None:
         shown = f"median {covered['median']:.3f}, whole {covered['whole']:.0%} of {covered['rows']} rows"
@@ -196,6 +195,7 @@ def flag_bars() -> Iterator[Bar]:
         "≥ 90 % of each; at home ≤ 8 %",
         min(shares.values()) >= 0.9 and home <= 0.08,
     )
+    yield recorded("3 transcripts unlike the training data", found, found["home_by_source"])
 
 
 def judge_bars() -> Iterator[Bar]:

@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.default_judge.evaluate import commit
-from benchmarks.record import RESULTS, command, made_with, write
+from benchmarks.record import RESULTS, command, commit, made_with, write
 from reagent.lab.transcripts import make_transcripts
 from rrm.annotation import Annotation
 from rrm.config import load_config

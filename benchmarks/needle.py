@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.record import command, made_with, write
+from benchmarks.record import command, commit, made_with, write
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.feedback import Feedback, Mode
@@ -222,7 +222,7 @@ def main() -> None:
             f"read {row.read_per_token:.2f} a token in {row.readings:.1f} readings, coverage {row.coverage:.3f}\n"
         )
     if args.output:
-        record = {"command": command("needle"), "seed": args.seed, **made_with("agent-rrm")}
+        record = {"command": command("needle"), "commit": commit(), "seed": args.seed, **made_with("agent-rrm")}
         write(args.output, {**record, "rows": [asdict(row) for row in rows]})
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.studies.study import begin, call, commit, hops_of, parse, training_command, two_way_interval
+from benchmarks.studies.study import begin, call, hops_of, parse, training_command, two_way_interval
 from reagent.lab.shipped import lab_policy_folder
 from rrm.provenance import environment
 
@@ -60,7 +60,7 @@ def run_arm(runs: Path, arm: str, seed: int, extra: list[str]) -> None:
         ["train", "--config", "lab", "policy.base=lab", *ARMS[arm], f"seed={seed}", f"output_dir={folder}", *extra],
         folder.with_suffix(".log"),
     )
-    done = {"seconds": round(time.monotonic() - start, 1), "commit": commit()}
+    done = {"seconds": round(time.monotonic() - start, 1), "commit": record.commit()}
     (folder / "done.json").write_text(json.dumps(done) + "\n")
 
 

@@ -60,16 +60,6 @@ def begin(runs: Path, **facts: Any) -> None:
         raise SystemExit(f"{runs} holds runs made with {kept}, these would be made with {facts}: choose another --runs")
 
 
-def commit() -> str | None:
-    """The commit that is checked out, with a `+` where tracked files differ from it; None outside a checkout."""
-    git = ["git", "-C", str(ROOT)]
-    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    if head.returncode:
-        return None
-    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, check=False).returncode
-    return head.stdout.strip() + ("+" if changed else "")
-
-
 def training_command(name: str) -> str:
     """The command that made the runs, also where this one only collects them."""
     return record.command(f"studies.{name}").replace(" --collect", "")

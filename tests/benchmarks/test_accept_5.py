@@ -1,0 +1,54 @@
+"""The bars read records that say what made them, and no figure passes for another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import accept_5
+from benchmarks.acceptance import Bar
+
+MADE = {"command": "c", "commit": "c", "seed": 0}
+ROW = {"window": 1024, "tokens": 2000, "found": 1.0, "alarms": 0.0, "read_per_token": 1.0}
+
+
+def bars(monkeypatch: pytest.MonkeyPatch, records: dict[str, Any]) -> dict[str, Bar]:
+    monkeypatch.setattr(accept_5, "load", records.get)
+    return {bar.what: bar for bar in (*accept_5.needle_bars(), *accept_5.flag_bars())}
+
+
+def test_each_record_must_say_what_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the last of a loop was asked, and the study of the mark not at all."""
+    mark = {"unseen": {"a": {"share": 1.0}}, "home": {"share": 0.0}, "home_by_source": {"b": {}}}
+    records = {
+        "needle": {"rows": [ROW]},
+        "needle_lab": {**MADE, "rows": [ROW], "raw": [1]},
+        "default_judge_domain": mark,
+    }
+    found = {what: bar.ok for what, bar in bars(monkeypatch, records).items() if "commit" in what}
+    assert found == {
+        "1 scripted judge: command, commit, seed, raw rows": False,
+        "1 a judge trained for it in the lab: command, commit, seed, raw rows": True,
+        "3 transcripts unlike the training data: command, commit, seed, raw rows": False,
+    }
+    records |= {"needle": {**MADE, "rows": [ROW]}, "default_judge_domain": {**MADE, **mark}}
+    assert all(bar.ok for bar in bars(monkeypatch, records).values())
+
+
+@pytest.mark.parametrize(("value", "ok"), [(0.0, True), (0.05, True), (0.06, False), (None, False)])
+def test_a_perfect_calibration_passes_and_none_does_not(
+    monkeypatch: pytest.MonkeyPatch, value: float | None, ok: bool
+) -> None:
+    """An error of exactly 0.0 was read as none."""
+    monkeypatch.setattr(accept_5, "load", {}.get)
+    ece = {"value": value, "low": None, "high": None}
+    found = {
+        "pooled": {},
+        "pooled_mint": {},
+        "unseen": {},
+        "best_of_n": {},
+        "sources": {"home": {"metrics": {"judge": {"ece": ece}}}},
+    }
+    (bar,) = [bar for bar in accept_5.outcome_bars(found) if "ECE" in bar.what]
+    assert bar.ok is ok
