@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.acceptance import ROOT, interval, load
+from benchmarks.default_judge.scorers import SAME
 from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
@@ -171,7 +172,7 @@ def steps_outcomes() -> str:
     found = needed("default_judge")["modes"]["steps"]
     scorers = {
         "judge": "judge",
-        "tfidf_same": "TF-IDF, same rows",
+        SAME: "TF-IDF, same rows",
         "tfidf_all": "TF-IDF, whole mixture",
         "length": "length",
     }
@@ -202,7 +203,7 @@ def steps_verdicts() -> str:
     found = needed("default_judge")["modes"]["steps"]["sources"]
     names = {
         "judge": "judge",
-        "tfidf_same": "TF-IDF, same rows",
+        SAME: "TF-IDF, same rows",
         "tfidf_all": "TF-IDF, whole mixture",
         "position": "position",
         "rules": "rules",

@@ -140,8 +140,7 @@ class Domain(Stored):
 
     def distance_of(self, counts: Counter[str]) -> float:
         """The same of features that were counted before."""
-        x = {f: (1.0 + math.log(n)) * self.idf.get(f, self.unknown) for f, n in counts.items()}
-        length = math.sqrt(math.fsum(v * v for v in x.values()))
+        x, length = _vector(counts, self.idf, self.unknown)
         known = [(f, v) for f, v in x.items() if f in self.idf]
         best = math.inf
         for group in self.groups:
@@ -265,14 +264,19 @@ def _domain(idf: dict[str, float], unknown: float, groups: list[Group]) -> Domai
     return Domain(threshold=1.0, share=0.0, rows=0, calibration_rows=0, unknown=unknown, idf=idf, groups=groups)
 
 
+def _vector(counts: Mapping[str, int], idf: Mapping[str, float], unknown: float) -> tuple[dict[str, float], float]:
+    """TF-IDF weights of counted features, and their length."""
+    x = {f: (1.0 + math.log(n)) * idf.get(f, unknown) for f, n in counts.items()}
+    return x, math.sqrt(math.fsum(v * v for v in x.values()))
+
+
 def _centroid(rows: Iterable[Counter[str]], idf: dict[str, float], unknown: float) -> dict[str, float]:
     """The mean of the rows' vectors of length one, itself made of length one, over the kept features."""
     total: Counter[str] = Counter()
     for row in rows:
-        x = {f: (1.0 + math.log(n)) * idf.get(f, unknown) for f, n in row.items()}
-        length = math.sqrt(math.fsum(v * v for v in x.values())) or 1.0
+        x, length = _vector(row, idf, unknown)
         for f, v in x.items():
-            if f in idf:
+            if f in idf and length:
                 total[f] += v / length  # pyright: ignore[reportArgumentType]
     length = math.sqrt(math.fsum(v * v for v in total.values())) or 1.0
     return {f: _rounded(total[f] / length) for f in sorted(total) if total[f] / length >= 5e-4}
