@@ -2,10 +2,13 @@
 
     python -m benchmarks.ship_default --run runs/default_judge/small_run --init-split benchmarks/splits/mint.json
 
+    python -m benchmarks.ship_default --name-questions DIRECTORY --init-split benchmarks/splits/mint.json
+
 Copies adapter, settings and calibration (and `domain.json` and `lexical.json`, where there are such) to rrm/assets/default and writes its evaluation card and model card
 from benchmarks/results/default_judge.json, which must have been made by this very judge. Where the judge went on from one whose
 `judge.json` names no training questions, --init-split says which they were: they are added, so that an evaluation meets none of
-them unsaid.
+them unsaid. That is to be done before it is measured: --name-questions writes them into a judge's directory and ships nothing. They
+decide no score, and so leave its hash.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 from benchmarks import mint
 from benchmarks.record import RESULTS
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import load_settings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.lexical import FILE as LEXICAL
 from rrm.questions import question_keys
 from rrm.train.export import write_card
@@ -80,11 +83,30 @@ def shipped_files(judge: Path) -> list[Path]:
     return found
 
 
+def with_questions(settings: JudgeSettings, split: Path) -> JudgeSettings:
+    """The settings with MINT's questions under the split's `train` among the training questions."""
+    before = set(json.loads(split.read_text(encoding="utf-8"))["train"])
+    rows = [t for t in mint.rows(mint.DATA, critic=False) if t.question_id in before]
+    questions = sorted({*settings.training_questions, *question_keys(rows)})
+    return settings.model_copy(update={"training_questions": questions})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="the run folder of `rrm train`")
-    parser.add_argument("--init-split", type=Path, help="split of the judge that `sft.lora.init` named")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--run", type=Path, help="the run folder of `rrm train`")
+    what.add_argument(
+        "--name-questions", type=Path, metavar="DIRECTORY", help="a judge's, whose judge.json is to name them"
+    )
+    parser.add_argument("--init-split", type=Path, help="split of the judge that this one goes on from")
     args = parser.parse_args()
+    if args.name_questions is not None:
+        if args.init_split is None:
+            parser.error("--name-questions needs --init-split: the questions")
+        settings = with_questions(load_settings(args.name_questions), args.init_split)
+        save_settings(args.name_questions, settings)
+        print(json.dumps({"judge": str(args.name_questions), "training_questions": len(settings.training_questions)}))
+        return
     judge = args.run / "judge"
     record = json.loads((RESULTS / "default_judge.json").read_text(encoding="utf-8"))
     check(record, judge)
@@ -95,10 +117,7 @@ def main() -> None:
         shutil.copyfile(path, TARGET / path.name)
     settings = load_settings(judge).model_copy(update={"name": "default"})
     if args.init_split:
-        before = set(json.loads(args.init_split.read_text(encoding="utf-8"))["train"])
-        rows = [t for t in mint.rows(mint.DATA, critic=False) if t.question_id in before]
-        questions = sorted({*settings.training_questions, *question_keys(rows)})
-        settings = settings.model_copy(update={"training_questions": questions})
+        settings = with_questions(settings, args.init_split)
     save_settings(TARGET, settings)
     write_card(TARGET, settings, card(record, settings.trained_on))
     size = sum((TARGET / path.name).stat().st_size for path in files)
