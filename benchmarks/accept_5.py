@@ -159,6 +159,7 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
         shown = f"{interval(mean)}; " + ", ".join(
             f"{s} {'not defined' if v is None else f'{v:.3f}'}" for s, v in each.items()
         )
+        shown += "".join(f", {s} not defined ({why})" for s, why in unseen.get("undefined", {}).items())
         wanted = f"mean ≥ {UNSEEN_MEAN}, interval above 0.5, none below {UNSEEN_LOWEST}"
         yield Bar("7 sources never trained on: AUROC", shown, wanted, ok)
     yield from flag_bars()

@@ -26,7 +26,6 @@ import argparse
 import json
 import logging
 import math
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,9 +50,8 @@ from rrm.evaluation.metrics.probability import Auroc
 from rrm.evaluation.step_scores import LabelledSteps
 from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.judge_dir import seen_in_training
 from rrm.provenance import environment
-from rrm.questions import question_of
+from rrm.questions import met_before, question_of
 from rrm.splits import HELD_OUT
 from rrm.trajectory import read_canonical
 
@@ -147,12 +145,13 @@ def pooled(
     """Means over sources, each one vote, on shared draws of all their questions, over the rows the judge scored.
 
     Args:
-        least: a source takes part in pair accuracy with at least so many pairs; 0: AUROC is pooled instead.
+        least: a source takes part in pair accuracy with at least so many pairs; 0: AUROC is pooled instead, of sources with both
+            outcomes.
         held_out: source → the pairs of its held-out questions, of which the rows are a draw; by default the rows' own count.
 
     Returns:
-        `sources, pairs` (of the rows, by source), `metrics, differences` (judge − scorer), and `blend_differences` (blend − scorer)
-        where there is a blend.
+        `sources, pairs` (of the rows, by source), `undefined` (source → why it has no AUROC), `metrics, differences` (judge −
+        scorer), and `blend_differences` (blend − scorer) where there is a blend.
     """
     kept = {name: [r for r in rows if r.trajectory.outcome is not None and said.score(r) is not None]
             for name, rows in by_source.items()}  # fmt: skip
@@ -163,6 +162,7 @@ def pooled(
     metric = "pair_accuracy_same_turns" if least else "auroc"
     parts: dict[str, dict[str, Statistic]] = {}
     drawn_pairs: dict[str, int] = {}
+    undefined: dict[str, str] = {}
     for name, rows in kept.items():
         y = np.array([row.trajectory.outcome for row in rows], dtype=np.float64)
         q = np.array([code[row.trajectory.id] for row in rows], dtype=np.int64)
@@ -170,6 +170,9 @@ def pooled(
         drawn_pairs[name] = int(pairs.pair_parts(y, y, q, n, turns).denominator.sum())
         enough = drawn_pairs[name] if held_out is None else held_out.get(name, 0)
         if least and (enough < least or not drawn_pairs[name]):
+            continue
+        if not least and (y.min() >= 0.5 or y.max() < 0.5):
+            undefined[name] = f"{len(rows)} rows of one outcome"
             continue
         scores = {JUDGE: [said.score(row) for row in rows]}
         for scorer in sorted(set.intersection(*(set(known.outcomes[row.trajectory.id]) for row in rows))):
@@ -181,7 +184,7 @@ def pooled(
             scorer: pairs.pair_parts(s, y, q, n, turns) if least else Auroc(s, y, q) for scorer, s in arrays.items()
         }
     if not parts:
-        return {"sources": [], "metrics": {}, "differences": {}}
+        return {"sources": [], "undefined": undefined, "metrics": {}, "differences": {}}
     common = set.intersection(*map(set, parts.values()))
 
     def mean(scorer: str) -> Statistic:
@@ -192,6 +195,7 @@ def pooled(
     found = {
         "sources": sorted(parts),
         "pairs": counts,
+        "undefined": undefined,
         **compare(table, n, thin=lambda _: n < 10, n=resamples, seed=seed),
     }
     if "blend" in table:
@@ -283,7 +287,9 @@ def together(tests: Mapping[str, Sequence[Example]]) -> dict[str, list[Example]]
 
 def unseen_by(judge: AgentRRM, parts: Parts) -> tuple[Parts, dict[str, int]]:
     """The rows of questions that the judge was not trained on, and how many of a part and source were left out."""
-    learned = set(seen_in_training(judge.settings, (row.trajectory for rows in parts.values() for row in rows)))
+    learned = set(
+        met_before(judge.settings.training_questions, (row.trajectory for rows in parts.values() for row in rows))
+    )
     left_out = Counter(
         f"{part}/{row.source}"
         for part in parts
@@ -292,16 +298,6 @@ def unseen_by(judge: AgentRRM, parts: Parts) -> tuple[Parts, dict[str, int]]:
         if row.trajectory.id in learned
     )
     return {p: [row for row in rows if row.trajectory.id not in learned] for p, rows in parts.items()}, dict(left_out)
-
-
-def commit() -> str | None:
-    """The commit that is checked out, with `+` where tracked files differ from it; None outside a checkout."""
-    where = Path(__file__).resolve().parent
-    try:
-        run = ["git", "-C", str(where), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
-        return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def main() -> None:
@@ -369,7 +365,7 @@ def main() -> None:
     scores = known(parts, args.data, args.work)
     if args.trained_on:
         ids = {t.id for path in args.trained_on for t in read_canonical(path) if t.meta.get("part", "train") == "train"}
-        add_same_rows(scores, parts, ids, args.work)
+        add_same_rows(scores, parts, ids, args.data, args.work)
     parts, left_out = unseen_by(judge, parts)
     held_out_pairs = {name: pairs_of(rows) for name, rows in named(parts["test"]).items()}
     parts, paired = draw(parts, how)
@@ -381,7 +377,7 @@ def main() -> None:
         },
         "judge": judge.describe(),
         "command": record.command("default_judge.evaluate"),
-        "commit": commit(),
+        "commit": record.commit(),
         "data": data_hash(args.data),
         "rows": {part: len(rows) for part, rows in to_read(parts, paired).items()},
         "left_out": left_out,

@@ -23,10 +23,10 @@ import numpy as np
 
 from benchmarks import record
 from benchmarks.default_judge.drawing import drawn, named
-from benchmarks.default_judge.evaluate import commit
 from benchmarks.default_judge.said import Judged
-from benchmarks.default_judge.scorers import labels_of, load
+from benchmarks.default_judge.scorers import data_hash, labels_of, load
 from benchmarks.default_judge.sources import Example
+from benchmarks.studies.study import begin
 from rrm.evaluation.step_scores import LabelledSteps
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
@@ -63,8 +63,14 @@ def run(module: str, *arguments: str) -> None:
 
 
 def train(point: Point, folder: Path, data: Path, threads: int, seed: int) -> None:
-    """Draw the rows and train, unless that is done."""
-    rows = folder.parent / f"rows_{point.share:g}"
+    """Draw the rows and train, unless that is done.
+
+    Raises:
+        SystemExit: the folder holds a point of other options, data or seed.
+    """
+    made = {"share": point.share, "options": list(point.options), "seed": seed, "data": data_hash(data)}
+    begin(folder, **made)
+    rows = folder.parent / f"rows_{point.share:g}_{seed}_{made['data']}"
     if not (rows / "split.json").is_file():
         run("benchmarks.default_judge.subset", "--data", str(data), "-o", str(rows), "--share", f"{point.share}",
             "--calibration", "1", "--seed", str(seed))  # fmt: skip
@@ -139,7 +145,7 @@ def main() -> None:
         print(json.dumps({"point": name, "tokens": stage["tokens"], **measured["auroc"]}), flush=True)
     made = {
         "command": record.command("default_judge.scaling"),
-        "commit": commit(),
+        "commit": record.commit(),
         "seed": args.seed,
         "limit": args.limit,
     }

@@ -99,8 +99,11 @@ def known(parts: Parts, folder: Path, keep: Path) -> Known:
     return found
 
 
-def add_same_rows(found: Known, parts: Parts, ids: Collection[str], keep: Path) -> None:
+def add_same_rows(found: Known, parts: Parts, ids: Collection[str], folder: Path, keep: Path) -> None:
     """Add `SAME`: TF-IDF trained on these of the training rows alone, those that a judge learned from; kept as `known` keeps.
+
+    Args:
+        folder: of the data, whose hash the kept scores are known by: the same ids may stand for other texts.
 
     Raises:
         ValueError: rows that are not among the training rows.
@@ -109,7 +112,7 @@ def add_same_rows(found: Known, parts: Parts, ids: Collection[str], keep: Path) 
     if strange := sorted(set(ids) - set(train)):
         raise ValueError(f"{len(strange)} row(s) of --trained-on are no training rows, e.g. {strange[0]!r}")
     digest = hashlib.sha256("\n".join(sorted(ids)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    path = keep / f"same_rows_{digest}.json"
+    path = keep / f"same_rows_{data_hash(folder)}_{digest}.json"
     if path.is_file():
         same = Known(**json.loads(path.read_text(encoding="utf-8")))
     else:

@@ -21,7 +21,7 @@ from rrm.extras import needs
 from rrm.feedback import OUTSIDE, Feedback
 from rrm.jsonl import read_lines
 from rrm.labels import merged, truth_of
-from rrm.questions import question_of
+from rrm.questions import met_before, question_of
 from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
 from rrm.splits import apply_split, load_split
@@ -179,14 +179,14 @@ def warn_of_training_questions(
 
     Rows of `rrm score` name their judge: where it is a directory that is still there, its own record counts.
     """
-    from rrm.judge.judge_dir import FILE, load_settings, seen_in_training
+    from rrm.judge.judge_dir import FILE, load_settings
 
     folder = Path(feedback[0].judge.model) if feedback else None
     if settings is None and folder is not None and (folder / FILE).is_file():
         settings = load_settings(folder)
     if settings is None or not settings.training_questions:
         return None
-    seen = seen_in_training(settings, rows)
+    seen = met_before(settings.training_questions, rows)
     if seen:
         log.warning(
             "%d of %d transcripts are of questions this judge was trained on (e.g. %s): the figures flatter it",

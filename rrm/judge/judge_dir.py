@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,8 +28,6 @@ from rrm.feedback import Mode
 from rrm.judge.blend import Blend
 from rrm.judge.calibration import Calibration
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
-from rrm.questions import met_before
-from rrm.trajectory import Trajectory
 
 FILE = "judge.json"
 JUDGES = "rrm.judges"
@@ -218,8 +216,3 @@ def _file_hash(path: Path) -> str:
 def _read_hash(path: Path, size: int, modified_ns: int) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def seen_in_training(settings: JudgeSettings, trajectories: Iterable[Trajectory]) -> list[str]:
-    """Ids of the transcripts whose question the judge was trained on (`rrm.questions.met_before`)."""
-    return met_before(settings.training_questions, trajectories)

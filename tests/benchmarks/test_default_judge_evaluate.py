@@ -188,6 +188,10 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     assert voting["sources"] == ["b"] and voting["pairs"]["b"] == pairs_of(tests["b"])
     strange = pooled(named(parts["unseen"]), said, known, least=0, resamples=200, seed=0)
     assert strange["metrics"]["judge"]["auroc"]["low"] > 0.5
+    # six successes of one source had no AUROC, and so there was no mean
+    won = [row for row in parts["unseen"] if (row.trajectory.outcome or 0.0) >= 0.5][:6]
+    found = pooled({**named(parts["unseen"]), "won": won}, said, known, least=0, resamples=200, seed=0)
+    assert found["undefined"] == {"won": "6 rows of one outcome"} and found["metrics"] == strange["metrics"]
     chosen = evaluate.attempts(parts, said, known, resamples=100, seed=0)
     assert chosen["tau_bench"]["4"]["questions"] == 60
     assert chosen["mint"]["8"] is None
