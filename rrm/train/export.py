@@ -23,7 +23,8 @@ from rrm.annotation import Annotation
 from rrm.config import CalibrationMethod, CalibrationSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
-from rrm.evaluation.metrics.localisation import mcc, step_labels
+from rrm.evaluation.metrics.localisation import step_labels
+from rrm.evaluation.metrics.process import HALF, fit_threshold
 from rrm.feedback import Feedback, Mode
 from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
@@ -241,7 +242,7 @@ def calibrate_steps(
     if P_GOOD in maps:
         first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
         pairs = _step_pairs(rows, said, steps)
-        cut = judge.settings.threshold = best_threshold([raw for raw, _ in pairs], [y for _, y in pairs])
+        cut = judge.settings.threshold = _threshold(pairs)
         again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
         for i, feedback in zip(again, judge.judge([rows[i] for i in again], mode="steps", seed=seed), strict=True):
             said[i] = feedback
@@ -266,6 +267,15 @@ def _step_pairs(
     ]
 
 
+def _threshold(pairs: Sequence[tuple[float, float]]) -> float:
+    """The p_good from which a step is called good (`process.fit_threshold`); one half, said so, where none tells good from bad."""
+    try:
+        return fit_threshold(np.array([p for p, _ in pairs]), np.array([y < 0.5 for _, y in pairs])).value
+    except RRMError as error:
+        logger.warning("verdicts are at a probability of one half: %s", error)
+        return HALF
+
+
 def _turned(feedback: Feedback, threshold: float) -> bool:
     """Whether some step would have another verdict by this threshold."""
     return any(f.p_good is not None and (f.verdict == "bad") != (f.p_good < threshold) for f in feedback.findings)
@@ -282,26 +292,6 @@ def _fitted(
         return {"skipped": str(error), "rows": len(pairs)}
     judge.settings.calibration.modes[key] = fitted
     return fitted.model_dump()
-
-
-def best_threshold(p_good: Sequence[float], good: Sequence[float]) -> float:
-    """The threshold from which a step is called good with the largest MCC; of equal ones the nearest to one half.
-
-    Args:
-        good: 1 where a step is good, else 0.
-    """
-    sure, truth = np.asarray(p_good), np.asarray(good) >= 0.5
-    order = np.argsort(sure, kind="stable")
-    sure, truth = sure[order], truth[order]
-    cuts = np.flatnonzero(np.diff(sure) > 0) + 1  # the first `cut` of them are called bad
-    if not len(cuts):
-        return 0.5
-    bad_below = np.cumsum(~truth)[cuts - 1]
-    counts = [bad_below, cuts - bad_below, (~truth).sum() - bad_below, truth.sum() - (cuts - bad_below)]
-    quality = mcc(np.stack([np.asarray(part, dtype=np.float64) for part in counts], axis=-1))
-    thresholds = (sure[cuts - 1] + sure[cuts]) / 2
-    best = np.flatnonzero(quality >= quality.max() - 1e-12)
-    return float(thresholds[best[np.argmin(np.abs(thresholds[best] - 0.5))]])
 
 
 def untrained(judge: AgentRRM, mode: Mode) -> bool:

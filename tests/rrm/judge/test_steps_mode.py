@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import RRMError
 from rrm.estimate import estimate
+from rrm.evaluation.metrics.process import fit_threshold
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt, fit
@@ -23,7 +25,7 @@ from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.shown import shown
 from rrm.labels import StepTarget
 from rrm.prompt.prompter import Prompter
-from rrm.train.export import best_threshold, calibrate, measure
+from rrm.train.export import calibrate, measure
 from rrm.trajectory import Message, Trajectory
 
 SETTINGS = JudgeSettings(modes=["steps"], prompt_version="2", transcript_tokens=600)
@@ -234,12 +236,6 @@ def test_a_reading_beyond_the_models_positions_has_no_number(tokenizer: Any) -> 
     assert short.status == "scored"
 
 
-def test_the_threshold_with_the_best_mcc_by_hand() -> None:
-    assert best_threshold([0.1, 0.2, 0.6, 0.7, 0.9], [0, 0, 0, 1, 1]) == pytest.approx(0.65)
-    assert best_threshold([0.1, 0.2], [0, 1]) == pytest.approx(0.15)
-    assert best_threshold([0.3, 0.3], [0, 1]) == 0.5  # nothing to choose from
-
-
 def test_calibration_of_steps_fits_scores_by_reading_and_single_steps(tokenizer: Any) -> None:
     """Forty short runs and forty that take windows, half of each ruined; one in ten labels is wrong."""
     judge = scripted(tokenizer, 800)
@@ -298,7 +294,8 @@ def test_p_good_is_calibrated_as_it_is_read_with_the_threshold_that_is_chosen(to
         return fit([raw for raw, _ in known], [y for _, y in known])
 
     first, last = pairs(0.5), pairs(0.825)
-    assert best_threshold(*zip(*first, strict=True)) == pytest.approx(0.825) and first != last
+    chosen = fit_threshold(np.array([raw for raw, _ in first]), np.array([y < 0.5 for _, y in first]))
+    assert chosen.value == pytest.approx(0.825) and first != last
     judge = wary(tokenizer)
     config = TrainConfig(calibration=CalibrationSettings(modes=["steps"]))
     labels = [float(n % 4 >= 2) for n in range(30)]
