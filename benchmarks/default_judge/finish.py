@@ -40,7 +40,6 @@ from rrm.judge.blend import Blend, fit_blend
 from rrm.judge.calibration import Calibration, Calibrator, fit, key_of
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.judge.lexical import Lexical, fit_lexical
-from rrm.prompt.rendering import CUT_VERSION
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory, read_canonical
 
@@ -59,9 +58,9 @@ class Remembered:
         """As the changed judge's rows are known."""
         return self.changed.describe()
 
-    def measure(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[Reads]:
+    def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = 1) -> list[Reads]:
         """As the changed judge reads."""
-        return self.changed.measure(trajectories, mode)
+        return self.changed.measure(trajectories, mode, samples)
 
     def judge(
         self,
@@ -76,7 +75,7 @@ class Remembered:
         maps, found = self.changed.settings.calibration, list[Feedback]()
         for t in trajectories:
             before = self.said[t.id]
-            windowed = in_windows(self.changed, t, mode)
+            windowed = self.changed.in_windows(t, mode)
             info = before.judge.model_copy(
                 update={"model_hash": self.changed.model_hash, "calibrated": maps.covers(mode, windowed=windowed)}
             )
@@ -85,11 +84,6 @@ class Remembered:
             if on_feedback is not None:
                 on_feedback(found[-1])
         return found
-
-
-def in_windows(judge: AgentRRM, trajectory: Trajectory, mode: Mode) -> bool:
-    """Whether a transcript is read in several windows, and so has a map of its own."""
-    return judge.settings.prompt_version != CUT_VERSION and judge.plan(trajectory, mode).windowed
 
 
 def fit_maps(scored: Scored, mode: Mode, method: CalibrationMethod) -> dict[str, Calibrator]:
@@ -171,6 +165,7 @@ def blend(
         [lexical.log_odds(row.trajectory) for row, _, _ in scored],
         [row.trajectory.outcome or 0.0 for row, _, _ in scored],
         method,
+        [windowed for _, _, windowed in scored],
     )
     before = settings.blend
     others = before.modes if before is not None and before.lexical_sha256 == lexical.sha256 else {}
@@ -220,7 +215,7 @@ def main() -> None:
     for name, mine in named(rows).items():
         said.add(judge, mine, before / files[name], args.seed)
     scored: Scored = [
-        (row, raw, in_windows(judge, row.trajectory, args.mode))
+        (row, raw, judge.in_windows(row.trajectory, args.mode))
         for row in rows
         if row.trajectory.outcome is not None and (raw := said.score(row)) is not None
     ]
