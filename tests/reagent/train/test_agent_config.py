@@ -23,6 +23,8 @@ OUTSIDE = [
     "optim.max_grad_norm=0", "optim.max_grad_norm=.nan", "optim.epochs=0", "optim.minibatches=0", "optim.microbatch_tokens=0",
     "loss.clip_low=1.1", "loss.clip_low=-0.1", "loss.clip_high=-1", "loss.dual_clip=1", "loss.importance_cap=0",
     "loss.vf_coef=-1", "loss.vf_clip=0", "loss.entropy_coef=-1", "loss.kl_coef=.inf", "loss.gamma=1.01", "loss.gae_lambda=-0.1",
+    "distil.tasks=0", "distil.samples=1", "distil.temperature=0", "distil.min_score=1.5", "distil.epochs=0",
+    "distil.batch_episodes=0", "distil.learning_rate=-1",
     "eval.every=-1", "eval.samples=0", "eval.temperature=-1", "policy.lora={r: 0}", "policy.lora={alpha: 0}",
     "feedback.score_weight=.nan", "feedback.failure_reward=2", "feedback.max_failure_rate=-1", "feedback.aux.trace=-1",
     "feedback.aux.share=0", "feedback.process.good=.inf", "feedback.process.max_paid=-1", "feedback.attempt_chars=1",
