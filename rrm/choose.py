@@ -1,4 +1,4 @@
-"""One transcript a question out of several: what `reagent choose` does, whatever framework the agents ran in.
+"""One transcript a question out of several, whatever framework the agents ran in.
 
 The judge is asked for each content once; strategies and their figures are those of `rrm.evaluation.choosing`.
 """

@@ -95,10 +95,9 @@ def columns(given: list[Row]) -> dict[str, dict[str, Any]]:
         if f.status == "scored"
         for k, label in enumerate(row)
     ]
-    sure_of = [  # a labelled step without a finding was not read
-        ({v.step: v.p_good for v in f.findings}.get(k, math.nan), label, f.id)
+    sure_of = [  # a labelled step without a finding was not read, nor was any of a run that could not be judged
+        ({v.step: v.p_good for v in f.findings if f.status == "scored"}.get(k, math.nan), label, f.id)
         for (_, f), row in zip(given, step_labels(given), strict=True)
-        if f.status == "scored" and f.findings
         for k, label in enumerate(row, 1)
     ]
     written = [(t, f) for t, f in given if f.trace or f.critique]

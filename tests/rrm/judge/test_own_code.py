@@ -14,7 +14,7 @@ from rrm.judge.judge_dir import content_hash, own_code, save_settings
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def whole(tmp_path: Path, own_modules: None) -> Path:
     """A judge whose model class comes with its folder, in two files, beside a script of its owner."""
     folder = tmp_path / "whole"
     model, tokenizer = tiny()

@@ -152,11 +152,9 @@ def remote(folder: Path) -> Path:
 
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
 def test_a_base_with_code_of_its_own_is_trained_to_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict[str, int] | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_modules: None, lora: dict[str, int] | None
 ) -> None:
     """trust_remote_code was heard in training and not in loading the judge that training ends with."""
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = remote(tmp_path / "own")
     sft = {"max_steps": 1, "batch_size": 4, "gradient_accumulation_steps": 1, "lora": lora}
     wanted, judge = trained(tmp_path, str(folder), monkeypatch, sft=sft, model={"trust_remote_code": True})

@@ -87,7 +87,8 @@ def test_train_goes_from_data_to_a_judge_that_judges(one: tuple[Path, dict[str, 
     assert {"model.safetensors", "tokenizer.json", "judge.json", "evaluation.json", "README.md"} <= names
     assert {path.name for path in folder.iterdir()} == {"config.yaml", "data.json", "split.json", "sft", "rl", "judge"}
     card = json.loads((folder / "judge" / "evaluation.json").read_text())
-    assert card["score"]["rows"] == 16 and card["full"]["rows"] == 2 and card["calibration"]["score"]
+    assert card["score"]["rows"] == 16 and card["full"]["rows"] == 2
+    assert card["calibration"]["score@windowed"]["rows"] == 32  # each is longer than a window
     assert card["question_texts_in_training"] == {"calibration": 0, "test": 0}
     labels, split = card["trained_on"]["labels"], card["trained_on"]["rows"]
     assert split == {"train": 32, "calibration": 32, "test": 16}
