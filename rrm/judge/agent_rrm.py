@@ -17,6 +17,7 @@ from typing import Any
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
+from rrm.judge.abilities import Abilities
 from rrm.judge.cut import LocalCut, ServerCut
 from rrm.judge.domain import Marker, load_domain
 from rrm.judge.judge_dir import JudgeSettings
@@ -209,8 +210,8 @@ class AgentRRM:
         """
         if samples < 1:
             raise RRMError(f"samples must be at least 1, got {samples}")
-        self._say_untried("steps" if self._reads_slots(mode) else mode)
-        if samples > 1 and not self._samples(mode):
+        self._say_untried("steps" if self.abilities.reads_slots(mode) else mode)
+        if samples > 1 and not self.abilities.samples(mode):
             self._say_unsampled(mode, samples)
         marker = Marker(self.domain, trajectories)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
@@ -261,6 +262,11 @@ class AgentRRM:
         }
 
     @property
+    def abilities(self) -> Abilities:
+        """What it can be asked for."""
+        return Abilities(self.model, self.settings.modes, self.prompter is not None, self.prompt_version)
+
+    @property
     def prompt_version(self) -> str:
         """How transcripts are rendered."""
         prompter = self.prompter or self.reader
@@ -273,11 +279,11 @@ class AgentRRM:
     def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = 1) -> list[Reads]:
         """What is read of each transcript for so many judgements of it, one where nothing is sampled: prompt tokens (estimated as
         `count_tokens` says), readings, coverage."""
-        samples = samples if self._samples(mode) else 1
+        samples = samples if self.abilities.samples(mode) else 1
         cut = self.prompt_version == CUT_VERSION
         reader = self._cut() if cut else self._asker()
-        self.check_mode(mode)
-        return [reader.measure(trajectory, self._read_as(mode), samples) for trajectory in trajectories]
+        self.abilities.check(mode)
+        return [reader.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> Plan:
         """The windows in which a transcript is read.
@@ -300,7 +306,7 @@ class AgentRRM:
             RRMError: as `plan`.
         """
         plan, earlier = self._plan(trajectory, mode)
-        asked = [earlier] * (len(plan) - 1) + [self._read_as(mode)]
+        asked = [earlier] * (len(plan) - 1) + [self.abilities.read_as(mode)]
         return plan, [plan.reading(number, slots=said == "steps") for number, said in enumerate(asked)]
 
     def as_reward_func(self, *, mode: Mode = "score", seed: int = 0) -> Callable[..., list[float | None]]:
@@ -317,11 +323,7 @@ class AgentRRM:
         """The windows of a transcript, and what is asked of all but the last."""
         if self.prompt_version == CUT_VERSION:
             raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
-        return self._asker().plan(trajectory, self._read_as(mode))
-
-    def _read_as(self, mode: Mode) -> Mode:
-        """The mode whose prompts are read where this one is asked for."""
-        return "steps" if self._reads_slots(mode) and self.prompt_version != CUT_VERSION else mode
+        return self._asker().plan(trajectory, self.abilities.read_as(mode))
 
     def _judgements(
         self,
@@ -334,50 +336,19 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None] | None = None,
     ) -> list[list[Feedback]]:
         """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
-        if not self._samples(mode):
+        if not self.abilities.samples(mode):
             samples = 1
         info, params = self._info(mode, seed), self._params(seed, temperature)
         wanted = Wanted(info, params, self.settings.calibration, samples, together, on_feedback)
-        if self._reads_slots(mode):
+        if self.abilities.reads_slots(mode):
             return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
         if self.prompt_version == CUT_VERSION:
             return self._cut().judge(trajectories, wanted)
         return judge_in_windows(self._asker(), trajectories, wanted)
 
-    def _reads_slots(self, mode: Mode) -> bool:
-        """Whether the judge answers the mode from its slots: `steps`, and any other where it was trained in `steps` and not in
-        that (`rrm.judge.steps`). A server shows no slots, but can be asked for a score in words."""
-        trained = self.settings.modes
-        if mode == "steps" or (mode == "score" and self.prompter is None):
-            return mode == "steps"
-        return "steps" in trained and mode not in trained
-
-    def _samples(self, mode: Mode) -> bool:
-        """Whether replies are sampled in the mode: not where probabilities are read, at slots or at the score's place."""
-        return not self._reads_slots(mode) and (mode != "score" or self.prompter is None)
-
-    def check_mode(self, mode: Mode) -> None:
-        """Refuse what the judge cannot be asked for.
-
-        Raises:
-            RRMError: the mode is answered from slots, and it is a judge on a server, or one whose prompts have none.
-        """
-        if not self._reads_slots(mode):
-            return
-        if self.prompter is None:
-            raise RRMError(
-                f"mode steps reads probabilities inside the model: {self.model} runs on a server; load its weights here, or "
-                "use mode score"
-            )
-        if self.settings.prompt_version == CUT_VERSION:
-            raise RRMError(
-                f"{self.model} was made for prompt version {CUT_VERSION}, which has no slots for verdicts: use mode score, or "
-                "train it again"
-            )
-
     def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
         """Each transcript's slots as its Feedback."""
-        self.check_mode(wanted.mode)
+        self.abilities.check(wanted.mode)
         assert self.prompter is not None
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return judge_steps(engine, self.prompter, trajectories, wanted, self.settings.threshold)

@@ -33,7 +33,7 @@ def shown(judge: AgentRRM, trajectory: Trajectory, mode: Mode) -> Shown:
     Raises:
         RRMError: the judge cannot be asked for the mode.
     """
-    judge.check_mode(mode)
+    judge.abilities.check(mode)
     prompter, version = judge.prompter or judge.reader, judge.prompt_version
     # without the judge's own tokenizer a token counts as four characters
     tokenizer: Tokenizer = CharacterTokenizer() if prompter is None else prompter.tokenizer
