@@ -13,6 +13,7 @@ import string
 import unicodedata
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import zip_longest
 from typing import Any, Literal
 
 from rrm.trajectory import Message, Trajectory
@@ -34,6 +35,8 @@ _WORD = re.compile(r"(?:(?<![^\W_])-(?=\.?\d))?(?:[^\W_]+(?:\.\d+)?|\.\d+)")
 """A minus is a sign where no word stands before it: `-2`, `x=-2`, but `3-2` is two words. A point stays inside a number."""
 _DECIMAL = re.compile(r"(-?)(\d*)\.(\d+)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(\[`<])")
+_OPERATORS = re.compile(r"([+#*/^=<>]+)")
+"""What makes another answer of the same words: `C++`, `C#`, `1/2`, `x^2`."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_SPACES = (
@@ -77,6 +80,28 @@ def _plain(word: str) -> str:
         return word
     sign, whole, fraction = number.groups()
     return f"{sign}{whole or '0'}.{fraction}".rstrip("0").rstrip(".")
+
+
+def answer_form(text: str) -> str:
+    """A final answer as it is compared with other attempts' answers: where the forms are equal, so are the answers.
+
+    `normalise`, but what alone tells answers apart stays: operators between words and `+` or `#` behind one (`x + 1`, `C++`),
+    and `a`, `an`, `the` where no longer word follows (`A`, `The`, `Vitamin A`, `A, B`). An answer without a word is itself.
+    """
+    folded = text.casefold() if text.isascii() else _fold(text).replace("\N{FRACTION SLASH}", "/")
+    pieces = _OPERATORS.split(folded)
+    pieces[::2] = (_without_articles(normalise(words, articles=True).split()) for words in pieces[::2])
+    form = "".join(pieces).lstrip("+#*/^=<>").rstrip("*/^=<>")
+    return form or " ".join(text.split())
+
+
+def _without_articles(words: list[str]) -> str:
+    """The words without articles: those that another word follows, `a` only where that is longer than a letter."""
+    kept = []
+    for word, follows in zip_longest(words, words[1:]):
+        if word not in _ARTICLES or not follows or (word == "a" and len(follows) == 1):
+            kept.append(word)
+    return " ".join(kept)
 
 
 def squad_normalise(text: str) -> str:

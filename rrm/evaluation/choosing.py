@@ -32,7 +32,7 @@ from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
 from rrm.questions import question_of
 from rrm.seeds import derive_seed
-from rrm.text import normalise
+from rrm.text import answer_form
 from rrm.trajectory import Trajectory
 
 STRATEGIES = (JUDGE, "majority", "longest", "shortest", "random", "oracle")
@@ -60,8 +60,8 @@ def answers_of(rows: Sequence[Trajectory]) -> list[str | None]:
 
 
 def as_compared(answer: str | None) -> str | None:
-    """An answer in its normal form; None for none and for one without a word."""
-    return (normalise(answer) or None) if answer is not None else None
+    """An answer in the form that attempts' answers are compared in (`rrm.text.answer_form`); None for none and for an empty one."""
+    return (answer_form(answer) or None) if answer is not None else None
 
 
 def expected_best(preference: np.ndarray, outcomes: np.ndarray, n: int) -> float:

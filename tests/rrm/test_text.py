@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrm.text import (
+    answer_form,
     answer_leak,
     contains_phrase,
     content_words,
@@ -43,6 +44,36 @@ def test_phrases_are_whole_words() -> None:
     assert not contains_phrase(normalise("It is 13.5 kg"), "3.5")
     assert not contains_phrase("anything", "")
     assert normalise("The A", articles=True) == "the a" and content_words("the cat x 7") == {"cat", "7"}
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        ("the Eiffel Tower", "Eiffel tower.", "**Eiffel Tower**"),
+        ("A", "a", "(A)", "A."),
+        ("1,000.0", "$1000", "1000", "+1000"),
+        ("1/2", "1 / 2", "\u00bd"),
+        ("x^2", "x^{2}", "$X^2$"),
+    ],
+)
+def test_one_answer_in_several_words(alike: tuple[str, ...]) -> None:
+    assert len({answer_form(answer) for answer in alike}) == 1
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        ("A", "B", "An", "The", "A, B"),
+        ("C", "C++", "C#"),
+        ("5", "-5", "0.5", "1/5"),
+        ("x + 1", "x * 1", "x^1", "x 1"),
+        ("Vitamin A", "Vitamin"),
+        ("+", "-", "\u2205"),
+    ],
+)
+def test_other_answers_in_nearly_the_same_words(apart: tuple[str, ...]) -> None:
+    forms = [answer_form(answer) for answer in apart]
+    assert all(forms) and len(set(forms)) == len(apart)
 
 
 @given(st.text(max_size=40))

@@ -157,6 +157,12 @@ def test_answers_are_compared_in_their_normal_form() -> None:
     assert answers_of([rows[0].model_copy(update={"messages": rows[0].messages[:-1]})]) == [None]
 
 
+def test_a_letter_that_is_also_an_article_votes() -> None:
+    rows = [attempt(str(i), "q", float(x == "A"), answer=f"The answer is {x}") for i, x in enumerate("AAABB")]
+    (found,) = grouped(rows)
+    assert found.expected("majority") == 1.0 and found.choose("majority", 0) in (0, 1, 2)
+
+
 def test_transcripts_are_grouped_by_question_in_their_order() -> None:
     rows = [attempt("a", "q", 1.0), attempt("b", "r", None), attempt("c", "q", 0.0, said="look around")]
     first, second = grouped(rows, {"judge": [0.2, 0.3, None]})
