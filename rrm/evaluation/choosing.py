@@ -21,7 +21,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import comb
+from math import comb, lgamma, log, log1p
 from typing import Any
 
 import numpy as np
@@ -92,36 +92,57 @@ def expected_majority(answers: Sequence[str | None], outcomes: np.ndarray, n: in
 
     Answers that are equally frequent are as likely to be taken, and so is each attempt that gives one; where no attempt
     drawn gives an answer, each of them is. For every t the draws in which t is the largest count are added up: `ways[x, j]`
-    counts those of x attempts with j answers given t times and none more often, `worth[x, j]` sums over them the mean
+    is the share of those of x attempts with j answers given t times and none more often, `worth[x, j]` sums over them the mean
     outcomes of those j answers.
+
+    Counts of draws outgrow a float, so shares are of draws that take each attempt by itself with p = n / N, and that turn
+    out to take n: C(m, x) pˣ (1 − p)ᵐ⁻ˣ in the place of C(m, x), and C(N, n) pⁿ (1 − p)ᴺ⁻ⁿ in that of C(N, n).
 
     Raises:
         ValueError: n is not in 1 … N.
     """
-    total = _draws(len(outcomes), n)
+    _draws(len(outcomes), n)
+    if n == len(outcomes):
+        return expected_best(votes_of(answers), outcomes, n)
+    chance = n / len(outcomes)
     places: dict[str, list[int]] = defaultdict(list)
     silent = [i for i, answer in enumerate(answers) if answer is None]
     for i, answer in enumerate(answers):
         if answer is not None:
             places[answer].append(i)
-    value = comb(len(silent), n) / total * float(outcomes[silent].mean()) if silent else 0.0
-    for top in range(1, n + 1):
+    of_size = {m: _taken(m, chance) for m in {len(silent), len(outcomes), *map(len, places.values())}}
+    none = _taken(len(outcomes) - len(silent), chance)[0]
+    value = of_size[len(silent)][n] * none * float(outcomes[silent].mean()) if len(silent) >= n else 0.0
+    for top in range(1, min(n, max(map(len, places.values()), default=0)) + 1):
         ways = np.zeros((n + 1, n // top + 1))
-        ways[: len(silent) + 1, 0] = [comb(len(silent), x) for x in range(min(len(silent), n) + 1)]
+        ways[: len(silent) + 1, 0] = of_size[len(silent)][: n + 1]
         worth = np.zeros_like(ways)
         for at in places.values():
-            mean = float(outcomes[at].mean())
+            mean, shares = float(outcomes[at].mean()), of_size[len(at)]
             grown, grown_worth = np.zeros_like(ways), np.zeros_like(worth)
             for x in range(min(top, len(at) + 1)):  # given less often than the top
-                grown[x:] += comb(len(at), x) * ways[: n + 1 - x]
-                grown_worth[x:] += comb(len(at), x) * worth[: n + 1 - x]
+                grown[x:] += shares[x] * ways[: n + 1 - x]
+                grown_worth[x:] += shares[x] * worth[: n + 1 - x]
             if len(at) >= top:  # one of the most frequent
-                many, held = comb(len(at), top), slice(0, n + 1 - top)
+                many, held = shares[top], slice(0, n + 1 - top)
                 grown[top:, 1:] += many * ways[held, :-1]
                 grown_worth[top:, 1:] += many * (worth[held, :-1] + mean * ways[held, :-1])
             ways, worth = grown, grown_worth
-        value += float((worth[n, 1:] / np.arange(1, worth.shape[1])).sum()) / total
-    return value
+        value += float((worth[n, 1:] / np.arange(1, worth.shape[1])).sum())
+    return value / float(of_size[len(outcomes)][n])
+
+
+def _taken(m: int, chance: float) -> np.ndarray:
+    """(m + 1,) probabilities that 0 … m of m attempts are taken, each by itself with 0 < chance < 1."""
+    x = np.arange(m + 1)
+    choices = np.array([lgamma(m + 1) - lgamma(k + 1) - lgamma(m - k + 1) for k in range(m + 1)])
+    return np.exp(choices + x * log(chance) + (m - x) * log1p(-chance))
+
+
+def votes_of(answers: Sequence[str | None]) -> np.ndarray:
+    """(N,) how many attempts give each attempt's answer; 0 for one without."""
+    votes = Counter(answer for answer in answers if answer is not None)
+    return np.array([votes[answer] if answer is not None else 0 for answer in answers], dtype=np.float64)
 
 
 def _draws(attempts: int, n: int) -> int:
@@ -164,8 +185,7 @@ class Attempts:
         if strategy in self.scores:
             return self.scores[strategy]
         if strategy == "majority":
-            votes = Counter(answer for answer in self.answers if answer is not None)
-            return np.array([votes[answer] if answer is not None else 0 for answer in self.answers], dtype=np.float64)
+            return votes_of(self.answers)
         if strategy == "oracle":
             return np.where(np.isfinite(self.outcomes), self.outcomes, UNSCORED)
         if strategy in ("longest", "shortest"):

@@ -115,6 +115,25 @@ def test_many_attempts_are_no_harder() -> None:
     assert expected_majority(["x"] * 150 + [str(i) for i in range(50)], np.arange(200) < 150, 16) == pytest.approx(1.0)
 
 
+def test_a_thousand_attempts_can_be_compared() -> None:
+    outcomes = np.zeros(1100)
+    outcomes[:275] = 1.0
+    same, pairs = ["x"] * 1100, [str(i // 2) for i in range(1100)]
+    for n in (4, 1100):  # C(1100, 550) is no float; of answers that are all alike each attempt is as good
+        assert expected_majority(same, outcomes, n) == pytest.approx(0.25)
+    assert expected_majority(pairs, outcomes, 1100) == pytest.approx(0.25)
+    # of three drawn: both y, with each of 1098 others; or one of them beside two others, a tie of three
+    assert expected_majority(["y", "y", *map(str, range(1098))], np.r_[1.0, 1.0, np.zeros(1098)], 3) == pytest.approx(
+        (1098 + 2 * (1098 * 1097 / 2) / 3) / (1100 * 1099 * 1098 / 6)
+    )
+
+
+def test_the_majority_of_all_is_the_mean_over_the_most_frequent_answers() -> None:
+    found = Attempts("q", range(12), np.ones(12), [*"aaabbbc", None, *"ddde"], np.arange(12) / 12)
+    assert found.expected("majority") == pytest.approx(np.mean([0, 1, 2, 3, 4, 5, 8, 9, 10]) / 12)
+    assert found.expected("majority", 12) == found.expected("majority")
+
+
 # ---- one attempt ----
 
 
