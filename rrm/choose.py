@@ -6,7 +6,7 @@ The judge is asked for each content once; strategies and their figures are those
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,18 +75,18 @@ def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
     """Whether there is something to choose from, and by; before a judge is asked.
 
     Raises:
-        RRMError: no question ids, no question with two attempts, or no outcome for the oracle.
+        RRMError: neither question ids nor tasks, no question with two attempts, or no outcome for the oracle.
     """
-    if not any(t.question_id for t in rows):
+    if not any(t.question_id or t.task for t in rows):
         raise RRMError(
-            f"none of {len(rows)} transcripts has a question id, so that none are known to be attempts at one question: give "
-            "`question_id` in the file, or say where it stands (--map question_id=PATH)"
+            f"none of {len(rows)} transcripts has a question id or a task, so that none are known to be attempts at one question: "
+            "give `question_id` in the file, or say where it stands (--map question_id=PATH)"
         )
     questions = {question_of(t) for t in rows}
     if len(questions) == len(rows):
         raise RRMError(
             f"each of {len(rows)} questions has one transcript, and nothing is to be chosen: attempts at one question must "
-            "have one `question_id`"
+            "have one `question_id`, or one task text and none"
         )
     if "oracle" in strategies and all(t.outcome is None for t in rows):
         raise RRMError(
@@ -121,29 +121,47 @@ def judge_scores(judge: AgentRRM, rows: Sequence[Trajectory], mode: Mode, seed: 
 
 
 def read_scores(path: str | Path, rows: Sequence[Trajectory]) -> list[float | None]:
-    """The scores that `rrm score -o` wrote of transcripts, matched by id; None for those without a row or a score.
+    """The scores that `rrm score -o` wrote of transcripts; None for those without a row or a score.
+
+    A row is of the transcript with its digest, whatever its id: files read in another order have other ids. Where several are,
+    it is that with its id too; a row without a digest is of the one with its id.
 
     Raises:
-        ReadError: a line that is no row of `rrm score`. RRMError: two rows of one id, a row of other content, or no row of
-        any of them.
+        ReadError: a line that is no row of `rrm score`. RRMError: two rows of one transcript, a row without a digest of an id
+        that several transcripts have, a row of other content, or no row of any of them.
     """
-    found: dict[str, tuple[float | None, str | None]] = {}
+    found: dict[tuple[str, str | None], float | None] = {}
     for id, score, digest in read_lines(path, _score_row, "a row of `rrm score`"):
-        if id in found:
+        if (id, digest) in found:
             raise RRMError(f"{path}: two rows of {id!r}; `rrm score` writes one of each")
-        found[id] = (score, digest)
-    for t in rows:
-        digest = found.get(t.id, (None, None))[1]
-        if digest is not None and digest != t.digest:
+        found[id, digest] = score
+    by_content = {digest: (id, digest) for id, digest in found if digest is not None}
+    here, times = {t.digest for t in rows}, Counter(t.id for t in rows)
+    changed = {id for id, digest in found if digest is not None and digest not in here}
+
+    def row_of(t: Trajectory) -> tuple[str, str | None] | None:
+        if (t.id, t.digest) in found or t.digest in by_content:
+            return (t.id, t.digest) if (t.id, t.digest) in found else by_content[t.digest]
+        if t.id in changed:
             raise RRMError(
                 f"{path} holds a judgement of {t.id!r}, but that transcript has changed since: judge it again"
             )
-    if not any(t.id in found for t in rows):
+        if (t.id, None) not in found:
+            return None
+        if times[t.id] > 1:
+            raise RRMError(
+                f"{path}: the row of {t.id!r} could be of {times[t.id]} transcripts, as it says no digest of its content: judge "
+                "them with `rrm score`, which does"
+            )
+        return (t.id, None)
+
+    places = [row_of(t) for t in rows]
+    if not any(places):
         raise RRMError(
             f"{path} holds {len(found)} rows and none of these {len(rows)} transcripts (ids like "
-            f"{next(iter(found), None)!r} against {rows[0].id if rows else None!r}): was another file judged?"
+            f"{next(iter(found), (None,))[0]!r} against {rows[0].id if rows else None!r}): was another file judged?"
         )
-    return [found.get(t.id, (None, None))[0] for t in rows]
+    return [None if place is None else found[place] for place in places]
 
 
 def _score_row(line: str) -> tuple[str, float | None, str | None]:

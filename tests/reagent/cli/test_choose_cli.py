@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from reagent.cli import main
+from rrm.choose import read_scores
+from rrm.errors import RRMError
 from rrm.jsonl import write_lines
 from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
 
@@ -117,12 +119,56 @@ def test_transcripts_without_question_ids_are_refused(reagent, tmp_path) -> None
     assert code == 2 and "none of 2 transcripts has a question id" in error
 
 
+def test_attempts_without_question_ids_go_together_by_their_task(reagent, tmp_path) -> None:
+    runs = tmp_path / "runs.jsonl"
+    tasks = ["Fix it", "Fix it", "Another"]
+    rows = [attempt(None, k, None).model_copy(update={"id": str(k), "task": task}) for k, task in enumerate(tasks, 1)]
+    write_jsonl(runs, rows)
+    code, said, error = reagent("choose", runs, "--by", "longest", "-o", tmp_path / "chosen.jsonl")
+    assert code == 0, error
+    assert [t.id for t in read_canonical(tmp_path / "chosen.jsonl")] == ["2", "3"] and said["questions"] == 2
+
+
+def test_scores_are_of_contents_where_files_share_their_ids(reagent, tmp_path) -> None:
+    kept = {}
+    for name, score in (("one", 0.9), ("two", 0.2)):
+        row = attempt("q", len(name), None, answer=name).model_copy(update={"id": "0"})
+        write_jsonl(tmp_path / f"{name}.jsonl", [row])
+        kept[name] = {"id": "0", "score": score, "source": {"digest": row.digest}}
+    write_lines(tmp_path / "scored.jsonl", [json.dumps(kept[name]) for name in ("two", "one")])
+    for order in (("one", "two"), ("two", "one")):  # the second file's id becomes 0#2
+        files = [tmp_path / f"{name}.jsonl" for name in order]
+        code, _, error = reagent("choose", *files, "--scores", tmp_path / "scored.jsonl", "-o", tmp_path / "c.jsonl")
+        assert code == 0, error
+        (chosen,) = read_canonical(tmp_path / "c.jsonl")
+        assert chosen.messages[-1].text() == "one" and chosen.meta["judge_score"] == 0.9
+
+
+def test_a_row_that_could_be_of_two_transcripts_is_refused(tmp_path) -> None:
+    rows = [attempt("q", 0, None, answer=said).model_copy(update={"id": "0"}) for said in ("one", "two")]
+    path = tmp_path / "scored.jsonl"
+    path.write_text('{"id": "0", "score": 0.5}\n')
+    with pytest.raises(RRMError, match="the row of '0' could be of 2 transcripts"):
+        read_scores(path, rows)
+    assert read_scores(path, rows[:1]) == [0.5]
+    rated = [{"id": "0", "score": s, "source": {"digest": t.digest}} for t, s in zip(rows, (0.1, 0.9), strict=True)]
+    write_lines(path, map(json.dumps, rated))
+    assert read_scores(path, rows) == [0.1, 0.9]
+    unread = attempt("q", 0, None, answer="three").model_copy(update={"id": "0"})
+    assert read_scores(path, [*rows, unread]) == [0.1, 0.9, None]
+    with pytest.raises(RRMError, match="'0', but that transcript has changed since"):
+        read_scores(path, [rows[0], unread])
+
+
 def test_scores_of_other_transcripts_are_refused(reagent, files, tmp_path) -> None:
     runs, scored = files
     lines = scored.read_text().splitlines()
     command = ("choose", runs, "--scores", tmp_path / "other.jsonl", "-o", tmp_path / "chosen.jsonl")
     for changed, said in (
-        ([line.replace('"id": "q', '"id": "x') for line in lines], "holds 36 rows and none of these 36 transcripts"),
+        (
+            [line.replace('"id": "q', '"id": "x').replace('"digest": "', '"digest": "0') for line in lines],
+            "holds 36 rows and none of these 36 transcripts",
+        ),
         (
             [lines[0].replace('"digest": "', '"digest": "0'), *lines[1:]],
             "that transcript has changed since: judge it again",
