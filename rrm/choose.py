@@ -14,7 +14,7 @@ from typing import Any
 
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
-from rrm.evaluation.choosing import Attempts, grouped, measure
+from rrm.evaluation.choosing import Attempts, grouped, measure, success_of
 from rrm.feedback import Mode
 from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
@@ -65,7 +65,7 @@ def choose(
         for i in places:
             by[i].append(name)
     held = [None] * len(rows) if scores is None else scores
-    transcripts = [_marked(rows[i], by[i], held[i]) for i in chosen[strategies[0]]]
+    transcripts = [marked(rows[i], by[i], held[i]) for i in chosen[strategies[0]]]
     unscored = sum(s is None for s in held) if scores is not None else None
     figures = {"questions": len(groups), "attempts": len(rows), "with_one_attempt": len(groups) - len(several)}
     return Choice(transcripts, {**figures, "unscored": unscored, **_success(several, strategies, seed, resamples)})
@@ -94,8 +94,8 @@ def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
         )
 
 
-def _marked(trajectory: Trajectory, by: Sequence[str], score: float | None) -> Trajectory:
-    """The transcript with who chose it, and its score, in its meta."""
+def marked(trajectory: Trajectory, by: Sequence[str], score: float | None) -> Trajectory:
+    """The transcript with who chose it (`meta.chosen_by`), and its score (`meta.judge_score`), where it has one."""
     meta = {**trajectory.meta, "chosen_by": [*by]}
     return trajectory.model_copy(update={"meta": meta if score is None else {**meta, "judge_score": score}})
 
@@ -105,11 +105,7 @@ def _success(groups: Sequence[Attempts], strategies: Sequence[str], seed: int, r
     measured = measure(groups, strategies, seed=seed, resamples=resamples)
     if measured is None:
         return {"graded_questions": 0, "success": None, "judge_minus": None}
-    return {
-        "graded_questions": measured["questions"],
-        "success": {name: one["outcome"] for name, one in measured["metrics"].items()},
-        "judge_minus": {name: one["outcome"] for name, one in measured["differences"].items() if one},
-    }
+    return {"graded_questions": measured["questions"], **success_of(measured)}
 
 
 def judge_scores(judge: AgentRRM, rows: Sequence[Trajectory], mode: Mode, seed: int = 0) -> list[float | None]:

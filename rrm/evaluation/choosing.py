@@ -269,3 +269,11 @@ def measure(
     few = too_few(len(enough), attempts)
     measured = compare(table, len(enough), thin=lambda _: few, n=resamples, seed=seed)
     return {"n": n, "questions": len(enough), "attempts": attempts, **measured}
+
+
+def success_of(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What `measure` found as figures say it: `success` of each strategy, and `judge_minus` each other one."""
+    return {
+        "success": {name: one["outcome"] for name, one in measured["metrics"].items()},
+        "judge_minus": {name: one["outcome"] for name, one in measured["differences"].items() if one},
+    }

@@ -31,10 +31,11 @@ from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import plan
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import Player, has_grade, load_player, mean_interval, summarise
+from rrm.choose import marked
 from rrm.errors import ConfigError
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, Ratio, paired_bootstrap, too_few
-from rrm.evaluation.choosing import Attempts, as_compared, as_preference, measure
+from rrm.evaluation.choosing import Attempts, as_compared, as_preference, measure, success_of
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
@@ -136,20 +137,8 @@ def success_by_n(groups: Sequence[Attempts], strategies: Sequence[str], samples:
     for n in sorted({*(2**k for k in range(1, samples.bit_length()) if 2**k < samples), samples}):
         measured = measure(groups, strategies, n=n, seed=seed)
         if measured is not None:
-            found[str(n)] = {
-                "success": {name: one["outcome"] for name, one in measured["metrics"].items()},
-                "judge_minus": {name: one["outcome"] for name, one in measured["differences"].items() if one},
-            }
+            found[str(n)] = success_of(measured)
     return found
-
-
-def marked(episodes: Sequence[Episode], chosen: Mapping[int, Sequence[str]], scores: Sequence[float | None]) -> None:
-    """Note on each episode's transcript which strategies chose it, and its score (`meta.chosen`, `meta.judge_score`)."""
-    for i, (e, score) in enumerate(zip(episodes, scores, strict=True)):
-        meta = {**e.trajectory.meta, "chosen": [*chosen.get(i, ())]}
-        e.trajectory = e.trajectory.model_copy(
-            update={"meta": meta if score is None else {**meta, "judge_score": score}}
-        )
 
 
 @dataclass(frozen=True)
@@ -231,7 +220,8 @@ class Choosing:
                     chosen[i].append(RETRY)
         if self.chooser is not None:
             figures |= self.chooser.report(None, reports)
-        marked(episodes, chosen, scores)
+        for i, (e, score) in enumerate(zip(episodes, scores, strict=True)):
+            e.trajectory = marked(e.trajectory, chosen.get(i, ()), score)
         return figures, episodes
 
     def play(self, tasks: Sequence[Task], retries: int) -> Played:
@@ -375,7 +365,7 @@ def evaluate_chosen(
         judge: in place of the config's `feedback.judge`.
 
     Returns:
-        the figures of `summarise` with `choose` (and `retry`) beside them, and the episodes: `meta.chosen` of a transcript
+        the figures of `summarise` with `choose` (and `retry`) beside them, and the episodes: `meta.chosen_by` of a transcript
         says which strategies chose it, `meta.judge_score` what the judge gave it.
 
     Raises:

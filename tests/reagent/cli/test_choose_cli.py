@@ -204,6 +204,6 @@ def test_an_evaluation_chooses_and_marks_its_transcripts(reagent, base, tmp_path
     assert code == 0, error
     assert {*said["choose"]["success"]} == {"majority", "longest", "oracle"} and "chosen" not in said["choose"]
     assert len(json.loads(figures.read_text())["choose"]["chosen"]) == 3
-    assert sum("longest" in t.meta["chosen"] for t in read_canonical(runs)) == 3
+    assert sum("longest" in t.meta["chosen_by"] for t in read_canonical(runs)) == 3
     code, _, error = reagent("eval", *small, "--policy", base, "--retries", "1")
     assert code == 2 and "give --choose judge with it" in error

@@ -48,7 +48,7 @@ def test_what_the_judge_chooses_is_what_it_scores_best(base, tmp_path) -> None:
     worth, best = [], []
     for group, found in tasks.items():
         scores = [e.trajectory.meta["judge_score"] for e in found]
-        (chosen,) = [e for e in found if "judge" in e.trajectory.meta["chosen"]]
+        (chosen,) = [e for e in found if "judge" in e.trajectory.meta["chosen_by"]]
         assert chosen.trajectory.meta["judge_score"] == max(scores)
         assert figures["choose"]["chosen"][group]["judge"] == {
             "id": chosen.trajectory.id, "answer": chosen.answer, "score": max(scores),
@@ -81,7 +81,7 @@ def test_without_answers_it_is_said_what_is_chosen_and_success_is_nothing(base, 
     chosen = figures["choose"]
     assert (chosen["graded_tasks"], chosen["by_n"], "success" in chosen) == (0, {}, False)
     assert all({*found} == {"judge", "majority"} for found in chosen["chosen"].values())
-    marks = [[name for e in found for name in e.trajectory.meta["chosen"]] for found in by_task(episodes).values()]
+    marks = [[name for e in found for name in e.trajectory.meta["chosen_by"]] for found in by_task(episodes).values()]
     assert all(sorted(one) == ["judge", "majority"] for one in marks)
 
 
@@ -149,6 +149,6 @@ def test_second_attempts_are_compared_at_equal_tokens(base, tmp_path, same_mode)
     assert figures["feedback/judge_tokens"] >= retry["judge_tokens"]
     for e, s in zip(again, seconds, strict=True):  # the better scored of the two is marked
         scores = {x.key: x.trajectory.meta.get("judge_score", -1.0) for x in (e, s)}
-        (chosen,) = [x for x in (e, s) if "retry" in x.trajectory.meta["chosen"]]
+        (chosen,) = [x for x in (e, s) if "retry" in x.trajectory.meta["chosen_by"]]
         assert scores[chosen.key] == max(scores.values())
-    assert sum("retry" in x.trajectory.meta["chosen"] for x in episodes) == 4
+    assert sum("retry" in x.trajectory.meta["chosen_by"] for x in episodes) == 4
