@@ -10,7 +10,7 @@ from rrm.config import LoraSettings
 from rrm.errors import RRMError
 from rrm.imports import is_import_path
 from rrm.judge.card import HUB_NAMES
-from rrm.judge.judge_dir import judge_folder, load_settings
+from rrm.judge.judge_dir import FILE, judge_folder, load_settings
 from rrm.judge.loading import base_of
 from rrm.models.base import base_path, lora_config
 
@@ -36,7 +36,7 @@ def checked_adapter(settings: LoraSettings, base: str) -> Path:
         base: `model.base`. One made by a function is nowhere named: there the tensors alone say whether it fits.
 
     Raises:
-        RRMError: there is no adapter, it is no LoRA, of another base, or of another rank or scale than the settings say.
+        RRMError: there is no adapter, it is no LoRA, of another base or revision, or of another rank or scale than the settings say.
     """
     folder = adapter_folder(settings.init or "")
     try:
@@ -48,11 +48,20 @@ def checked_adapter(settings: LoraSettings, base: str) -> Path:
         raise RRMError(
             f"sft.lora.init: the adapter in {str(folder)!r} is no LoRA but {kind}: only that is trained further"
         )
-    if not is_import_path(base) and not is_same_base(theirs := base_of(folder, load_settings(folder)), base):
-        raise RRMError(
-            f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r}, and model.base is {base!r}: over another base it "
-            "says nothing. Set model.base to its base; where that only lies elsewhere now, name the place in its judge.json"
-        )
+    if not is_import_path(base):
+        said = load_settings(folder)
+        theirs, named = base_of(folder, said), FILE if said.base else CONFIG
+        if not is_same_base(theirs, base):
+            raise RRMError(
+                f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r}, and model.base is {base!r}: over another base "
+                f"it says nothing. Set model.base to its base; where that only lies elsewhere now, name the place in its {named}"
+            )
+        if said.base_revision is not None and judge_folder(theirs) is None:
+            raise RRMError(
+                f"sft.lora.init: the adapter in {str(folder)!r} is over {theirs!r} at revision {said.base_revision}, and "
+                "model.base is what its main branch holds now. Fetch that revision, and name its folder as model.base and as "
+                f"base in the adapter's {FILE}"
+            )
     # what decides how much the adapter adds, and no tensor shows
     both = {
         "r": (have.get("r"), settings.r),

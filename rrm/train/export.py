@@ -1,7 +1,8 @@
 """After training: export the judge, calibrate it, measure it, write its cards.
 
 The judge's directory holds the adapter (bf16) or the whole weights, the tokenizer, `judge.json`, `evaluation.json` and
-a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter. An adapter over
+a model card; `merged/` beside it the merged safetensors of an adapter, for engines that take no adapter, with `judge.json` but for
+calibration. An adapter over
 weights that the run made itself (drills, a base made by a function) is merged: nobody could name its base.
 """
 
@@ -35,7 +36,7 @@ from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
 from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
-from rrm.train.prepare import Run, questions_before
+from rrm.train.prepare import Run
 from rrm.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
         transcript_tokens=config.transcript_tokens,
         max_new_tokens=config.max_new_tokens,
         trained_on=facts,
-        training_questions=sorted({*question_keys(run.parts["train"]), *questions_before(config)}),
+        training_questions=sorted({*question_keys(run.parts["train"]), *run.earlier.questions}),
     )
     if not is_adapter:
         model.to(getattr(torch, config.model.dtype))  # trained in float32
@@ -98,6 +99,7 @@ def export(model: Any, run: Run, judge: Path, modes: Sequence[Mode], facts: dict
             merged_model = model.merge_and_unload()
             merged_model.to(getattr(torch, config.model.dtype)).save_pretrained(str(merged), safe_serialization=True)
             tokenizer.save_pretrained(str(merged))
+            save_settings(merged, settings.model_copy(update={"base": None}))  # whose questions a further run inherits
     tokenizer.save_pretrained(str(judge))
     save_settings(judge, settings)
 

@@ -19,9 +19,7 @@ from rrm.annotation import Annotation, match, read_annotations
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.imports import call, is_import_path
-from rrm.judge.judge_dir import FILE, judge_folder, load_settings
 from rrm.labels import LabelCounts, StepTarget, Target, merged, step_targets_of, targets_of
-from rrm.models.adapter import checked_adapter
 from rrm.prompt.prompter import Prompter
 from rrm.questions import met_before, text_hash
 from rrm.readers import read
@@ -29,6 +27,7 @@ from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
 from rrm.run_folder import check_folder, claim_folder
 from rrm.splits import PARTS, apply_split, load_split, make_split
+from rrm.train.earlier import KEPT, Earlier, earlier_of, kept_earlier, warn_of_met
 from rrm.train.ranks import is_main
 from rrm.trajectory import Trajectory
 
@@ -66,6 +65,8 @@ class Run:
     met_before: dict[str, int] = field(default_factory=dict)
     """How many rows of `calibration` and of `test` are of questions that the judge it goes on from was trained on; empty where it
     goes on from none, or from one that names no questions."""
+    earlier: Earlier = field(default_factory=Earlier)
+    """Of the judges that it goes on from."""
 
 
 def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -> dict[str, list[Annotation]]:
@@ -178,40 +179,6 @@ def shared_texts(parts: Mapping[str, Sequence[Trajectory]]) -> dict[str, int]:
     }
 
 
-def begins_with(config: TrainConfig) -> list[Path]:
-    """The judges that the run goes on from: the one whose adapter is trained further, and the one whose weights are the base.
-
-    Raises:
-        RRMError: `sft.lora.init` is no adapter that could be trained further here.
-    """
-    found = [] if is_import_path(config.model.base) else [judge_folder(config.model.base)]
-    lora = config.sft.lora if config.sft.enabled else None
-    if lora is not None and lora.init is not None:
-        found.append(checked_adapter(lora, config.model.base))
-    return [folder for folder in found if folder is not None and (folder / FILE).is_file()]
-
-
-def questions_before(config: TrainConfig) -> list[str]:
-    """The training questions of the judges that the run goes on from, as far as these name them."""
-    return sorted({key for folder in begins_with(config) for key in load_settings(folder).training_questions})
-
-
-def warn_of_met(config: TrainConfig, parts: Mapping[str, Sequence[Trajectory]], met: Mapping[str, int]) -> None:
-    """Say that rows to calibrate and to measure on are of questions the judge knew before this run, or that nobody can say."""
-    silent = [str(folder) for folder in begins_with(config) if not load_settings(folder).training_questions]
-    if silent:
-        logger.warning(
-            "%s does not name the questions it was trained on: whether the run is measured on some of them, nobody can say",
-            " and ".join(silent),
-        )
-    if any(met.values()):
-        logger.warning(
-            "%d of %d test rows and %d of %d calibration rows are of questions that the judge it goes on from was trained on: the "
-            "figures flatter it; give it the split it was trained with (data.split)",
-            *(n for part in ("test", "calibration") for n in (met[part], len(parts[part]))),
-        )
-
-
 def trains_every_weight(config: TrainConfig) -> bool:
     """Whether some stage updates the base's own weights rather than an adapter's."""
     return config.sft.lora is None or not config.sft.enabled or bool(config.drills.rows)
@@ -252,7 +219,8 @@ def prepare(config: TrainConfig) -> Run:
     begun = [stage for stage in STAGES if (folder / stage).exists()]
     if begun:
         check_folder(config, folder, (*FIXED, "rl") if "rl" in begun else FIXED)
-    before = questions_before(config)  # first: a wrong sft.lora.init is known without data or weights
+    # first: a wrong sft.lora.init is known without data or weights
+    earlier = (kept_earlier(folder) if begun else None) or earlier_of(config)
     trajectories, raters = load_data(config)
     annotations = merged_by_id(raters)
     digest = data_digest(trajectories, annotations)
@@ -270,9 +238,10 @@ def prepare(config: TrainConfig) -> Run:
     steps = step_targets_of(parts["train"], raters)
     model, prompter = base_and_prompter(config, parts["train"], annotations)
     shared = shared_texts(parts)
-    met = {part: len(met_before(before, parts[part])) for part in PARTS if part != "train"} if before else {}
+    known = earlier.questions
+    met = {part: len(met_before(known, parts[part])) for part in PARTS if part != "train"} if known else {}
     if is_main(config.cpu):
-        warn_of_met(config, parts, met)
+        warn_of_met(earlier, parts, met)
         logger.warning("data.target=%s: %s", config.data.target, labels)
         if config.sft.mix.steps:
             bare = sum(name not in targets for name in steps)
@@ -287,4 +256,7 @@ def prepare(config: TrainConfig) -> Run:
         claim_folder(config, folder)
         write_whole(folder / "split.json", json.dumps(split, indent=1) + "\n")
         write_whole(folder / "data.json", json.dumps(digest) + "\n")
-    return Run(config, folder, parts, annotations, raters, targets, steps, labels, model, prompter, shared, met)
+        write_whole(folder / KEPT, earlier.model_dump_json() + "\n")
+    return Run(
+        config, folder, parts, annotations, raters, targets, steps, labels, model, prompter, shared, met, earlier
+    )

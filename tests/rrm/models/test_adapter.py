@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ from peft import IA3Config, LoraConfig, get_peft_model
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
 from reagent.lab.transcripts import make_transcripts
-from rrm.config import LoraSettings, TrainConfig
+from rrm.config import BaseSettings, LoraSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import JudgeSettings, judge_folder, load_settings, save_settings
 from rrm.judge.loading import Options, find_folder
 from rrm.models.adapter import adapter_folder, checked_adapter, with_adapter
 from rrm.models.base import base_path, lora_config
 from rrm.questions import met_before, question_keys
-from rrm.train.export import model_card
+from rrm.train.earlier import Earlier, earlier_of
+from rrm.train.export import export, model_card
 from rrm.train.prepare import prepare
 from rrm.trajectory import write_jsonl
 
@@ -99,6 +101,18 @@ def test_an_adapter_of_another_base_is_refused(tmp_path: Path, monkeypatch: pyte
     assert checked_adapter(settings, "here") == tmp_path / "a"
 
 
+def test_it_is_said_where_an_adapter_names_its_base(tmp_path: Path) -> None:
+    settings = LoraSettings(init=saved(tmp_path))
+    with pytest.raises(RRMError, match=r"name the place in its adapter_config\.json"):
+        checked_adapter(settings, "base-B")
+    save_settings(tmp_path, JudgeSettings(base="base-A"))
+    with pytest.raises(RRMError, match=r"name the place in its judge\.json"):
+        checked_adapter(settings, "base-B")
+    save_settings(tmp_path, JudgeSettings(base="base-A", base_revision="v2"))
+    with pytest.raises(RRMError, match=r"over 'base-A' at revision v2, and model\.base is what its main branch holds"):
+        checked_adapter(settings, "base-A")
+
+
 def test_a_name_means_one_judge_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ./default was there, `--model default` took it and `sft.lora.init=default` the shipped judge."""
     assert find_folder("default", Options())[0] == adapter_folder("default") == judge_folder("default")
@@ -143,6 +157,40 @@ def test_rows_of_questions_the_first_judge_knew_are_counted(tmp_path: Path, capl
     card = model_card(JudgeSettings(), {"questions_known_before": second.met_before})
     assert f"{wanted['test']} of the test rows are of questions that the judge it goes on from" in card
     assert "flatter" not in model_card(JudgeSettings(), {"questions_known_before": {"calibration": 1, "test": 0}})
+
+
+def test_questions_are_inherited_from_merged_weights_too(tmp_path: Path) -> None:
+    """They were a plain folder: nothing was known, nothing inherited, and nothing said."""
+    run = prepare(config(tmp_path, 0))
+    base = tiny(str(tmp_path / "base"))
+    base.config.save_pretrained(str(tmp_path / "base"))
+    run.config = run.config.model_copy(update={"model": BaseSettings(base=str(tmp_path / "base"))})
+    adapted = get_peft_model(base, lora(init_lora_weights=False))
+    export(adapted, run, run.folder / "judge", ["score"], {})
+    keys = question_keys(run.parts["train"])
+    merged = load_settings(run.folder / "merged")
+    assert merged.training_questions == keys and merged.base is None and merged.transcript_tokens == 100
+    further = TrainConfig.model_validate({"model": {"base": str(run.folder / "merged")}, "sft": {"enabled": False}})
+    assert earlier_of(further) == Earlier(questions=keys)
+    (run.folder / "merged" / "judge.json").unlink()  # as runs left it that are older
+    assert earlier_of(further) == Earlier(questions=keys)
+    save_settings(run.folder / "judge", JudgeSettings())
+    assert earlier_of(further) == Earlier(silent=[str(run.folder / "judge")])
+    assert earlier_of(TrainConfig.model_validate({"model": {"base": str(tmp_path)}})) == Earlier()
+
+
+def test_what_a_run_began_with_is_kept(tmp_path: Path) -> None:
+    """It was read again at the export, hours later, and a folder that had moved since ended the run."""
+    adapter = saved(tmp_path / "adapter")
+    save_settings(Path(adapter), JudgeSettings(training_questions=["0123456789abcdef"]))
+    settings = config(tmp_path, 1, sft={"lora": {"init": adapter}})
+    first = prepare(settings)
+    (first.folder / "sft").mkdir()
+    shutil.rmtree(adapter)
+    again = prepare(settings)
+    assert first.earlier == again.earlier == Earlier(questions=["0123456789abcdef"])
+    export(tiny(), again, again.folder / "judge", ["score"], {})
+    assert "0123456789abcdef" in load_settings(again.folder / "judge").training_questions
 
 
 def test_a_first_judge_that_names_no_questions_is_said_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
