@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import shutil
 import statistics
 import time
 from collections.abc import Iterable
@@ -28,9 +27,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from benchmarks.studies.study import begin, call, hops_of, parse, training_command, two_way_interval
+from benchmarks.studies.study import (
+    begin,
+    call,
+    frozen_judge,
+    hops_of,
+    lines,
+    parse,
+    training_command,
+    two_way_interval,
+)
 from reagent.lab.shipped import lab_policy_folder
-from rrm.judge.judge_dir import shipped
 from rrm.provenance import environment
 
 HALF = ["rollout.tasks_per_update=8"]
@@ -77,11 +84,6 @@ WINDOWS = 10
 """Parts of a run that the reward-hacking probe compares."""
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 # ---- running ----
 
 
@@ -94,15 +96,6 @@ def weak_judge(runs: Path) -> str:
         options = [*few, "rl.enabled=false", "threads=1", f"output_dir={folder}"]
         call(["train", "--config", "lab", *options], runs / "weak_judge.log", "rrm")
     return str(folder / "judge")
-
-
-def frozen_judge(runs: Path, judge: str) -> str:
-    """The folder of the study's judge, copied at its start: a study over days keeps its judge, whatever is shipped by then."""
-    folder = runs / "judge"
-    if not folder.is_dir():
-        source = shipped("lab") if judge == "lab" else Path(judge)
-        shutil.copytree(source, folder)
-    return str(folder)
 
 
 def run_arm(runs: Path, arm: str, seed: int, judge: str, extra: list[str]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
+from rrm.judge.judge_dir import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL_SEEDS = 5
@@ -60,6 +62,15 @@ def begin(runs: Path, **facts: Any) -> None:
         raise SystemExit(f"{runs} holds runs made with {kept}, these would be made with {facts}: choose another --runs")
 
 
+def frozen_judge(runs: Path, judge: str, name: str = "judge") -> str:
+    """The folder of a study's judge, copied at its start: a study over days keeps its judge, whatever is shipped by then."""
+    folder = runs / name
+    if not folder.is_dir():
+        source = shipped("lab") if judge == "lab" else Path(judge)
+        shutil.copytree(source, folder)
+    return str(folder)
+
+
 def training_command(name: str) -> str:
     """The command that made the runs, also where this one only collects them."""
     return record.command(f"studies.{name}").replace(" --collect", "")
@@ -76,6 +87,11 @@ def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w") as out:
         subprocess.run([sys.executable, "-m", module, *arguments], env=env, stdout=out, stderr=out, check=True)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def two_way_interval(
