@@ -1,0 +1,77 @@
+"""Judges that are wrong in a known way, and `reagent train` paid by one of them.
+
+    python -m benchmarks.studies.judges length algorithm=grpo feedback.mode=r …      # overrides of the config `lab`
+
+| name | says |
+|---|---|
+| `length` | the number of steps, and nothing else: a judge with a hole that every policy finds |
+| `others` | of each transcript what `feedback.judge` says of another one that was read with it: its words, and no news |
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from reagent.train.config import AgentConfig, load_agent_config
+from rrm.cli import finish
+from rrm.engines.scripted import ScriptedChatEngine
+from rrm.feedback import Feedback
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.trajectory import Trajectory
+
+LONG = 6
+"""Steps from which on more are no better; the lab allows seven."""
+
+
+def length() -> AgentRRM:
+    """A judge that scores the number of steps: 0 for none, 1 for `LONG` and more."""
+
+    def say(messages: list[dict[str, str]], params: object, key: str) -> str:
+        steps = len(re.findall(r"^\[step \d+\]$", messages[-1]["content"], re.MULTILINE))
+        return f"<score>{min(steps, LONG) / LONG:.2f}</score>"
+
+    return AgentRRM(ScriptedChatEngine(say), model="length")
+
+
+class Others(AgentRRM):
+    """A judge whose words are about other transcripts: those of one reading are dealt on by half their number, far beyond the
+    attempts at one task, which stand together."""
+
+    def judge(self, trajectories: Sequence[Trajectory], **options: Any) -> list[Feedback]:
+        """As `AgentRRM.judge`. One transcript alone has nobody to change with: its score is unknown."""
+        said = super().judge(trajectories, **options)
+        if len(said) == 1:
+            nobody = {"score": None, "raw_score": None, "trace": None, "critique": None, "findings": []}
+            return [said[0].model_copy(update={**nobody, "status": "judge_error", "reason": "read alone"})]
+        half = len(said) // 2
+        return [f.model_copy(update={"id": t.id}) for f, t in zip(said[half:] + said[:half], trajectories, strict=True)]
+
+
+def make(name: str, config: AgentConfig) -> AgentRRM:
+    """The judge of a name.
+
+    Raises:
+        SystemExit: there is none.
+    """
+    if name == "length":
+        return length()
+    if name == "others":
+        return Others.from_pretrained(
+            config.feedback.judge, **{"device": "cpu", **config.feedback.judge_options.chosen}
+        )
+    raise SystemExit(f"no judge {name!r}; there are length, others")
+
+
+def main() -> None:
+    from reagent.train.run import train
+
+    name, *overrides = sys.argv[1:]
+    config = load_agent_config("lab", overrides)
+    finish(train(config, judge=make(name, config)))
+
+
+if __name__ == "__main__":
+    main()
