@@ -1,8 +1,8 @@
 """Evaluate the probabilities a judge gives to steps, beside scorers that need no judge: position, words, rules.
 
 Only findings with a `p_good` count, and only steps that are labelled. A labelled step without a probability is counted and left
-out for all scorers, so all stand on the same steps; only first errors are over all labelled steps, of runs of which no reading
-came to anything too, as a fault that the judge did not read is one it missed. `mcc` and the first errors are at each scorer's own threshold, fitted on
+out for all scorers, so all stand on the same steps; only the first error of a run is sought in all its labelled steps, of runs of
+which no reading came to anything too, as a fault that the judge did not read is one it missed. `mcc` and the first errors are at each scorer's own threshold, fitted on
 other questions where one is given, else 0.5; `mcc_at_half` is at 0.5.
 """
 
@@ -109,7 +109,9 @@ class LabelledSteps:
             "average_precision": process.AveragePrecision(p_good, self.bad, self.questions),
             "mcc": at(threshold),
             "mcc_at_half": at(process.HALF),
-            **process.first_errors(all_p, self.all_bad, self.all_row, questions, self.n_questions, threshold),
+            **process.first_errors(
+                all_p, self.all_bad, self.all_row, questions, self.n_questions, threshold, self.read
+            ),
         }
 
     def thin(self, statistic: Statistic) -> bool:

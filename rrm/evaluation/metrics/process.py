@@ -71,19 +71,28 @@ class FirstErrorF1:
 
 
 def first_errors(
-    p_good: np.ndarray, bad: np.ndarray, rows: np.ndarray, questions: np.ndarray, n_questions: int, threshold: float
+    p_good: np.ndarray,
+    bad: np.ndarray,
+    rows: np.ndarray,
+    questions: np.ndarray,
+    n_questions: int,
+    threshold: float,
+    read: np.ndarray | None = None,
 ) -> dict[str, Statistic]:
     """Whether the first labelled step below the threshold is the first one labelled bad.
 
     Args:
         p_good: NaN of a labelled step that was not read: nothing is said of it, so where it is the first bad one it is missed.
+        read: (M,) whether the judge that a scorer stands beside read the step: alarms are counted there alone, so that a judge gains
+            nothing by what it did not read; None: where `p_good` is known.
 
     Returns:
-        `first_error`: share found, over transcripts with a bad step; `false_alarms`: share with any step below the
-        threshold, over transcripts without one; `first_error_f1` of both.
+        `first_error`: share found, over transcripts with a bad step; `false_alarms`: share with any step read below the
+        threshold, over transcripts without a bad one of which a step was read; `first_error_f1` of both.
     """
     check_rows(p_good=np.where(np.isnan(p_good), 0.0, p_good), bad=bad, rows=rows, questions=questions)
     n, none = int(rows.max()) + 1 if len(rows) else 0, len(p_good)
+    seen = ~np.isnan(p_good) if read is None else read
     first_bad, first_said = np.full(n, none), np.full(n, none)
     at, is_bad, said = np.arange(none), bad.astype(bool), p_good < threshold
     np.minimum.at(first_bad, rows[is_bad], at[is_bad])
@@ -96,7 +105,8 @@ def first_errors(
         sums = [np.bincount(question, which, minlength=n_questions).astype(np.float64) for which in (counted & of, of)]
         return Ratio(*sums)
 
-    hits, alarms = share(first_said == first_bad, has_error), share(first_said < none, ~has_error)
+    alarmed, looked_at = (np.bincount(rows[which], minlength=n) > 0 for which in (said & seen, seen))
+    hits, alarms = share(first_said == first_bad, has_error), share(alarmed, ~has_error & looked_at)
     return {"first_error": hits, "false_alarms": alarms, "first_error_f1": FirstErrorF1(hits, alarms)}
 
 

@@ -207,6 +207,27 @@ def test_a_judge_gains_nothing_by_runs_it_could_not_judge(status: Any) -> None:
     assert found["metrics"]["all_bad"]["first_error"]["value"] == 0.0
 
 
+def test_runs_that_were_not_read_are_not_left_alone() -> None:
+    """Clean runs on which the judge failed were runs without a false alarm, its own alone: F1 was 1."""
+    rows = [run(str(i), f"q{i}", 1.0, steps=2) for i in range(4)]
+    given = [labels("bg"), labels("gb"), labels("gg"), labels("gg")]
+    mine = [[0.1, 0.9], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]]
+
+    def value(*last: Any) -> dict[str, tuple[float, float]]:
+        feedback = [said("0", [0.1, 0.9]), said("1", [0.9, 0.1]), *last]
+        found = evaluate_step_scores(rows, feedback, given, {"mine": mine}, resamples=50)
+        assert found is not None
+        names = ("false_alarms", "first_error_f1")
+        return {of: tuple(found["metrics"][of][k]["value"] for k in names) for of in ("judge", "mine")}
+
+    failed = [judged(i, None, status="judge_error") for i in "23"]
+    assert value(*failed) == {"judge": (None, None), "mine": (None, None)}
+    assert value(failed[0], said("3", [0.9, 0.9])) == {"judge": (0.0, 1.0), "mine": (1.0, 0.0)}
+    # of run 3 the step at which `mine` raises an alarm was not read
+    assert value(failed[0], said("3", [0.9, None])) == {"judge": (0.0, 1.0), "mine": (0.0, 1.0)}
+    assert value(said("2", [0.2, None]), said("3", [0.9, 0.9])) == {"judge": (0.5, 2 / 3), "mine": (1.0, 0.0)}
+
+
 def test_nothing_is_said_of_feedback_without_probabilities() -> None:
     rows = [run("a", "q", 1.0, steps=1)]
     assert evaluate_step_scores(rows, [judged("a", 0.5)], [["bad"]]) is None
