@@ -35,9 +35,11 @@ class BlendMap(BaseModel):
     lexical_mean: float
     lexical_std: float = Field(gt=0.0)
     calibrator: Calibrator
-    """Of transcripts read at once; of all where too little is known of these."""
+    """Of transcripts read at once; of all where too little is known of these (`pooled`)."""
     windowed: Calibrator | None = None
     """Of those read in windows; None where too little is known of them, and they take the other: not calibrated, but on one scale."""
+    pooled: bool = False
+    """Whether `calibrator` is of all transcripts because too little is known of those read at once, for which it is not calibrated."""
     rows: int
 
     def __call__(self, raw: float, log_odds: float) -> float:
@@ -52,7 +54,7 @@ class BlendMap(BaseModel):
 
     def covers(self, *, windowed: bool = False) -> bool:
         """Whether a map was fitted on transcripts read this way."""
-        return not windowed or self.windowed is not None
+        return self.windowed is not None if windowed else not self.pooled
 
 
 class Blend(BaseModel):
@@ -108,7 +110,7 @@ def fit_blend(
         raise RRMError("neither the judge's nor the lexical score rises with the labels of the calibration rows")
     weight = float(b / (a + b))
     blended = [_sigmoid(float(v)) for v in z @ np.array([1.0 - weight, weight])]
-    pooled = fit(blended, y.tolist(), method)
+    of_all = fit(blended, y.tolist(), method)
     apart = [False] * len(y) if windowed is None else windowed
 
     def of(many: bool) -> Calibrator | None:
@@ -118,13 +120,15 @@ def fit_blend(
         except RRMError:
             return None
 
+    at_once = of(False)
     return BlendMap(
         weight=weight,
         judge_mean=float(judge.mean()),
         judge_std=float(judge.std()),
         lexical_mean=float(words.mean()),
         lexical_std=float(words.std()),
-        calibrator=of(False) or pooled,
+        calibrator=at_once or of_all,
         windowed=of(True),
+        pooled=at_once is None,
         rows=len(y),
     )

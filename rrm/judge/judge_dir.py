@@ -147,6 +147,8 @@ FOR_THE_READER = {"name", "default_mode", "trained_on", "training_questions"}
 """What `judge.json` says that decides no score."""
 LATER: dict[str, Any] = {"blend": None, "threshold": 0.5}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
+LATER_OF_BLENDS: dict[str, Any] = {"windowed": None, "pooled": False}
+"""The same of a blend's map of one mode."""
 
 
 def content_hash(*folders: Path) -> str:
@@ -199,8 +201,16 @@ def _read_json(path: Path) -> dict[str, Any]:
 def settings_hash(settings: JudgeSettings) -> str:
     """Twelve hex digits over a judge's settings, where its weights are not ours to see."""
     told = settings.model_dump(mode="json", exclude=FOR_THE_READER)
-    said = json.dumps({k: v for k, v in told.items() if k not in LATER or LATER[k] != v}, sort_keys=True)
+    if told["blend"] is not None:
+        maps = told["blend"]["modes"]
+        told["blend"]["modes"] = {mode: _without(LATER_OF_BLENDS, told_of) for mode, told_of in maps.items()}
+    said = json.dumps(_without(LATER, told), sort_keys=True)
     return hashlib.sha256(said.encode("ascii")).hexdigest()[:12]
+
+
+def _without(later: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """What is told but for what stands at the values that change nothing."""
+    return {k: v for k, v in told.items() if k not in later or later[k] != v}
 
 
 def _file_hash(path: Path) -> str:

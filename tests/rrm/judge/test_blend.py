@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -23,7 +24,15 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blend import Blend, BlendMap, fit_blend
 from rrm.judge.blended import Blended
 from rrm.judge.calibration import Platt
-from rrm.judge.judge_dir import JudgeSettings, content_hash, load_settings, save_settings, settings_hash
+from rrm.judge.judge_dir import (
+    FOR_THE_READER,
+    LATER,
+    JudgeSettings,
+    content_hash,
+    load_settings,
+    save_settings,
+    settings_hash,
+)
 from rrm.judge.lexical import FILE, Lexical, fit_lexical, terms_of
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
@@ -166,6 +175,12 @@ def test_transcripts_read_in_windows_have_a_map_of_their_own_over_one_raw_score(
         assert abs(pooled.probability(top, windowed=many) - share) > 0.05
     few = fit_blend(raw, words, y, windowed=[i < 8 for i in range(n)])
     assert few.windowed is None and few.probability(top, windowed=True) == few.calibrator(top)
+    # none, or too few, read at once: their map is that of all, and they are not said to be calibrated
+    for at_once in (0, 8):
+        long = fit_blend(raw, words, y, windowed=[i >= at_once for i in range(n)])
+        assert long.covers(windowed=True) and not long.covers(windowed=False)
+        assert long.probability(top) == pooled.probability(top)
+    assert few.covers() and not few.covers(windowed=True)
 
 
 def test_nothing_is_blended_where_nothing_can_be() -> None:
@@ -249,12 +264,24 @@ def test_a_blend_that_is_not_there_or_not_its_own_is_refused(blended: Path, judg
         Blended(loaded)
 
 
+MADE = ([0.8, 0.2] * 20, [1.0, -1.0] * 20, [float(i % 5 > 0) if i % 2 == 0 else float(i % 5 < 1) for i in range(40)])
+"""Raw scores, log-odds and labels."""
+
+
 def test_a_blend_decides_the_hash_and_its_absence_leaves_older_hashes_alone(blended: Path) -> None:
     settings = load_settings(blended)
     before = content_hash(blended)
     settings.blend = None
     save_settings(blended, settings)
     assert content_hash(blended) != before
+    settings.blend = Blend(lexical_sha256="0" * 64, modes={"score": fit_blend(*MADE)})
+    told = settings.model_dump(mode="json", exclude=FOR_THE_READER)
+    for name in ("windowed", "pooled"):
+        del told["blend"]["modes"]["score"][name]  # as a judge that was made before these
+    said = json.dumps({k: v for k, v in told.items() if LATER.get(k, "") != v}, sort_keys=True)
+    assert settings_hash(settings) == hashlib.sha256(said.encode()).hexdigest()[:12]
+    settings.blend.modes["score"].windowed = PLATT
+    assert settings_hash(settings) != hashlib.sha256(said.encode()).hexdigest()[:12]
     old = JudgeSettings().model_dump(mode="json", exclude={"blend", "name", "trained_on", "training_questions"})
     assert "blend" not in old
     assert settings_hash(JudgeSettings()) == settings_hash(JudgeSettings.model_validate(old))
