@@ -5,11 +5,11 @@
 
 Calibration questions are drawn at random, many questions before many attempts, and outcomes keep their natural rate: a judge that
 learned from pairs of a success and a failure says 0.5 where nothing tells, whatever the rate. On these rows the maps of the
-scores are fitted anew (read at once, and in windows); the map of single steps and the threshold stay, since later windows show
-what they say. With --trained-on the lexical model of those training rows goes into the folder (`lexical.json`), and the blend's
+scores are fitted anew (read at once, and in windows; a kind of which too few rows were drawn keeps the map it has); the map of
+single steps and the threshold stay, since later windows show what they say. With --trained-on the lexical model of those training rows goes into the folder (`lexical.json`), and the blend's
 weights and map, fitted on the same calibration rows, into `judge.json`; with --blend-only nothing else is changed.
 
-The folder is changed in place, and so is the judge's hash; the rows that were read are kept under --work as the changed judge's,
+The folder is changed in place when all is fitted, and so is the judge's hash; the rows that were read are kept under --work as the changed judge's,
 so that `evaluate` with the same --seed and --calibration-limit reads none of them again. Prints the old and the new maps, and the
 calibration error of maps fitted without the questions they are measured on.
 """
@@ -38,7 +38,7 @@ from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blend import Blend, fit_blend
 from rrm.judge.calibration import Calibration, Calibrator, fit, key_of
-from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.lexical import Lexical, fit_lexical
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory, read_canonical
@@ -114,15 +114,19 @@ def calibration_error(scored: Scored, mode: Mode, maps: Callable[[int], Calibrat
     return float(CalibrationError(p, y, np.zeros(len(p), dtype=np.int64), 1)(np.ones((1, 1)))[0])
 
 
-def out_of_fold(scored: Scored, mode: Mode, method: CalibrationMethod, seed: int) -> float:
-    """ECE of maps that were fitted without the questions they are measured on.
+def out_of_fold(before: Calibration, scored: Scored, mode: Mode, method: CalibrationMethod, seed: int) -> float | None:
+    """ECE of maps that were fitted without the questions they are measured on; None, said why, where a fold gives none.
 
-    Raises:
-        RRMError: too few questions, or a fold without a map.
+    Args:
+        before: its maps stand where a fold has too few rows of one kind of reading.
     """
-    folds = grouped_folds([question_of(row.trajectory) for row, _, _ in scored], FOLDS, seed)
-    rest = [[one for one, at in zip(scored, folds, strict=True) if at != fold] for fold in range(FOLDS)]
-    maps = [Calibration(modes=fit_maps(rows, mode, method)) for rows in rest]
+    try:
+        folds = grouped_folds([question_of(row.trajectory) for row, _, _ in scored], FOLDS, seed)
+        rest = [[one for one, at in zip(scored, folds, strict=True) if at != fold] for fold in range(FOLDS)]
+        maps = [Calibration(modes={**before.modes, **fit_maps(rows, mode, method)}) for rows in rest]
+    except RRMError as error:
+        logging.warning("no calibration error out of fold: %s", error)
+        return None
     return calibration_error(scored, mode, lambda i: maps[folds[i]])
 
 
@@ -135,17 +139,18 @@ def recalibrate(
         RRMError: too few rows, or scores that do not rise with the outcomes.
     """
     before = settings.calibration
-    kept = {k: v for k, v in before.modes.items() if k not in (key_of(mode), key_of(mode, True))}
-    after = Calibration(modes={**kept, **fit_maps(scored, mode, method)})
+    fitted = fit_maps(scored, mode, method)
+    after = Calibration(modes={**before.modes, **fitted})
     sure = [after.apply(mode, raw, windowed=many) for _, raw, many in scored]
     found = {
         "rows": len(scored),
         "questions": len({question_of(row.trajectory) for row, _, _ in scored}),
         "positive_rate": float(np.mean([row.trajectory.outcome or 0.0 for row, _, _ in scored])),
+        "fitted": sorted(fitted),
         "before": {key: of.model_dump() for key, of in before.modes.items()},
         "after": {key: of.model_dump() for key, of in after.modes.items()},
         "ece_before": calibration_error(scored, mode, lambda _: before),
-        "ece_out_of_fold": out_of_fold(scored, mode, method, seed),
+        "ece_out_of_fold": out_of_fold(before, scored, mode, method, seed),
         "ece_floor": floor_of(sure, seed),
     }
     settings.calibration = after
@@ -153,7 +158,7 @@ def recalibrate(
 
 
 def blend(
-    settings: JudgeSettings, lexical: Lexical, scored: Scored, mode: Mode, method: CalibrationMethod, bytes: int
+    settings: JudgeSettings, lexical: Lexical, scored: Scored, mode: Mode, method: CalibrationMethod
 ) -> dict[str, Any]:
     """Fit how the score goes together with a lexical model's and set it.
 
@@ -170,8 +175,39 @@ def blend(
     before = settings.blend
     others = before.modes if before is not None and before.lexical_sha256 == lexical.sha256 else {}
     settings.blend = Blend(lexical_sha256=lexical.sha256, modes={**others, mode: fitted})
-    told = {"rows": lexical.rows, "terms": len(lexical.terms), "terms_seen": lexical.terms_seen, "bytes": bytes}
-    return {"weight": fitted.weight, "calibration_rows": fitted.rows, "lexical": told}
+    told = {"rows": lexical.rows, "terms": len(lexical.terms), "terms_seen": lexical.terms_seen}
+    size = len(lexical.to_json().encode("utf-8"))
+    return {"weight": fitted.weight, "calibration_rows": fitted.rows, "lexical": {**told, "bytes": size}}
+
+
+def finish(
+    folder: Path,
+    scored: Scored,
+    mode: Mode,
+    method: CalibrationMethod,
+    seed: int,
+    *,
+    maps: bool = True,
+    train: Sequence[Trajectory] = (),
+) -> dict[str, Any]:
+    """Fit what is asked for, then write it into the judge's folder: where something cannot be fitted, nothing is written.
+
+    Args:
+        maps: fit those of the scores anew.
+        train: rows with outcomes whose words are learned; none: no blend.
+
+    Raises:
+        RRMError: as `recalibrate`, `rrm.judge.lexical.fit_lexical` and `blend`.
+    """
+    settings, found = load_settings(folder), dict[str, Any]()
+    if maps:
+        found["calibration"] = recalibrate(settings, scored, mode, method, seed)
+    if train:
+        lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
+        found["blend"] = blend(settings, lexical, scored, mode, method)
+        lexical.save(folder)
+    save_settings(folder, settings)
+    return found
 
 
 def training_rows(paths: Sequence[Path]) -> list[Trajectory]:
@@ -207,7 +243,8 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     judge = AgentRRM.from_pretrained(str(args.judge), dtype=args.dtype)
-    rows = draw(unseen_by(judge, load(args.data))[0], how)[0]["calibration"]
+    known = {"calibration": load(args.data)["calibration"]}
+    rows = draw(unseen_by(judge, known)[0], how)[0]["calibration"]
     said = Judged(args.mode)
     files = {name: f"{args.mode}.calibration.{name.replace('/', '_')}.jsonl" for name in named(rows)}
     before = args.work / (judge.model_hash or "no_hash")[:12]
@@ -219,15 +256,10 @@ def main() -> None:
         for row in rows
         if row.trajectory.outcome is not None and (raw := said.score(row)) is not None
     ]
-    found: dict[str, Any] = {}
-    if not args.blend_only:
-        found["calibration"] = recalibrate(judge.settings, scored, args.mode, args.method, args.seed)
-    if args.trained_on:
-        train = training_rows(args.trained_on)
-        lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
-        size = lexical.save(args.judge).stat().st_size
-        found["blend"] = blend(judge.settings, lexical, scored, args.mode, args.method, size)
-    save_settings(args.judge, judge.settings)
+    train = training_rows(args.trained_on)
+    if args.trained_on and not train:
+        parser.error("--trained-on: no row with an outcome is of the training part")
+    found = finish(args.judge, scored, args.mode, args.method, args.seed, maps=not args.blend_only, train=train)
     changed = AgentRRM.from_pretrained(str(args.judge), dtype=args.dtype)
     after = args.work / (changed.model_hash or "no_hash")[:12]
     after.mkdir(parents=True, exist_ok=True)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from benchmarks import ship_default
-from benchmarks.default_judge.finish import Remembered, Scored, blend, fit_maps, recalibrate
+from benchmarks.default_judge.finish import Remembered, Scored, blend, finish, fit_maps, recalibrate
 from benchmarks.default_judge.said import Judged, as_shipped, floor_of
 from benchmarks.default_judge.sources import Example
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, Calibration, Platt
-from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.lexical import FILE, Lexical, fit_lexical
 from rrm.trajectory import Message, Trajectory
 
@@ -68,6 +68,44 @@ def test_one_kind_of_reading_may_stay_without_a_map_and_not_both(scored: Scored)
         fit_maps(scored[:5], "steps", "platt")
 
 
+def test_too_few_rows_in_windows_leave_the_map_that_training_fitted(scored: Scored) -> None:
+    """It was dropped: rows read in windows took the other map, of another kind of score."""
+    old = {"steps": Platt(a=1.0, b=0.0, rows=40), "steps@windowed": Platt(a=2.0, b=-1.0, rows=300)}
+    settings = JudgeSettings(calibration=Calibration(modes=old))
+    few = [one for i, one in enumerate(scored) if not one[2] or i < 10]
+    found = recalibrate(settings, few, "steps", "platt", 0)
+    maps = settings.calibration.modes
+    assert maps["steps@windowed"] == old["steps@windowed"] and maps["steps"] != old["steps"]
+    assert found["fitted"] == ["steps"] and found["ece_out_of_fold"] > 0
+
+
+def test_a_thin_fold_leaves_out_one_figure_and_not_the_maps(scored: Scored) -> None:
+    """All successes are of one question: without its fold there is no map."""
+    failed = [one for one in scored if one[0].trajectory.outcome == 0.0][:60]
+    won = [(row(f"w{i}", "one", 1.0, "verified"), 0.6, False) for i in range(6)]
+    settings = JudgeSettings()
+    found = recalibrate(settings, [*((r, raw, False) for r, raw, _ in failed), *won], "steps", "platt", 0)
+    assert found["ece_out_of_fold"] is None and set(settings.calibration.modes) == {"steps"}
+
+
+def test_nothing_is_written_where_something_cannot_be_fitted(scored: Scored, tmp_path: Path) -> None:
+    """The new words were written before the blend could fail: the folder's blend was of others, and dead."""
+    train = [r.trajectory for r, _, _ in scored]
+    save_settings(tmp_path, JudgeSettings())
+    told = finish(tmp_path, scored, "steps", "platt", 0, train=train[:200])
+    settings = load_settings(tmp_path)
+    assert settings.blend is not None and settings.blend.lexical_sha256 == Lexical.load(tmp_path).sha256
+    assert set(told) == {"calibration", "blend"} and set(settings.calibration.modes) == {"steps", "steps@windowed"}
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    constant = [(r, 0.5, many) for r, _, many in scored]
+    with pytest.raises(RRMError, match="nothing to blend"):
+        finish(tmp_path, constant, "steps", "platt", 0, maps=False, train=train[100:])
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    finish(tmp_path, scored, "steps", "platt", 0, maps=False, train=train[100:])
+    assert load_settings(tmp_path).calibration == settings.calibration
+    assert Lexical.load(tmp_path).rows == 300
+
+
 def judge_of(folder: Path, settings: JudgeSettings) -> AgentRRM:
     """A judge of which only the folder is asked."""
     return AgentRRM(cast(Any, object()), settings=settings, model="m", model_hash="new", folder=folder)
@@ -85,8 +123,10 @@ def test_the_blend_is_measured_as_the_folder_ships_it(scored: Scored, tmp_path: 
     assert as_shipped(judge_of(tmp_path, settings), said, rows) is None and not said.blended
     train = [r.trajectory for r in rows[:200]]
     lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
-    found = blend(settings, lexical, scored[200:], "steps", "platt", lexical.save(tmp_path).stat().st_size)
-    assert 0.0 < found["weight"] < 1.0 and found["calibration_rows"] == 200 and found["lexical"]["bytes"] > 100
+    found = blend(settings, lexical, scored[200:], "steps", "platt")
+    lexical.save(tmp_path)
+    assert 0.0 < found["weight"] < 1.0 and found["calibration_rows"] == 200
+    assert found["lexical"]["bytes"] == (tmp_path / FILE).stat().st_size
     save_settings(tmp_path, settings)
     told = as_shipped(judge_of(tmp_path, settings), said, rows)
     assert told is not None and told["lexical"]["rows"] == 200 and told["weight"] == found["weight"]
@@ -120,7 +160,7 @@ def test_a_blended_judge_ships_with_its_words_and_none_ships_too_large(scored: S
     lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
     lexical.save(tmp_path)
     assert {p.name for p in ship_default.shipped_files(tmp_path)} == set(ship_default.FILES)  # no blend: no words
-    blend(settings, lexical, scored, "steps", "platt", 1)
+    blend(settings, lexical, scored, "steps", "platt")
     save_settings(tmp_path, settings)
     assert {p.name for p in ship_default.shipped_files(tmp_path)} == {*ship_default.FILES, FILE}
     (tmp_path / FILE).unlink()
