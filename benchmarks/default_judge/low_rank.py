@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 from rrm.config import BaseSettings, LoraSettings
-from rrm.judge.calibration import Calibration
-from rrm.judge.judge_dir import load_settings, save_settings
+from rrm.judge.judge_dir import FILE, JudgeSettings, judge_folder, load_settings, save_settings
 from rrm.models.base import load_model, lora_config
 from rrm.train.export import halve_adapter, name_base
 
@@ -72,6 +71,13 @@ def low_rank(model: Any, base: Any, rank: int) -> tuple[Any, dict[str, float]]:
     }
 
 
+def another(settings: JudgeSettings, base: str) -> JudgeSettings:
+    """The settings of the adapter over `base`: what was fitted to the numbers of the judge it comes from is gone."""
+    fresh = JudgeSettings()
+    unfitted = {name: getattr(fresh, name) for name in ("calibration", "threshold", "blend")}
+    return settings.model_copy(update={"base": base, **unfitted})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="the judge with whole weights")
@@ -79,15 +85,17 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=20)
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args()
-    model, tokenizer = load_model(BaseSettings(base=args.model))
+    folder = judge_folder(args.model)
+    if folder is None or not (folder / FILE).is_file():
+        parser.error(f"--model {args.model}: no judge's folder: there is no {FILE}")
+    model, tokenizer = load_model(BaseSettings(base=str(folder)))
     base, _ = load_model(BaseSettings(base=args.base))
     adapted, shares = low_rank(model, base, args.rank)
     adapted.save_pretrained(str(args.output), safe_serialization=True)
     halve_adapter(args.output / "adapter_model.safetensors")
     name_base(args.output / "adapter_config.json", args.base)
     tokenizer.save_pretrained(str(args.output))
-    settings = load_settings(Path(args.model))
-    save_settings(args.output, settings.model_copy(update={"base": args.base, "calibration": Calibration()}))
+    save_settings(args.output, another(load_settings(folder), args.base))
     megabytes = (args.output / "adapter_model.safetensors").stat().st_size / 1e6
     print(json.dumps({"megabytes": round(megabytes, 2), "kept": {k: round(v, 3) for k, v in shares.items()}}))
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.default_judge.low_rank import factors, low_rank
+from benchmarks.default_judge.low_rank import another, factors, low_rank
+from rrm.judge.calibration import P_GOOD, Calibration, Platt
+from rrm.judge.judge_dir import JudgeSettings
 
 
 def tiny() -> LlamaForCausalLM:
@@ -62,3 +64,11 @@ def test_what_is_lost_is_said() -> None:
     assert shares["linear"] == pytest.approx(9 / 14, abs=1e-3)
     assert shares["linear_of_all"] == pytest.approx(0.14 / 0.30, abs=1e-3)
     assert "k_proj" not in shares
+
+
+def test_the_adapter_keeps_what_was_learned_and_nothing_that_was_fitted() -> None:
+    """Its threshold was a probability of a map that was gone."""
+    maps = Calibration(modes={P_GOOD: Platt(a=1.0, b=3.0, rows=50)})
+    kept = JudgeSettings(modes=["steps"], transcript_tokens=700, training_questions=["0123456789abcdef"])
+    found = another(kept.model_copy(update={"calibration": maps, "threshold": 0.93}), "smollm2")
+    assert found == kept.model_copy(update={"base": "smollm2"}) and found.blend is None
