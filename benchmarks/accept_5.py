@@ -148,6 +148,9 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
         what = f"7 {what} ({len(report['sources'])}{some}): pair accuracy"
         yield Bar(what, f"{interval(mine)}; {text}", f"interval above TF-IDF's; aim {AIM}", ok)
     unseen = found["unseen"]
+    silent = "".join(f", {s} without a score of {rows} rows" for s, rows in unseen.get("unscored", {}).items())
+    if silent and not unseen.get("metrics"):
+        yield Bar("7 sources never trained on: AUROC", silent.removeprefix(", "), f"mean ≥ {UNSEEN_MEAN}", False)
     if unseen.get("metrics"):
         mean = unseen["metrics"]["judge"]["auroc"]
         each = {s: found["sources"][s]["metrics"]["judge"]["auroc"]["value"] for s in unseen["sources"]}
@@ -155,11 +158,12 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
             (mean["value"] or 0) >= UNSEEN_MEAN
             and (mean["low"] or 0) > 0.5
             and all((v or 0) >= UNSEEN_LOWEST for v in each.values())
+            and not silent
         )
         shown = f"{interval(mean)}; " + ", ".join(
             f"{s} {'not defined' if v is None else f'{v:.3f}'}" for s, v in each.items()
         )
-        shown += "".join(f", {s} not defined ({why})" for s, why in unseen.get("undefined", {}).items())
+        shown += "".join(f", {s} not defined ({why})" for s, why in unseen.get("undefined", {}).items()) + silent
         wanted = f"mean ≥ {UNSEEN_MEAN}, interval above 0.5, none below {UNSEEN_LOWEST}"
         yield Bar("7 sources never trained on: AUROC", shown, wanted, ok)
     yield from flag_bars()

@@ -150,11 +150,12 @@ def pooled(
         held_out: source → the pairs of its held-out questions, of which the rows are a draw; by default the rows' own count.
 
     Returns:
-        `sources, pairs` (of the rows, by source), `undefined` (source → why it has no AUROC), `metrics, differences` (judge −
-        scorer), and `blend_differences` (blend − scorer) where there is a blend.
+        `sources, pairs` (of the rows, by source), `undefined` (source → why it has no AUROC), `unscored` (source → rows with an
+        outcome, of which the judge scored none), `metrics, differences` (judge − scorer), and `blend_differences` (blend − scorer) where there is a blend.
     """
-    kept = {name: [r for r in rows if r.trajectory.outcome is not None and said.score(r) is not None]
-            for name, rows in by_source.items()}  # fmt: skip
+    graded = {name: [r for r in rows if r.trajectory.outcome is not None] for name, rows in by_source.items()}
+    kept = {name: [r for r in rows if said.score(r) is not None] for name, rows in graded.items()}
+    unscored = {name: len(rows) for name, rows in graded.items() if rows and not kept[name]}
     kept = {name: rows for name, rows in kept.items() if rows}
     everything = [row for rows in kept.values() for row in rows]
     codes, n = pairs.codes([question_of(row.trajectory) for row in everything])
@@ -184,7 +185,7 @@ def pooled(
             scorer: pairs.pair_parts(s, y, q, n, turns) if least else Auroc(s, y, q) for scorer, s in arrays.items()
         }
     if not parts:
-        return {"sources": [], "undefined": undefined, "metrics": {}, "differences": {}}
+        return {"sources": [], "undefined": undefined, "unscored": unscored, "metrics": {}, "differences": {}}
     common = set.intersection(*map(set, parts.values()))
 
     def mean(scorer: str) -> Statistic:
@@ -196,6 +197,7 @@ def pooled(
         "sources": sorted(parts),
         "pairs": counts,
         "undefined": undefined,
+        "unscored": unscored,
         **compare(table, n, thin=lambda _: n < 10, n=resamples, seed=seed),
     }
     if "blend" in table:

@@ -52,3 +52,27 @@ def test_a_perfect_calibration_passes_and_none_does_not(
     }
     (bar,) = [bar for bar in accept_5.outcome_bars(found) if "ECE" in bar.what]
     assert bar.ok is ok
+
+
+def test_a_source_of_which_nothing_was_scored_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was in no list, and `none below` held of the others."""
+    monkeypatch.setattr(accept_5, "load", {}.get)
+    auroc = {"auroc": {"value": 0.9, "low": 0.8, "high": 0.95}}
+    home = {"metrics": {"judge": {}}}
+    found = {
+        "pooled": {},
+        "pooled_mint": {},
+        "unseen": {"metrics": {"judge": auroc}, "sources": ["a"], "unscored": {}},
+        "best_of_n": {},
+        "sources": {"home": home, "a": {"metrics": {"judge": auroc}}},
+    }
+
+    def bar() -> Bar:
+        (found_bar,) = [bar for bar in accept_5.outcome_bars(found) if "sources never trained on" in bar.what]
+        return found_bar
+
+    assert bar().ok
+    found["unseen"]["unscored"] = {"b": 40}
+    assert bar().ok is False and "b without a score of 40 rows" in bar().shown
+    found["unseen"]["metrics"] = {}
+    assert bar().ok is False

@@ -192,6 +192,13 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     won = [row for row in parts["unseen"] if (row.trajectory.outcome or 0.0) >= 0.5][:6]
     found = pooled({**named(parts["unseen"]), "won": won}, said, known, least=0, resamples=200, seed=0)
     assert found["undefined"] == {"won": "6 rows of one outcome"} and found["metrics"] == strange["metrics"]
+    # nor did one of which nothing was scored count as measured
+    assert strange["unscored"] == {}
+    for row in won:
+        del said.feedback[row.trajectory.id]
+    found = pooled({"won": won}, said, known, least=0, resamples=200, seed=0)
+    assert found["unscored"] == {"won": 6} and not found["undefined"] and not found["metrics"]
+    said = judged_rows(data, tmp_path)[2]
     chosen = evaluate.attempts(parts, said, known, resamples=100, seed=0)
     assert chosen["tau_bench"]["4"]["questions"] == 60
     assert chosen["mint"]["8"] is None
