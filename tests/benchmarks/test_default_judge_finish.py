@@ -70,7 +70,7 @@ def test_one_kind_of_reading_may_stay_without_a_map_and_not_both(scored: Scored)
 
 def test_too_few_rows_in_windows_leave_the_map_that_training_fitted(scored: Scored) -> None:
     """It was dropped: rows read in windows took the other map, of another kind of score."""
-    old = {"steps": Platt(a=1.0, b=0.0, rows=40), "steps@windowed": Platt(a=2.0, b=-1.0, rows=300)}
+    old: dict[str, Any] = {"steps": Platt(a=1.0, b=0.0, rows=40), "steps@windowed": Platt(a=2.0, b=-1.0, rows=300)}
     settings = JudgeSettings(calibration=Calibration(modes=old))
     few = [one for i, one in enumerate(scored) if not one[2] or i < 10]
     found = recalibrate(settings, few, "steps", "platt", 0)
