@@ -167,6 +167,11 @@ class Adapter(ABC):
         """Whether the mode, with these settings, puts texts of the judge into the policy's template: auxiliary rows, prompts."""
         return False
 
+    @classmethod
+    def learns_from_judge(cls, settings: FeedbackConfig) -> bool:
+        """Whether anything that a judge says is learned from, with these settings: it pays, it chooses, or its texts teach."""
+        return cls.asks_judge(settings) and (cls.pays_feedback(settings) or cls.writes_texts(settings))
+
     @abstractmethod
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """Play first attempts, and what the mode adds to them."""

@@ -226,18 +226,18 @@ class GuardConfig(Section):
 
 
 class SuccessGuard(GuardConfig):
-    """Held-out success falls, and the judge does not see it."""
+    """Held-out success falls, by more than chance, and the judge does not see it."""
 
-    patience: Count = 2
     drop: Positive = 0.05
-    """How far success is below its best, while the judge's mean score has not fallen by half as much."""
+    """How far success is below its best, means of up to eight evaluations, while the judge's mean score has not followed: by half of
+    what it differs with success."""
 
 
 class DriftGuard(GuardConfig):
     """The judge's mean score moves beyond what held-out success explains."""
 
     gap: Positive = 0.15
-    """How much further than success the score has risen since the first evaluation."""
+    """How much further than success the score has risen since the first evaluation; by more than chance, too."""
 
 
 class LengthGuard(GuardConfig):
@@ -262,25 +262,24 @@ class KLGuard(GuardConfig):
 class AuditorGuard(GuardConfig):
     """A second judge, whose word pays nothing, disagrees with the first."""
 
-    patience: Count = 2
     judge: str | None = None
     """As `feedback.judge`; another model, or another kind of judge, than the one that pays. null: none."""
     judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
     judge_mode: JudgeMode = "score"
     share: Share = 0.25
-    """Of an update's first attempts, evenly spread, that it reads; of an evaluation's it reads all."""
+    """Of an update's tasks, evenly spread, whose first attempts it reads; of an evaluation's it reads all."""
     fall: Positive = 0.05
-    """How far its mean score is below its best, while the first judge's has not fallen by half as much."""
+    """How far its mean score is below its best, by more than chance, while the first judge's has not followed."""
     min_correlation: float = Field(default=0.0, ge=-1, le=1)
-    """Rank correlation of the two judges' scores below which they disagree."""
+    """Rank correlation of the two judges' scores, between attempts at one task where there are several, below which by more than chance
+    they disagree."""
 
 
 class GuardsConfig(Section):
-    """Guards against a judge that is gamed (reagent.train.guards), where a judge's feedback is part of the reward; `kl` in every
-    mode. They change nothing in what is learned, and may be changed when a run is continued."""
+    """Guards against a judge that is gamed (reagent.train.guards), where anything a judge says is learned from; `kl` in every mode. They change nothing in what is learned, and may be changed when a run is continued."""
 
     evaluate: bool = True
-    """With `eval.every`: the policy is also evaluated before its first update, and the judge that pays reads every evaluation."""
+    """With `eval.every`: the policy is also evaluated before its first update, and the judge reads every evaluation."""
     keep_best: bool = True
     """Keep the policy of the best evaluation in `best/`."""
     success: SuccessGuard = Field(default_factory=SuccessGuard)
@@ -345,29 +344,6 @@ class AgentConfig(Section):
             raise ValueError(
                 "feedback.process.pay=shaping leaves the optimum as it is where returns are undiscounted and end at 0: set "
                 "loss.gamma=1 and loss.bootstrap=false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _guards_can_stop(self) -> AgentConfig:
-        """A guard that is to stop a training, and could never fire, is worse than none."""
-        guards = self.guards
-        lacks = {
-            "success": self.eval.every == 0 and "eval.every, the updates between evaluations",
-            "drift": self.eval.every == 0 and "eval.every, the updates between evaluations",
-            "kl": guards.kl.max is None and "guards.kl.max, in nats a token",
-            "auditor": guards.auditor.judge is None and "guards.auditor.judge, a second judge",
-        }
-        for name, lacking in lacks.items():
-            if lacking and getattr(guards, name).action == "stop":
-                raise ValueError(f"guards.{name}.action=stop can never stop anything: set {lacking}")
-        second, first = guards.auditor, self.feedback
-        same = (second.judge, second.judge_options, second.judge_mode) == (
-            first.judge, first.judge_options, first.score_mode,
-        )  # fmt: skip
-        if same and first.mode != "none":
-            raise ValueError(
-                f"guards.auditor.judge={second.judge} is the judge that pays: it cannot disagree with itself"
             )
         return self
 

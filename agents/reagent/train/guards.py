@@ -2,28 +2,36 @@
 
 A policy that is paid by a judge learns what the judge likes, and a judge that is wrong somewhere is found out: its score rises, and
 the agent is no better for it (Gao, Schulman, Hilton, "Scaling Laws for Reward Model Overoptimization", arXiv 2210.10760). A
-`Check` is one condition of a guard; one that holds for `patience` evaluations (or updates) running fires, once a spell. Where
-there is nothing to look at (no graded held-out task, no score), nothing is concluded, and no spell ends.
+`Check` is one condition of a guard; one that holds for `patience` looks running fires, once a spell. A condition holds where it is
+beyond chance (`reagent.train.falls`). Where there is nothing to look at (no graded held-out task, no score), nothing is concluded,
+and no spell ends.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from abc import ABC
-from collections import deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
+from reagent.feedback.build import MODES
 from reagent.train.alarms import Metrics, number
 from reagent.train.config import AgentConfig, AuditorGuard, DriftGuard, GuardConfig, KLGuard, LengthGuard, SuccessGuard
+from reagent.train.falls import FEWEST, NEARLY, Fall, Falls, Point, common_tasks, critical, of_tasks, standard_error
+from rrm.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 WINDOW = 5
-"""Updates whose mean an auditor's word on training rows is: one update's share is a handful of episodes."""
-NEARLY = 1e-9
-"""Differences smaller than this are rounding."""
+"""Updates that are one look of the auditor's at training rows: one update's share is a handful of episodes."""
 
 Seen = str | None
 """What a check saw: a sentence where its condition holds, "" where not, None where there was nothing to look at."""
+Source = Literal["held-out", "training"]
+"""Of the judge's score beside an evaluation: its own episodes, or those of the updates since the last one."""
 
 
 def middle(value: Any) -> float | None:
@@ -54,12 +62,19 @@ class Event:
 
 @dataclass(frozen=True)
 class Best:
-    """The best evaluation so far, by what the judge that pays has no say in."""
+    """The best evaluation so far, by what the judge that pays has no say in: of several noisy ones, so that it flatters."""
 
     update: int
     episodes: int
     by: Literal["success", "auditor"]
     value: float
+    low: float | None = None
+    high: float | None = None
+    """With its 95 % interval over tasks."""
+
+
+Known = Mapping[str, float] | None
+"""Figures by task; None where they are unknown."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +82,18 @@ class Evaluation:
     """What checks look at of an evaluation; None is unknown."""
 
     update: int
-    success: float | None
+    success: Known
     """Of held-out tasks with answers."""
-    score: float | None
-    """The paying judge's mean score, of the same episodes, or of the updates since the last evaluation."""
-    auditor: float | None
-    """The second judge's mean score."""
+    score: Mapping[str, float] | float | None
+    """The paying judge's, of the same episodes by task; or its mean."""
+    source: Source
+    """Of the score: what it is compared with comes from there too."""
+    auditor: Known
+    """The second judge's."""
     correlation: float | None
-    """Rank correlation of the two."""
+    """Rank correlation of the two, and"""
+    compared: float | None
+    """how many free comparisons it is of."""
 
     @property
     def when(self) -> str:
@@ -96,40 +115,25 @@ class Check(ABC):
         return None
 
 
-@dataclass(frozen=True)
-class _Point:
-    """A truth and a score at one time."""
-
-    truth: float
-    score: float | None
-    when: str
-
-
 class _Unfollowed:
-    """A truth that falls below its best while a score does not follow: it falls by less than half as much, or rises."""
+    """A truth that has fallen below its best, with a score that has not followed."""
 
-    def __init__(self, fall: float) -> None:
-        self.fall, self.best = fall, None
+    def __init__(self, fall: float, *, paired: bool) -> None:
+        self._series: dict[Source, Falls] = defaultdict(lambda: Falls(fall, paired=paired))
 
-    best: _Point | None
-
-    def take(self, now: _Point) -> _Point | None:
-        """The best point, where `now` is so far below it; else None."""
-        best = self.best
-        if best is None or now.truth >= best.truth:
-            self.best = now
-            return None
-        fallen = best.truth - now.truth
-        followed = False
-        if now.score is not None and best.score is not None:
-            followed = best.score - now.score >= fallen / 2 - NEARLY
-        return best if fallen >= self.fall - NEARLY and not followed else None
+    def take(self, now: Point, source: Source) -> Fall | None:
+        """The fall, where there is one that the score has not followed."""
+        fall = self._series[source].take(now)
+        return None if fall is None or fall.followed else fall
 
 
-def _moved(best: _Point, now: _Point) -> str:
-    if best.score is None or now.score is None:
-        return "the judge's score is not known"
-    return f"the judge's mean score went from {best.score:.3f} to {now.score:.3f}"
+def _moved(fall: Fall) -> str:
+    """The fall and the score beside it, in words."""
+    before, now = fall.score
+    return (
+        f"is {fall.truth[1]:.3f} ({fall.when[1]}), {fall.size:.3f} (standard error {fall.error:.3f}) below its best ({fall.truth[0]:.3f}, "
+        f"{fall.when[0]}), and the judge's mean score went from {before:.3f} to {now:.3f}"
+    )
 
 
 class SuccessFalls(Check):
@@ -138,17 +142,13 @@ class SuccessFalls(Check):
     guard = "success"
 
     def __init__(self, settings: SuccessGuard) -> None:
-        self._fall = _Unfollowed(settings.drop)
+        self._fall = _Unfollowed(settings.drop, paired=True)
 
     def evaluation(self, found: Evaluation) -> Seen:
-        if found.success is None:
+        if found.success is None or found.score is None:
             return None
-        now = _Point(found.success, found.score, found.when)
-        best = self._fall.take(now)
-        return "" if best is None else (
-            f"held-out success is {now.truth:.3f}, {best.truth - now.truth:.3f} below its best ({best.truth:.3f}, {best.when}), "
-            f"and {_moved(best, now)}: the policy learns to please the judge"
-        )  # fmt: skip
+        fall = self._fall.take(Point(found.when, found.success, found.score), found.source)
+        return "" if fall is None else f"held-out success {_moved(fall)}: the judge does not see it"
 
 
 class ScoreDrifts(Check):
@@ -157,21 +157,29 @@ class ScoreDrifts(Check):
     guard = "drift"
 
     def __init__(self, settings: DriftGuard) -> None:
-        self._gap, self._first = settings.gap, None
-
-    _first: Evaluation | None
+        self._gap = settings.gap
+        self._first: dict[Source, Point] = {}
+        self._looks: Counter[Source] = Counter()
 
     def evaluation(self, found: Evaluation) -> Seen:
         if found.success is None or found.score is None:
             return None
-        first = self._first = self._first or found
-        assert first.success is not None and first.score is not None
-        risen, explained = found.score - first.score, found.success - first.success
-        if risen - explained <= self._gap + NEARLY:
+        now = Point(found.when, found.success, found.score)
+        first = self._first.setdefault(found.source, now)
+        tasks = common_tasks([first, now])
+        if first is now or len(tasks) < FEWEST:
+            return ""
+        self._looks[found.source] += 1
+        scores, truths = (
+            [of_tasks(part, tasks) for part in pair] for pair in ((first.score, now.score), (first.truth, now.truth))
+        )
+        risen, explained = scores[1] - scores[0], truths[1] - truths[0]
+        gap, error = float((risen - explained).mean()), standard_error(risen - explained)
+        if gap <= self._gap + NEARLY or gap <= error * critical(len(tasks) - 1, self._looks[found.source]):
             return ""
         return (
-            f"the judge's mean score moved by {risen:+.3f} (to {found.score:.3f}) and held-out success by {explained:+.3f} (to "
-            f"{found.success:.3f}) since {first.when}: success does not explain the score"
+            f"the judge's mean score moved by {risen.mean():+.3f} (to {scores[1].mean():.3f}) and held-out success by {explained.mean():+.3f} "
+            f"(to {truths[1].mean():.3f}; standard error of the difference {error:.3f}) since {first.when}: success does not explain the score"
         )
 
 
@@ -223,30 +231,29 @@ class AuditorFalls(Check):
     guard = "auditor"
 
     def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
-        self._of, self._fall = of, _Unfollowed(settings.fall)
-        self._last: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._of, self._fall = of, _Unfollowed(settings.fall, paired=of == "evaluations")
+        self._said: dict[str, float] = {}
+        self._paid: dict[str, float] = {}
 
     def evaluation(self, found: Evaluation) -> Seen:
-        if self._of != "evaluations" or found.auditor is None:
+        if self._of != "evaluations" or found.auditor is None or found.score is None:
             return None
-        return self._look(_Point(found.auditor, found.score, found.when))
+        return self._look(Point(found.when, found.auditor, found.score), found.source)
 
     def update(self, update: int, metrics: Metrics) -> Seen:
         said, paid = number(metrics, "auditor/score"), number(metrics, "auditor/judge_score")
         if self._of != "updates" or said is None or paid is None:
             return None
-        self._last.append((said, paid))
-        if len(self._last) < WINDOW:
-            return ""
-        said, paid = (sum(pair[i] for pair in self._last) / WINDOW for i in (0, 1))
-        return self._look(_Point(said, paid, f"in updates {update - WINDOW + 1} to {update}"))
+        self._said[str(update)], self._paid[str(update)] = said, paid
+        if len(self._said) < WINDOW:
+            return None
+        now = Point(after(update), self._said, self._paid)
+        self._said, self._paid = {}, {}
+        return self._look(now, "training")
 
-    def _look(self, now: _Point) -> Seen:
-        best = self._fall.take(now)
-        return "" if best is None else (
-            f"the auditor's mean score is {now.truth:.3f} ({now.when}), {best.truth - now.truth:.3f} below its best "
-            f"({best.truth:.3f}, {best.when}), and {_moved(best, now)}: the two judges part ways"
-        )  # fmt: skip
+    def _look(self, now: Point, source: Source) -> Seen:
+        fall = self._fall.take(now, source)
+        return "" if fall is None else f"the auditor's mean score {_moved(fall)}: the two judges part ways"
 
 
 class AuditorDisagrees(Check):
@@ -256,28 +263,34 @@ class AuditorDisagrees(Check):
 
     def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
         self._of, self._least = of, settings.min_correlation
-        self._last: deque[float] = deque(maxlen=WINDOW)
+        self._looks = 0
+        self._last: list[tuple[float, float]] = []
 
     def evaluation(self, found: Evaluation) -> Seen:
-        if self._of != "evaluations" or found.correlation is None:
+        if self._of != "evaluations" or found.correlation is None or not found.compared:
             return None
-        return self._look(found.correlation, found.when)
+        return self._look(found.correlation, found.compared, found.when)
 
     def update(self, update: int, metrics: Metrics) -> Seen:
-        value = number(metrics, "auditor/correlation")
-        if self._of != "updates" or value is None:
+        value, compared = number(metrics, "auditor/correlation"), number(metrics, "auditor/compared")
+        if self._of != "updates" or value is None or not compared:
             return None
-        self._last.append(value)
+        self._last.append((value, compared))
         if len(self._last) < WINDOW:
-            return ""
-        return self._look(sum(self._last) / WINDOW, f"over the last {WINDOW} updates that have one, to update {update}")
+            return None
+        compared = sum(n for _, n in self._last)
+        value = sum(value * n for value, n in self._last) / compared
+        self._last = []
+        return self._look(value, compared, f"over the last {WINDOW} updates that have one, to update {update}")
 
-    def _look(self, value: float, when: str) -> Seen:
-        if value >= self._least:
+    def _look(self, value: float, compared: float, when: str) -> Seen:
+        """Of rankings that have nothing to do with each other the correlation has mean 0 and variance 1/`compared`."""
+        self._looks += 1
+        if value + critical(math.inf, self._looks) / math.sqrt(compared) >= self._least:
             return ""
         return (
-            f"the two judges' scores have a rank correlation of {value:.2f} ({when}), below guards.auditor.min_correlation="
-            f"{self._least:g}: what one likes the other does not"
+            f"the two judges' scores have a rank correlation of {value:.2f} ({when}; {compared:.0f} comparisons), below "
+            f"guards.auditor.min_correlation={self._least:g}: what one likes the other does not"
         )
 
 
@@ -309,10 +322,10 @@ class _Spell:
         return Event(self.check.guard, action, update, f"guards.{self.check.guard}: {self.text}")
 
 
-def _spells(config: AgentConfig, pays: bool) -> list[_Spell]:
+def _spells(config: AgentConfig, watched: bool) -> list[_Spell]:
     guards = config.guards
     found: list[tuple[Check, GuardConfig]] = [(KLGrows(guards.kl), guards.kl)]
-    if pays:
+    if watched:
         found += [
             (SuccessFalls(guards.success), guards.success),
             (ScoreDrifts(guards.drift), guards.drift),
@@ -325,26 +338,82 @@ def _spells(config: AgentConfig, pays: bool) -> list[_Spell]:
     return [_Spell(check, settings) for check, settings in found if settings.action != "none"]
 
 
+def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
+    """Whether guards that are to stop a training could: one that never fires is worse than none.
+
+    Args:
+        audited: whether a second judge is there that the config need not name.
+
+    Raises:
+        ConfigError: a guard with `action: stop` has nothing to look at, or not often enough; or the second judge is the one that pays.
+    """
+    feedback, second = config.feedback, config.guards.auditor
+    kind = MODES[feedback.mode]
+    watched = kind.learns_from_judge(feedback)
+    for name, lacking in _lacking(config, audited or second.judge is not None).items():
+        unwatched = name != "kl" and not watched
+        if getattr(config.guards, name).action == "stop" and (unwatched or lacking):
+            said = (
+                f"with feedback.mode={feedback.mode} (as it is set) nothing is learned from a judge"
+                if unwatched
+                else lacking
+            )
+            raise ConfigError(f"guards.{name}.action=stop can never stop anything: {said}")
+    if second.judge is None or second.action == "none":
+        return
+    if not watched:
+        logger.warning(
+            "guards.auditor.judge=%s is not asked: with feedback.mode=%s (as it is set) nothing is learned from a judge",
+            second.judge, feedback.mode,
+        )  # fmt: skip
+    elif (second.judge, second.judge_options, second.judge_mode) == (
+        feedback.judge, feedback.judge_options, kind(feedback).judged_in,
+    ):  # fmt: skip
+        raise ConfigError(f"guards.auditor.judge={second.judge} is the judge that pays: it cannot disagree with itself")
+
+
+def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
+    """By guard, what keeps it from ever firing before the last update; "" where nothing does."""
+    guards, every, updates = config.guards, config.eval.every, config.max_updates
+    evaluations = (updates - 1) // every + guards.evaluate if every else 0
+    looks = (updates - 1) // WINDOW if guards.auditor.share > 0 else 0
+
+    def few(wanted: int) -> str:
+        made = f"{evaluations} evaluations are made before the last update (eval.every={every}, max_updates={updates})"
+        return f"{made}, and it takes {wanted}" if evaluations < wanted else ""
+
+    length, kl, auditor = guards.length, guards.kl, guards.auditor
+    unaudited = f"neither evaluations (guards.evaluate, eval.every) nor updates (share={auditor.share:g}) give it the looks it takes"
+    return {
+        "success": few(1 + guards.success.patience),
+        "drift": few(1 + guards.drift.patience),
+        "length": "" if updates > length.first + length.patience else f"it takes more than max_updates={updates}",
+        "kl": "set guards.kl.max, in nats a token" if kl.max is None
+        else "" if updates > kl.patience else f"it takes more than max_updates={updates}",
+        "auditor": "set guards.auditor.judge, a second judge" if not audited
+        else "" if max(guards.evaluate * evaluations, looks) >= auditor.patience else unaudited,
+    }  # fmt: skip
+
+
 @dataclass
 class Guards:
     """The guards of a run.
 
     Args:
         config: the run's.
-        pays: whether a judge's feedback is part of the reward.
+        watched: whether anything a judge says is learned from.
     """
 
     config: AgentConfig
-    pays: bool
+    watched: bool
     events: list[Event] = field(default_factory=list)
     """Those that fired, in order."""
     best: Best | None = None
 
     def __post_init__(self) -> None:
-        self._spells = _spells(self.config, self.pays)
+        self._spells = _spells(self.config, self.watched)
         self._paid: list[float] = []
         """The judge's mean score of each update since the last evaluation."""
-        self._source: Literal["held-out", "training"] | None = None
         self._update = -1
 
     def observe(self, update: int, metrics: Metrics) -> list[Event]:
@@ -356,16 +425,21 @@ class Guards:
     def evaluated(self, row: Mapping[str, Any]) -> list[Event]:
         """Take in an evaluation, a row of eval.jsonl; the guards that fire at it."""
         update: int = row["update"]
+        score, source = self._score(row)
         found = Evaluation(
             update=update,
-            success=middle(row.get("success")),
-            score=self._score(row),
-            auditor=middle(row.get("auditor")),
+            success=row.get("by_task") or None,
+            score=score,
+            source=source,
+            auditor=row.get("auditor_by_task") or None,
             correlation=number(row, "auditor_correlation"),
+            compared=number(row, "auditor_compared"),
         )
-        value, by = (found.auditor, "auditor") if found.success is None else (found.success, "success")
+        by = "auditor" if middle(row.get("success")) is None else "success"
+        value = middle(row.get(by))
         if value is not None and (self.best is None or value > self.best.value):
-            self.best = Best(update, row.get("episodes", 0), by, value)
+            low, high = (number(row[by], bound) for bound in ("low", "high"))
+            self.best = Best(update, row.get("episodes", 0), by, value, low, high)
         return self._take(update, [(spell, spell.check.evaluation(found)) for spell in self._spells])
 
     def replay(self, updates: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> None:
@@ -379,16 +453,13 @@ class Guards:
         """The guards with `action: stop` whose condition holds now: reason enough to stop, or not to go on."""
         return [s.event(self._update) for s in self._spells if s.settings.action == "stop" and s.stands]
 
-    def _score(self, row: Mapping[str, Any]) -> float | None:
-        """The judge's mean score: of the evaluation's episodes, or of the updates since the last; never now this, now that."""
+    def _score(self, row: Mapping[str, Any]) -> tuple[Mapping[str, float] | float | None, Source]:
+        """The judge's score and where it is from: the evaluation's episodes, else the updates since the last evaluation."""
         paid, self._paid = self._paid, []
-        held_out = middle(row.get("score"))
-        score = held_out if held_out is not None else sum(paid) / len(paid) if paid else None
-        source = "held-out" if held_out is not None else "training"
-        if score is None or (self._source or source) != source:
-            return None
-        self._source = source
-        return score
+        held_out: Mapping[str, float] | float | None = row.get("score_by_task") or middle(row.get("score"))
+        if held_out is not None:
+            return held_out, "held-out"
+        return (sum(paid) / len(paid) if paid else None), "training"
 
     def _take(self, update: int, seen: Sequence[tuple[_Spell, Seen]]) -> list[Event]:
         self._update = update

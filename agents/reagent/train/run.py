@@ -35,7 +35,7 @@ from reagent.train.best import keep_best, kept_best
 from reagent.train.checkpoint import PREFIX, checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
-from reagent.train.guards import Event, Guards, after, middle
+from reagent.train.guards import Event, Guards, after, check_guards, middle
 from reagent.train.launch import main_decides, make_accelerator
 from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
@@ -146,8 +146,10 @@ def build(
         accelerator: in place of the config's own.
 
     Raises:
-        RRMError: a policy or judge that cannot be loaded; ConfigError: an environment or tasks that cannot be made.
+        RRMError: a policy or judge that cannot be loaded; ConfigError: an environment or tasks that cannot be made, or guards that could
+        never do what they are asked to.
     """
+    check_guards(config, audited=auditor is not None)
     folder = Path(config.output_dir)
     accelerator = accelerator or make_accelerator(config, folder)
     env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
@@ -242,7 +244,8 @@ def how_to_go_on(stopped: Sequence[str], update: int, best: dict[str, Any] | Non
     changes = " ".join(f"guards.{name}.action=warn" for name in stopped)
     kept = ""
     if best is not None:
-        where = f"the policy of the best evaluation ({after(best['update'])}, {best['by']} {best['value']:.3f}) is "
+        between = "" if best["low"] is None else f" [{best['low']:.3f}, {best['high']:.3f}]"
+        where = f"the policy of the best evaluation ({after(best['update'])}, {best['by']} {best['value']:.3f}{between}) is "
         kept = where + (f"in {best['policy']}; " if best["policy"] else "not kept; ")
     return (
         f"stopped by a guard ({', '.join(stopped)}) after {update} updates, with a checkpoint: {kept}"
@@ -273,10 +276,12 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
                     )
                     found |= trainer.watch.evaluation(episodes, trainer.update_index - 1)
                 log.evaluation(found)
+            if finished:
+                return []  # there is nothing left to stop
             stopped = log.stopped()
-            if stopped and trainer.update_index and not finished:
+            if stopped and trainer.update_index:
                 trainer.save()
-            if stopped or finished:
+            if stopped:
                 return stopped
             metrics, episodes = trainer.update()
             shown = log.update(metrics, episodes)
@@ -321,7 +326,7 @@ class RunLog:
         self.last: dict[str, Any] = {}
         """The last update's metrics."""
         self.alarms = Alarms(trainer.config)
-        self.guards = Guards(trainer.config, trainer.watch.pays)
+        self.guards = Guards(trainer.config, trainer.watch.learns)
         if self.main:
             for path in (self.metrics, self.episodes, self.eval, self.fired):
                 keep_lines(path, trainer.update_index)
@@ -358,7 +363,7 @@ class RunLog:
             before = self.guards.best
             self._tell(self.guards.evaluated(row))
             best, trainer = self.guards.best, self.trainer
-            watched = trainer.watch.pays and trainer.config.eval.every > 0
+            watched = trainer.watch.learns and trainer.config.eval.every > 0
             if best is not None and best != before and watched and trainer.config.guards.keep_best:
                 keep_best(trainer.policy, trainer.tokenizer, self._best, best)
 

@@ -23,30 +23,44 @@ from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import mean_interval
 from reagent.train.metrics import mean
-from rrm.evaluation.metrics.pairs import check_rows
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.seeds import derive_seed
 
 logger = logging.getLogger(__name__)
+Scored = tuple[str, float, float]
+"""(task, the paying judge's score, the second one's) of an attempt."""
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's, of two judges' scores of the same rows; None of fewer than three rows, or where either is constant."""
+def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
+    """Spearman's, of two judges' scores, and how many free comparisons it is of.
+
+    Between the attempts at one task, where tasks have several: what both judges see of a task's difficulty, no policy is paid for. The
+    mean over tasks weighs each by its attempts less one; tasks to which a judge gives one score say nothing. Of rankings that have
+    nothing to do with each other it has mean 0 and variance 1/comparisons. None of fewer than two comparisons.
+    """
     from scipy.stats import spearmanr
 
-    first, second = np.asarray(a), np.asarray(b)
-    check_rows(first=first, second=second)
-    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
-    return float(spearmanr(first, second).statistic)  # pyright: ignore[reportAttributeAccessIssue]
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for group, first, second in rows:
+        groups[group].append((first, second))
+    parts = list(groups.values())
+    if all(len(part) == 1 for part in parts):
+        parts = [[pair for part in parts for pair in part]]
+    total, comparisons = 0.0, 0
+    for first, second in (np.array(part).T for part in parts if part):
+        if np.ptp(first) > 0 and np.ptp(second) > 0:
+            free = len(first) - 1
+            total += free * float(spearmanr(first, second).statistic)  # pyright: ignore[reportAttributeAccessIssue]
+            comparisons += free
+    return (total / comparisons if comparisons > 1 else None), float(comparisons)
 
 
 @dataclass
 class Audit:
     """One process's share of an update's first attempts, as both judges see them."""
 
-    pairs: list[tuple[float, float]]
-    """(the paying judge's score, the second one's) of each that both could read."""
+    scored: list[Scored]
+    """Those that both could read."""
     asked: int = 0
     tokens: int = 0
     problem: str | None = None
@@ -73,13 +87,14 @@ class Watch:
     ) -> None:
         self.config, self.feedback, self.auditor = config, feedback, auditor
         self.rank, self.processes = rank, processes
-        self.pays = feedback.has_judge and type(feedback).pays_feedback(config.feedback)
+        self.learns = feedback.has_judge and type(feedback).learns_from_judge(config.feedback)
+        """Whether anything that the judge says is learned from."""
         self._said_nothing = False
 
     @property
     def evaluates(self) -> bool:
         """Whether the policy is evaluated before its first update, and judges read evaluations."""
-        return self.pays and self.config.guards.evaluate and self.config.eval.every > 0
+        return self.learns and self.config.guards.evaluate and self.config.eval.every > 0
 
     def resume(self, update: int) -> None:
         """Read back what the second judge said before `update`."""
@@ -88,7 +103,7 @@ class Watch:
 
     def evaluation(self, episodes: Sequence[Episode], update: int) -> dict[str, Any]:
         """What is added to an evaluation's figures: `score` and `auditor`, means with their intervals over tasks (a failed
-        judgement that is paid for counts as what it is paid), of successes and failures apart, and how many have none.
+        judgement that is paid for counts as what it is paid), by task, of successes and failures apart, and how many have none.
 
         Args:
             episodes: all of them, on every process; all processes call this together.
@@ -106,40 +121,46 @@ class Watch:
         found["judge_tokens"] = sum(gather_object([report.counts["judge_tokens"]]))
         if self.auditor is not None:
             found |= _means(episodes, [said[i][1] for i in range(len(episodes))], "auditor", self.config.seed)
-            both = [(a, b) for a, b in said.values() if a is not None and b is not None]
-            found["auditor_correlation"] = rank_correlation([a for a, _ in both], [b for _, b in both])
-            self._tell(len(both), len(episodes), report.problem)
+            both = [(e.group_id, *said[i]) for i, e in enumerate(episodes)]
+            known = [(group, a, b) for group, a, b in both if a is not None and b is not None]
+            found["auditor_correlation"], found["auditor_compared"] = rank_correlation(known)
+            self._tell(len(known), len(episodes), report.problem)
         return found
 
     def audit(self, played: Sequence[Episode], update: int) -> Audit:
-        """Both judges on the guards' share of an update's first attempts; all processes call this together."""
+        """Both judges on all first attempts at the guards' share of an update's tasks; all processes call this together."""
         if self.auditor is None:
             return Audit([])
         firsts = [e for e in played if e.stage == "initial"]
-        share, everyones = self.config.guards.auditor.share, gather_object([e.key for e in firsts])
-        chosen = {key for n, key in enumerate(everyones) if int((n + 1) * share) > int(n * share)}
-        mine = [e for e in firsts if e.key in chosen]
-        report = Report()
+        share = self.config.guards.auditor.share
+        groups = list(dict.fromkeys(gather_object([e.group_id for e in firsts])))
+        start = update * len(groups)  # where an update has few tasks, one of them comes round in some updates
+        chosen = {g for n, g in enumerate(groups, start) if int((n + 1) * share) > int(n * share)}
+        mine = [e for e in firsts if e.group_id in chosen]
+        report, asked_again = Report(), Report()
         second = self._audited(mine, update, report)
-        first = self.feedback.scores(mine, update, Report())
-        pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
-        return Audit(pairs, len(mine), report.counts["judge_tokens"], report.problem)
+        first = self.feedback.scores(mine, update, asked_again)
+        scored = [
+            (e.group_id, a, b) for e, a, b in zip(mine, first, second, strict=True) if a is not None and b is not None
+        ]
+        tokens = report.counts["judge_tokens"] + asked_again.counts["judge_tokens"]
+        return Audit(scored, len(mine), tokens, report.problem)
 
     def figures(self, audits: Sequence[Audit]) -> dict[str, float]:
         """An update's `auditor/…` metrics, of all processes' audits in order."""
         if self.auditor is None:
             return {}
-        pairs = [pair for audit in audits for pair in audit.pairs]
-        first, second = [a for a, _ in pairs], [b for _, b in pairs]
+        scored = [row for audit in audits for row in audit.scored]
         asked = sum(audit.asked for audit in audits)
-        self._tell(len(pairs), asked, next((a.problem for a in audits if a.problem), None))
-        correlation = rank_correlation(first, second)
+        self._tell(len(scored), asked, next((a.problem for a in audits if a.problem), None))
+        correlation, compared = rank_correlation(scored)
         return {
-            "auditor/score": mean(second),
-            "auditor/judge_score": mean(first),
+            "auditor/score": mean([second for _, _, second in scored]),
+            "auditor/judge_score": mean([first for _, first, _ in scored]),
             "auditor/correlation": float("nan") if correlation is None else correlation,
-            "auditor/rows": float(len(pairs)),
-            "auditor/unscored": float(asked - len(pairs)),
+            "auditor/compared": compared,
+            "auditor/rows": float(len(scored)),
+            "auditor/unscored": float(asked - len(scored)),
             "auditor/judge_tokens": float(sum(audit.tokens for audit in audits)),
         }
 
@@ -175,8 +196,10 @@ def _means(episodes: Sequence[Episode], scores: Sequence[float | None], name: st
         by_task[e.group_id].append(score)
         if e.success is not None:
             apart[e.success].append(score)
+    means = {task: mean(found) for task, found in by_task.items()}
     return {
-        name: mean_interval([mean(found) for found in by_task.values()], seed=seed),
+        name: mean_interval(list(means.values()), seed=seed),
+        f"{name}_by_task": means,
         f"{name}_success": mean(apart[True]) if apart[True] else None,
         f"{name}_failure": mean(apart[False]) if apart[False] else None,
         f"{name}_unscored": sum(score is None for score in scores),
@@ -193,7 +216,7 @@ def make_watch(
     rank: int = 0,
     processes: int = 1,
 ) -> Watch:
-    """The watch of a config. The second judge is loaded only where a judge's feedback is part of the reward.
+    """The watch of a config. The second judge is loaded only where something that a judge says is learned from.
 
     Args:
         device: for a judge in this process.
@@ -204,9 +227,8 @@ def make_watch(
         RRMError: the second judge cannot be loaded, or cannot read the environment.
     """
     guard = config.guards.auditor
-    judging = None
-    pays = feedback.has_judge and type(feedback).pays_feedback(config.feedback)
-    if guard.action != "none" and pays and (auditor or guard.judge):
+    watch = Watch(config, feedback, rank=rank, processes=processes)
+    if guard.action != "none" and watch.learns and (auditor or guard.judge):
         if auditor is None and guard.judge is not None:
             second = {"judge": guard.judge, "judge_options": guard.judge_options}
             settings = config.feedback.model_copy(update=second)
@@ -214,5 +236,5 @@ def make_watch(
             auditor = load_judge(settings, device, "guards.auditor.judge")
         assert auditor is not None
         record = folder / ("auditor.jsonl" if rank == 0 else f"auditor-{rank}.jsonl")
-        judging = Judging(auditor, seed=derive_seed(config.seed, "auditor"), record=record)
-    return Watch(config, feedback, auditor=judging, rank=rank, processes=processes)
+        watch.auditor = Judging(auditor, seed=derive_seed(config.seed, "auditor"), record=record)
+    return watch

@@ -79,6 +79,14 @@ def test_a_guard_stops_a_run_and_the_run_goes_on_with_another_setting(base, tmp_
     assert weights[0] == weights[1]
 
 
+def test_a_run_that_is_finished_is_not_stopped_by_a_guard(base, tmp_path) -> None:
+    """The guard fires at the second update, which is the last."""
+    torch.set_num_threads(1)
+    found = train(with_kl(base, tmp_path / "run", "stop", max_updates=2))
+    assert (found["updates"], found["stopped_by"], found["policy"]) == (2, [], str(tmp_path / "run" / "policy"))
+    assert len(found["guards"]) == 1
+
+
 def test_a_guard_changes_nothing_that_is_learned(base, tmp_path) -> None:
     torch.set_num_threads(1)
     rows = []
@@ -107,7 +115,7 @@ def test_the_commands_exit_code_says_that_a_guard_stopped_it(base, tmp_path, mon
 def test_evaluations_are_judged_by_both_and_the_start_policy_is_evaluated(base, tmp_path) -> None:
     config = configured(
         base, tmp_path / "run", "r", max_updates=2, eval={"every": 1, "temperature": 1.0},
-        environment={"label_share": 0.0}, guards={"auditor": {"judge": "named", "share": 0.25, "patience": 1}},
+        environment={"label_share": 0.0}, guards={"auditor": {"judge": "named", "share": 0.5, "min_correlation": 0.5}},
     )  # fmt: skip
     found = train(config, judge=scripted(), auditor=judge_by(lambda text: 1 - score_of(text), "against"))
     rows = read(tmp_path / "run" / "eval.jsonl")
@@ -120,9 +128,9 @@ def test_evaluations_are_judged_by_both_and_the_start_policy_is_evaluated(base, 
             row["auditor_correlation"] == pytest.approx(-1.0) and row["score_unscored"] == row["auditor_unscored"] == 0
         )
     for row in read(tmp_path / "run" / "metrics.jsonl"):
-        assert row["episode/ungraded"] == 1.0 and row["auditor/rows"] == 2.0  # a fourth of eight
+        assert row["episode/ungraded"] == 1.0 and row["auditor/rows"] == 4.0  # half of eight
         assert row["auditor/score"] + row["auditor/judge_score"] == pytest.approx(1.0)
-    assert any("rank correlation of -1.00 (before the first update)" in text for text in found["guards"])
+    assert any("rank correlation of -1.00 (before the first update; 3 comparisons)" in text for text in found["guards"])
     best = found["best"]
     assert best["by"] == "success" and best["policy"] == str(tmp_path / "run" / "best")
     top = max(rows, key=lambda row: row["success"]["value"])  # the first of equals
@@ -196,9 +204,36 @@ def test_an_auditor_is_named_where_it_cannot_be_used(base, tmp_path) -> None:
 
 
 def test_rank_correlation_by_hand() -> None:
-    assert rank_correlation([1, 2, 3], [0.1, 0.2, 0.9]) == pytest.approx(1.0)
-    assert rank_correlation([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)  # 1 − 6·2/(4·15)
-    assert rank_correlation([1, 2], [1, 2]) is None and rank_correlation([1, 1, 1], [1, 2, 3]) is None
+    """Of tasks with one attempt across them; with several within each, weighed by the attempts less one."""
+
+    def alone(a: list[float], b: list[float]) -> list[tuple[str, float, float]]:
+        return [(str(n), x, y) for n, (x, y) in enumerate(zip(a, b, strict=True))]
+
+    assert rank_correlation(alone([1, 2, 3], [0.1, 0.2, 0.9])) == (pytest.approx(1.0), 2)
+    assert rank_correlation(alone([1, 2, 3, 4], [1, 3, 2, 4])) == (pytest.approx(0.8), 3)  # 1 − 6·2/(4·15)
+    assert rank_correlation(alone([1, 2], [1, 2])) == (None, 1) and rank_correlation(alone([1, 1, 1], [1, 2, 3])) == (
+        None,
+        0,
+    )
+    tasks = [("a", 1, 3), ("a", 2, 2), ("a", 3, 1), ("b", 11, 11), ("b", 12, 12), ("c", 5, 5), ("c", 5, 6), ("d", 9, 9)]
+    assert rank_correlation(tasks) == (pytest.approx((2 * -1 + 1 * 1) / 3), 3)
+    assert rank_correlation([]) == (None, 0)
+
+
+def test_judges_that_share_the_tasks_difficulty_and_nothing_else_disagree() -> None:
+    """A hole inside groups: what one likes of the attempts at a task the other does not, and all like the easy tasks."""
+    rows = [(str(t), 0.1 + 0.6 * t / 20 + 0.02 * k, 0.3 + 0.6 * t / 20 - 0.02 * k) for t in range(20) for k in range(4)]
+    assert rank_correlation(rows) == (pytest.approx(-1.0), 60)
+    assert (rank_correlation([(str(n), a, b) for n, (_, a, b) in enumerate(rows)])[0] or 0.0) > 0.9  # across them
+
+
+def test_the_auditor_reads_whole_groups_each_task_in_its_turn(base, tmp_path) -> None:
+    config = configured(base, tmp_path, "r", guards={"auditor": {"judge": "named", "share": 0.125}})
+    trainer, _ = build(config, judge=scripted(), auditor=scripted())
+    played = trainer.round(0).played  # two attempts at each of four tasks
+    audits = [trainer.watch.audit(played, update) for update in range(4)]
+    assert [audit.asked for audit in audits] == [0, 2, 0, 2]  # an eighth: one task in two updates
+    assert [name for name, _, _ in audits[1].scored] == [e.group_id for e in played[-2:]]
 
 
 def test_the_gamed_judges_score_steps_and_nothing_else(base, tmp_path) -> None:

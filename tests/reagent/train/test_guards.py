@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reagent.train.config import AgentConfig, load_agent_config
-from reagent.train.guards import WINDOW, Best, Guards
+from reagent.train.falls import AVERAGED, Falls, Point, paired, unpaired
+from reagent.train.guards import WINDOW, Best, Guards, check_guards
 from rrm.errors import ConfigError
+
+TASKS = 20
 
 
 def config(**changes: Any) -> AgentConfig:
@@ -22,16 +29,107 @@ def only(name: str, **changes: Any) -> AgentConfig:
     return config(**off, **{f"guards.{name}.{k}": v for k, v in changes.items()})
 
 
-def row(number: int, success: float | None = None, score: float | None = None, **more: Any) -> dict[str, Any]:
-    """Evaluation `number` (from 0) of a run that is evaluated every second update, and before the first."""
-    held: dict[str, Any] = {"update": 2 * number - 1, "episodes": 128 * number}
-    named = {"success": success, "score": score, "auditor": more.pop("auditor", None)}
-    return held | {k: {"value": v, "low": v, "high": v} for k, v in named.items()} | more
+def row(number: int, success: Any = None, score: Any = None, auditor: Any = None, **more: Any) -> dict[str, Any]:
+    """Evaluation `number` (from 0) of a run that is evaluated every second update, and before the first. Figures are one a task, or one
+    for all of `TASKS`: then nothing is left to chance."""
+    found: dict[str, Any] = {"update": 2 * number - 1, "episodes": 128 * number}
+    for name, given in (("success", success), ("score", score), ("auditor", auditor)):
+        values: list[Any] = [given] * TASKS if given is None or isinstance(given, float) else list(given)
+        middle = given if given is None or isinstance(given, float) else float(np.mean(values))
+        found[name] = {"value": middle, "low": middle, "high": middle}
+        found["by_task" if name == "success" else f"{name}_by_task"] = {} if given is None else by_task(values)
+    return found | more
 
 
 def series(guards: Guards, rows: list[dict[str, Any]]) -> list[list[str]]:
     """Which guards fire at each evaluation."""
     return [[event.guard for event in guards.evaluated(r)] for r in rows]
+
+
+def succeed(n: int, of: int = 100) -> list[float]:
+    """The first n tasks succeed."""
+    return [1.0] * n + [0.0] * (of - n)
+
+
+# ---- falls ----
+
+
+def by_task(values: Sequence[float]) -> dict[str, float]:
+    return {f"t{i}": float(v) for i, v in enumerate(values)}
+
+
+def point(truth: Sequence[float], score: Sequence[float] = (), when: str = "") -> Point:
+    return Point(when, by_task(truth), by_task(score) if score else 0.5)
+
+
+def test_a_paired_fall_by_hand() -> None:
+    """100 tasks, 50 solved, later 30 of them: 20 differences of 1, the rest 0."""
+    before, now = succeed(50), succeed(30)
+    fall = paired([point(before, [0.35 + 0.3 * v for v in before])], [point(now, [0.4 + 0.3 * v for v in now])])
+    assert fall is not None and fall.truth == (0.5, 0.3) and fall.freedom == 99
+    assert fall.error == pytest.approx(math.sqrt(100 / 99 * 0.2 * 0.8) / 10)
+    assert fall.slope == pytest.approx(0.3) and fall.score == (pytest.approx(0.5), pytest.approx(0.49))
+    assert fall.certain(1) and not fall.certain(10**6)
+    assert not fall.followed  # by 0.01, where a half of 0.3 · 0.2 is wanted
+    seen = paired([point(before, [0.35 + 0.3 * v for v in before])], [point(now, [0.37 + 0.3 * v for v in now])])
+    assert seen is not None and seen.score[1] == pytest.approx(0.46) and seen.followed
+    assert paired([point(before[:9])], [point(now[:9])]) is None  # of nine tasks
+
+
+def test_an_unpaired_fall_by_hand() -> None:
+    """Welch: variances 0.01 and 0.04 of two values each."""
+    apart = [0.1 * math.sqrt(2) / 2, 0.2 * math.sqrt(2) / 2]
+    before, now = ([m - a, m + a] for m, a in zip((0.6, 0.5), apart, strict=True))
+    fall = unpaired([point(before, before)], [point(now, now)])
+    assert fall is not None and fall.size == pytest.approx(0.1) and fall.error == pytest.approx(math.sqrt(0.025))
+    assert fall.freedom == pytest.approx(0.025**2 / (0.005**2 + 0.02**2)) and fall.slope == pytest.approx(1.0)
+
+
+def test_means_of_several_points_are_compared_with_every_earlier_stretch_as_long() -> None:
+    falls = Falls(0.05, paired=True)
+    found = [falls.take(point([v] * TASKS, when=str(n))) for n, v in enumerate([0.3, 0.5, 0.5, 0.4, 0.4, 0.4])]
+    assert [f is not None for f in found] == [False, False, False, False, True, False]
+    assert found[4] is not None and found[4].when == ("1 to 2", "3 to 4") and found[4].size == pytest.approx(0.1)
+    # at the sixth stretches are of three points: 0.433 and 0.4
+    assert AVERAGED == 8
+
+
+def quiet_runs(runs: int, tasks: int, evaluations: int, fall_at: int | None = None) -> list[dict[str, int]]:
+    """Guards of runs whose policy stays as it is (or from `fall_at` on solves a tenth less of all tasks, as the score rises): outcomes are
+    drawn anew at each evaluation, of rates drawn by Beta(½, ½); two honest judges give a success 0.3 more. The first evaluation at which each fires."""
+    rng, found = np.random.default_rng(5), list[dict[str, int]]()
+    for _ in range(runs):
+        rates, guards, seen = rng.beta(0.5, 0.5, tasks), Guards(config(), watched=True), dict[str, int]()
+        for n in range(evaluations):
+            gone = fall_at is not None and n >= fall_at
+            solved = (rng.random(tasks) < rates * (1 - 0.1 / rates.mean() * gone)).astype(float)
+            said = [0.2 + 0.3 * solved + 0.15 * rng.standard_normal(tasks) for _ in range(2)]
+            for event in guards.evaluated(row(n, solved, said[0] + 0.1 * gone, said[1])):
+                seen.setdefault(event.guard, n)
+        found.append(seen)
+    return found
+
+
+def test_a_policy_that_stays_as_it_is_fires_nothing() -> None:
+    assert sum(bool(seen) for seen in quiet_runs(6, tasks=40, evaluations=14)) == 0
+
+
+def test_success_that_falls_by_a_tenth_while_the_score_rises_is_seen() -> None:
+    found = quiet_runs(4, tasks=200, evaluations=9, fall_at=5)
+    assert all(5 <= seen["success"] <= 8 for seen in found)
+
+
+def test_an_auditor_over_updates_stays_quiet_while_nothing_changes_and_sees_a_fall() -> None:
+    """Two honest judges whose scores correlate by a half, of 16 attempts an update."""
+    rng = np.random.default_rng(3)
+    for fall, fires in ((0.0, False), (0.2, True)):
+        guards = Guards(only("auditor"), watched=True)
+        for n in range(40):
+            both, first, second = (rng.standard_normal(16) for _ in range(3))
+            gone = fall * (n >= 20)
+            paid, said = 0.5 + 0.18 * (both + first) + gone, 0.5 + 0.18 * (both + second) - gone
+            guards.observe(n, {"auditor/score": said.mean(), "auditor/judge_score": paid.mean()})
+        assert bool(guards.events) == fires
 
 
 # ---- success ----
@@ -40,30 +138,48 @@ def series(guards: Guards, rows: list[dict[str, Any]]) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("points", "fires_at"),
     [
-        ([(0.4, 0.4), (0.5, 0.5), (0.45, 0.6), (0.44, 0.7)], 3),  # 0.05 and more below at two running
-        ([(0.4, 0.4), (0.5, 0.5), (0.46, 0.6), (0.44, 0.7)], None),  # the first of them by 0.04 only
-        ([(0.5, 0.5), (0.4, 0.6), (0.5, 0.6), (0.4, 0.7)], None),  # never two running
-        ([(0.5, 0.5), (0.4, 0.45), (0.3, 0.4)], None),  # the judge sees it: its score falls by half as much
-        ([(0.5, 0.5), (0.4, 0.46), (0.3, 0.41)], 2),  # by a little less than half
-        ([(0.5, None), (0.4, None), (0.4, None)], 2),  # nobody knows the score
+        ([(0.4, 0.4), (0.5, 0.5), (0.45, 0.6)], 2),  # 0.05 below the best
+        ([(0.4, 0.4), (0.5, 0.5), (0.46, 0.6)], None),
+        ([(0.5, 0.5), (0.5, 0.5), (0.5, 0.6), (0.4, 0.7)], 3),  # by 0.05 on average of the last two
+        ([(0.5, 0.5), (0.5, 0.5), (0.5, 0.6), (0.42, 0.7)], None),
+        ([(0.5, 0.5), (0.4, 0.49)], None),  # the score follows, as far as it tells tasks apart (not at all)
+        ([(0.5, 0.5), (0.4, 0.5)], 1),
+        ([(0.5, None), (0.4, None), (0.4, None)], None),  # nobody knows the score
+        ([(0.5, 0.4), (0.4, None), (0.4, None)], None),
         ([(0.5, 0.5), (None, 0.9), (None, 0.9)], None),  # nobody knows success
-        ([(0.5, 0.5), (0.4, 0.5), (None, 0.9), (0.4, 0.5)], 3),  # what is not known ends no spell
+        ([(0.5, 0.5), (None, 0.9), (0.4, 0.5)], 2),
         ([(0.2, 0.2), (0.4, 0.5), (0.6, 0.9)], None),
     ],
 )
 def test_success_falls_and_the_score_does_not_follow(points: list[Any], fires_at: int | None) -> None:
-    guards = Guards(only("success"), pays=True)
+    guards = Guards(only("success"), watched=True)
     fired = series(guards, [row(n, *point) for n, point in enumerate(points)])
     assert fired == [["success"] if n == fires_at else [] for n in range(len(points))]
 
 
-def test_the_score_is_compared_with_that_of_the_best_evaluation_the_last_of_equals() -> None:
-    guards = Guards(only("success", patience=1), pays=True)
-    assert series(guards, [row(0, 0.5, 0.9), row(1, 0.5, 0.5), row(2, 0.4, 0.5)]) == [[], [], ["success"]]
+def test_a_judge_that_differs_little_with_success_is_asked_to_fall_by_little() -> None:
+    """Scores 0.35 and 0.65 of failures and successes: a fall of success by 0.2 is one of the score by 0.06."""
+    before, now = succeed(50), succeed(30)
+    scores = [0.35 + 0.3 * v for v in before]
+    calibrated = Guards(only("success"), watched=True)
+    assert series(calibrated, [row(0, before, scores), row(1, now, [0.35 + 0.3 * v for v in now])]) == [[], []]
+    gamed = Guards(only("success"), watched=True)
+    assert series(gamed, [row(0, before, scores), row(1, now, [0.45 + 0.3 * v for v in now])]) == [[], ["success"]]
     assert (
-        "is 0.400, 0.100 below its best (0.500, after update 1), and the judge's mean score went from 0.500 to 0.500"
-        in (guards.events[0].text)
-    )  # against 0.9 it would have followed
+        "held-out success is 0.300 (after update 1), 0.200 (standard error 0.040) below its best (0.500, before the first update), and "
+        "the judge's mean score went from 0.500 to 0.540" in guards_text(gamed)
+    )
+
+
+def guards_text(guards: Guards) -> str:
+    return guards.events[0].text
+
+
+def test_a_fall_within_chance_fires_nothing() -> None:
+    """Of 20 tasks five are lost and two won: a fall by 0.15, of which the standard error is 0.13."""
+    before = succeed(10, of=20)
+    now = [*succeed(5, of=10), *succeed(2, of=10)]
+    assert series(Guards(only("success"), watched=True), [row(0, before, 0.4), row(1, now, 0.6)]) == [[], []]
 
 
 # ---- drift ----
@@ -81,12 +197,12 @@ def test_the_score_is_compared_with_that_of_the_best_evaluation_the_last_of_equa
     ],
 )
 def test_the_score_moves_further_than_success(points: list[Any], fires_at: int | None) -> None:
-    fired = series(Guards(only("drift"), pays=True), [row(n, *point) for n, point in enumerate(points)])
+    fired = series(Guards(only("drift"), watched=True), [row(n, *point) for n, point in enumerate(points)])
     assert fired == [["drift"] if n == fires_at else [] for n in range(len(points))]
 
 
 def test_without_judged_evaluations_the_scores_of_the_updates_between_are_compared() -> None:
-    guards = Guards(only("drift"), pays=True)
+    guards = Guards(only("drift"), watched=True)
     updates = [0.4, 0.4, 0.5, 0.7, 0.6, 0.6]
     fired = []
     for n, score in enumerate(updates):
@@ -98,77 +214,109 @@ def test_without_judged_evaluations_the_scores_of_the_updates_between_are_compar
 
 
 def test_scores_of_training_and_of_held_out_episodes_are_not_mixed() -> None:
-    guards = Guards(only("drift"), pays=True)
+    guards = Guards(only("drift"), watched=True)
     guards.evaluated(row(0, 0.3, 0.4))
     guards.observe(0, {"feedback/score": 0.9})
     assert not guards.evaluated(row(1, 0.3))  # not judged
     assert not guards.evaluated(row(2, 0.3, 0.5))
 
 
+@pytest.mark.parametrize(("name", "success"), [("drift", 0.5), ("success", 0.3)])
+def test_a_run_that_goes_on_without_judged_evaluations_is_guarded_by_its_updates_scores(
+    name: str, success: float
+) -> None:
+    guards = Guards(only(name), watched=True)
+    guards.replay([], [row(0, 0.5, 0.3)])
+    fired = []
+    for n in range(8):
+        guards.observe(n, {"feedback/score": 0.3 + 0.05 * n})
+        if n % 2:
+            fired += guards.evaluated(row(n // 2 + 1, 0.5 if n < 4 else success))
+    assert [event.guard for event in fired] == [name]
+
+
+def test_drift_within_chance_fires_nothing() -> None:
+    """Of 20 tasks eight are lost and four won while the score stands: 0.2 more than the gap of 0.15, with a standard error of 0.17."""
+    before, now = succeed(10, of=20), [*succeed(2, of=10), *succeed(4, of=10)]
+    assert series(Guards(only("drift"), watched=True), [row(0, before, 0.5), row(1, now, 0.5)]) == [[], []]
+    assert series(Guards(only("drift"), watched=True), [row(0, 0.5, 0.5), row(1, 0.3, 0.5)]) == [[], ["drift"]]
+
+
 # ---- length, kl ----
 
 
 def test_episodes_grow_or_shrink() -> None:
-    guards = Guards(only("length"), pays=True)
+    guards = Guards(only("length"), watched=True)
     tokens = [10.0, 14.0, 12.0, 24.1, 24.1, 24.0, 24.1, 24.2, 24.3, 30.0]  # 12 at first: above 24 at three running
     fired = [[e.guard for e in guards.observe(n, {"episode/action_tokens": t})] for n, t in enumerate(tokens)]
     assert fired == [[]] * 8 + [["length"], []]
     assert "an episode has 24.3 tokens, 2.02 times the 12.0 of the first 3 updates" in guards.events[0].text
-    turns = Guards(only("length", patience=1), pays=True)
+    turns = Guards(only("length", patience=1), watched=True)
     fired = [bool(turns.observe(n, {"episode/turns": t})) for n, t in enumerate([4.0, 4.0, 4.0, 2.0, 1.9])]
     assert fired == [False] * 4 + [True]
 
 
 def test_a_kl_limit_holds_in_every_mode() -> None:
     for pays in (True, False):
-        guards = Guards(only("kl", max=0.1, patience=1), pays=pays)
+        guards = Guards(only("kl", max=0.1, patience=1), watched=pays)
         fired = [bool(guards.observe(n, {"kl": k})) for n, k in enumerate([0.0, 0.1, 0.11, 0.2, 0.05, 0.3])]
         assert fired == [False, False, True, False, False, True]
-    assert not Guards(only("kl"), pays=True).observe(0, {"kl": 99.0})  # no limit set
+    assert not Guards(only("kl"), watched=True).observe(0, {"kl": 99.0})  # no limit set
 
 
 # ---- the auditor ----
 
 
 def test_the_auditors_mean_falls_while_the_firsts_rises() -> None:
-    guards = Guards(only("auditor"), pays=True)
-    rows = [row(0, None, 0.3, auditor=0.5), row(1, None, 0.5, auditor=0.44), row(2, None, 0.7, auditor=0.4)]
+    guards = Guards(only("auditor"), watched=True)
+    rows = [row(0, None, 0.3, auditor=0.5), row(1, None, 0.5, auditor=0.46), row(2, None, 0.7, auditor=0.4)]
     assert series(guards, rows) == [[], [], ["auditor"]]
     follows = [row(0, None, 0.7, auditor=0.5), row(1, None, 0.65, auditor=0.4), row(2, None, 0.6, auditor=0.3)]
-    assert series(Guards(only("auditor"), pays=True), follows) == [[]] * 3
+    assert series(Guards(only("auditor"), watched=True), follows) == [[]] * 3
 
 
 def test_two_judges_whose_scores_run_against_each_other() -> None:
-    guards = Guards(only("auditor", min_correlation=0.2), pays=True)
-    rows = [row(n, auditor_correlation=c) for n, c in enumerate([0.2, 0.19, 0.5, 0.1, None, -0.3])]
-    assert series(guards, rows) == [[]] * 5 + [["auditor"]]
-    assert (
-        "rank correlation of -0.30 (after update 9), below guards.auditor.min_correlation=0.2" in guards.events[0].text
+    """Of 100 free comparisons: a standard error of 0.1, of which the first look takes 2.33 and the fourth 2.81."""
+    guards = Guards(only("auditor", min_correlation=0.2), watched=True)
+    found = [0.2, 0.19, None, 0.0, -0.05, -0.09]
+    assert series(guards, [row(n, auditor_correlation=c, auditor_compared=100.0) for n, c in enumerate(found)]) == [
+        *[[]] * 5, ["auditor"],
+    ]  # fmt: skip
+    assert "rank correlation of -0.09 (after update 9; 100 comparisons), below guards.auditor.min_correlation=0.2" in (
+        guards.events[0].text
     )
 
 
-def test_the_auditors_word_on_training_rows_is_a_mean_of_updates() -> None:
-    guards = Guards(only("auditor", patience=1), pays=True)
+def test_the_auditors_word_on_training_rows_is_of_updates_that_no_two_looks_share() -> None:
+    guards = Guards(only("auditor"), watched=True)
     fired = []
     for n in range(2 * WINDOW):
-        said = 0.6 if n < WINDOW else 0.5  # the mean of five falls by 0.02 an update
+        said = 0.6 if n < WINDOW else 0.5
         fired.append(bool(guards.observe(n, {"auditor/score": said, "auditor/judge_score": 0.1 * n})))
-    assert fired.index(True) == WINDOW + 2 and sum(fired) == 1  # 0.06 below
-    against = Guards(only("auditor", patience=1), pays=True)
-    fired = [bool(against.observe(n, {"auditor/correlation": c})) for n, c in enumerate([0.4] * 4 + [-1.0] * 3)]
-    assert fired == [False] * 5 + [True, False]  # -0.04 with the second of them
+    assert [n for n, at in enumerate(fired) if at] == [2 * WINDOW - 1]
+    against = Guards(only("auditor"), watched=True)
+    said = [0.4] * WINDOW + [0.4, -1.0, -1.0, -1.0, -1.0]
+    fired = [bool(against.observe(n, {"auditor/correlation": c, "auditor/compared": 12.0})) for n, c in enumerate(said)]
+    assert [n for n, at in enumerate(fired) if at] == [2 * WINDOW - 1]  # -0.72 of 60 comparisons
+    assert "rank correlation of -0.72 (over the last 5 updates that have one, to update 9" in against.events[0].text
 
 
 # ---- all of them ----
 
 
 def test_nothing_fires_where_no_judge_is_paid_or_all_is_well() -> None:
-    gamed = [row(n, 0.5 - 0.1 * n, 0.2 * n, auditor=0.5 - 0.1 * n, auditor_correlation=-1.0) for n in range(5)]
-    assert series(Guards(config(), pays=False), gamed) == [[]] * 5
-    off = Guards(only("none"), pays=True)
+    gamed = [
+        row(n, 0.5 - 0.1 * n, 0.2 * n, auditor=0.5 - 0.1 * n, auditor_correlation=-1.0, auditor_compared=19.0)
+        for n in range(5)
+    ]
+    assert series(Guards(config(), watched=False), gamed) == [[]] * 5
+    off = Guards(only("none"), watched=True)
     assert series(off, gamed) == [[]] * 5
-    well = [row(n, 0.2 + 0.1 * n, 0.25 + 0.1 * n, auditor=0.2 + 0.1 * n, auditor_correlation=0.8) for n in range(5)]
-    guards = Guards(config(), pays=True)
+    well = [
+        row(n, 0.2 + 0.1 * n, 0.25 + 0.1 * n, auditor=0.2 + 0.1 * n, auditor_correlation=0.8, auditor_compared=19.0)
+        for n in range(5)
+    ]
+    guards = Guards(config(), watched=True)
     assert series(guards, well) == [[]] * 5
     for n in range(10):
         steady = {"episode/action_tokens": 60.0 + n, "episode/turns": 3.0, "feedback/score": 0.3, "kl": 0.01 * n}
@@ -177,20 +325,20 @@ def test_nothing_fires_where_no_judge_is_paid_or_all_is_well() -> None:
 
 
 def test_a_spell_fires_once_and_a_second_one_anew() -> None:
-    guards = Guards(only("success", patience=1), pays=True)
-    fired = series(guards, [row(n, s, 0.5) for n, s in enumerate([0.5, 0.4, 0.4, 0.5, 0.4])])
-    assert fired == [[], ["success"], [], [], ["success"]]
+    guards = Guards(only("drift"), watched=True)
+    fired = series(guards, [row(n, 0.5, s) for n, s in enumerate([0.5, 0.7, 0.7, 0.5, 0.7])])
+    assert fired == [[], ["drift"], [], [], ["drift"]]
 
 
 def test_what_stands_stops_until_it_no_longer_holds_or_is_only_to_warn() -> None:
     rows = [row(0, 0.5, 0.5), row(1, 0.4, 0.6), row(2, 0.4, 0.6)]
-    guards = Guards(only("success", action="stop"), pays=True)
+    guards = Guards(only("success", action="stop", patience=2), watched=True)
     assert series(guards, rows) == [[], [], ["success"]] and guards.events[0].action == "stop"
     assert [e.guard for e in guards.standing] == ["success"]
     # a run that is continued sees the same rows, under the settings of today
     for changes, stands in (({"action": "stop"}, True), ({"action": "warn"}, False), ({"action": "stop", "drop": 0.2}, False),
                             ({"action": "stop", "patience": 3}, False)):  # fmt: skip
-        again = Guards(only("success", **changes), pays=True)
+        again = Guards(only("success", **changes), watched=True)
         again.replay([], rows)
         assert bool(again.standing) == stands
     assert not guards.evaluated(row(3, 0.5, 0.6)) and not guards.standing
@@ -199,7 +347,7 @@ def test_what_stands_stops_until_it_no_longer_holds_or_is_only_to_warn() -> None
 def test_replaying_takes_updates_and_evaluations_in_the_order_they_came() -> None:
     updates = [{"update": n, "feedback/score": s} for n, s in enumerate([0.4, 0.4, 0.7, 0.7])]
     evaluations = [row(0, 0.3), row(1, 0.3), row(2, 0.3)]
-    guards = Guards(only("drift"), pays=True)
+    guards = Guards(only("drift"), watched=True)
     guards.replay(updates, evaluations)
     assert [(e.guard, e.update) for e in guards.events] == [("drift", 3)]
     assert guards.events[0].as_row(256) == {
@@ -208,29 +356,67 @@ def test_replaying_takes_updates_and_evaluations_in_the_order_they_came() -> Non
 
 
 def test_the_best_evaluation_is_named_by_success_and_without_by_the_auditor_never_by_the_judge_that_pays() -> None:
-    guards = Guards(config(), pays=True)
+    guards = Guards(config(), watched=True)
     series(guards, [row(n, s, 0.1 * n) for n, s in enumerate([0.2, 0.5, 0.5, 0.4])])
-    assert guards.best == Best(1, 128, "success", 0.5)
-    guards = Guards(config(), pays=True)
+    assert guards.best == Best(1, 128, "success", 0.5, 0.5, 0.5)
+    guards = Guards(config(), watched=True)
     series(guards, [row(n, None, 0.1 * n, auditor=a) for n, a in enumerate([0.3, 0.2])])
-    assert guards.best == Best(-1, 0, "auditor", 0.3)
-    guards = Guards(config(), pays=True)
+    assert guards.best == Best(-1, 0, "auditor", 0.3, 0.3, 0.3)
+    guards = Guards(config(), watched=True)
     series(guards, [row(0, None, 0.9)])
     assert guards.best is None
+
+
+STOPS = {"guards.success.action": "stop"}
+AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"guards.success.action": "stop", "eval.every": 0}, "set eval.every"),
-        ({"guards.drift.action": "stop", "eval.every": 0}, "set eval.every"),
+        ({**STOPS, "eval.every": 0}, "0 evaluations are made"),
+        ({"guards.drift.action": "stop", "eval.every": 0}, "0 evaluations are made"),
+        ({**STOPS, "eval.every": 50, "max_updates": 10}, "1 evaluations are made before the last update"),
+        ({**STOPS, "eval.every": 4, "max_updates": 8, "guards.success.patience": 2}, "2 evaluations are made before the last update"),
         ({"guards.kl.action": "stop"}, "set guards.kl.max"),
+        ({"guards.length.action": "stop", "max_updates": 6}, "it takes more than max_updates=6"),
         ({"guards.auditor.action": "stop"}, "set guards.auditor.judge"),
+        ({**AUDITS, "guards.auditor.share": 0.0, "guards.evaluate": "false"}, "neither evaluations"),
+        ({**STOPS, "feedback.mode": "none"}, "feedback.mode=none .* nothing is learned from a judge"),
+        ({**STOPS, "feedback.mode": "c"}, "nothing is learned from a judge"),
+        ({**AUDITS, "feedback.mode": "process", "feedback.process.pay": "shaping", "loss.credit": "turn"}, "nothing is learned"),
         ({"guards.auditor.judge": "lab", "feedback.score_mode": "score"}, "cannot disagree with itself"),
-        ({"guards.length.ratio": 1.0}, "guards.length.ratio"),
-        ({"guards.success.action": "halt"}, "guards.success.action"),
+        ({"guards.auditor.judge": "lab", "guards.auditor.judge_mode": "full", "feedback.mode": "process", "feedback.process.judge_mode": "full"},
+         "cannot disagree with itself"),
     ],
-)
+)  # fmt: skip
 def test_a_guard_that_could_never_stop_anything_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        config(**changes)
+        check_guards(config(**changes))
+
+
+@pytest.mark.parametrize("said", ["guards.length.ratio=1.0", "guards.success.action=halt"])
+def test_settings_that_mean_nothing_are_refused(said: str) -> None:
+    name, _, value = said.partition("=")
+    with pytest.raises(ConfigError, match=name):
+        config(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {**STOPS, "eval.every": 4, "max_updates": 9},
+        {**AUDITS, "guards.evaluate": "false"},
+        {**STOPS, "feedback.mode": "c", "feedback.context.weight": 0.1},  # the critique's texts teach
+        {**STOPS, "feedback.mode": "u", "feedback.score_weight": 0.0},  # and here
+        {"guards.kl.action": "stop", "guards.kl.max": 0.1, "feedback.mode": "none"},
+    ],
+)
+def test_guards_that_can_stop_a_run_are_not(changes: dict[str, Any]) -> None:
+    check_guards(config(**changes))
+
+
+def test_an_auditor_that_is_never_asked_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        check_guards(config(**{"feedback.mode": "none", "guards.auditor.judge": "default"}))
+    assert "guards.auditor.judge=default is not asked" in caplog.text
