@@ -18,7 +18,7 @@ from functools import lru_cache
 
 _LOOK_ALIKES = {
     "a": "аαɑ",
-    "b": "ЬьƄᏏ",
+    "b": "ЬьƄƅᏏ",
     "c": "сϲⅽᴄ",
     "d": "ԁⅾ",
     "e": "еεҽᴇ",
@@ -33,6 +33,8 @@ _LOOK_ALIKES = {
     "s": "ѕꜱ",
     "t": "тτᴛ",
     "u": "υսᴜ",
+    "(": "❨❪⟮⦅⸨﴾",
+    ")": "❩❫⟯⦆⸩﴿",
     "<": "‹〈⟨❮❬《«≺˂ᐸ",
     ">": "›〉⟩❯❭》»≻˃ᐳ",
     "/": "⁄∕⧸",
@@ -85,13 +87,14 @@ _LABEL = re.compile(
     r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
 )
 """Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it."""
-_MARK = re.compile(rf"\([\W_]{{0,4}}+{_spaced('bad')}(?![^\W_])(?:[\W_]{{0,4}}?\))?")
-"""What marks a step in the digest (`rrm.prompt.windows`): in a tool's name it would pass for the judge's own finding."""
+_MARK = re.compile(rf"\([\W_]{{0,4}}+{_spaced('bad')}(?:[\W_]{{0,4}}?\)|[\W_]{{0,4}}\Z)")
+"""What marks a step in the digest (`rrm.prompt.windows`): in a tool's name it would pass for the judge's own finding. Nothing else
+stands between its brackets: `OSError(bad file)` is none."""
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}
 _BRACKET = re.compile(r"[<>\[\]]")
 _ROUND_ONE = re.compile(r"[()]")
-_AWAY = {_MARK: {"(": "", ")": ""}, _ROUND_ONE: {"(": "", ")": ""}}
-"""Patterns whose brackets go: they are round already."""
+_AWAY = {"(": "", ")": ""}
+"""What brackets become that are round already."""
 ROUNDS = 16
 """Of swaps, before every bracket is swapped: markers nested deeper stand in no honest text."""
 
@@ -124,7 +127,10 @@ def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
     return "".join(chars), spans
 
 
-def _disarm_once(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False) -> str:
+def _disarm_once(
+    text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False, away: re.Pattern[str] | None = None
+) -> str:
+    """One round: brackets in what `patterns` match become round, those in what `away` matches go."""
     skeleton, spans = _skeleton(text)
     swaps: dict[int, tuple[int, str]] = {}
     for match in _LABEL.finditer(skeleton) if labels else ():
@@ -132,8 +138,7 @@ def _disarm_once(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = 
         first, last = spans[match.start(word)], spans[match.start(ending)]
         swaps[first[0]] = (first[1], "(" + text[first[0] : first[1]])
         swaps[last[0]] = (last[1], ")" if match["label"] else ") ")
-    for pattern in patterns:
-        instead = _AWAY.get(pattern, _ROUND)
+    for pattern, instead in (*((p, _ROUND) for p in patterns), *([(away, _AWAY)] if away else [])):
         for match in pattern.finditer(skeleton):
             for k in range(match.start(), match.end()):
                 if skeleton[k] in instead:
@@ -158,19 +163,23 @@ def _clean(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text)
 
 
-def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False) -> str:
-    """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`)."""
+def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False, mark: bool = False) -> str:
+    """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`).
+
+    Args:
+        mark: take the brackets of the digest's mark away too.
+    """
     text = _clean(text)
-    first = "<[|&(" if _MARK in patterns else "<[|&"
+    first, away = ("<[|&(", _MARK) if mark else ("<[|&", None)
     if text.isascii() and not any(c in text for c in first) and not (labels and _LABEL.search(text.lower())):
         return text
     for _ in range(ROUNDS):
-        if (disarmed := _disarm_once(text, patterns, labels)) == text:
+        if (disarmed := _disarm_once(text, patterns, labels, away)) == text:
             return text
         text = disarmed
     # nested so deep by intention: a round each would take time in the square of the length, so nothing is left to nest
     text = _disarm_once(text, (_BRACKET,), labels)
-    return _disarm_once(text, (_ROUND_ONE,)) if _MARK in patterns else text
+    return _disarm_once(text, (), away=_ROUND_ONE) if mark else text
 
 
 def neutralise(text: str) -> str:
@@ -180,7 +189,7 @@ def neutralise(text: str) -> str:
 
 def neutralise_digest(text: str) -> str:
     """Disarm a line of the digest: `neutralise`, and what marks a step there loses its brackets: `(bad)` becomes `bad`."""
-    return _disarm(text, (*_PATTERNS, _MARK), labels=True)
+    return _disarm(text, _PATTERNS, labels=True, mark=True)
 
 
 @lru_cache(maxsize=64)
