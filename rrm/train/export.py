@@ -197,8 +197,10 @@ def _fitted_by_reading(
     in_windows: Sequence[bool],
     method: CalibrationMethod,
 ) -> dict[str, Any]:
-    """Fit and keep a mode's maps: of transcripts read at once, and of those read in windows, where there are any."""
+    """Fit and keep a mode's maps: of transcripts read at once, and of those read in windows, where there are any; what was fitted, or
+    why nothing was, were it that none of them was scored."""
     found: dict[str, Any] = {}
+    kinds = {many for many, y in zip(in_windows, labels, strict=True) if y is not None}
     for windowed in (False, True):
         key = key_of(mode, windowed)
         judge.settings.calibration.modes.pop(key, None)
@@ -207,7 +209,7 @@ def _fitted_by_reading(
             for f, y, many in zip(feedback, labels, in_windows, strict=True)
             if many == windowed and f.raw_score is not None and y is not None
         ]
-        if scored or not (windowed or any(in_windows)):
+        if windowed in (kinds or {False}):
             found[key] = _fitted(judge, key, scored, method)
     return found
 
@@ -270,11 +272,12 @@ def _step_pairs(
 
 
 def _threshold(pairs: Sequence[tuple[float, float]]) -> float:
-    """The p_good from which a step is called good (`process.fit_threshold`); one half, said so, where none tells good from bad."""
+    """The p_good from which a step is called good, before calibration (`process.fit_threshold`); one half, said so, where none tells good
+    from bad."""
     try:
         return fit_threshold(np.array([p for p, _ in pairs]), np.array([y < 0.5 for _, y in pairs])).value
     except RRMError as error:
-        logger.warning("verdicts are at a probability of one half: %s", error)
+        logger.warning("verdicts are at one half, of the probability before calibration: %s", error)
         return HALF
 
 

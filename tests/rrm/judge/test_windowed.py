@@ -303,3 +303,8 @@ def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> N
     config = TrainConfig(calibration=CalibrationSettings(modes=["score"]))
     found = calibrate(windows, rows[1::2], labels[1::2], config)  # it warned that the other map had no row
     assert set(found) == set(windows.settings.calibration.modes) == {"score@windowed"}
+    of_long = {key for key, _, _ in script.asked for t in rows[1::2] if key.partition("/")[0] == t.id}
+    lost = Judge(**dict.fromkeys(of_long, "?")).over(modes=["score", "critique"])
+    found = calibrate(lost, rows, labels, config)  # of rows in windows, none of which was scored, nothing was said
+    assert set(lost.settings.calibration.modes) == {"score"} and found["score@windowed"]["rows"] == 0
+    assert found["score@windowed"]["skipped"].startswith("calibration needs at least ten rows")
