@@ -56,7 +56,7 @@ def fit(rows: Rows, without: str | None = None, seed: int = 0) -> Domain:
 
 def marked(domain: Domain, rows: Sequence[Counter[str]]) -> dict[str, float]:
     """Share of rows that are outside."""
-    return {"share": sum(domain.distance_of(x) > 1.0 for x in rows) / len(rows), "rows": len(rows)}
+    return {"share": sum(domain.told_of(x)[0] for x in rows) / len(rows), "rows": len(rows)}
 
 
 def measured(rows: Rows, domain: Domain, seed: int = 0) -> dict[str, Any]:

@@ -135,11 +135,15 @@ class Domain(Stored):
 
     def told(self, trajectory: Trajectory) -> tuple[bool, float]:
         """Whether the transcript is outside, and the distance as rows say it, in four digits: by these it is outside."""
-        distance = float(f"{self.distance(trajectory):.4g}")
+        return self.told_of(features(trajectory))
+
+    def told_of(self, counts: Counter[str]) -> tuple[bool, float]:
+        """The same of features that were counted before."""
+        distance = float(f"{self.distance_of(counts):.4g}")
         return distance > 1.0, distance
 
     def distance_of(self, counts: Counter[str]) -> float:
-        """The same of features that were counted before."""
+        """`distance` of features that were counted before."""
         x, length = _vector(counts, self.idf, self.unknown)
         known = [(f, v) for f, v in x.items() if f in self.idf]
         best = math.inf

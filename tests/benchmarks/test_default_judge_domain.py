@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.default_judge import domain as study
-from rrm.judge.domain import fit_domain
+from rrm.judge.domain import features, fit_domain
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
 
@@ -35,6 +35,17 @@ def test_sources_left_out_are_marked_and_those_at_home_are_not(tmp_path: Path) -
     assert found["home"] == {"share": 0.0, "rows": 60}
     assert found["unseen"] == {"tau_bench": {"share": 1.0, "rows": 10}}
     assert found["left_out"] == {"agentdojo": {"share": 1.0, "rows": 20}, "mint": {"share": 1.0, "rows": 40}}
+
+
+def test_the_study_marks_as_the_judge_tells(tmp_path: Path) -> None:
+    """A row at 1.00004 was outside in the study and not where it is told."""
+    rows = [run("mint/math", part, n) for part in ("train", "calibration") for n in range(40)]
+    write_jsonl(tmp_path / "transcripts.jsonl", rows)
+    write_jsonl(tmp_path / "unseen.jsonl", [])
+    domain, far = study.fit(study.read(tmp_path, 0, 0)), run("tau_bench", "test", 1)
+    near = domain.model_copy(update={"threshold": domain.threshold * domain.distance(far) / 1.00004})
+    assert study.marked(domain, [features(far)])["share"] == 1.0
+    assert near.told(far) == (False, 1.0) and study.marked(near, [features(far)])["share"] == 0.0
 
 
 def test_the_study_groups_as_a_training_does(tmp_path: Path) -> None:
