@@ -11,12 +11,14 @@ runs/agent/
   config.yaml, policy/, checkpoints/, judgements.jsonl as of `reagent train`
   episodes-<n>.jsonl   the episodes of a part of the tasks, whole: what is there is not played again
   chosen.jsonl         the transcripts that are learned, with `meta.judge_score`
+  choice.json          which they are: chosen once, so that a run that goes on learns the same, whatever a judge would say today
   metrics.jsonl        one line an optimiser step
   eval.jsonl           held-out evaluations, before the first step and after the last
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -43,7 +45,7 @@ from reagent.rollout.rollout import plan
 from reagent.train.batch import make_batch
 from reagent.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
-from reagent.train.config import AgentConfig
+from reagent.train.config import AgentConfig, GuardsConfig
 from reagent.train.evaluate import Player, evaluate
 from reagent.train.launch import make_accelerator
 from reagent.train.learner import Learner, Prepared
@@ -54,7 +56,6 @@ from reagent.train.stopping import Stopping
 from rrm.engines.hf.engine import HFEngine
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
-from rrm.evaluation.choosing import Attempts
 from rrm.run_folder import check_folder, claim_folder
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory, write_jsonl
@@ -114,9 +115,24 @@ class Chosen:
 
     episodes: list[Episode]
     scores: list[float | None]
-    groups: list[Attempts]
-    """The tasks; where the oracle chose, the graded ones alone."""
-    report: Report
+    tasks: int
+    """Those chosen from; where the oracle chose, the graded ones alone."""
+    judge_tokens: int
+
+    def write(self, path: Path) -> None:
+        """Which they are, whole or not at all."""
+        row = {
+            "keys": [e.key for e in self.episodes], "scores": self.scores, "tasks": self.tasks, "judge_tokens": self.judge_tokens,
+        }  # fmt: skip
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(row) + "\n", encoding="ascii")
+        os.replace(partial, path)
+
+    @classmethod
+    def read(cls, path: Path, played: Sequence[Episode]) -> Chosen:
+        """What `write` wrote."""
+        row, by_key = json.loads(path.read_text(encoding="ascii")), {e.key: e for e in played}
+        return cls([by_key[key] for key in row["keys"]], row["scores"], row["tasks"], row["judge_tokens"])
 
     def figures(self, by: str, played: Sequence[Episode]) -> dict[str, Any]:
         """For the summary; `labels` are those that the choice used, and success is said where there are any at all."""
@@ -124,15 +140,15 @@ class Chosen:
         known = [e.success for e in self.episodes if e.success is not None]
         graded = [e.success for e in played if e.success is not None]
         return {
-            "tasks": len(self.groups),
+            "tasks": self.tasks,
             "attempts": len(played),
             "learned": len(self.episodes),
-            "labels": len(self.groups) if by == "oracle" else 0,
+            "labels": self.tasks if by == "oracle" else 0,
             "score": sum(scores) / len(scores) if scores else None,
             "attempts_success": sum(graded) / len(graded) if graded else None,
             "learned_success": sum(known) / len(known) if known else None,
             "policy_tokens": policy_tokens(played),
-            "judge_tokens": int(self.report.counts["judge_tokens"]),
+            "judge_tokens": self.judge_tokens,
         }
 
 
@@ -170,8 +186,11 @@ class Distilling:
         else:  # later the weights are no longer those it started from
             self.evaluate(eval_tasks, update=-1)
         episodes = self.play(train_tasks[: self.config.distil.tasks])
-        with Grading(self.player.env_factory) as grading:
-            chosen = self.choose(episodes, grading)
+        choice = self.folder / "choice.json"
+        if not choice.is_file():
+            with Grading(self.player.env_factory) as grading:
+                self.choose(episodes, grading).write(choice)
+        chosen = Chosen.read(choice, episodes)
         write_jsonl(self.folder / "chosen.jsonl", map(_scored, chosen.episodes, chosen.scores))
         imitator = self.imitator(len(chosen.episodes))
         if done:
@@ -239,7 +258,8 @@ class Distilling:
                 f"of {len(groups)} tasks no attempt is worth learning from (distil.by={settings.by}, "
                 f"distil.min_score={settings.min_score}): lower the threshold, or play more attempts (distil.samples)"
             )
-        return Chosen([episodes[i] for i in kept], [scores[i] for i in kept], groups, report)
+        tokens = int(report.counts["judge_tokens"])
+        return Chosen([episodes[i] for i in kept], [scores[i] for i in kept], len(groups), tokens)
 
     def _scores(self, episodes: Sequence[Episode], report: Report) -> list[float | None]:
         """The judge's, part by part: a run that is stopped loses one part's."""
@@ -272,6 +292,7 @@ class Distilling:
             "max_updates": steps_of(episodes, settings.batch_episodes, settings.epochs),
             "optim": config.optim.model_copy(update={"learning_rate": rate}),
             "loss": config.loss.model_copy(update={"aggregation": "token-mean", "kl_coef": 0.0}),
+            "guards": GuardsConfig(),  # none of them looks here: no reference is held for them
         }
         return Imitator(config.model_copy(update=changes), self.policy, self.folder, self.accelerator)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from feedback_lab import TURNS, calls_of, configured, read, scripted
+from feedback_lab import TURNS, calls_of, configured, read, reply, scripted
 from test_stopping import SignalEnv, arm
 from transformers import AutoModelForCausalLM
 
@@ -19,10 +19,11 @@ from reagent.rollout.episode import read_episodes
 from reagent.train import distil as module
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
-from reagent.train.distil import Imitator, distil, rows_of_step, steps_of
+from reagent.train.distil import Distilling, Imitator, distil, rows_of_step, steps_of
 from reagent.train.launch import make_accelerator
+from reagent.train.learner import Learner
 from reagent.train.policy import load_policy
-from rrm.errors import RRMError
+from rrm.errors import EngineError, RRMError
 from rrm.trajectory import read_canonical
 
 
@@ -170,6 +171,30 @@ def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole)
     again = distil(config(base, tmp_path), judge=judge)  # a finished run says what it came to
     assert again["steps"] == 6
     same(tmp_path, whole)
+
+
+def test_a_judge_that_was_away_changes_nothing_when_the_run_goes_on(base, tmp_path) -> None:
+    """What was chosen without it stands, though the judge would speak now; and the summary says what was read."""
+    calls = iter(range(1000))
+
+    def flaky(text: str) -> Any:
+        return EngineError("503") if next(calls) % 3 == 0 else reply(text)
+
+    settings = config(base, tmp_path, feedback={"max_failure_rate": 0.9})
+    first, chosen = distil(settings, judge=scripted(flaky)), (tmp_path / "chosen.jsonl").read_bytes()
+    judge = scripted()
+    again = distil(settings, judge=judge)
+    assert not calls_of(judge) and (tmp_path / "chosen.jsonl").read_bytes() == chosen
+    assert again == first and first["judge_tokens"] > 0
+
+
+def test_no_reference_is_held_for_a_guard_that_never_looks(base, tmp_path) -> None:
+    settings = config(base, tmp_path, guards={"kl": {"max": 0.1}})
+    policy, _ = load_policy(settings.policy, with_values=False)
+    accelerator = make_accelerator(settings, tmp_path)
+    assert Learner(settings, policy, tmp_path, accelerator).frozen is not None
+    run = Distilling(settings, policy, cast(Any, None), None, accelerator, cast(Any, None))
+    assert run.imitator(6).frozen is None
 
 
 # ---- what is refused ----
