@@ -20,22 +20,34 @@ def keep_best(policy: Any, tokenizer: Any, folder: Path, best: Best) -> None:
 
     A policy trained whole is written as `policy.base` takes it; under `policy.lora` the adapter alone, in `folder/adapter`.
     """
-    partial = folder.with_name(f"{folder.name}.partial")
+    partial, previous = (folder.with_name(f"{folder.name}.{name}") for name in ("partial", "previous"))
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     policy.model.save_pretrained(str(_weights(policy, partial)), safe_serialization=True)
     tokenizer.save_pretrained(str(partial))
     (partial / FIGURES).write_text(json.dumps(asdict(best)) + "\n")
-    shutil.rmtree(folder, ignore_errors=True)
+    _put_back(folder)
+    shutil.rmtree(previous, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, previous)
     os.replace(partial, folder)
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 def kept_best(policy: Any, folder: Path, best: Best) -> Path | None:
     """Where the policy of that evaluation lies; None where `folder` holds none, or another's (of a run that was killed)."""
+    _put_back(folder)
     held = folder / FIGURES
     if not held.is_file() or json.loads(held.read_text()) != asdict(best):
         return None
     return _weights(policy, folder)
+
+
+def _put_back(folder: Path) -> None:
+    """Undo what a kill left between the two renames: the earlier one stands again."""
+    previous = folder.with_name(f"{folder.name}.previous")
+    if previous.exists() and not folder.exists():
+        os.replace(previous, folder)
 
 
 def _weights(policy: Any, folder: Path) -> Path:

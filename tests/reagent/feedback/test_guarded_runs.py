@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from reagent.cli import main
 from reagent.env.registry import held_out_tasks
 from reagent.feedback.base import as_judged
 from reagent.rollout.episode import Episode
+from reagent.train.best import keep_best, kept_best
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
+from reagent.train.guards import Best
 from reagent.train.metrics import mean
 from reagent.train.run import build, train
 from reagent.train.trainer import AgentTrainer
@@ -107,6 +110,28 @@ def test_the_commands_exit_code_says_that_a_guard_stopped_it(base, tmp_path, mon
         main()
     assert stopped.value.code == 3
     assert json.loads(capsys.readouterr().out)["stopped_by"] == ["kl"]
+
+
+def test_a_kill_while_the_best_policy_is_replaced_leaves_the_earlier_one(base, tmp_path, monkeypatch) -> None:
+    trainer, folder = trainer_of(configured(base, tmp_path, "none")), tmp_path / "best"
+    earlier, later = Best(1, 8, "success", 0.5, 0.2, 0.8), Best(3, 16, "success", 0.6, 0.3, 0.9)
+    keep_best(trainer.policy, trainer.tokenizer, folder, earlier)
+    replace, done = os.replace, list[Path]()
+
+    def killed(a: Path, b: Path) -> None:
+        if done:
+            raise KeyboardInterrupt
+        done.append(b)
+        replace(a, b)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        keep_best(trainer.policy, trainer.tokenizer, folder, later)
+    assert done == [tmp_path / "best.previous"] and not folder.exists()
+    assert kept_best(trainer.policy, folder, earlier) == folder and (folder / "model.safetensors").is_file()
+    keep_best(trainer.policy, trainer.tokenizer, folder, later)
+    assert kept_best(trainer.policy, folder, later) == folder and kept_best(trainer.policy, folder, earlier) is None
+    assert sorted(path.name for path in tmp_path.glob("best*")) == ["best"]
 
 
 # ---- what judges are asked ----
