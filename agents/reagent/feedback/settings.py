@@ -43,7 +43,17 @@ class DistilConfig(Section):
     below: float = Field(default=0.5, ge=0.0, le=1.0)
     """Ungraded tasks: first attempts failed where each known score is below it."""
     above: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Ungraded tasks: the second attempt with the highest score is learned, if that is not below it."""
+    """Ungraded tasks: the second attempt with the highest score is learned, if that is not below it. What lies between the two is the
+    margin by which it must be better: with none, a judge that draws its scores finds something to learn in most groups that it calls lost."""
+
+    @model_validator(mode="after")
+    def _second_is_better(self) -> DistilConfig:
+        if self.above < self.below:
+            raise ValueError(
+                f"feedback.distil.above={self.above:g} is less than below={self.below:g}: a second attempt would be learned that scores "
+                "no better than first ones that count as failed"
+            )
+        return self
 
 
 class ContextConfig(Section):

@@ -345,6 +345,11 @@ class AgentConfig(Section):
                 "feedback.process.pay=shaping leaves the optimum as it is where returns are undiscounted and end at 0: set "
                 "loss.gamma=1 and loss.bootstrap=false"
             )
+        if pay == "spread" and self.algorithm in TOKEN_METHODS and self.loss.gamma != 1:
+            raise ValueError(
+                "feedback.process.pay=spread adds up to λ·s where returns are undiscounted; discounted, an attempt that looks good early "
+                "and ends badly is paid for it: set loss.gamma=1"
+            )
         return self
 
 
