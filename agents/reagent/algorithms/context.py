@@ -2,9 +2,10 @@
 
     Δ_i = log π(a_i | q, c, a_<i) − log π(a_i | q, a_<i)
 
-As an advantage of token i, with no gradient through it, it moves π(· | q) towards π(· | q, c): E_{a ~ π(· | q)} Δ_i is −KL of the two next-token
-distributions, and ∇ of that KL is −E[Δ_i ∇ log π(a_i | q)]. Each token answers for itself alone: what it makes of later ones is not
-in it. Legend: `reagent.algorithms.masks`.
+As an advantage of token i, with no gradient through it, it moves π(· | q) towards π(· | q, c). For a c that is independent of a, E_{a ~ π(· | q)} Δ_i
+is −KL of the two next-token distributions, and ∇ of that KL is −E[Δ_i ∇ log π(a_i | q)]. A critique of the very attempt is not: one that names the
+action taken, and so makes it likelier (0.5 → 0.9), has E Δ = log 1.8 = +0.59, and what was done is reinforced whatever the critique thinks of it.
+Each token answers for itself alone: what it makes of later ones is not in it. Legend: `reagent.algorithms.masks`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A judge was calibrated on somebody's runs; an agent in training leaves them behind, and 0.8 no longer means 80 % (the agent outgrows
 its judge). After each update the map from raw scores to probabilities of success is fitted on the last graded attempts
 (`rrm.judge.calibration.fit`: Platt 1999), and gives the scores of the next. No attempt is paid by a map that has seen its own grade.
-The map rises strictly, so the order of scores stays as the judge has it.
+The map rises strictly, so the order of scores stays as the judge has it, among transcripts that it reads in one way: where its own
+calibration has another map for those read in windows, the order between the two kinds may change.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ def calibration_error(scores: Sequence[float], labels: Sequence[float]) -> float
     """ECE over ten equal-mass bins (`rrm.evaluation.metrics.ece`); 0 is best."""
     import numpy as np
 
-    from rrm.evaluation.metrics.probability import reliability
+    from rrm.evaluation.metrics.probability import CalibrationError
 
-    bins = reliability(np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64))
-    return sum(b["count"] * abs(b["score"] - b["label"]) for b in bins) / len(scores)
+    rows = (
+        np.asarray(scores, dtype=np.float64),
+        np.asarray(labels, dtype=np.float64),
+        np.zeros(len(scores), dtype=np.int64),
+    )
+    return float(CalibrationError(*rows, 1)(np.ones((1, 1)))[0])
 
 
 class Recalibration:
