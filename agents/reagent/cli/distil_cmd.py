@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from reagent.cli.paths import check_folder
 from rrm.cli import finish
+from rrm.cli.paths import check_folder
 from rrm.extras import needs
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from reagent.cli.paths import check_outputs
 from rrm.cli import finish
+from rrm.cli.paths import check_outputs
 from rrm.extras import needs
 
 

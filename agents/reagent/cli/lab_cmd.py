@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from reagent.cli.lab_transcripts import command as transcripts
-from reagent.cli.paths import check_folder
 from reagent.lab.settings import LabSettings, ReflectSettings
 from rrm.cli import finish
+from rrm.cli.paths import check_folder
 from rrm.errors import RRMError
 from rrm.extras import needs
 

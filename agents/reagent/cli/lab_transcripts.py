@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reagent.cli.paths import check_outputs
+from rrm.cli.paths import check_outputs
 
 
 def command(

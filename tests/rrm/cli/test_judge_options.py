@@ -15,7 +15,7 @@ from test_score_resume import rows_of, transcripts
 from typer.testing import CliRunner
 
 from rrm.annotators import llm
-from rrm.cli import annotate_cmd, eval_cmd, score_cmd
+from rrm.cli import annotate_cmd, choose_cmd, eval_cmd, score_cmd
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, KeyRefused
@@ -24,7 +24,12 @@ from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.questions import question_keys
 from rrm.trajectory import Trajectory, write_jsonl
 
-COMMANDS = {"score": score_cmd.command, "eval": eval_cmd.command, "annotate": annotate_cmd.command}
+COMMANDS = {
+    "score": score_cmd.command,
+    "choose": choose_cmd.command,
+    "eval": eval_cmd.command,
+    "annotate": annotate_cmd.command,
+}
 WHOLE = "<think>t</think><critique>[step 1] good: ok</critique><score>0.5</score>"
 
 

@@ -1,4 +1,4 @@
-"""`reagent choose` and the choosing options of `reagent eval`, as a user meets them."""
+"""`rrm choose`, as a user meets it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-from reagent.cli import main
+from reagent.lab.transcripts import make_transcripts
 from rrm.choose import read_scores
+from rrm.cli import main
 from rrm.errors import RRMError
 from rrm.jsonl import write_lines
 from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
 
 
 @pytest.fixture
-def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs `reagent` with arguments in this process; (exit code, the JSON line, standard error on one line)."""
+def rrm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs `rrm` with arguments in this process; (exit code, the JSON line, standard error on one line)."""
 
     def run(*arguments: str | Path) -> tuple[int, dict[str, Any], str]:
-        monkeypatch.setattr(sys, "argv", ["reagent", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["rrm", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
         said = capsys.readouterr()
@@ -56,10 +57,10 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "runs.jsonl", tmp_path / "scored.jsonl"
 
 
-def test_one_transcript_a_question_by_the_judge(reagent, files, tmp_path) -> None:
+def test_one_transcript_a_question_by_the_judge(rrm, files, tmp_path) -> None:
     runs, scored = files
     out = tmp_path / "chosen.jsonl"
-    code, said, error = reagent(
+    code, said, error = rrm(
         "choose", runs, "--scores", scored, "--by", "judge,longest,random", "--by", "oracle", "-o", out
     )
     assert code == 0, error
@@ -73,19 +74,18 @@ def test_one_transcript_a_question_by_the_judge(reagent, files, tmp_path) -> Non
     assert said["judge_minus"]["random"]["low"] > 0 and said["judge_minus"]["longest"]["value"] == -0.25
 
 
-def test_without_outcomes_it_chooses_and_says_no_success(reagent, tmp_path) -> None:
+def test_without_outcomes_it_chooses_and_says_no_success(rrm, tmp_path) -> None:
     write_jsonl(tmp_path / "runs.jsonl", [attempt("q", k, None, answer="ab"[k > 0]) for k in range(3)])
-    code, said, error = reagent("choose", tmp_path / "runs.jsonl", "--by", "majority", "-o", tmp_path / "chosen.jsonl")
+    code, said, error = rrm("choose", tmp_path / "runs.jsonl", "--by", "majority", "-o", tmp_path / "chosen.jsonl")
     assert code == 0, error
     assert said["success"] is None and said["graded_questions"] == 0
     assert next(t.id for t in read_canonical(tmp_path / "chosen.jsonl")) in ("q/1", "q/2")
 
 
-def test_a_judge_is_asked_for_each_content_once(reagent, tmp_path) -> None:
-    code, _, error = reagent("lab", "transcripts", "-o", tmp_path / "runs.jsonl", "--n", "8", "--hops", "1")
-    assert code == 0, error
+def test_a_judge_is_asked_for_each_content_once(rrm, tmp_path) -> None:
+    write_jsonl(tmp_path / "runs.jsonl", [t for t, _ in make_transcripts(8, seed=0)])
     arguments = ("choose", tmp_path / "runs.jsonl", "--model", "lab", "-o", tmp_path / "chosen.jsonl")
-    code, said, error = reagent(*arguments, "--by", "judge,oracle")
+    code, said, error = rrm(*arguments, "--by", "judge,oracle")
     assert code == 0, error
     chosen = list(read_canonical(tmp_path / "chosen.jsonl"))
     assert len(chosen) == said["questions"] == 2 and all(0 <= t.meta["judge_score"] <= 1 for t in chosen)
@@ -105,31 +105,31 @@ def test_a_judge_is_asked_for_each_content_once(reagent, tmp_path) -> None:
         ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--model", "lab"], "scores are for --by judge"),
     ],
 )
-def test_what_cannot_be_chosen_is_an_error(reagent, tmp_path, rows, options, said) -> None:
+def test_what_cannot_be_chosen_is_an_error(rrm, tmp_path, rows, options, said) -> None:
     write_jsonl(tmp_path / "runs.jsonl", [attempt(*row) for row in rows])
-    code, out, error = reagent("choose", tmp_path / "runs.jsonl", *options, "-o", tmp_path / "chosen.jsonl")
+    code, out, error = rrm("choose", tmp_path / "runs.jsonl", *options, "-o", tmp_path / "chosen.jsonl")
     assert code == 2 and not out and said in error
     assert not (tmp_path / "chosen.jsonl").exists()
 
 
-def test_transcripts_without_question_ids_are_refused(reagent, tmp_path) -> None:
+def test_transcripts_without_question_ids_are_refused(rrm, tmp_path) -> None:
     rows = [attempt(None, k, 1.0).model_copy(update={"task": "", "id": str(k)}) for k in range(2)]
     write_jsonl(tmp_path / "runs.jsonl", rows)
-    code, _, error = reagent("choose", tmp_path / "runs.jsonl", "--by", "longest", "-o", tmp_path / "chosen.jsonl")
+    code, _, error = rrm("choose", tmp_path / "runs.jsonl", "--by", "longest", "-o", tmp_path / "chosen.jsonl")
     assert code == 2 and "none of 2 transcripts has a question id" in error
 
 
-def test_attempts_without_question_ids_go_together_by_their_task(reagent, tmp_path) -> None:
+def test_attempts_without_question_ids_go_together_by_their_task(rrm, tmp_path) -> None:
     runs = tmp_path / "runs.jsonl"
     tasks = ["Fix it", "Fix it", "Another"]
     rows = [attempt(None, k, None).model_copy(update={"id": str(k), "task": task}) for k, task in enumerate(tasks, 1)]
     write_jsonl(runs, rows)
-    code, said, error = reagent("choose", runs, "--by", "longest", "-o", tmp_path / "chosen.jsonl")
+    code, said, error = rrm("choose", runs, "--by", "longest", "-o", tmp_path / "chosen.jsonl")
     assert code == 0, error
     assert [t.id for t in read_canonical(tmp_path / "chosen.jsonl")] == ["2", "3"] and said["questions"] == 2
 
 
-def test_scores_are_of_contents_where_files_share_their_ids(reagent, tmp_path) -> None:
+def test_scores_are_of_contents_where_files_share_their_ids(rrm, tmp_path) -> None:
     kept = {}
     for name, score in (("one", 0.9), ("two", 0.2)):
         row = attempt("q", len(name), None, answer=name).model_copy(update={"id": "0"})
@@ -138,7 +138,7 @@ def test_scores_are_of_contents_where_files_share_their_ids(reagent, tmp_path) -
     write_lines(tmp_path / "scored.jsonl", [json.dumps(kept[name]) for name in ("two", "one")])
     for order in (("one", "two"), ("two", "one")):  # the second file's id becomes 0#2
         files = [tmp_path / f"{name}.jsonl" for name in order]
-        code, _, error = reagent("choose", *files, "--scores", tmp_path / "scored.jsonl", "-o", tmp_path / "c.jsonl")
+        code, _, error = rrm("choose", *files, "--scores", tmp_path / "scored.jsonl", "-o", tmp_path / "c.jsonl")
         assert code == 0, error
         (chosen,) = read_canonical(tmp_path / "c.jsonl")
         assert chosen.messages[-1].text() == "one" and chosen.meta["judge_score"] == 0.9
@@ -160,7 +160,7 @@ def test_a_row_that_could_be_of_two_transcripts_is_refused(tmp_path) -> None:
         read_scores(path, [rows[0], unread])
 
 
-def test_scores_of_other_transcripts_are_refused(reagent, files, tmp_path) -> None:
+def test_scores_of_other_transcripts_are_refused(rrm, files, tmp_path) -> None:
     runs, scored = files
     lines = scored.read_text().splitlines()
     command = ("choose", runs, "--scores", tmp_path / "other.jsonl", "-o", tmp_path / "chosen.jsonl")
@@ -178,32 +178,5 @@ def test_scores_of_other_transcripts_are_refused(reagent, files, tmp_path) -> No
         (["[1]"], "it needs an `id` and a `score`"),
     ):
         write_lines(tmp_path / "other.jsonl", changed)
-        code, _, error = reagent(*command)
+        code, _, error = rrm(*command)
         assert code == 2 and said in error, error
-
-
-def test_an_evaluation_chooses_and_marks_its_transcripts(reagent, base, tmp_path) -> None:
-    small = [
-        "environment.eval_tasks=3",
-        "environment.eval={hops: 1}",
-        "rollout.max_turns=2",
-        "rollout.max_new_tokens=8",
-    ]
-    many = [
-        "eval.samples=2",
-        "eval.temperature=1.0",
-        "--policy",
-        base,
-        "--choose",
-        "majority,longest",
-        "--choose",
-        "oracle",
-    ]
-    figures, runs = tmp_path / "figures.json", tmp_path / "runs.jsonl"
-    code, said, error = reagent("eval", *small, *many, "-o", figures, "--transcripts", runs)
-    assert code == 0, error
-    assert {*said["choose"]["success"]} == {"majority", "longest", "oracle"} and "chosen" not in said["choose"]
-    assert len(json.loads(figures.read_text())["choose"]["chosen"]) == 3
-    assert sum("longest" in t.meta["chosen_by"] for t in read_canonical(runs)) == 3
-    code, _, error = reagent("eval", *small, "--policy", base, "--retries", "1")
-    assert code == 2 and "give --choose judge with it" in error

@@ -1,4 +1,4 @@
-"""`reagent choose`."""
+"""`rrm choose`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import typer
 
-from reagent.cli.paths import check_outputs
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.paths import check_outputs
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.errors import ConfigError
