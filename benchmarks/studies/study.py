@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,20 +107,64 @@ def two_way_interval(
     Args:
         within: what the mean can be; of shares (0, 1), of their differences as by default.
     """
+    draws = _draws(*table.shape, seed, resamples)
+    found = _widened(draws, lambda seeds: ((seeds @ table) * draws.tasks).sum(axis=1))
+    low, high = np.clip(found, *within)
+    return {"value": float(table.mean()), "low": float(low), "high": float(high)}
+
+
+def two_way_ratio(above: np.ndarray, below: np.ndarray, seed: int = 0, resamples: int = 4000) -> dict[str, Any]:
+    """Ratio of the means of two (seeds, tasks) tables, with an interval as `two_way_interval` has; both tables are resampled alike, so
+    that runs of one seed stay together. None where the mean below is 0; in the interval, where that of a resample is.
+
+    Raises:
+        ValueError: tables of different shapes.
+    """
+    if above.shape != below.shape:
+        raise ValueError(f"no ratio of tables of {above.shape} and {below.shape}")
+    if not below.mean():
+        return {"value": None, "low": None, "high": None}
+    draws = _draws(*above.shape, seed, resamples)
+
+    def of(seeds: np.ndarray) -> np.ndarray:
+        over, under = (((seeds @ table) * draws.tasks).sum(axis=1) for table in (above, below))
+        return np.divide(over, under, out=np.full(len(over), np.nan), where=under > 0)
+
+    low, high = (float(v) if math.isfinite(v) else None for v in _widened(draws, of))
+    return {"value": float(above.mean() / below.mean()), "low": low, "high": high}
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Resamples as weights: how often each seed and task is drawn, as a share."""
+
+    seeds: np.ndarray
+    """(resamples, seeds)."""
+    tasks: np.ndarray
+    """(resamples, tasks)."""
+
+
+@functools.lru_cache(maxsize=8)
+def _draws(n_seeds: int, n_tasks: int, seed: int, resamples: int) -> _Draws:
+    """Of every table of this shape the same."""
+    rng = np.random.default_rng(seed)
+    seeds, tasks = np.empty((resamples, n_seeds)), np.empty((resamples, n_tasks))
+    for r in range(resamples):
+        seeds[r] = np.bincount(rng.integers(0, n_seeds, n_seeds), minlength=n_seeds) / n_seeds
+        tasks[r] = np.bincount(rng.integers(0, n_tasks, n_tasks), minlength=n_tasks) / n_tasks
+    return _Draws(seeds, tasks)
+
+
+def _widened(draws: _Draws, statistic: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The 95 % interval of a figure of weighted seeds, (resamples, seeds) → (resamples,), on the tasks drawn: the part of the seeds
+    is widened as `two_way_interval` says."""
     from scipy.stats import norm, t
 
-    rng = np.random.default_rng(seed)
-    n_seeds, n_tasks = table.shape
-    wider = 1.0
+    n_seeds, wider = draws.seeds.shape[1], 1.0
     if n_seeds > 1:
         wider = math.sqrt(n_seeds / (n_seeds - 1)) * float(t.ppf(0.975, n_seeds - 1) / norm.ppf(0.975))
-    drawn = []
-    for _ in range(resamples):
-        seeds, tasks = rng.integers(0, n_seeds, n_seeds), rng.integers(0, n_tasks, n_tasks)
-        all_seeds = table[:, tasks].mean()
-        drawn.append(all_seeds + wider * (table[seeds][:, tasks].mean() - all_seeds))
-    low, high = np.clip(np.quantile(drawn, [0.025, 0.975]), *within)
-    return {"value": float(table.mean()), "low": float(low), "high": float(high)}
+    all_seeds = statistic(np.full_like(draws.seeds, 1 / n_seeds))
+    return np.quantile(all_seeds + wider * (statistic(draws.seeds) - all_seeds), [0.025, 0.975])
 
 
 def hops_of(task: str, hops: list[int]) -> int:
