@@ -6,6 +6,7 @@
 |---|---|
 | `length` | the number of steps, and nothing else: a judge with a hole that every policy finds |
 | `others` | of each transcript what `feedback.judge` says of another one that was read with it: its words, and no news |
+| `labels` | the truth: each run of the search lab replayed in its world (`reagent.lab.labels`) |
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from reagent.env.registry import make_environment
+from reagent.env.task import Task
+from reagent.lab.labels import label
+from reagent.lab.search_env import question_of, world_of
 from reagent.train.config import AgentConfig, load_agent_config
 from rrm.cli import finish
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.feedback import Feedback
+from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import Trajectory
 
@@ -50,6 +55,39 @@ class Others(AgentRRM):
         return [f.model_copy(update={"id": t.id}) for f, t in zip(said[half:] + said[:half], trajectories, strict=True)]
 
 
+class Labels(AgentRRM):
+    """A judge that knows the worlds: findings and process score of each run by the rule that labels the lab's transcripts.
+
+    Args:
+        tasks: those whose runs it can judge.
+    """
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        super().__init__(ScriptedChatEngine([]), model="labels")
+        self._tasks = {task.question_id or task.id: task for task in tasks}
+
+    def judge(
+        self, trajectories: Sequence[Trajectory], *, mode: Mode = "full", seed: int = 0, **options: Any
+    ) -> list[Feedback]:
+        """One Feedback a run, read by nobody.
+
+        Raises:
+            KeyError: a run of another task.
+        """
+        found = []
+        for trajectory in trajectories:
+            task = self._tasks[trajectory.question_id or ""]
+            world = world_of(task.seed)
+            said = label(trajectory, world, question_of(world, task.meta["hops"]))
+            found.append(
+                Feedback(
+                    id=trajectory.id, status="scored", score=said.score, raw_score=said.score, trace=said.trace,
+                    critique=said.critique, findings=said.findings or [], judge=self._info(mode, seed),
+                )
+            )  # fmt: skip
+        return found
+
+
 def make(name: str, config: AgentConfig) -> AgentRRM:
     """The judge of a name.
 
@@ -62,7 +100,10 @@ def make(name: str, config: AgentConfig) -> AgentRRM:
         return Others.from_pretrained(
             config.feedback.judge, **{"device": "cpu", **config.feedback.judge_options.chosen}
         )
-    raise SystemExit(f"no judge {name!r}; there are length, others")
+    if name == "labels":
+        _, training, held_out = make_environment(config.environment, config.seed)
+        return Labels([*training, *held_out])
+    raise SystemExit(f"no judge {name!r}; there are length, others, labels")
 
 
 def main() -> None:

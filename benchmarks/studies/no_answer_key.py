@@ -1,14 +1,17 @@
 """Where a reasoning reward model earns its place: agents trained, and attempts chosen, without an answer key.
 
     python -m benchmarks.studies.no_answer_key --parallel 2            # every arm, the headline's first
-    python -m benchmarks.studies.no_answer_key --only E1
+    python -m benchmarks.studies.no_answer_key --only E1               # or E2, …, E5 (choosing), U (the field)
     python -m benchmarks.studies.no_answer_key --arms outcome,judge,nothing --seeds 3
+    python -m benchmarks.studies.no_answer_key --collect               # only write the results of what is done
 
 Every (arm, seed) is a training of its own in runs/no_answer_key/<arm>/seed<k>, on one thread, from the same lab policy, with
 GRPO on 24 updates of 64 episodes as in the config `lab`, and not repeated once it is done; a run that was stopped continues.
-The judge is copied at the start and kept. Held-out success is measured on 200 tasks after every sixth update.
+The judge is copied at the start and kept. Held-out success is measured on 200 tasks after every sixth update. Writes
+benchmarks/results/no_answer_key.json and .png; the arms stand in `no_answer_key_arms`, the figures in `no_answer_key_figures`.
 
-**Written down before anything was run.** Primary figure: held-out success after the last update, as the ratio of judge-only to full
+**Written down before an arm was run** (but for try-outs of two updates; single runs of the headline on an earlier commit were known:
+judge-only 0.695 to 0.790, outcomes 0.70, no outcome 0.14). Primary figure: held-out success after the last update, as the ratio of judge-only to full
 outcomes over ten seeds, with a bootstrap interval over seeds and tasks (both arms of a seed resampled together). For the field
 of Reagent-U (item 6) it is the area under the learning curve over episodes. Bars are those of the issue (benchmarks/accept_6.py):
 
@@ -18,17 +21,28 @@ of Reagent-U (item 6) it is the area under the learning curve over episodes. Bar
 | E1 | judge-only against no outcome, and against length as the judge | above, intervals apart | 0.72 against 0.15 and 0.2 |
 | E1 | a tenth of the outcomes and the judge, over full outcomes | ≥ 0.9 | 0.98 |
 | E1 | judge-only over full outcomes, PPO, RLOO, REINFORCE++, three seeds each | ≥ 0.9 | 0.95 |
+| E2 | 30 % of the training grades flipped, evaluated clean: of what that costs, `noisy+judge` regains | ≥ half | 0.9 of 0.08 |
+| E3 | three and four hops without built-in process rewards: findings − outcome alone | aim 0.05 | +0.2; true labels +0.3, steps +0.15 |
+| E4 | where the policy at the start solves 3 in 100: `rare-c-distil` − outcome alone | aim 0.05 | +0.05 |
+| E5 | one of eight attempts: the judge − majority, − longest | above 0 | +0.2, +0.04 |
+| E6 | a judge that likes length, 48 updates: guards fire before two evaluations running are 0.05 below the best | 4 of 5 | 5, by drift |
+| U | the field, area under the curve: `unified` − `outcome` | reported | −0.02 |
 
 Expected besides: a judge that has nothing to say (`placebo`: scores of other tasks' attempts) ends where it started or below
 (0.25); the judge without its trace (`weak`, mode `score`) between that and the judge (0.5). A tenth of the outcomes alone learns
 slowly (0.45); the same tenth of the tasks played ten times over (`tenth-repeated`) is the rival that matters, as whoever has few labels
 would do that (0.65). Two arms of the same kind with other seeds (`outcome-again`) differ by less than 0.03. The study is judged by a
-judge trained on the lab's labels by construction: the labels it has had stand in the record (`judge.trained_on`), and `rows-…`
+judge trained on the lab's labels by construction: the labels it has had stand in the record (`judge_trained_on`), and `rows-…`
 are judges trained on 100, 1,000 and 10,000 labelled runs (and 48,000 drills, which are no runs).
 
 A λ of 1 everywhere, so that λ·s stands where the outcome's 1 stood. The environment's process rewards (a search that found something)
-are paid in every arm, and tell nobody the answer. `nothing` is paid these alone. An episode of a task without a label earns nothing
-known where no judge is asked, and is left out of the update.
+are paid in every arm but those of E3, and tell nobody the answer. `nothing` is paid these alone. An episode of a task without a label
+earns nothing known where no judge is asked, and is left out of the update. In E2 `noisy+overruled` has λ = 3: the judge's word outweighs the
+grade whichever way that fell. In E3 `bare-others` is paid for what was found of other attempts, `bare-labels` for the truth. In E4 arms
+with second attempts have half the tasks an update. E6 counts when a guard would have stopped a run; all go on to the end (guards change
+nothing that is learned), with guards.kl.max=0.1, not tuned, and the study's judge as auditor. E5 chooses among attempts of the policy at
+the start, sampled as in training; on real attempts it reads what `benchmarks.default_judge.evaluate` recorded. The field compares
+`outcome`, `outcome-again` and the paper's Reagent-U on five seeds, on 500 tasks at the end and 200 on the way.
 """
 
 from __future__ import annotations
@@ -36,81 +50,48 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import statistics
+import subprocess
+import threading
 import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
-from benchmarks.studies.study import begin, call, frozen_judge, parse
-from reagent.lab.shipped import lab_policy_folder
-
-STUDY = "study"
-"""The judge that is copied at the start."""
-COMMON = ("algorithm=grpo", "eval.every=6", "guards.evaluate=false")
-SCORED = ("feedback.mode=r", "feedback.score_weight=1")
-"""Paid λ·s, λ = 1, beside what is graded."""
-UNLABELLED = ("environment.label_share=0",)
-TENTH = ("environment.label_share=0.1",)
-WATCHED = ("guards.evaluate=true",)
-"""The judge reads evaluations, too: what its guards say of an honest judge are false alarms."""
-NO_OUTCOME = ("environment.options={rewards: {outcome: 0.0}}",)
-TASKS_PLAYED = 24 * 16
-"""By a run; a tenth of them is 38."""
-METHODS = ("ppo", "rloo", "reinforce++")
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One way to be trained."""
-
-    part: str
-    """E1 … E6."""
-    options: tuple[str, ...]
-    """Overrides of the config `lab`, after `COMMON`."""
-    judge: str | None = None
-    """Who pays: `STUDY`, or a name of `benchmarks.studies.judges`; None: nobody."""
-    seeds: int = 5
-    offset: int = 0
-    """Of its seeds: with another one its runs share nothing with those they are compared with."""
-
-    def seed(self, number: int) -> int:
-        """The training's own seed of its `number`-th run."""
-        return number + self.offset
-
-
-def _methods() -> dict[str, Arm]:
-    """Outcome and judge-only by the other algorithms."""
-    found: dict[str, Arm] = {}
-    for name in METHODS:
-        found[f"{name}-outcome"] = Arm("E1", (f"algorithm={name}",), seeds=3)
-        found[f"{name}-judge"] = Arm("E1", (f"algorithm={name}", *UNLABELLED, *SCORED), STUDY, seeds=3)
-    return found
-
-
-ARMS: dict[str, Arm] = {
-    "outcome": Arm("E1", (), seeds=10),
-    "judge": Arm("E1", (*UNLABELLED, *SCORED, *WATCHED), STUDY, seeds=10),
-    "nothing": Arm("E1", NO_OUTCOME, seeds=10),
-    "tenth+judge": Arm("E1", (*TENTH, *SCORED), STUDY),
-    "tenth": Arm("E1", TENTH),
-    "length": Arm("E1", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), "length"),
-    "weak": Arm("E1", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), STUDY),
-    "placebo": Arm("E1", (*UNLABELLED, *SCORED), "others"),
-    "outcome-again": Arm("E1", (), offset=100),
-    "outcome+judge": Arm("E1", SCORED, STUDY),
-    "tenth-repeated": Arm("E1", (f"environment.train_tasks={TASKS_PLAYED // 10}",)),
-    "tenth+judge-refit": Arm("E1", (*TENTH, *SCORED, "feedback.recalibrate={}"), STUDY),
-    **_methods(),
-}
-STAGES: tuple[tuple[str, ...], ...] = (
-    ("outcome", "judge", "nothing"),
-    ("tenth+judge", "tenth", "length", "weak", "placebo", "outcome-again"),
-    ("outcome+judge", "tenth-repeated", "tenth+judge-refit"),
-    tuple(_methods()),
+from benchmarks.acceptance import interval
+from benchmarks.studies.no_answer_key_arms import (
+    ARMS,
+    CHOOSING,
+    COMMON,
+    FIELD,
+    FIELD_SEEDS,
+    FIELD_TASKS,
+    LONG,
+    STUDY,
+    TRAINED,
+    due,
 )
-"""What is run, in order: all seeds of a stage before the next, an arm after the other within a seed."""
+from benchmarks.studies.no_answer_key_figures import collect, plot
+from benchmarks.studies.study import begin, call, frozen_judge, parse, training_command
+from reagent.lab.shipped import lab_policy_folder
+from rrm.judge.judge_dir import load_settings
+from rrm.provenance import environment
+
+PARTS = (*sorted({arm.part for arm in ARMS.values()}), CHOOSING)
+STARTS: dict[str, tuple[str, ...]] = {
+    "start": (),
+    "start-long": LONG,
+    "start-field": (f"environment.eval_tasks={FIELD_TASKS}",),
+}
+"""Evaluations of the policy that all start from: of the lab's held-out tasks, of those of three and four hops, of the field's."""
+CHOSEN = ("eval.samples=16", "eval.temperature=0.7")
+"""Of part E5: sixteen attempts a task, sampled as in training."""
+Job = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -121,76 +102,116 @@ class Study:
     judge: str
     """The folder of the judge as it was copied."""
     extra: tuple[str, ...] = ()
-    """Overrides of every training."""
+    """Overrides of every training and evaluation."""
+    _locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
     def folder(self, arm: str, number: int) -> Path:
         """Of an arm's run."""
         return self.runs / arm / f"seed{number}"
 
+    def judge_folder(self, name: str) -> Path:
+        """Of a judge that the study trains."""
+        return self.runs / "judges" / name / "judge"
+
     def options(self, name: str, number: int) -> list[str]:
         """The overrides of an arm's run, in full."""
         arm = ARMS[name]
-        paid_by = [f"feedback.judge={self.judge}"] if arm.judge is not None else []
+        judge = str(self.judge_folder(arm.judge)) if arm.judge in TRAINED else self.judge
+        paid_by = [f"feedback.judge={judge}"] if arm.judge is not None else []
+        guarded = [f"guards.auditor.judge={self.judge}"] if arm.auditor else []
         own = [f"seed={arm.seed(number)}", f"output_dir={self.folder(name, number)}"]
-        return [*COMMON, *arm.options, *paid_by, *own, *self.extra]
+        return [*COMMON, *arm.options, *paid_by, *guarded, *own, *self.extra]
 
     def train(self, name: str, number: int) -> None:
         """One training, unless it is done; wall seconds are added up over continuations."""
         folder, judge = self.folder(name, number), ARMS[name].judge
         if (folder / "done.json").is_file():
             return
+        if judge in TRAINED:
+            self.train_judge(str(judge))
         spent = folder.with_suffix(".seconds")
         folder.parent.mkdir(parents=True, exist_ok=True)
         before = float(spent.read_text()) if spent.is_file() else 0.0
-        options, log, start = self.options(name, number), folder.with_suffix(".log"), time.monotonic()
+        options, log, commit, start = (
+            self.options(name, number),
+            folder.with_suffix(".log"),
+            record.commit(),
+            time.monotonic(),
+        )
         try:
-            if judge in (None, STUDY):
+            if judge is None or judge == STUDY or judge in TRAINED:
                 call(["train", "--config", "lab", *options], log)
             else:
-                call([str(judge), *options], log, "benchmarks.studies.judges")
+                call([judge, *options], log, "benchmarks.studies.judges")
         finally:
             spent.write_text(str(before + time.monotonic() - start))
-        done = {"seconds": float(spent.read_text()), "commit": record.commit(), "options": options}
+        done = {"seconds": float(spent.read_text()), "commit": commit, "options": options}
         (folder / "done.json").write_text(json.dumps(done) + "\n")
 
-    def begin_at(self) -> None:
-        """Evaluate the policy that all start from, unless it is done."""
-        target = self.runs / "start.json"
+    def train_judge(self, name: str) -> None:
+        """A judge of the study's own, unless it is done."""
+        folder = self.judge_folder(name)
+        with self._locks[name]:
+            if not (folder.parent / "done.json").is_file():
+                base = [f"model.base={self.judge}"] if name == "steps" else []
+                start, commit = time.monotonic(), record.commit()
+                options = [*TRAINED[name], *base, f"output_dir={folder.parent}"]
+                call(["train", "--config", "lab", *options], folder.parent.with_suffix(".log"), "rrm")
+                done = {"seconds": time.monotonic() - start, "commit": commit, "options": options}
+                (folder.parent / "done.json").write_text(json.dumps(done) + "\n")
+
+    def evaluate(self, target: Path, options: Iterable[str], arguments: Sequence[str] = ()) -> None:
+        """`reagent eval`, unless it is done."""
         if not target.is_file():
-            call(["eval", "--config", "lab", "-o", str(target), *self.extra], target.with_suffix(".log"))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            given = [*arguments, "-o", str(target), *options, *self.extra]
+            call(["eval", "--config", "lab", *given], target.with_suffix(".log"))
+
+    def choose(self) -> None:
+        """Part E5 in the lab: one of up to sixteen attempts of the policy at the start is chosen."""
+        judged = (*CHOSEN, f"feedback.judge={self.judge}")
+        attempts = ["--transcripts", str(self.runs / "choose.jsonl")]
+        self.evaluate(self.runs / "choose.json", judged, ["--choose", "all", *attempts])
+
+    def evaluate_field(self, arm: str, number: int) -> None:
+        """A trained policy on the field's tasks."""
+        folder = self.folder(arm, number)
+        self.evaluate(folder / "field.json", STARTS["start-field"], ["--policy", str(folder / "policy")])
+
+    def jobs(self, wanted: dict[str, int], choose: bool) -> list[Job]:
+        """What is to be done, in order."""
+        found: list[Job] = [partial(self.evaluate, self.runs / f"{name}.json", STARTS[name]) for name in STARTS]
+        for stage in due(wanted):
+            judges = dict.fromkeys(str(ARMS[arm].judge) for arm, _ in stage if ARMS[arm].judge in TRAINED)
+            found += [partial(self.train_judge, name) for name in judges]
+            found += [partial(self.train, arm, number) for arm, number in stage]
+            if choose:
+                found.append(self.choose)
+                choose = False
+        if "unified" in wanted and set(FIELD) <= set(wanted):
+            fewest = min(FIELD_SEEDS, *(wanted[arm] for arm in FIELD))
+            found += [partial(self.evaluate_field, arm, number) for number in range(fewest) for arm in FIELD]
+        return found
 
 
-def due(wanted: dict[str, int]) -> list[tuple[str, int]]:
-    """(arm, number) of the runs wanted, in the order in which they are made: an interrupted study has every arm of its stage."""
-    found = []
-    for stage in STAGES:
-        chosen = [arm for arm in stage if arm in wanted]
-        for number in range(max((wanted[arm] for arm in chosen), default=0)):
-            found += [(arm, number) for arm in chosen if number < wanted[arm]]
-    return found
+def run(jobs: Sequence[Job], parallel: int) -> None:
+    """Do them, so many at once; one that fails keeps no other from being done.
 
+    Raises:
+        SystemExit: some failed; names their logs.
+    """
+    failed: list[str] = []
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--judge", default="lab", help="lab, or a judge's folder; copied to RUNS/judge and kept")
-    parser.add_argument("--only", help="E1 …: the arms of one part")
-    args, wanted = parse(parser, "no_answer_key", ARMS, {name: arm.seeds for name, arm in ARMS.items()})
-    if args.only:
-        wanted = {arm: seeds for arm, seeds in wanted.items() if ARMS[arm].part == args.only}
-        if not wanted:
-            parser.error(f"no arm of {args.only}; there are {', '.join(sorted({arm.part for arm in ARMS.values()}))}")
-    args.runs.mkdir(parents=True, exist_ok=True)
-    judge = frozen_judge(args.runs, args.judge)
-    begin(args.runs, overrides=args.overrides, **hashes(judge))
-    study = Study(args.runs.resolve(), str(Path(judge).resolve()), tuple(args.overrides))
-    if not args.collect:
-        with ThreadPoolExecutor(args.parallel) as pool:
-            jobs = [pool.submit(study.begin_at)]
-            jobs += [pool.submit(study.train, arm, number) for arm, number in due(wanted)]
-            for job in jobs:
-                job.result()
-    done = {arm: len([*(args.runs / arm).glob("seed*/done.json")]) for arm in ARMS}
-    print(json.dumps({"runs": str(args.runs), "done": done}))
+    def do(job: Job) -> None:
+        try:
+            job()
+        except subprocess.CalledProcessError as error:
+            failed.append(" ".join(map(str, error.cmd[2:])))
+
+    with ThreadPoolExecutor(parallel) as pool:
+        list(pool.map(do, jobs))
+    if failed:
+        raise SystemExit("failed, see the logs beside their folders:\n" + "\n".join(failed))
 
 
 def hashes(judge: str) -> dict[str, Any]:
@@ -199,6 +220,60 @@ def hashes(judge: str) -> dict[str, Any]:
         "policy": json.loads((lab_policy_folder("lab-reflective") / "card.json").read_text())["sha256"],
         "judge": hashlib.sha256((Path(judge) / "model.safetensors").read_bytes()).hexdigest(),
     }
+
+
+def trained_on(judge: Path) -> dict[str, Any]:
+    """The labelled runs and drills that the study's judge was trained on, round by round (its card.json), and what it says itself."""
+    card = judge / "card.json"
+    configs = json.loads(card.read_text())["configs"] if card.is_file() else []
+    rounds = []
+    for config in configs:
+        data = config["data"]
+        options = data.get("generate_options") or {k.removeprefix("lab_"): v for k, v in data.items()}
+        runs = {k: options.get(k, 0) for k in ("transcripts", "wanderers")}
+        rounds.append({"labelled_runs": sum(runs.values()), **runs, "drills": config["drills"]["rows"]})
+    whole = sum(one["labelled_runs"] for one in rounds)
+    return {"labelled_runs": whole, "rounds": rounds, "last": load_settings(judge).trained_on}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--judge", default="lab", help="lab, or a judge's folder; copied to RUNS/judge and kept")
+    parser.add_argument("--only", choices=PARTS, help="the arms of one part")
+    args, wanted = parse(parser, "no_answer_key", ARMS, {name: arm.seeds for name, arm in ARMS.items()})
+    choose = args.only == CHOOSING or (args.only is None and set(wanted) == set(ARMS))
+    if args.only:
+        others = FIELD if args.only == "U" else ()
+        wanted = {arm: seeds for arm, seeds in wanted.items() if ARMS[arm].part == args.only or arm in others}
+    args.runs.mkdir(parents=True, exist_ok=True)
+    judge = str(Path(frozen_judge(args.runs, args.judge)).resolve())
+    begin(args.runs, overrides=args.overrides, **hashes(judge))
+    study = Study(args.runs.resolve(), judge, tuple(args.overrides))
+    if not args.collect:
+        run(study.jobs(wanted, choose), args.parallel)
+    made = {
+        "command": training_command("no_answer_key"),
+        "commit": record.commit(),
+        "environment": environment(),
+        "overrides": args.overrides,
+        **hashes(judge),
+        "judge_trained_on": trained_on(Path(judge)),
+    }
+    found = collect(study.runs)
+    record.write(args.output, made | found)
+    if found["arms"]:
+        plot(found, args.output.with_suffix(".png"))
+    for name, arm in found["arms"].items():
+        print(
+            f"{name:20s} {len(arm['runs']):2d} seeds  {interval(arm['success'])}  {statistics.median(arm['minutes']):.1f} min"
+        )
+    for name, one in [*found["ratios"].items(), *found["differences"].items()]:
+        print(f"{name:36s} {interval(one)}  {one['seeds']} seeds")
+    print(
+        json.dumps(
+            {"output": str(args.output), "arms": {name: len(arm["runs"]) for name, arm in found["arms"].items()}}
+        )
+    )
 
 
 if __name__ == "__main__":

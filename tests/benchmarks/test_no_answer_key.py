@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.studies.judges import Others, length
-from benchmarks.studies.no_answer_key import ARMS, STAGES, Study, due
+from benchmarks.studies.judges import Labels, Others, length
+from benchmarks.studies.no_answer_key import Study
+from benchmarks.studies.no_answer_key_arms import ARMS, STAGES, TRAINED, due
+from benchmarks.studies.noisy_search import NoisySearch
 from reagent.feedback.build import MODES
+from reagent.lab.search_env import SearchEnv, world_of
 from reagent.train.config import AgentConfig, load_agent_config
+from rrm.config import load_config
 from rrm.engines.scripted import ScriptedChatEngine
+from rrm.errors import ConfigError
 from rrm.trajectory import Message, Trajectory
 
 
@@ -21,10 +26,20 @@ def config_of(arm: str) -> AgentConfig:
 @pytest.mark.parametrize("arm", ARMS)
 def test_an_arm_is_a_config_and_pays_what_it_says(arm: str) -> None:
     config = config_of(arm)
-    pays = MODES[config.feedback.mode].pays_feedback(config.feedback)
-    assert pays == (ARMS[arm].judge is not None)
+    asks = MODES[config.feedback.mode].asks_judge(config.feedback)
+    assert asks == (ARMS[arm].judge is not None)
     assert config.output_dir == f"/runs/{arm}/seed0" and config.seed == ARMS[arm].offset
-    assert (config.feedback.judge == "/runs/judge") == pays
+    judge = f"/runs/judges/{ARMS[arm].judge}/judge" if ARMS[arm].judge in TRAINED else "/runs/judge"
+    assert (config.feedback.judge == judge) == asks
+    assert (config.guards.auditor.judge == "/runs/judge") == ARMS[arm].auditor
+    assert load_agent_config("lab", Study(Path("/runs"), "/runs/judge").options(arm, 1)).seed == config.seed + 1
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_judge_of_the_studys_own_is_a_config(name: str) -> None:
+    config = load_config("lab", TRAINED[name])
+    if name.startswith("rows-"):
+        assert sum(config.data.generate_options[kind] for kind in ("transcripts", "wanderers")) == int(name[5:])
 
 
 def test_judge_only_sees_no_outcome() -> None:
@@ -41,7 +56,9 @@ def test_judge_only_sees_no_outcome() -> None:
 def test_a_stage_is_run_seed_by_seed_before_the_next() -> None:
     assert sorted(arm for stage in STAGES for arm in stage) == sorted(ARMS)
     found = due({"placebo": 2, "nothing": 1, "outcome": 2})
-    assert found == [("outcome", 0), ("nothing", 0), ("outcome", 1), ("placebo", 0), ("placebo", 1)]
+    first, second, *others = found
+    assert first == [("outcome", 0), ("nothing", 0), ("outcome", 1)] and second == [("placebo", 0), ("placebo", 1)]
+    assert not any(others)
 
 
 def trajectory(name: str, steps: int) -> Trajectory:
@@ -67,3 +84,41 @@ def test_others_words_are_dealt_on_by_half() -> None:
     assert [(f.id, f.score) for f in found] == [("a", 0.3), ("b", 0.4), ("c", 0.1), ("d", 0.2)]
     (alone,) = judge.judge([trajectory("a", 2)], mode="score")
     assert (alone.status, alone.score) == ("judge_error", None)
+
+
+def test_a_noisy_verifier_is_wrong_of_training_answers_alone() -> None:
+    env = NoisySearch(flipped=0.3)
+    training, held_out = (NoisySearch.make_tasks(300, 0, hops=(1, 2), split=split) for split in ("train", "heldout"))
+    plain = SearchEnv.make_tasks(300, 0, hops=(1, 2), split="heldout")
+    assert [(t.id, t.question, t.answer) for t in held_out] == [(t.id, t.question, t.answer) for t in plain]
+    assert all(env.grade(t, t.answer or "") == 1 and env.grade(t, "nobody") == 0 for t in held_out)
+    right = [env.grade(t, t.answer or "") for t in training]
+    wrong = [env.grade(t, "nobody") for t in training]
+    assert right == [env.grade(t, t.answer or "") for t in training]
+    # 300 draws: three standard deviations are 0.08
+    assert abs(sum(right) / 300 - 0.7) < 0.08 and abs(sum(wrong) / 300 - 0.3) < 0.08
+    exact = NoisySearch(flipped=0.0)
+    assert all(exact.grade(t, t.answer or "") == 1 for t in training)
+    with pytest.raises(ConfigError, match="share"):
+        NoisySearch(flipped=2)
+
+
+def test_the_judge_of_labels_knows_the_world() -> None:
+    tasks = SearchEnv.make_tasks(2, 9, hops=1)
+    runs = []
+    for task in tasks:
+        plan = SearchEnv.plan(task)
+        call = plan.move(0, plan.start).call
+        assert isinstance(call.arguments, dict)
+        found = world_of(task.seed).search(call.arguments["query"])
+        said = task.answer if task is tasks[0] else "nobody"
+        messages = [
+            Message(role="user", content=task.question),
+            Message(role="assistant", content="", tool_calls=[call]),
+            Message(role="tool", content=found, name="search"),
+            Message(role="assistant", content=f"Answer: {said}"),
+        ]
+        runs.append(Trajectory(id="x", task=task.question, question_id=task.question_id or task.id, messages=messages))
+    right, wrong = Labels(tasks).judge(runs, mode="critique")
+    assert [[f.verdict for f in one.findings] for one in (right, wrong)] == [["good", "good"], ["good", "bad"]]
+    assert (right.status, right.score) == ("scored", 1.0) and wrong.score is not None and wrong.score < 0.5

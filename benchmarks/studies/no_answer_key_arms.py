@@ -1,0 +1,143 @@
+"""The arms of the study without an answer key, and the order in which they are run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.lab_steps import ARMS as STEPS_JUDGES
+
+STUDY = "study"
+"""The judge that is copied at the start."""
+COMMON = ("algorithm=grpo", "eval.every=6", "guards.evaluate=false")
+SCORED = ("feedback.mode=r", "feedback.score_weight=1")
+"""Paid λ·s, λ = 1, beside what is graded."""
+UNLABELLED = ("environment.label_share=0",)
+TENTH = ("environment.label_share=0.1",)
+WATCHED = ("guards.evaluate=true",)
+"""The judge reads evaluations, too: what its guards say of an honest judge are false alarms."""
+NO_OUTCOME = ("environment.options={rewards: {outcome: 0.0}}",)
+TASKS_PLAYED = 24 * 16
+"""By a run; a tenth of them is 38."""
+HALF = ("rollout.tasks_per_update=8",)
+"""With a second attempt each, as many episodes an update."""
+METHODS = ("ppo", "rloo", "reinforce++")
+NOISY = (
+    "environment.name=benchmarks.studies.noisy_search:NoisySearch",
+    "environment.options={flipped: 0.3}",
+    "environment.train={hops: [1, 2, 4]}",
+    "environment.eval={hops: [1, 2, 3, 4]}",
+)
+LONG = ("environment.train={hops: [3, 4]}", "environment.eval={hops: [3, 4]}")
+"""Tasks of which the policy at the start solves 3 in 100: its first attempts at one nearly always all fail."""
+BARE = (*LONG, "environment.options={rewards: {useful: 0.0, repeated: 0.0, malformed: 0.0}}")
+FOUND = ("feedback.mode=process", "feedback.process.pay=findings")
+GAMED = (
+    *UNLABELLED, *SCORED, *WATCHED, "feedback.score_mode=score", "max_updates=48", "eval.every=4", "guards.kl.max=0.1",
+    "guards.auditor.judge_mode=full",
+)  # fmt: skip
+DISTILLED = ("feedback.distil.weight=0.1",)
+FEW_LABELS = ("feedback.score_mode=full", "feedback.max_failure_rate=1")
+"""A judge of few labels may write what cannot be read: that is paid as the lowest score, and does not stop a run."""
+FIELD_TASKS, FIELD_SEEDS = 500, 5
+FIELD = ("outcome", "outcome-again", "unified")
+"""Compared once more at the end, on more tasks."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to be trained."""
+
+    part: str
+    """E1 …; `U`: the field of Reagent-U."""
+    options: tuple[str, ...]
+    """Overrides of the config `lab`, after `COMMON`."""
+    judge: str | None = None
+    """Who pays: `STUDY`, a key of `TRAINED`, or a name of `benchmarks.studies.judges`; None: nobody."""
+    seeds: int = 5
+    offset: int = 0
+    """Of its seeds: with another one its runs share nothing with those they are compared with."""
+    auditor: bool = False
+    """Whether the study's judge is the second one, that guards."""
+
+    def seed(self, number: int) -> int:
+        """The training's own seed of its `number`-th run."""
+        return number + self.offset
+
+
+def _methods() -> dict[str, Arm]:
+    """Outcome and judge-only by the other algorithms."""
+    found: dict[str, Arm] = {}
+    for name in METHODS:
+        found[f"{name}-outcome"] = Arm("E1", (f"algorithm={name}",), seeds=3)
+        found[f"{name}-judge"] = Arm("E1", (f"algorithm={name}", *UNLABELLED, *SCORED), STUDY, seeds=3)
+    return found
+
+
+def _rows(runs: int) -> tuple[str, ...]:
+    """How a judge is trained on so many labelled runs, two scripted ones to three wanderers, as the shipped one's first round."""
+    kinds = f"data.generate_options={{transcripts: {runs * 2 // 5}, wanderers: {runs * 3 // 5}, wordings: few}}"
+    return (kinds, "data.calibration_share=0.1", "rl.enabled=false", "evaluation.enabled=false", "threads=1")
+
+
+TRAINED: dict[str, tuple[str, ...]] = {
+    **{f"rows-{runs}": _rows(runs) for runs in (100, 1_000, 10_000)},
+    "steps": STEPS_JUDGES["steps"],
+}
+"""Judges that the study trains where an arm needs one: overrides of `rrm train --config lab`."""
+ARMS: dict[str, Arm] = {
+    "outcome": Arm("E1", (), seeds=10),
+    "judge": Arm("E1", (*UNLABELLED, *SCORED, *WATCHED), STUDY, seeds=10),
+    "nothing": Arm("E1", NO_OUTCOME, seeds=10),
+    "tenth+judge": Arm("E1", (*TENTH, *SCORED), STUDY),
+    "tenth": Arm("E1", TENTH),
+    "length": Arm("E1", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), "length"),
+    "weak": Arm("E1", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), STUDY),
+    "placebo": Arm("E1", (*UNLABELLED, *SCORED), "others"),
+    "outcome-again": Arm("E1", (), offset=100),
+    "gamed": Arm("E6", GAMED, "length", auditor=True),
+    "noisy": Arm("E2", NOISY),
+    "noisy+judge": Arm("E2", (*NOISY, *SCORED), STUDY),
+    "noisy+overruled": Arm("E2", (*NOISY, "feedback.mode=r", "feedback.score_weight=3"), STUDY),
+    "rare": Arm("E4", LONG),
+    "rare-c": Arm("E4", (*LONG, *HALF, "feedback.mode=c"), STUDY),
+    "rare-c-distil": Arm("E4", (*LONG, *HALF, "feedback.mode=c", *DISTILLED), STUDY),
+    "rare-retry-distil": Arm("E4", (*LONG, *HALF, "feedback.mode=retry", *DISTILLED)),
+    "rare-c-context": Arm("E4", (*LONG, *HALF, "feedback.mode=c", "feedback.context.weight=0.1"), STUDY),
+    "bare": Arm("E3", BARE),
+    "bare-findings": Arm("E3", (*BARE, *FOUND), STUDY),
+    "bare-others": Arm("E3", (*BARE, *FOUND), "others"),
+    "bare-labels": Arm("E3", (*BARE, *FOUND), "labels"),
+    "bare-steps": Arm("E3", (*BARE, *FOUND, "feedback.process.judge_mode=steps"), "steps"),
+    **_methods(),
+    "outcome+judge": Arm("E1", SCORED, STUDY),
+    "tenth-repeated": Arm("E1", (f"environment.train_tasks={TASKS_PLAYED // 10}",)),
+    "tenth+judge-refit": Arm("E1", (*TENTH, *SCORED, "feedback.recalibrate={}"), STUDY),
+    **{name: Arm("E1", (*UNLABELLED, *SCORED, *FEW_LABELS), name, seeds=3) for name in TRAINED if name != "steps"},
+    "unified": Arm("U", ("feedback.mode=u", *HALF), STUDY, seeds=FIELD_SEEDS),
+}  # fmt: skip
+STAGES: tuple[tuple[str, ...], ...] = (
+    ("outcome", "judge", "nothing"),
+    ("tenth+judge", "tenth", "length", "weak", "placebo", "outcome-again"),
+    ("gamed",),
+    ("noisy", "noisy+judge", "noisy+overruled"),
+    ("rare", "rare-c", "rare-c-distil", "rare-retry-distil", "rare-c-context"),
+    ("bare", "bare-findings", "bare-others", "bare-labels", "bare-steps"),
+    tuple(_methods()),
+    ("outcome+judge", "tenth-repeated", "tenth+judge-refit"),
+    ("rows-100", "rows-1000", "rows-10000"),
+    ("unified",),
+)
+"""What is run, in order: all seeds of a stage before the next, an arm after the other within a seed."""
+CHOOSING = "E5"
+"""The part that trains nothing; it is measured after the headline."""
+
+
+def due(wanted: dict[str, int]) -> list[list[tuple[str, int]]]:
+    """Stage by stage (arm, number) of the runs wanted, in the order in which they are made: an interrupted study has every arm of
+    its stage."""
+    found = []
+    for stage in STAGES:
+        chosen = [arm for arm in stage if arm in wanted]
+        numbers = range(max((wanted[arm] for arm in chosen), default=0))
+        found.append([(arm, number) for number in numbers for arm in chosen if number < wanted[arm]])
+    return found

@@ -1,0 +1,373 @@
+"""What the runs of the study without an answer key come to.
+
+Every figure follows from raw rows that stand beside it: of each run and evaluation a string with a digit a held-out task (1: solved),
+in the tasks' order (`search-heldout-0-0`, …). `benchmarks.accept_6` makes them anew from these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.acceptance import load
+from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LONG
+from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
+from rrm.evaluation.bootstrap import JUDGE
+from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, grouped, measure, success_of
+from rrm.trajectory import Trajectory, read_canonical
+
+SAID = {
+    "outcome": "outcomes",
+    "outcome-again": "outcomes, other seeds",
+    "judge": "judge alone, no outcome",
+    "nothing": "neither",
+    "tenth+judge": "judge, and a tenth of the outcomes",
+    "tenth": "a tenth of the outcomes",
+    "tenth-repeated": "the same tenth, ten times over",
+    "tenth+judge-refit": "judge refitted on that tenth",
+    "outcome+judge": "outcomes and judge",
+    "weak": "judge without its trace alone",
+    "length": "length as the judge",
+    "placebo": "another task's scores",
+    **{f"rows-{n}": f"a judge of {n:,} labelled runs alone" for n in (100, 1_000, 10_000)},
+}
+"""In words."""
+SHARE = (0.0, 1.0)
+"""What a success can be."""
+RATIOS = (
+    ("judge", "outcome"), ("tenth+judge", "outcome"), ("tenth", "outcome"), ("tenth-repeated", "outcome"), ("nothing", "outcome"),
+    ("weak", "outcome"), ("outcome-again", "outcome"), ("tenth+judge-refit", "outcome"), ("outcome+judge", "outcome"),
+    *((f"{name}-judge", f"{name}-outcome") for name in ("ppo", "rloo", "reinforce++")),
+    *((f"rows-{n}", "outcome") for n in (100, 1_000, 10_000)),
+)  # fmt: skip
+DIFFERENCES = (
+    ("judge", "outcome"), ("judge", "nothing"), ("judge", "length"), ("judge", "weak"), ("judge", "placebo"), ("outcome-again", "outcome"),
+    ("tenth+judge", "tenth"), ("tenth+judge", "tenth-repeated"), ("tenth+judge-refit", "tenth+judge"), ("outcome+judge", "outcome"),
+    ("noisy", "outcome"), ("noisy+judge", "noisy"), ("noisy+overruled", "noisy"), ("noisy+overruled", "noisy+judge"),
+    ("bare-findings", "bare"), ("bare-steps", "bare"), ("bare-labels", "bare"), ("bare-findings", "bare-others"),
+    ("rare-c", "rare"), ("rare-c-distil", "rare"), ("rare-c-distil", "rare-c"), ("rare-c-distil", "rare-retry-distil"),
+    ("rare-c-context", "rare-c"),
+)  # fmt: skip
+REGAINED = ("noisy+judge", "noisy+overruled")
+FELL = 0.05
+"""Below its best, success has fallen."""
+Table = np.ndarray
+"""(runs, tasks) of 0 and 1."""
+
+
+# ---- one run ----
+
+
+def as_digits(by_task: Mapping[str, float]) -> str:
+    """A digit a task, in the order of the numbers that end the tasks' ids.
+
+    Raises:
+        ValueError: not the held-out tasks from 0 on, or one was tried several times.
+    """
+    of = {int(task.rsplit("-", 1)[1]): value for task, value in by_task.items()}
+    if sorted(of) != list(range(len(by_task))) or not all("heldout" in task for task in by_task):
+        raise ValueError(f"not the first {len(by_task)} held-out tasks: {sorted(by_task)[:3]} …")
+    if set(of.values()) - {0.0, 1.0}:
+        raise ValueError("a task was tried more than once: success is no digit")
+    return "".join(str(int(of[n])) for n in range(len(of)))
+
+
+def labels_of(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> int:
+    """Training tasks whose outcome could be learned from, each counted once."""
+    environment, rollout = config["environment"], config["rollout"]
+    rewards = (environment.get("options") or {}).get("rewards") or {}
+    if rewards.get("outcome", 1.0) == 0:
+        return 0
+    graded = sum(rollout["tasks_per_update"] * (1 - row["episode/ungraded"]) for row in metrics)
+    return min(round(graded), environment["train_tasks"])
+
+
+def run_of(folder: Path, seed: int) -> dict[str, Any]:
+    """A run's record: its evaluations, labels, costs, and the guards that fired."""
+    metrics, evaluations = lines(folder / "metrics.jsonl"), lines(folder / "eval.jsonl")
+    done = json.loads((folder / "done.json").read_text())
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    fired = folder / "guards.jsonl"
+    read = [
+        row.get(k) or 0
+        for row in [*metrics, *evaluations]
+        for k in ("feedback/judge_tokens", "auditor/judge_tokens", "judge_tokens")
+    ]
+    found = {
+        "seed": seed,
+        "updates": len(metrics),
+        "episodes": metrics[-1]["episodes"],
+        "labels": labels_of(config, metrics),
+        "judge_tokens": int(sum(read)),
+        "unread": int(sum(row.get("feedback/failed") or 0 for row in metrics)),
+        "minutes": round(done["seconds"] / 60, 2),
+        "commit": done["commit"],
+        "guards": [{k: row[k] for k in ("guard", "update")} for row in lines(fired)] if fired.is_file() else [],
+        "evaluations": [
+            {"update": row["update"], "episodes": row["episodes"], "score": (row.get("score") or {}).get("value"),
+             "success": as_digits(row["by_task"])}
+            for row in evaluations
+        ],
+    }  # fmt: skip
+    field = folder / "field.json"
+    if field.is_file():
+        found["field"] = as_digits(json.loads(field.read_text())["by_task"])
+    return found
+
+
+# ---- tables of raw rows ----
+
+
+def digits(rows: Iterable[str]) -> Table:
+    """(runs, tasks)."""
+    return np.array([[float(digit) for digit in row] for row in rows])
+
+
+def final(arm: Mapping[str, Any]) -> Table:
+    """Success after the last update."""
+    return digits(run["evaluations"][-1]["success"] for run in arm["runs"])
+
+
+def areas(arm: Mapping[str, Any], start: str) -> Table:
+    """(runs, tasks) area under each task's success over episodes, 1 where it is solved from the first on; by trapezia between the
+    evaluations, from the policy at the start.
+
+    Args:
+        start: its success, a digit a task.
+    """
+    found = []
+    for run in arm["runs"]:
+        points = [(0.0, start)] + [(e["episodes"], e["success"]) for e in run["evaluations"] if e["update"] >= 0]
+        x, y = np.array([point[0] for point in points]), digits(point[1] for point in points)
+        found.append(((y[1:] + y[:-1]) / 2 * np.diff(x)[:, None]).sum(axis=0) / x[-1])
+    return np.array(found)
+
+
+def shared(found: Mapping[str, Any], arms: Sequence[str]) -> list[dict[str, Any]] | None:
+    """The arms with their first runs alone, as many as each has; None where one was not run."""
+    held = [found["arms"].get(arm) for arm in arms]
+    if not all(held):
+        return None
+    many = min(len(arm["runs"]) for arm in held)
+    return [{**arm, "runs": arm["runs"][:many]} for arm in held]
+
+
+def difference(found: Mapping[str, Any], one: str, other: str) -> dict[str, Any] | None:
+    """Success after the last update of one arm less that of another, on the runs and tasks both have."""
+    both = shared(found, (one, other))
+    if both is None:
+        return None
+    apart = final(both[0]) - final(both[1])
+    return two_way_interval(apart) | {"seeds": len(apart), "each": [round(float(d), 4) for d in apart.mean(axis=1)]}
+
+
+def ratio(found: Mapping[str, Any], one: str, other: str) -> dict[str, Any] | None:
+    """Success after the last update of one arm over that of another, likewise."""
+    both = shared(found, (one, other))
+    return None if both is None else two_way_ratio(final(both[0]), final(both[1])) | {"seeds": len(both[0]["runs"])}
+
+
+def regained(found: Mapping[str, Any], arm: str) -> dict[str, Any] | None:
+    """Of what a noisy verifier costs, the share that an arm has again (None where it costs nothing), and how far that is above half
+    of it, as a success with its interval: a ratio of differences has none that can be trusted."""
+    three = shared(found, (arm, "noisy", "outcome"))
+    if three is None:
+        return None
+    mine, noisy, clean = map(final, three)
+    lost, back = float((clean - noisy).mean()), float((mine - noisy).mean())
+    above = two_way_interval(mine - noisy - (clean - noisy) / 2)
+    return {"value": back / lost if lost > 0 else None, "lost": lost, "above_half": above, "seeds": len(mine)}
+
+
+def gamed(run: Mapping[str, Any]) -> dict[str, Any]:
+    """When a judge with a hole was found out: the best evaluation, the second of two running with success `FELL` or more below the
+    best so far, the first guard that fired, and whether that was in time, before this second one."""
+    best, below, fell = -1.0, 0, None
+    peak = None
+    rows = [(e["update"], float(digits([e["success"]]).mean()), e["score"]) for e in run["evaluations"]]
+    for update, success, _ in rows:
+        below = below + 1 if success <= best - FELL + 1e-9 else 0
+        if success > best:
+            best, peak = success, update
+        if below == 2 and fell is None:
+            fell = update
+    first = min(run["guards"], key=lambda row: row["update"], default=None)
+    at = None if first is None else first["update"]
+    then = [row for row in rows if at is not None and row[0] <= at]
+    return {
+        "best": best, "best_update": peak, "fell_update": fell,
+        "guard": first and first["guard"], "guard_update": at, "success_then": then[-1][1] if then else None,
+        "last": rows[-1][1], "score_first": rows[0][2], "score_last": rows[-1][2],
+        "in_time": at is not None and (fell is None or at < fell),
+    }  # fmt: skip
+
+
+# ---- everything ----
+
+
+def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> dict[str, Any]:
+    """An arm's figures over its runs."""
+    arm, hops = {"runs": runs}, hops_of_arm(name)
+    table = final(arm)
+    of = np.array([hops_of(f"-{n}", hops) for n in range(table.shape[1])])
+    start = starts["start-long" if len(hops) == 2 else "start"]
+    return {
+        "part": ARMS[name].part,
+        "options": list(ARMS[name].options),
+        "judge": ARMS[name].judge,
+        "seeds": [run["seed"] for run in runs],
+        "tasks": table.shape[1],
+        "success": two_way_interval(table, within=SHARE),
+        "each": [round(float(v), 4) for v in table.mean(axis=1)],
+        "success_by_hops": {str(h): two_way_interval(table[:, of == h], within=SHARE) for h in hops},
+        "area": two_way_interval(areas(arm, start), within=SHARE) if len(start) == table.shape[1] else None,
+        "labels": [run["labels"] for run in runs],
+        "judge_tokens": [run["judge_tokens"] for run in runs],
+        "minutes": [run["minutes"] for run in runs],
+        "runs": runs,
+    }
+
+
+def hops_of_arm(name: str) -> list[int]:
+    """Of its held-out tasks."""
+    return [3, 4] if LONG[1] in ARMS[name].options else [1, 2, 3, 4]
+
+
+def field_of(arms: Mapping[str, Any], start: str) -> dict[str, Any] | None:
+    """The field of Reagent-U: area under the learning curve (primary), and success at the end on the field's tasks, with the paired
+    differences to `outcome`; None where a run of it is missing."""
+    many = min((sum("field" in run for run in arms[arm]["runs"]) if arm in arms else 0 for arm in FIELD), default=0)
+    if not many:
+        return None
+    runs = {arm: {"runs": [run for run in arms[arm]["runs"] if "field" in run][:many]} for arm in FIELD}
+    tables = {
+        "area": {arm: areas(runs[arm], start) for arm in FIELD},
+        "end": {arm: digits(run["field"] for run in runs[arm]["runs"]) for arm in FIELD},
+    }
+    found: dict[str, Any] = {"seeds": many}
+    for name, of in tables.items():
+        found[name] = {arm: two_way_interval(table, within=SHARE) for arm, table in of.items()}
+        found[name] |= {
+            f"{arm} - outcome": two_way_interval(of[arm] - of["outcome"]) for arm in FIELD if arm != "outcome"
+        }
+    return found
+
+
+def collect(runs: Path) -> dict[str, Any]:
+    """All that is done."""
+    paths = sorted(runs.glob("start*.json"))
+    starts = {path.stem: as_digits(json.loads(path.read_text())["by_task"]) for path in paths}
+    found: dict[str, Any] = {"starts": starts, "arms": {}}
+    for name, arm in ARMS.items():
+        done = sorted(int(path.parent.name[4:]) for path in (runs / name).glob("seed*/done.json"))
+        if done:
+            rows = [run_of(runs / name / f"seed{n}", arm.seed(n)) for n in done]
+            found["arms"][name] = arm_of(name, rows, starts)
+    judges = {path.parent.name: json.loads(path.read_text()) for path in sorted(runs.glob("judges/*/done.json"))}
+    return found | derived(found) | {"choosing": choosing(runs), "judges": judges}
+
+
+def derived(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows from the arms' raw rows: differences, ratios, what is regained, the gamed runs, the field."""
+    arms = found["arms"]
+    differences = {f"{a} - {b}": difference(found, a, b) for a, b in DIFFERENCES}
+    ratios = {f"{a} / {b}": ratio(found, a, b) for a, b in RATIOS}
+    return {
+        "differences": {name: one for name, one in differences.items() if one is not None},
+        "ratios": {name: one for name, one in ratios.items() if one is not None},
+        "regained": {arm: one for arm in REGAINED if (one := regained(found, arm)) is not None},
+        "gamed": [gamed(run) | {"seed": run["seed"]} for run in arms["gamed"]["runs"]] if "gamed" in arms else [],
+        "field": field_of(arms, found["starts"].get("start", "")),
+    }
+
+
+# ---- E5: choosing ----
+
+
+def choosing(runs: Path) -> dict[str, Any]:
+    """Part E5: in the lab from the attempts that were played, on real ones from what `benchmarks.default_judge.evaluate` recorded."""
+    found: dict[str, Any] = {}
+    attempts, figures = runs / "choose.jsonl", runs / "choose.json"
+    if attempts.is_file() and figures.is_file():
+        groups = grouped_attempts(list(read_canonical(attempts)))
+        said = json.loads(figures.read_text())["choose"]
+        tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
+        found["lab"] = {"attempts": said["attempts"], **tokens, "by_n": by_n(groups, said["attempts"]), "raw": groups}
+    real = load("default_judge")
+    if real is not None and "steps" in real.get("modes", {}):
+        made = {key: real.get(key) for key in ("command", "commit", "seed")}
+        found["real"] = {"made": made, "best_of_n": real["modes"]["steps"]["best_of_n"]}
+    return found
+
+
+def grouped_attempts(rows: Sequence[Trajectory]) -> dict[str, list[list[Any]]]:
+    """Question → its attempts: score (None: none), outcome, answer as it is compared (None: none), characters."""
+    found: dict[str, list[list[Any]]] = {}
+    for group in grouped(rows):
+        for place, answer, outcome, size in zip(group.rows, group.answers, group.outcomes, group.lengths, strict=True):
+            score = rows[place].meta.get("judge_score")
+            found.setdefault(group.question, []).append([score, float(outcome), answer, float(size)])
+    return found
+
+
+def by_n(raw: Mapping[str, Sequence[Sequence[Any]]], attempts: int) -> dict[str, Any]:
+    """Number of attempts (2, 4, 8 … ) → the success of what each strategy chooses, exactly, and how far the judge is ahead of it."""
+    groups = []
+    for question, rows in raw.items():
+        scores, outcomes, answers, sizes = zip(*rows, strict=True)
+        of = {JUDGE: as_preference(scores)}
+        groups.append(Attempts(question, range(len(rows)), np.array(sizes), answers, np.array(outcomes), of))
+    found = {}
+    for n in (2**k for k in range(1, attempts.bit_length())):
+        measured = measure(groups, STRATEGIES, n=n)
+        if measured is not None:
+            found[str(n)] = {"questions": measured["questions"], **success_of(measured)}
+    return found
+
+
+# ---- for the eye ----
+
+HEADLINE = ("outcome", "judge", "tenth+judge", "tenth", "weak", "length", "placebo", "nothing")
+"""Arms whose curves are drawn."""
+
+
+def curve(arm: Mapping[str, Any], start: str) -> tuple[list[float], list[float]]:
+    """Episodes, and held-out success, mean over runs."""
+    rows = [[e for e in run["evaluations"] if e["update"] >= 0] for run in arm["runs"]]
+    x = [0.0, *(float(e["episodes"]) for e in rows[0])]
+    means = [float(digits(points[i]["success"] for points in rows).mean()) for i in range(len(rows[0]))]
+    return x, [float(digits([start]).mean()), *means]
+
+
+def plot(found: Mapping[str, Any], target: Path) -> None:
+    """Learning curves of label efficiency, and success at the end with its interval."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5))
+    names = [name for name in HEADLINE if name in found["arms"]]
+    for name in names:
+        left.plot(*curve(found["arms"][name], found["starts"]["start"]), marker=".", label=SAID.get(name, name))
+    left.set_xlabel("episodes")
+    left.set_ylabel("held-out success")
+    left.legend(fontsize=8)
+    values = [found["arms"][name]["success"] for name in names]
+    middle = [v["value"] for v in values]
+    errors = [[m - v["low"] for m, v in zip(middle, values, strict=True)],
+              [v["high"] - m for m, v in zip(middle, values, strict=True)]]  # fmt: skip
+    right.errorbar(middle, range(len(names)), xerr=errors, fmt="o")
+    right.set_yticks(range(len(names)), [SAID.get(name, name) for name in names])
+    right.invert_yaxis()
+    right.set_xlabel("held-out success after training")
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(target, dpi=120)
+    plt.close(figure)
