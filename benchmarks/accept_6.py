@@ -1,0 +1,297 @@
+"""Every bar of training and choosing without an answer key: what, measured, wanted, pass or fail.
+
+    python -m benchmarks.accept_6            (exit code 1 if a bar is missed)
+
+    no_answer_key.json  python -m benchmarks.studies.no_answer_key
+    timings.json        python -m benchmarks.timings
+
+Recorded results are read; nothing is trained here. Every figure of the study is made anew from its raw rows (a digit a held-out
+task, of every run), and a record whose figures are not those that follow is refused, as one without command, commit or seeds. Tests
+that are bars are run unless `--no-run` is given. A bar of something that was not measured is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.studies.no_answer_key_arms import ARMS, METHODS
+from benchmarks.studies.no_answer_key_figures import by_n, derived, final
+from benchmarks.studies.study import two_way_interval
+
+STUDY = "no_answer_key"
+RATIO, HALF, AIM, TASKS = 0.9, 0.5, 0.05, 200
+IN_TIME, GAMED_RUNS = 4, 5
+SAMPLES = "8"
+RIVALS = ("majority", "longest")
+LEAST_SUCCESS = 0.1
+"""Of a real task, by chance: where hardly an attempt succeeds there is nothing to choose."""
+SECONDS = 360
+SUITES = {
+    "1 tasks without answers: who may learn from them, and what": "tests/reagent/feedback/test_ungraded.py",
+    "1 guards: each condition by hand, and on a gamed run": (
+        "tests/reagent/train/test_guards.py tests/reagent/feedback/test_guarded_runs.py"
+    ),
+    "2 labels by task, the judge recalibrated on them": "tests/reagent/feedback/test_recalibration.py",
+    "3 choosing: the exact expectation, at equal tokens": (
+        "tests/rrm/evaluation/test_choosing.py tests/reagent/train/test_eval_choosing.py tests/reagent/cli/test_choose_cli.py"
+    ),
+    "3 a round of learning from what was chosen": "tests/reagent/train/test_distil_run.py",
+    "4 second attempts learned as first ones; context distillation": (
+        "tests/reagent/feedback/test_distil.py tests/reagent/feedback/test_context.py"
+    ),
+    "5 differences of potentials": "tests/reagent/feedback/test_process_differences.py",
+    "the study: arms that pay what they say, figures by hand": (
+        "tests/benchmarks/test_no_answer_key.py tests/benchmarks/test_no_answer_key_figures.py"
+    ),
+}
+Found = Mapping[str, Any]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two figures are equal but for rounding."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float | int):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    return one == other
+
+
+def problems(found: Found) -> list[str]:
+    """What is wrong with the study's record."""
+    wrong = [f"no {key}" for key in ("command", "commit", "policy", "judge", "arms", "starts") if not found.get(key)]
+    if found.get("overrides"):
+        wrong.append(f"a try-out: {' '.join(found['overrides'])}")
+    wrong += [f"{name}: {text}" for name, arm in found.get("arms", {}).items() for text in arm_problems(name, arm)]
+    if wrong:
+        return wrong
+    return [
+        f"{key}: not what the raw rows say" for key, made in derived(found).items() if not same(made, found.get(key))
+    ]
+
+
+def arm_problems(name: str, arm: Found) -> list[str]:
+    """What is wrong with an arm's part of it."""
+    runs, known = arm.get("runs"), ARMS.get(name)
+    if known is None or not runs or not all(run.get("evaluations") for run in runs):
+        return ["no raw rows" if known else "no arm of the study"]
+    wrong = []
+    seeds = [known.seed(n) for n in range(len(runs))]
+    if [run["seed"] for run in runs] != seeds or arm["seeds"] != seeds:
+        wrong.append(f"seeds {[run['seed'] for run in runs]}, not the first {len(runs)} of the arm")
+    if arm["options"] != list(known.options):
+        wrong.append("made with other options")
+    if any(not run.get("commit") or run["commit"].endswith("+") for run in runs):
+        wrong.append("a run that no commit made")
+    if any(len(e["success"]) != TASKS or set(e["success"]) - {"0", "1"} for run in runs for e in run["evaluations"]):
+        wrong.append(f"an evaluation that is not of {TASKS} tasks")
+    elif not same(arm["success"], two_way_interval(final(arm), within=(0.0, 1.0))):
+        wrong.append("its success is not what the raw rows say")
+    return wrong
+
+
+def enough(found: Found, arms: Sequence[str], least: int | None = None) -> str | None:
+    """Why the runs of these arms are too few; None where they are not.
+
+    Args:
+        least: runs of each; by default as many as the study plans.
+    """
+    for arm in arms:
+        have, need = len(found["arms"].get(arm, {"runs": []})["runs"]), least or ARMS[arm].seeds
+        if have < need:
+            return f"{arm}: {have} of {need} seeds"
+    return None
+
+
+def bar(
+    found: Found, what: str, wanted: str, arms: Sequence[str], shown: str, ok: bool | None, least: int | None = None
+) -> Bar:
+    """A bar over arms that must all be there."""
+    few = enough(found, arms, least)
+    return Bar(what, few or shown, wanted, False if few else ok)
+
+
+def ratio_bar(found: Found, one: str, other: str, what: str) -> Bar:
+    """Whether one arm has enough of another's success; its own number of seeds of both."""
+    wanted, ratio = f"≥ {RATIO}", found["ratios"].get(f"{one} / {other}")
+    if ratio is None:
+        return missing(what, wanted, STUDY)
+    shown = f"{interval(ratio)}, {ratio['seeds']} seeds, labels {_labels(found, one)} against {_labels(found, other)}"
+    ok = ratio["value"] is not None and ratio["value"] >= RATIO
+    return bar(found, what, wanted, (one, other), shown, ok, least=min(ARMS[one].seeds, ARMS[other].seeds))
+
+
+def _labels(found: Found, arm: str) -> str:
+    low, high = (f(found["arms"][arm]["labels"]) for f in (min, max))
+    return f"{low}" if low == high else f"{low}–{high}"
+
+
+def label_bars(found: Found) -> Iterator[Bar]:
+    """E1: label efficiency."""
+    yield ratio_bar(found, "judge", "outcome", "E1 the judge alone over full outcomes: success")
+    for other in ("nothing", "length"):
+        what, wanted = f"E1 the judge alone above {other}", "intervals apart"
+        if not {"judge", other} <= found["arms"].keys():
+            yield missing(what, wanted, STUDY)
+            continue
+        mine, theirs = (found["arms"][arm]["success"] for arm in ("judge", other))
+        shown = f"{interval(mine)} against {interval(theirs)}"
+        yield bar(found, what, wanted, ("judge", other), shown, mine["low"] > theirs["high"])
+    yield ratio_bar(found, "tenth+judge", "outcome", "E1 a tenth of the outcomes and the judge over full outcomes")
+    for name in METHODS:
+        yield ratio_bar(found, f"{name}-judge", f"{name}-outcome", f"E1 the judge alone over full outcomes, {name}")
+    for one in ("tenth", "tenth-repeated", "weak", "outcome-again", "rows-100", "rows-1000", "rows-10000"):
+        if (ratio := found["ratios"].get(f"{one} / outcome")) is not None:
+            yield Bar(f"E1 {one} over full outcomes", f"{interval(ratio)}, {ratio['seeds']} seeds", "reported", None)
+
+
+def noise_bars(found: Found) -> Iterator[Bar]:
+    """E2: a noisy verifier."""
+    what, wanted = "E2 of what 30 % flipped grades cost, the judge regains", f"≥ {HALF}"
+    for arm, counts in (("noisy+judge", True), ("noisy+overruled", False)):
+        one = found["regained"].get(arm)
+        if one is None:
+            if counts:
+                yield missing(f"{what}, {arm}", wanted, STUDY)
+            continue
+        lost = f"lost {one['lost']:.3f}, above half of it by {interval(one['above_half'])}"
+        shown = f"nothing is lost: {lost}" if one["value"] is None else f"{one['value']:.2f}; {lost}"
+        ok = one["value"] is not None and one["value"] >= HALF
+        yield bar(
+            found, f"{what}, {arm}", wanted if counts else "reported", (arm, "noisy"), shown, ok if counts else None
+        )
+
+
+def reported_bars(found: Found) -> Iterator[Bar]:
+    """E3, E4 and the field: reported."""
+    for part, pairs in (
+        (
+            "E3 process rewards",
+            ("bare-findings - bare", "bare-steps - bare", "bare-labels - bare", "bare-findings - bare-others"),
+        ),
+        ("E4 second attempts distilled", ("rare-c-distil - rare", "rare-c-distil - rare-c", "rare-c-context - rare-c")),
+    ):
+        for pair in pairs:
+            one = found["differences"].get(pair)
+            shown = "not measured" if one is None else f"{interval(one)}, {one['seeds']} seeds"
+            yield Bar(f"{part}: {pair}", shown, f"reported; aim ≥ {AIM}", None)
+    for name in ("unified - outcome", "outcome-again - outcome"):
+        shown = interval(found["field"]["area"][name]) if found.get("field") else "not measured"
+        yield Bar(f"6 the field, area under the curve: {name}", shown, "reported", None)
+
+
+def ahead(measured: Mapping[str, Any] | None) -> tuple[str, bool]:
+    """The judge's success, how far it is above each rival, and whether each difference lies above 0."""
+    if not measured:
+        return "not measured", False
+    apart = {rival: measured["judge_minus"].get(rival) for rival in RIVALS}
+    shown = [f"judge {interval(measured['success']['judge'])}"]
+    shown += [f"− {rival} {'not defined' if one is None else interval(one)}" for rival, one in apart.items()]
+    ok = all(one is not None and one.get("low") is not None and one["low"] > 0 for one in apart.values())
+    return "; ".join(shown), ok
+
+
+def real_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`benchmarks.default_judge.attempts.best_of_n` as `ahead` takes it; None of too few attempts."""
+    metrics, apart = report.get("metrics"), report.get("differences", {})
+    if not metrics:
+        return None
+    return {
+        "success": {name: one["outcome"] for name, one in metrics.items()},
+        "judge_minus": {name: one["outcome"] for name, one in apart.items() if one},
+    }
+
+
+def choosing_bars(found: Found) -> Iterator[Bar]:
+    """E5: one of eight attempts."""
+    wanted, lab = "paired intervals above 0", found["choosing"].get("lab")
+    what = f"E5 lab, one of {SAMPLES}: judge above {' and '.join(RIVALS)}"
+    if lab is None:
+        yield missing(what, wanted, STUDY)
+    else:
+        known = same(lab["by_n"], by_n(lab["raw"], lab["attempts"])) and len(lab["raw"]) == TASKS
+        shown, ok = ahead(lab["by_n"].get(SAMPLES))
+        yield Bar(what, shown if known else "not what the raw rows say", wanted, ok and known)
+    what, real = (
+        f"E5 real attempts, one of {SAMPLES}: judge above {' and '.join(RIVALS)}",
+        found["choosing"].get("real"),
+    )
+    if real is None or not all(real["made"].get(key) not in (None, "") for key in ("command", "commit", "seed")):
+        yield missing(what, wanted, STUDY)
+        return
+    counted = []
+    for name, sizes in real["best_of_n"].items():
+        for n, report in sizes.items():
+            measured = real_of(report or {})
+            if measured is None:
+                continue
+            shown, ok = ahead(measured)
+            enough_success = (measured["success"].get("random", {}).get("value") or 0) >= LEAST_SUCCESS
+            counted += [ok] if n == SAMPLES and enough_success else []
+            yield Bar(f"E5 {name}, one of {n}, {report['questions']} questions", shown, "reported", None)
+    said = f"{sum(counted)} of {len(counted)} tasks with {SAMPLES} attempts and a success of {LEAST_SUCCESS} by chance"
+    yield Bar(what, said, f"{wanted} on one of them", any(counted))
+
+
+def gamed_bars(found: Found) -> Iterator[Bar]:
+    """E6: a judge with a hole."""
+    what = f"E6 guards fire before two evaluations running show success {AIM} below its best"
+    wanted, runs = f"≥ {IN_TIME} of {GAMED_RUNS} runs", found["gamed"]
+    if not runs:
+        yield missing(what, wanted, STUDY)
+        return
+    caught = sum(run["in_time"] for run in runs)
+    fell = [run["fell_update"] for run in runs]
+    fired = ", ".join(f"{run['guard']} at {run['guard_update']} (fell at {run['fell_update']})" for run in runs)
+    shown = f"{caught} of {len(runs)}: {fired}; success fell in {sum(f is not None for f in fell)}"
+    yield bar(found, what, wanted, ("gamed",), shown, caught >= IN_TIME)
+    alarms = [run["guards"] for run in found["arms"].get("judge", {"runs": []})["runs"]]
+    shown = f"in {sum(map(bool, alarms))} of {len(alarms)} runs"
+    yield Bar("E6 guards that fire on the honest judge (success, drift, length)", shown, "reported", None)
+
+
+def study_bars() -> Iterator[Bar]:
+    """All of the study."""
+    found = load(STUDY)
+    if found is None:
+        yield missing("E1–E6 the study without an answer key", "every bar", STUDY)
+        return
+    wrong = problems(found)
+    what = "E1–E6 the record: command, commit, seeds, and figures that follow from its raw rows"
+    yield Bar(what, "; ".join(wrong) or str(found["command"]), "all of it, or no figure counts", not wrong)
+    if wrong:
+        return
+    for bars in (label_bars, noise_bars, choosing_bars, gamed_bars, reported_bars):
+        yield from bars(found)
+
+
+def quickstart_bars() -> Iterator[Bar]:
+    """The quickstart tells this story, in time."""
+    script = (ROOT / "examples" / "quickstart.sh").read_text(encoding="utf-8")
+    what = "`make quickstart`: the agent learns from the judge alone, without one answer"
+    told = "environment.label_share=0" in script
+    yield Bar(
+        what,
+        "it trains with environment.label_share=0" if told else "no training without labels in it",
+        "it does",
+        told,
+    )
+    seconds = (load("timings") or {}).get("quickstart_s")
+    shown = "not measured" if seconds is None else f"{seconds:.0f} s"
+    yield Bar("`make quickstart`", shown, f"≤ {SECONDS} s", seconds is not None and seconds <= SECONDS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
+    args = parser.parse_args()
+    finish([*study_bars(), *quickstart_bars(), *suite_bars(SUITES, not args.no_run)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""The figures of the study without an answer key, from run folders as a training writes them, against hand computations; and its bars."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import accept_6
+from benchmarks.acceptance import Bar
+from benchmarks.studies.no_answer_key import Study
+from benchmarks.studies.no_answer_key_arms import ARMS
+from benchmarks.studies.no_answer_key_figures import as_digits, by_n, collect, derived, final, gamed
+from benchmarks.studies.study import two_way_interval, two_way_ratio
+from reagent.train.config import load_agent_config
+from reagent.train.run import append_line
+from rrm.run_folder import claim_folder
+
+TASKS = 200
+MADE = {"command": "c", "commit": "abc", "policy": "p", "judge": "j", "overrides": []}
+
+
+def solved(share: float) -> str:
+    """The first tasks are solved."""
+    return "".join("1" if n < round(share * TASKS) else "0" for n in range(TASKS))
+
+
+def by_task(row: str) -> dict[str, float]:
+    return {f"search-heldout-0-{n}": float(digit) for n, digit in enumerate(row)}
+
+
+def made(
+    runs: Path,
+    arm: str,
+    number: int,
+    curve: Sequence[float],
+    *,
+    ungraded: float = 0.0,
+    guards: Sequence[tuple[str, int]] = (),
+) -> None:
+    """A run's folder: two updates between evaluations, the last of them after the last update."""
+    folder = runs / arm / f"seed{number}"
+    config = load_agent_config("lab", Study(runs, "/judge").options(arm, number))
+    claim_folder(config, folder)
+    for update in range(2 * len(curve)):
+        row = {
+            "update": update,
+            "episodes": 64 * (update + 1),
+            "episode/ungraded": ungraded,
+            "feedback/judge_tokens": 100.0,
+        }
+        append_line(folder / "metrics.jsonl", row)
+    for n, share in enumerate(curve):
+        row = {"update": 2 * n + 1, "episodes": 128 * (n + 1), "by_task": by_task(solved(share)), "judge_tokens": 7}
+        append_line(folder / "eval.jsonl", row)
+    for guard, update in guards:
+        append_line(
+            folder / "guards.jsonl", {"update": update, "episodes": 0, "guard": guard, "action": "warn", "text": "t"}
+        )
+    (folder / "done.json").write_text(json.dumps({"seconds": 120.0, "commit": "abc", "options": []}))
+
+
+def begun(runs: Path, share: float = 0.25) -> Path:
+    runs.mkdir(exist_ok=True)
+    (runs / "start.json").write_text(json.dumps({"by_task": by_task(solved(share))}))
+    return runs
+
+
+def test_digits_stand_in_the_order_of_the_tasks() -> None:
+    found = {f"search-heldout-0-{n}": float(n == 10) for n in range(11)}
+    assert as_digits(dict(sorted(found.items()))) == "00000000001"
+    with pytest.raises(ValueError, match="held-out"):
+        as_digits({"search-heldout-0-1": 1.0})
+    with pytest.raises(ValueError, match="more than once"):
+        as_digits({"search-heldout-0-0": 0.5})
+
+
+def test_a_run_says_what_it_took(tmp_path: Path) -> None:
+    begun(tmp_path)
+    made(tmp_path, "tenth", 0, [0.4, 0.6], ungraded=0.875)
+    made(tmp_path, "nothing", 0, [0.2, 0.1])
+    made(tmp_path, "tenth-repeated", 0, [0.3, 0.5])
+    made(tmp_path, "outcome-again", 0, [0.3, 0.5], guards=[("length", 3)])
+    arms = collect(tmp_path)["arms"]
+    # four updates of 16 tasks, an eighth of them graded; no outcome is paid; 38 tasks over and over
+    assert [arms[name]["labels"] for name in ("tenth", "nothing", "tenth-repeated")] == [[8], [0], [38]]
+    (run,) = arms["outcome-again"]["runs"]
+    assert (run["seed"], run["episodes"], run["judge_tokens"], run["minutes"]) == (100, 256, 414, 2.0)
+    assert run["guards"] == [{"guard": "length", "update": 3}]
+    assert arms["tenth"]["success"]["value"] == pytest.approx(0.6)
+
+
+def test_the_area_is_under_the_curve_from_the_start(tmp_path: Path) -> None:
+    made(begun(tmp_path, 0.2), "outcome", 0, [0.4, 0.8])
+    # (0.2 + 0.4) / 2 over the first half, (0.4 + 0.8) / 2 over the second
+    assert collect(tmp_path)["arms"]["outcome"]["area"]["value"] == pytest.approx(0.45)
+
+
+def test_arms_are_compared_on_the_runs_both_have(tmp_path: Path) -> None:
+    begun(tmp_path)
+    for n, share in enumerate((0.8, 0.6, 0.1)):
+        made(tmp_path, "outcome", n, [share])
+    for n, share in enumerate((0.7, 0.5)):
+        made(tmp_path, "judge", n, [share])
+    found = collect(tmp_path)
+    apart = found["differences"]["judge - outcome"]
+    assert (apart["value"], apart["seeds"], apart["each"]) == (pytest.approx(-0.1), 2, [-0.1, -0.1])
+    assert found["ratios"]["judge / outcome"]["value"] == pytest.approx(0.6 / 0.7)
+    assert "judge - nothing" not in found["differences"] and found["field"] is None
+
+
+def test_a_ratio_varies_as_its_tables_do() -> None:
+    rng = np.random.default_rng(0)
+    below = (rng.random((6, 100)) < 0.7).astype(float)
+    same = two_way_ratio(below, below)
+    assert same["value"] == same["low"] == same["high"] == 1.0
+    above = (rng.random((6, 100)) < 0.5).astype(float)
+    assert two_way_ratio(above, np.ones_like(above)) == pytest.approx(two_way_interval(above, within=(0, 1)))
+    assert two_way_ratio(above, np.zeros_like(above)) == {"value": None, "low": None, "high": None}
+    # of one seed and paired tasks: the delta method, var(above − ratio · below) / (n · mean below²)
+    one, other = above[:1], below[:1]
+    found = two_way_ratio(one, other)
+    half = 1.96 * float(np.std(one - found["value"] * other)) / math.sqrt(100) / float(other.mean())
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(half, rel=0.1)
+
+
+def test_what_noise_costs_and_the_judge_regains(tmp_path: Path) -> None:
+    begun(tmp_path)
+    for arm, share in (("outcome", 0.7), ("noisy", 0.5), ("noisy+judge", 0.65)):
+        for n in range(2):
+            made(tmp_path, arm, n, [share])
+    found = collect(tmp_path)["regained"]
+    assert set(found) == {"noisy+judge"}
+    one = found["noisy+judge"]
+    assert (one["value"], one["lost"]) == (pytest.approx(0.75), pytest.approx(0.2))
+    assert one["above_half"]["value"] == pytest.approx(0.05)
+    made(tmp_path / "other", "outcome", 0, [0.4])
+    for arm in ("noisy", "noisy+judge"):
+        made(begun(tmp_path / "other"), arm, 0, [0.5])
+    assert collect(tmp_path / "other")["regained"]["noisy+judge"]["value"] is None
+
+
+@pytest.mark.parametrize(
+    ("curve", "guard", "fell", "in_time"),
+    [
+        ((0.3, 0.6, 0.5, 0.4, 0.2), 1, 3, True),
+        ((0.3, 0.6, 0.5, 0.4, 0.2), 3, 3, False),
+        ((0.3, 0.6, 0.5, 0.4, 0.2), None, 3, False),
+        ((0.3, 0.6, 0.55, 0.58, 0.4), 2, None, True),
+        ((0.3, 0.6, 0.5, 0.58, 0.5), None, None, False),
+    ],
+)
+def test_a_gamed_run_is_caught_before_it_fell_twice(
+    curve: Sequence[float], guard: int | None, fell: int | None, in_time: bool
+) -> None:
+    evaluations = [{"update": n, "success": solved(share), "score": n / 10} for n, share in enumerate(curve)]
+    run = {"evaluations": evaluations, "guards": [{"guard": "drift", "update": guard}] if guard is not None else []}
+    found = gamed(run)
+    assert (found["best"], found["best_update"], found["fell_update"]) == (pytest.approx(0.6), 1, fell)
+    assert found["in_time"] is in_time and (found["score_first"], found["score_last"]) == (0.0, 0.4)
+
+
+def test_choosing_follows_from_its_raw_attempts() -> None:
+    # the judge prefers what is right, the longest is wrong, and the answers are as frequent as each other
+    raw = {f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] for n in range(TASKS)}
+    found = by_n(raw, 2)["2"]
+    means = {name: one["value"] for name, one in found["success"].items()}
+    assert means == {"judge": 1.0, "majority": 0.5, "longest": 0.0, "shortest": 1.0, "random": 0.5, "oracle": 1.0}
+    assert found["judge_minus"]["majority"]["low"] == 0.5
+
+
+# ---- bars ----
+
+
+@pytest.fixture(scope="module")
+def hoped(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A record in which the headline is as hoped for, with all its seeds."""
+    runs = begun(tmp_path_factory.mktemp("study") / "runs")
+    for arm, share in (("outcome", 0.7), ("judge", 0.68), ("nothing", 0.15), ("length", 0.2), ("tenth+judge", 0.66)):
+        for n in range(ARMS[arm].seeds):
+            made(runs, arm, n, [share + 0.01 * (n % 2)])
+    for n in range(ARMS["gamed"].seeds):
+        made(runs, "gamed", n, [0.3, 0.6, 0.5, 0.4], guards=[("drift", 5)])
+    return json.dumps(MADE | collect(runs))
+
+
+def bars(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any] | None) -> dict[str, Bar]:
+    monkeypatch.setattr(accept_6, "load", {"no_answer_key": found}.get)
+    return {bar.what: bar for bar in accept_6.study_bars()}
+
+
+def verdicts(found: dict[str, Bar], *words: str) -> list[bool | None]:
+    return [next(bar.ok for what, bar in found.items() if word in what) for word in words]
+
+
+HEADLINE = (
+    "alone over full outcomes: success",
+    "above nothing",
+    "above length",
+    "a tenth of the outcomes and",
+    "E6 guards fire",
+)
+
+
+def test_the_bars_pass_on_what_was_hoped_for_and_miss_what_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, hoped: str
+) -> None:
+    found = bars(monkeypatch, json.loads(hoped))
+    assert verdicts(found, "the record", *HEADLINE) == [True] * 6
+    assert verdicts(found, "ppo", "rloo", "reinforce++", "E2", "E5 lab") == [False] * 5
+    (nothing,) = bars(monkeypatch, None).values()
+    assert nothing.ok is False
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("commit",), None),
+        (("command",), ""),
+        (("overrides",), ["max_updates=1"]),
+        (("ratios", "judge / outcome", "value"), 1.2),
+        (("arms", "judge", "success", "value"), 0.9),
+        (("arms", "judge", "options"), ["feedback.mode=none"]),
+        (("arms", "judge", "runs"), []),
+        (("arms", "judge", "runs", 0, "seed"), 7),
+        (("arms", "judge", "runs", 0, "commit"), "abc+"),
+        (("arms", "judge", "runs", 0, "evaluations", -1, "success"), "1" * 8),
+        (("gamed", 0, "in_time"), False),
+        (("arms", "better"), {"runs": []}),
+    ],
+)
+def test_a_doctored_record_is_refused(
+    monkeypatch: pytest.MonkeyPatch, hoped: str, place: tuple[Any, ...], value: Any
+) -> None:
+    found = json.loads(hoped)
+    inner = found
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (bar,) = bars(monkeypatch, found).values()
+    assert bar.ok is False and "record" in bar.what
+
+
+def test_worse_runs_and_fewer_of_them_miss_their_bars(monkeypatch: pytest.MonkeyPatch, hoped: str) -> None:
+    found = json.loads(hoped)
+    for run in found["arms"]["judge"]["runs"]:
+        run["evaluations"][-1]["success"] = solved(0.3)
+    gamed_arm = found["arms"]["gamed"]
+    gamed_arm |= {"runs": gamed_arm["runs"][:4], "seeds": [0, 1, 2, 3]}
+    for name in ("judge", "gamed"):
+        found["arms"][name]["success"] = two_way_interval(final(found["arms"][name]), within=(0, 1))
+    found |= derived(found)
+    seen = bars(monkeypatch, found)
+    assert verdicts(seen, "the record", *HEADLINE) == [True, False, True, False, True, False]
+    assert "4 of 5 seeds" in next(bar.measured for what, bar in seen.items() if "E6 guards fire" in what)
