@@ -14,10 +14,12 @@ import re
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from benchmarks.acceptance import ROOT, interval, load
 from benchmarks.default_judge.scorers import SAME
+from benchmarks.studies import no_answer_key_tables
 from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
@@ -341,6 +343,14 @@ def _ranged(value: dict[str, float]) -> str:
     return mean if low == high else f"{mean} ({low}–{high})"
 
 
+def no_answer_key(rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
+    """A table of the study without an answer key; a line in its place before it was made."""
+    found = load("no_answer_key")
+    if found is None:
+        return "Not measured yet: `python -m benchmarks.studies.no_answer_key`."
+    return _table(rows(found))
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "default_judge": default_judge,
     "default_judge_modes": default_judge_modes,
@@ -357,6 +367,15 @@ TABLES: dict[str, Callable[[], str]] = {
     "rl_mended": rl_mended,
     "feedback": lambda: feedback_tables(needed("feedback_modes")),
     "self_labels": self_labels,
+    **{
+        f"no_answer_key_{rows.__name__}": partial(no_answer_key, rows)
+        for rows in (
+            no_answer_key_tables.arms,
+            no_answer_key_tables.comparisons,
+            no_answer_key_tables.choosing,
+            no_answer_key_tables.gamed,
+        )
+    },
 }
 
 

@@ -76,7 +76,7 @@ from benchmarks.studies.no_answer_key_arms import (
     TRAINED,
     due,
 )
-from benchmarks.studies.no_answer_key_figures import collect, plot
+from benchmarks.studies.no_answer_key_figures import HEADLINE, collect, plot
 from benchmarks.studies.study import begin, call, frozen_judge, parse, training_command
 from reagent.lab.shipped import lab_policy_folder
 from rrm.judge.judge_dir import load_settings
@@ -261,7 +261,7 @@ def main() -> None:
     }
     found = collect(study.runs)
     record.write(args.output, made | found)
-    if found["arms"]:
+    if set(HEADLINE) & found["arms"].keys():
         plot(found, args.output.with_suffix(".png"))
     for name, arm in found["arms"].items():
         print(

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import accept_6
 from benchmarks.acceptance import Bar
+from benchmarks.studies import no_answer_key_tables as tables
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS
 from benchmarks.studies.no_answer_key_figures import as_digits, by_n, collect, derived, final, gamed
@@ -258,3 +259,23 @@ def test_worse_runs_and_fewer_of_them_miss_their_bars(monkeypatch: pytest.Monkey
     seen = bars(monkeypatch, found)
     assert verdicts(seen, "the record", *HEADLINE) == [True, False, True, False, True, False]
     assert "4 of 5 seeds" in next(bar.measured for what, bar in seen.items() if "E6 guards fire" in what)
+
+
+def test_the_tables_have_a_row_for_all_that_was_measured(hoped: str) -> None:
+    found = json.loads(hoped)
+    found["choosing"]["lab"] = {
+        "attempts": 2, "policy_tokens": 4000, "judge_tokens": 2000,
+        "by_n": by_n({f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] for n in range(TASKS)}, 2),
+    }  # fmt: skip
+    arms, comparisons, choosing, gamed_runs = (
+        make(found) for make in (tables.arms, tables.comparisons, tables.choosing, tables.gamed)
+    )
+    for rows in (arms, comparisons, choosing, gamed_runs):
+        assert {len(row) for row in rows} == {len(rows[0])}
+    judge = next(row for row in arms if row[1] == "`judge`")
+    assert judge[2] == "judge alone, no outcome" and judge[3].startswith("0.685") and judge[-3:] == ["0 k", "2.0", "10"]
+    assert comparisons[1][0] == "judge / outcome" and len(comparisons) == 1 + len(found["ratios"]) + len(
+        found["differences"]
+    )
+    assert choosing[1][0] == "2" and choosing[1][-2:] == ["4 k", "2 k"]
+    assert [row[2] for row in gamed_runs[1:]] == ["drift, 5"] * 5

@@ -1,0 +1,95 @@
+"""The study without an answer key as rows of tables, the head first (`benchmarks.tables` writes them)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.acceptance import interval
+from benchmarks.studies.no_answer_key_figures import SAID
+
+Found = Mapping[str, Any]
+Rows = list[list[str]]
+STRATEGIES = ("judge", "majority", "longest", "random", "oracle")
+
+
+def arms(found: Found) -> Rows:
+    """Every arm: success and area under its curve, labels, episodes, judge tokens, minutes."""
+    head = [
+        "",
+        "arm",
+        "paid by",
+        "success at the end",
+        "area under the curve",
+        "labels",
+        "episodes",
+        "judge tokens",
+        "minutes",
+        "seeds",
+    ]
+    rows = [head]
+    for name, arm in found["arms"].items():
+        tokens = statistics.fmean(arm["judge_tokens"]) / 1000
+        costs = [
+            f"{statistics.fmean(run['episodes'] for run in arm['runs']):,.0f}",
+            f"{tokens:,.0f} k" if tokens else "–",
+        ]
+        area = "–" if arm["area"] is None else interval(arm["area"])
+        cells = [interval(arm["success"]), area, f"{statistics.fmean(arm['labels']):.0f}", *costs]
+        minutes = f"{statistics.median(arm['minutes']):.1f}"
+        rows.append([arm["part"], f"`{name}`", SAID.get(name, ""), *cells, minutes, str(len(arm["runs"]))])
+    return rows
+
+
+def comparisons(found: Found) -> Rows:
+    """Ratios, and paired differences."""
+    rows = [["success at the end, same seeds and tasks", "", "seeds"]]
+    for name, one in [*found["ratios"].items(), *found["differences"].items()]:
+        rows.append([name.replace(" - ", " − "), interval(one), str(one["seeds"])])
+    for arm, one in found["regained"].items():
+        share = "nothing is lost" if one["value"] is None else f"{one['value']:.2f} of {one['lost']:.3f}"
+        rows.append([f"{arm} regains of what noise costs", share, str(one["seeds"])])
+    field = found.get("field")
+    for part, said in (("area", "area under the curve"), ("end", "success on 500 tasks")):
+        for pair in ("unified - outcome", "outcome-again - outcome"):
+            if field:
+                rows.append([f"{pair.replace(' - ', ' − ')}, {said}", interval(field[part][pair]), str(field["seeds"])])
+    return rows
+
+
+def choosing(found: Found) -> Rows:
+    """Success of what is chosen among 2, 4, 8, 16 attempts in the lab, with the tokens that were spent."""
+    rows = [["one of", *STRATEGIES, "judge − majority", "judge − longest", "policy tokens", "judge tokens"]]
+    lab = found["choosing"].get("lab")
+    for n, one in (lab["by_n"] if lab else {}).items():
+        share = int(n) / lab["attempts"]
+        tokens = [f"{lab[key] * share / 1000:,.0f} k" for key in ("policy_tokens", "judge_tokens")]
+        apart = [interval(one["judge_minus"][rival]) for rival in ("majority", "longest")]
+        rows.append([n, *(interval(one["success"][name]) for name in STRATEGIES), *apart, *tokens])
+    return rows
+
+
+def gamed(found: Found) -> Rows:
+    """The gamed runs: best success, the first guard, and what became of it."""
+    rows = [
+        [
+            "seed",
+            "best success, after update",
+            "first guard, after update",
+            "success then",
+            "fell twice, after update",
+            "at the end",
+            "score, from and to",
+        ]
+    ]
+    for run in found["gamed"]:
+        guard = "–" if run["guard"] is None else f"{run['guard']}, {run['guard_update']}"
+        then = "–" if run["success_then"] is None else f"{run['success_then']:.3f}"
+        fell = "–" if run["fell_update"] is None else str(run["fell_update"])
+        scores = ", ".join(
+            "–" if score is None else f"{score:.2f}" for score in (run["score_first"], run["score_last"])
+        )
+        best = f"{run['best']:.3f}, {run['best_update']}"
+        rows.append([str(run["seed"]), best, guard, then, fell, f"{run['last']:.3f}", scores])
+    return rows
