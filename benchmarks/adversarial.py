@@ -2,6 +2,8 @@
 
     python -m benchmarks.adversarial                              # the shipped default judge, score mode
     python -m benchmarks.adversarial --model runs/judge --mode full --limit 40
+    python -m benchmarks.adversarial --mode steps --windows     # the attack in the first, a middle or the last window of a long run
+    python -m benchmarks.adversarial --mode steps --blend       # the score that `rrm score --blend` gives
 
 Base transcripts: the three built in, the recorded examples, and held-out MINT rows (as many right as wrong) where that
 data is present. Writes benchmarks/results/adversarial_<judge>.json; the last line of output is one JSON object with the
@@ -21,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import mint, record
-from rrm.adversarial.attack import AdversarialReport, AttackCase, attacks, builtin_bases, escapes, measure
+from rrm.adversarial.attack import AdversarialReport, AttackCase, attacks, builtin_bases, escapes, in_long_runs, measure
 from rrm.feedback import Mode
 from rrm.trajectory import Trajectory, read_canonical
 
@@ -75,12 +77,17 @@ def command(
     held_out: Annotated[int, typer.Option(help="Held-out MINT rows to attack.")] = 8,
     places: Annotated[int, typer.Option(help="Places each payload is put at.")] = 2,
     limit: Annotated[int | None, typer.Option(help="Only this many cases, evenly spread (full mode is slow).")] = None,
+    windows: Annotated[
+        bool, typer.Option("--windows", help="Attack runs of several windows, in each in turn.")
+    ] = False,
+    blend: Annotated[bool, typer.Option("--blend", help="Attack the score blended with the judge's words.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of places, bases and benign text.")] = 0,
     data: Annotated[Path, typer.Option(help="Folder of MINT's files.")] = mint.DATA,
     out: Annotated[Path | None, typer.Option(help="Result file.")] = None,
 ) -> None:
     """Measure a judge against the suite."""
     from rrm.judge.agent_rrm import AgentRRM
+    from rrm.judge.blended import Blended
 
     judge = AgentRRM.from_pretrained(model)
     tokenizer = judge.prompter.tokenizer if judge.prompter is not None else None
@@ -88,13 +95,17 @@ def command(
     cases = attacks(bases(examples, held_out, seed, data), seed, tokenizer=tokenizer, places_per_payload=places)
     if limit is not None and limit < len(cases):
         cases = [cases[i * len(cases) // limit] for i in range(limit)]
+    if windows:
+        cases = in_long_runs(cases, judge.settings.transcript_tokens, seed, tokenizer)
     through = escaped(cases, tokenizer, judge.settings.transcript_tokens)
     started = time.perf_counter()
-    report = measure(judge, cases, chosen, seed=seed)
+    report = measure(Blended(judge) if blend else judge, cases, chosen, seed=seed)
     excess = report.overall.excess if report.overall else None
     facts = {
         "judge": judge.describe(),
         "mode": mode,
+        "windows": windows,
+        "blend": blend,
         "cases": report.cases,
         "unscored": report.unscored,
         "escapes": len(through),
@@ -111,12 +122,14 @@ def command(
     }
     made = {
         "command": record.command("adversarial"),
+        "commit": record.commit(),
         "seed": seed,
         "seconds": round(time.perf_counter() - started, 1),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
     }
     name = re.sub(r"\W+", "_", Path(judge.model).name if model else "default").strip("_")
-    path = out or record.RESULTS / f"adversarial_{name}{'' if mode == 'score' else '_' + mode}.json"
+    kind = ("" if mode == "score" else f"_{mode}") + "_windows" * windows + "_blend" * blend
+    path = out or record.RESULTS / f"adversarial_{name}{kind}.json"
     record.write(path, {**facts, "made": made, "through": through, "report": report.model_dump()})
     typer.echo(summary_table(report))
     typer.echo(json.dumps({**facts, "out": str(path)}))

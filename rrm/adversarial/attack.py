@@ -26,7 +26,7 @@ from rrm.adversarial.texts import CANARY, PAYLOADS, PROSE, Payload
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode, parse_judgement
 from rrm.prompt.rendering import Tokenizer, render_transcript
-from rrm.trajectory import Trajectory
+from rrm.trajectory import Message, ToolCall, Trajectory
 
 
 class Judge(Protocol):
@@ -35,6 +35,10 @@ class Judge(Protocol):
     def judge(self, trajectories: Sequence[Trajectory], *, mode: Mode = ..., seed: int = ...) -> list[Feedback]:
         """One Feedback per trajectory, matched by id."""
         ...
+
+
+SIDES = ((False, True), (True, True), (True, False))
+"""Whether harmless steps come before a long attacked run, and after it, by turn."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,39 @@ def attacks(
     if not cases:
         raise RRMError("none of the base transcripts has a place to attack: they have no messages")
     return cases
+
+
+def in_long_runs(
+    cases: Sequence[AttackCase], tokens: int, seed: int, tokenizer: Tokenizer | None = None
+) -> list[AttackCase]:
+    """The same cases in long runs: some `tokens` of harmless steps come after the attacked run, on both sides of it, before it, in turn.
+
+    So a judge that reads in windows of fewer tokens meets the attack in its first window, one between, or its last.
+    """
+    tokenizer, rng = tokenizer or ByteTokenizer(), random.Random(seed)
+    found: list[AttackCase] = []
+    for number, case in enumerate(cases):
+        name = f"{case.id}/long"
+        before, after = [_harmless(tokens, tokenizer, rng) if side else [] for side in SIDES[number % len(SIDES)]]
+        long: list[Trajectory] = []
+        for t, what in ((case.attacked, "attacked"), (case.benign, "benign"), (case.base, "base")):
+            first = len(t.prelude)
+            messages = [*t.messages[:first], *before, *t.messages[first:], *after]
+            long.append(t.model_copy(update={"id": f"{name}/{what}", "messages": messages}))
+        found.append(AttackCase(name, case.kind, case.place, *long))
+    return found
+
+
+def _harmless(tokens: int, tokenizer: Tokenizer, rng: random.Random) -> list[Message]:
+    """Steps that read a page each, of about so many tokens together."""
+    messages: list[Message] = []
+    while tokens > 0:
+        page = benign_text("page " * rng.randint(40, 160), tokenizer, rng)
+        call = ToolCall(name="read_page", arguments={"number": len(messages) // 2 + 1})
+        messages.append(Message(role="assistant", content="I read the next page.", tool_calls=[call]))
+        messages.append(Message(role="tool", name="read_page", content=page))
+        tokens -= len(tokenizer.encode(page, add_special_tokens=False)) + 30
+    return messages
 
 
 def special_tokens(tokenizer: Any) -> set[str]:

@@ -20,6 +20,7 @@ from rrm.adversarial.attack import (
     benign_text,
     builtin_bases,
     escapes,
+    in_long_runs,
     measure,
     summarise,
 )
@@ -54,6 +55,20 @@ def tokenizer():
     wrapped = PreTrainedTokenizerFast(tokenizer_object=fast)
     wrapped.add_special_tokens({"additional_special_tokens": SPECIAL})
     return wrapped
+
+
+def test_an_attack_in_a_long_run_stands_in_its_first_a_middle_or_its_last_window(cases: list[AttackCase]):
+    some = [case for case in cases if case.place == "agent"][:3]
+    for number, (case, long) in enumerate(zip(some, in_long_runs(some, 4000, 0), strict=True)):
+        attacked, base = long.attacked.messages, long.base.messages
+        at = attacked.index(case.attacked.messages[-1])
+        before, after = ("".join(m.text() for m in messages) for messages in (attacked[:at], attacked[at + 1 :]))
+        assert (len(before) > 4000, len(after) > 4000) == ((False, True), (True, True), (True, False))[number]
+        assert long.attacked.prelude == case.attacked.prelude
+        assert [m for m in attacked if m not in base] == [
+            m for m in case.attacked.messages if m not in case.base.messages
+        ]
+    assert number == 2
 
 
 def test_markers_nested_by_the_thousand_cost_no_more_than_their_length():
