@@ -30,7 +30,7 @@ class Judged:
     raw: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Files of raw rows, each with its number of rows and SHA-256."""
     blended: dict[str, float] = field(default_factory=dict)
-    """Row id → the blended score, as the judge's folder ships it."""
+    """Row id → the blended and calibrated score, as the judge's folder ships it."""
 
     def add(self, judge: Judge, rows: Sequence[Example], path: Path, seed: int) -> None:
         """Judge rows, or read what an earlier run judged."""
@@ -59,9 +59,9 @@ def as_shipped(judge: AgentRRM, said: Judged, rows: Sequence[Example]) -> dict[s
     blended = Blended(judge)
     for row in rows:
         if said.score(row) is not None:
-            raw = blended.blended(said.feedback[row.trajectory.id], row.trajectory).raw_score
-            assert raw is not None
-            said.blended[row.trajectory.id] = raw
+            score = blended.blended(said.feedback[row.trajectory.id], row.trajectory).score
+            assert score is not None
+            said.blended[row.trajectory.id] = score
     words = blended.lexical
     lexical = {"terms": len(words.terms), "rows": words.rows, "sha256": words.sha256}
     return {**judge.settings.blend.modes[said.mode].model_dump(), "lexical": lexical}

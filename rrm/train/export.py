@@ -34,6 +34,7 @@ from rrm.judge.card import HUB_NAMES, card_head
 from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.labels import StepTarget, merged, truth_of
+from rrm.prompt.rendering import CUT_VERSION
 from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
 from rrm.train.prepare import Run
@@ -374,12 +375,19 @@ def calibrated(settings: JudgeSettings) -> str:
 
 def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
     """The judge's README: what it is, what it was trained on, what it measured."""
+    writes = not settings.modes or {"critique", "full"} & {*settings.modes}
+    says = (
+        "writes a trace, a critique anchored to steps and"
+        if writes
+        else "gives the probability that each step was good and"
+    )
+    reads = "" if settings.prompt_version == CUT_VERSION else "; longer transcripts are read in windows of as many"
     lines = [
         "---", *card_head(settings.base or settings.trained_on.get("base")), "---", "",
         f"# {settings.name}", "",
-        "A reasoning reward model for agents: reads a transcript, writes a trace, a critique anchored to steps and a",
+        f"A reasoning reward model for agents: reads a transcript, {says} a",
         f"score in [0, 1]. {calibrated(settings)}", "",
-        f"Base: {settings.base or 'none (whole weights)'}. Transcript budget: {settings.transcript_tokens} tokens.", "",
+        f"Base: {settings.base or 'none (whole weights)'}. Transcript budget: {settings.transcript_tokens} tokens{reads}.", "",
         "## Trained on", "", "```json", json.dumps(settings.trained_on, indent=1), "```", "", "## Measured", "",
         "| mode | rows | metric | value | 95 % interval |", "|---|---|---|---|---|",
     ]  # fmt: skip
@@ -387,6 +395,8 @@ def model_card(settings: JudgeSettings, card: Mapping[str, Any]) -> str:
         if not isinstance(report, Mapping) or "metrics" not in report:
             continue
         for name, found in report["metrics"]["judge"].items():
+            if found["value"] is None:
+                continue
             value, low, high = ("–" if found[k] is None else f"{found[k]:.3f}" for k in ("value", "low", "high"))
             lines.append(f"| {mode} | {report['rows']} | {name} | {value} | {low} – {high} |")
     if known := card.get("questions_known_before", {}).get("test"):

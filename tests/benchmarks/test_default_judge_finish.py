@@ -133,7 +133,8 @@ def test_the_blend_is_measured_as_the_folder_ships_it(scored: Scored, tmp_path: 
     assert settings.blend is not None
     fitted = settings.blend.modes["steps"]
     for r, raw, _ in scored:
-        assert said.blended[r.trajectory.id] == fitted(raw, lexical.log_odds(r.trajectory))
+        raw_blend = fitted(raw, lexical.log_odds(r.trajectory))
+        assert said.blended[r.trajectory.id] == fitted.probability(raw_blend, windowed=False)
     Lexical(intercept=0.0, terms=[], idf=[], weights=[], rows=1, terms_seen=0).save(tmp_path)
     with pytest.raises(RRMError, match="not the one"):
         as_shipped(judge_of(tmp_path, settings), said, rows)

@@ -273,10 +273,10 @@ def test_mint_baselines_come_out_as_published_in_the_docs(shared_data: Path):
 
 
 def test_a_model_card_says_nothing_where_nothing_could_be_measured(tmp_path) -> None:
-    """Sixty transcripts may hold no pair of one question and length: such a metric is null, and no reason to stop."""
+    """Sixty transcripts may hold no pair of one question and length: such a metric has no line, and is no reason to stop."""
     metric = {"auroc": {"value": 0.905, "low": 0.8, "high": 0.98}, "pairs": {"value": None, "low": None, "high": None}}
     card = {"full": {"rows": 60, "metrics": {"judge": metric}}, "trained_on": {"seed": 0}}
     write_card(tmp_path, JudgeSettings(name="lab"), card)
     rows = [line for line in (tmp_path / "README.md").read_text().splitlines() if line.startswith("| full")]
-    assert rows == ["| full | 60 | auroc | 0.905 | 0.800 – 0.980 |", "| full | 60 | pairs | – | – – – |"]
+    assert rows == ["| full | 60 | auroc | 0.905 | 0.800 – 0.980 |"]
     assert json.loads((tmp_path / "evaluation.json").read_text()) == card

@@ -356,3 +356,22 @@ def test_a_mode_without_training_rows_is_neither_calibrated_nor_measured(one: tu
         "trained on no row"
     )
     assert export.measure(judge, rows, {}, config).keys() == {"score"}
+
+
+def test_the_card_says_what_the_judge_can_do_and_what_was_measured() -> None:
+    report = {
+        "rows": 9,
+        "metrics": {
+            "judge": {
+                "auroc": {"value": 0.5, "low": 0.25, "high": 0.75},
+                "brier": dict.fromkeys(("value", "low", "high")),
+            }
+        },
+    }
+    card = export.model_card(
+        JudgeSettings(modes=["steps"], prompt_version="2", transcript_tokens=640), {"steps": report}
+    )
+    assert "gives the probability that each step was good" in card and "critique" not in card
+    assert "640 tokens; longer transcripts are read in windows" in card
+    assert "| steps | 9 | auroc | 0.500 | 0.250 – 0.750 |" in card and "brier" not in card
+    assert "a critique anchored to steps" in export.model_card(JudgeSettings(modes=["score", "full"]), {})
