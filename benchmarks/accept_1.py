@@ -140,7 +140,7 @@ def adapter_bar() -> Bar:
     """The shipped adapter."""
     path = ROOT / "rrm" / "assets" / "default"
     size = sum(p.stat().st_size for p in path.glob("adapter_model*.safetensors")) / 1e6
-    return Bar("default judge's adapter, shipped", f"{size:.1f} MB", "≤ 10 MB", 0 < size <= 10)
+    return Bar("default judge's adapter, shipped", f"{size:.1f} MB", "≤ 15 MB", 0 < size <= 15)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ Copies adapter, settings and calibration (and `domain.json` and `lexical.json`, 
 from benchmarks/results/default_judge.json, which must have been made by this very judge. Where the judge went on from one whose
 `judge.json` names no training questions, --init-split says which they were: they are added, so that an evaluation meets none of
 them unsaid. That is to be done before it is measured: --name-questions writes them into a judge's directory and ships nothing. They
-decide no score, and so leave its hash.
+decide no score, and so leave its hash. Its finished runs are blended unasked once the suite was passed with the blend: ship, run
+`python -m benchmarks.adversarial --mode steps --limit 60 --blend`, ship again.
 """
 
 from __future__ import annotations
@@ -91,6 +92,15 @@ def with_questions(settings: JudgeSettings, split: Path) -> JudgeSettings:
     return settings.model_copy(update={"training_questions": questions})
 
 
+def blend_withstands(judge: str | None) -> bool:
+    """Whether the attack suite was passed by the blended score of this judge, by its hash (`benchmarks.adversarial --blend`)."""
+    path = RESULTS / "adversarial_default_steps_blend.json"
+    if not path.is_file():
+        return False
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found["passed"] and found["blend"] and found["judge"]["model_hash"] == judge
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
@@ -119,9 +129,16 @@ def main() -> None:
     if args.init_split:
         settings = with_questions(settings, args.init_split)
     save_settings(TARGET, settings)
+    settings.default_blend = blend_withstands(AgentRRM.from_pretrained(str(TARGET)).model_hash)
+    save_settings(TARGET, settings)
     write_card(TARGET, settings, card(record, settings.trained_on))
     size = sum((TARGET / path.name).stat().st_size for path in files)
-    print(json.dumps({"target": str(TARGET.relative_to(ROOT)), "megabytes": round(size / 1e6, 2)}))
+    told = {
+        "target": str(TARGET.relative_to(ROOT)),
+        "megabytes": round(size / 1e6, 2),
+        "default_blend": settings.default_blend,
+    }
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

@@ -176,27 +176,28 @@ def steps_outcomes() -> str:
         "judge": "judge",
         SAME: "TF-IDF, same rows",
         "tfidf_all": "TF-IDF, whole mixture",
+        "blend": "blended",
         "length": "length",
     }
-    rows = [
-        ["source", "rows", "AUROC", *list(scorers.values())[1:], "pairs", "pair accuracy", *list(scorers.values())[1:3]]
-    ]
+    said = list(scorers.values())[1:]
+    rows = [["source", "rows", "AUROC", *said, "pairs", "pair accuracy", *said]]
     for name, report in found["sources"].items():
         of, key = report["metrics"], "pair_accuracy_same_turns"
-        if not report["scored_labelled"] or name in ("home", "mint_critic"):
+        if not report["scored_labelled"] or name == "mint_critic":
             continue
-        pairs = report["pairs"][key]
-        accuracy = [interval(of[s][key]) if pairs >= MIN_ROWS and s in of else "–" for s in list(scorers)[:3]]
+        drawn = report.get("in_pairs")
+        pairs, in_pairs = (drawn["pairs"], drawn["metrics"]) if drawn else (report["pairs"][key], of)
+        accuracy = [interval(in_pairs[s][key]) if pairs >= MIN_ROWS and s in in_pairs else "–" for s in scorers]
         auroc = [interval(of[s]["auroc"]) if s in of else "–" for s in scorers]
         rows.append([name, str(report["scored_labelled"]), *auroc, str(pairs), *accuracy])
-    for key, said in (("pooled", "sources with ≥ 200 pairs in the whole test part"), ("pooled_mint", "MINT's tasks")):
+    empty = [""] * len(scorers)
+    for key, name in (("pooled", "sources with ≥ 200 pairs in the whole test part"), ("pooled_mint", "MINT's tasks")):
         of = found[key]["metrics"]
-        cells = [interval(of[s]["pair_accuracy_same_turns"]) if s in of else "–" for s in list(scorers)[:3]]
-        rows.append([f"{said}, mean", "", "", "", "", "", "", *cells])
+        cells = [interval(of[s]["pair_accuracy_same_turns"]) if s in of else "–" for s in scorers]
+        rows.append([f"{name}, mean", "", *empty, "", *cells])
     of = found["unseen"]["metrics"]
-    rows.append(
-        ["never trained on, mean", "", *(interval(of[s]["auroc"]) if s in of else "–" for s in scorers), "", "", "", ""]
-    )
+    cells = [interval(of[s]["auroc"]) if s in of else "–" for s in scorers]
+    rows.append(["never trained on, mean", "", *cells, "", *empty])
     return _table(rows)
 
 

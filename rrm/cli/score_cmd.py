@@ -53,10 +53,11 @@ def command(
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
-    blend: bool = typer.Option(
-        False,
+    blend: bool | None = typer.Option(
+        None,
         "--blend/--no-blend",
-        help="Blend the score with the judge's lexical model, where it has one: for finished runs.",
+        help="Blend the score with the judge's lexical model. Default: where the judge asks for it (the default one does).",
+        show_default=False,
     ),
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
@@ -73,7 +74,7 @@ def command(
     has a usable score; other rows without one (unparsable, truncated, too_long) are counted in the summary.
     """
     from rrm.estimate import estimate
-    from rrm.judge.blended import Blended
+    from rrm.judge.blended import Blended, blends_unasked
     from rrm.score import score_file
 
     if output is None and not dry_run:
@@ -92,7 +93,8 @@ def command(
             summary = {"dry_run": True, **asdict(found)}
         elif output is not None:
             run |= {"overwrite": overwrite, "retry_errors": retry_errors}
-            scorer = Blended(loaded) if blend else loaded
+            unasked = blend is None and blends_unasked(loaded, run["mode"])
+            scorer = Blended(loaded) if blend or unasked else loaded
             summary = asdict(score_file(scorer, trajectories, output, total=count_inputs(inputs, reading), **run))
             if html is not None:
                 from rrm.report import write_report

@@ -1,4 +1,4 @@
-"""A judge whose score is blended with its lexical model's: for scoring finished runs (`rrm score --blend`), never for rewards."""
+"""A judge whose score is blended with its lexical model's: for scoring finished runs (`rrm score`), never for rewards."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.lexical import Lexical
 from rrm.trajectory import Trajectory
+
+
+def blends_unasked(judge: AgentRRM, mode: Mode) -> bool:
+    """Whether a judge's finished runs are scored with its blend where nobody says (`JudgeSettings.default_blend`)."""
+    blend = judge.settings.blend
+    return judge.settings.default_blend and blend is not None and judge.abilities.read_as(mode) in blend.modes
 
 
 class Blended:
@@ -46,7 +52,7 @@ class Blended:
         Raises:
             ConfigError: the blend was not fitted for the mode.
         """
-        if mode not in self.blend.modes:
+        if self.judge_alone.abilities.read_as(mode) not in self.blend.modes:
             fitted = ", ".join(self.blend.modes)
             raise ConfigError(f"{self.judge_alone.model} blends in mode {fitted}, not in {mode}: leave out --blend")
         by_id, done = {t.id: t for t in trajectories}, dict[str, Feedback]()
@@ -63,7 +69,7 @@ class Blended:
         """The row with the blended score; one without a score stays as it is."""
         if feedback.score is None or feedback.raw_score is None:
             return feedback
-        fitted = self.blend.modes[feedback.judge.mode]
+        fitted = self.blend.modes[self.judge_alone.abilities.read_as(feedback.judge.mode)]
         raw = fitted(feedback.raw_score, self.lexical.log_odds(trajectory))
         windowed = self.judge_alone.in_windows(trajectory, feedback.judge.mode)
         known = {"unblended": feedback.raw_score, "calibrated": fitted.covers(windowed=windowed)}

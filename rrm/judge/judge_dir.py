@@ -104,6 +104,8 @@ class JudgeSettings(BaseModel):
     """Facts for the reader: data, rows, seed, command, versions, hardware."""
     blend: Blend | None = None
     """How the score goes together with that of the lexical model beside it (`rrm score --blend`); None: there is none."""
+    default_blend: bool = False
+    """Whether `rrm score` blends unasked: for a judge whose blend was attacked and measured (`rrm.adversarial`). Rewards never are."""
     training_questions: list[str] = Field(default_factory=list)
     """`rrm.questions.question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
 
@@ -143,7 +145,7 @@ DECISIVE = (
 CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
-FOR_THE_READER = {"name", "default_mode", "trained_on", "training_questions"}
+FOR_THE_READER = {"name", "default_mode", "default_blend", "trained_on", "training_questions"}
 """What `judge.json` says that decides no score."""
 LATER: dict[str, Any] = {"blend": None, "threshold": 0.5}
 """Settings that older judges were hashed without, and the values that change nothing for them."""

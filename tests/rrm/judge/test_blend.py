@@ -300,7 +300,9 @@ def test_a_paragraph_of_good_words_moves_a_blended_score_and_not_the_judges(blen
     assert lift > 0.05
 
 
-def test_the_command_blends_only_where_it_is_told_to(blended: Path, lexical: Lexical, tmp_path: Path) -> None:
+def test_the_command_blends_where_it_is_told_to_by_its_caller_or_its_judge(
+    blended: Path, lexical: Lexical, tmp_path: Path
+) -> None:
     write_jsonl(tmp_path / "rows.jsonl", ROWS)
     app = typer.Typer()
     app.command()(score_cmd.command)
@@ -323,6 +325,15 @@ def test_the_command_blends_only_where_it_is_told_to(blended: Path, lexical: Lex
     assert all(row["judge"]["unblended"] is None for row in own.values())
     for row in score("--model", str(blended), "--blend"):
         assert row["judge"]["unblended"] == own[row["id"]]["raw_score"] != row["raw_score"]
+    settings = load_settings(blended)
+    settings.default_blend = True  # as a judge whose blend withstood the attacks: unasked, and in no other way
+    before = content_hash(blended)
+    save_settings(blended, settings)
+    assert content_hash(blended) == before
+    assert all(row["judge"]["unblended"] is not None for row in score("--model", str(blended)))
+    assert all(row["judge"]["unblended"] is None for row in score("--model", str(blended), "--no-blend"))
+    settings.default_blend = False
+    save_settings(blended, settings)
     (blended / FILE).unlink()
     assert {row["id"]: row["score"] for row in score("--model", str(blended))} == {
         i: r["score"] for i, r in own.items()
