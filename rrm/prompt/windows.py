@@ -9,6 +9,8 @@
     call search {"query": "…"}
     result: …
     [step 42] is                                  a slot, where the mode has them: the next token's probability is p_good
+    [step 42] calls search (bad)                  the run's end, in a mode with slots: what the first parts of a step that
+                                                  goes on in this window were found to be, which its own slot is not told
     the run goes on with [step 43]                where it does, in a mode that writes: this is not its end
 
 A window is filled with whole steps, from the left; a step that is longer than a window is read in parts. So a step's window
@@ -79,6 +81,9 @@ class _Piece:
 
     text: str
     ids: list[int]
+
+
+_NOTHING = _Piece("", [])
 
 
 @dataclass(frozen=True)
@@ -253,9 +258,12 @@ class Plan:
         with_slots = self._slots if slots is None else slots and self._slots
         seen = self._seen(number)
         earlier = window[0].step - (id(window[0]) in self._starts) if window else 0
-        told = dict(findings or {})
-        if with_slots:  # a step's slot is not told what its earlier part's slot said
+        told, begun = dict(findings or {}), _NOTHING
+        if with_slots:  # a step's slot is not told what its earlier part's slot said; the run's slot, behind it, is
             shown = frozenset(self.steps(number))
+            goes_on = earlier if earlier in shown and number == len(self) - 1 else None
+            if goes_on is not None and told.get(goes_on):
+                begun = planner.piece(self._line(goes_on, bad=True))
             told = {step: bad for step, bad in told.items() if step not in shown}
         pieces = [self._later, self._digest(earlier, told)] if at else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
@@ -269,6 +277,7 @@ class Plan:
                 if id(block) not in seen:
                     found.append(Slot(len(ids) - 1, block.step))
                 ids += planner.fixed
+        text, ids = text + begun.text, ids + begun.ids
         if not with_slots and window and id(window[-1]) in self._next:
             end = planner.piece(GOES_ON.format(step=self._next[id(window[-1])]))
             text, ids = text + end.text, ids + end.ids
@@ -294,6 +303,10 @@ class Plan:
         """Ids that follow a step's block: its slot."""
         return len(self._planner.slot(step)) + len(self._planner.fixed) if self._slots else 0
 
+    def _room_of_end(self, step: int) -> int:
+        """Ids that the end of a reading takes where a step goes on in it that was found bad."""
+        return len(self._planner.encode(self._line(step, bad=True))) if self._slots else 0
+
     def _filled(self, steps: Sequence[Step]) -> list[_Window]:
         """Windows of whole steps from the left; a step that no window holds is divided."""
         planner, windows = self._planner, list[_Window]([[]])
@@ -302,11 +315,12 @@ class Plan:
         later = budget - len(self._later.ids) - self._digest_room
         for step in steps:
             overhead = self._overhead(step.index)
-            for block in self._blocks(step, max(room, later) - overhead, min(first, later) - overhead):
+            blocks = self._blocks(step, max(room, later) - overhead, min(first, later) - overhead)
+            for block in blocks:
                 size = len(block.piece.ids) + overhead
                 if size > room:
                     windows.append([])
-                    room = later
+                    room = later - (0 if block is blocks[0] else self._room_of_end(step.index))
                 windows[-1].append(block)
                 room -= size
         return windows
@@ -321,7 +335,8 @@ class Plan:
         if len(whole.ids) <= most:
             return [_Block(step.index, whole, len(whole.ids))]
         ids = planner.encode(body)
-        size = max(size - len(planner.encode(f"{head}(part 999 of 999){MARKER}\n")), 8 * planner.scale)
+        size -= len(planner.encode(f"{head}(part 999 of 999){MARKER}\n")) + self._room_of_end(step.index)
+        size = max(size, 8 * planner.scale)
         chunks = list[list[int]]()
         at = 0
         while at < len(ids):
@@ -337,14 +352,20 @@ class Plan:
         return blocks
 
     def _between_characters(self, ids: Sequence[int], start: int, end: int) -> int:
-        """The last place up to `end` where no character is cut in two, as a token may be a part of one.
+        """The last place up to `end` where no character is cut in two, as a token may be a part of one; `end` itself where none is near."""
+        decode = self._planner.tokenizer.decode
 
-        `end` itself where that is not near: in a row of characters that stand for unreadable ones, say.
-        """
-        for at in range(end, max(end - _NEAR, start), -1):
-            if not self._planner.tokenizer.decode(list(ids[max(at - _NEAR, start) : at])).endswith("\ufffd"):
-                return at
-        return end
+        def between(at: int) -> bool:
+            before, after = list(ids[max(at - _NEAR, start) : at]), list(ids[at : at + _NEAR])
+            said = decode(before)  # ends with the sign for half a character, unless that stands in the text
+            return not said.endswith("\ufffd") or said + decode(after) == decode(before + after)
+
+        return next((at for at in range(end, max(end - _NEAR, start), -1) if between(at)), end)
+
+    def _line(self, step: int, *, bad: bool) -> str:
+        """What a step did, and whether it was found bad, on one line."""
+        said = neutralise_digest(on_one_line(self._lines[step - 1]))
+        return f"[step {step}] {self._planner.clean(said)}{' (bad)' if bad else ''}\n"
 
     def _digest(self, last: int, findings: Mapping[int, bool]) -> _Piece:
         """What steps 1 … `last` did, within the digest's room: bad ones and recent ones a line each, the others counted."""
@@ -352,15 +373,13 @@ class Plan:
         room = self._digest_room - len(planner.encode("99999 earlier steps are not listed\n"))
         bad = [k for k in range(last, 0, -1) if findings.get(k)]
         used = 0
-        for most, order in ((room // 2, bad), (room, range(last, 0, -1))):
+        for share, order in ((room // 2, bad), (room, range(last, 0, -1))):
             for k in order:
                 if k in lines:
                     continue
-                mark = " (bad)" if findings.get(k) else ""
-                said = neutralise_digest(on_one_line(self._lines[k - 1]))
-                line = f"[step {k}] {planner.clean(said)}{mark}\n"
+                line = self._line(k, bad=bool(findings.get(k)))
                 size = len(planner.encode(line))
-                if used + size > most:
+                if used + size > share:
                     break
                 lines[k] = line
                 used += size

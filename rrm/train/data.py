@@ -293,9 +293,8 @@ def step_rows(
     marks, known = dict[int, bool](), _slot_marks(steps)
     rows: list[Row] = []
     for number in range(len(plan)):
-        # a step in parts is not told of as it is labelled: its next part would have its verdict from there
-        told = {step: bad for step, bad in marks.items() if step not in plan.steps(number)}
-        reading = prompter.reading(plan, number, "steps", told)
+        # a slot is told nothing of its step's earlier parts (`Plan.reading`): it would have its label from there
+        reading = prompter.reading(plan, number, "steps", marks)
         ends_in_slot = any(slot.at == len(reading.ids) - 1 for slot in reading.slots)
         labels = [UNLABELLED] * (len(reading.ids) + ends_in_slot)
         for slot in reading.slots:

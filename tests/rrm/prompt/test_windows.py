@@ -115,10 +115,10 @@ def test_a_line_at_any_place_is_read(step: int, at: int, budget: int) -> None:
     messages = list(trajectory.messages)
     messages[2 + 2 * step] = message.model_copy(update={"content": text[:at] + needle + text[at:]})
     plan = Planner(CHARS, budget).plan(trajectory.model_copy(update={"messages": messages}), slots=True)
-    joined = "".join(
-        re.sub(r"\[step \d+\]\n(\(part \d+ of \d+\) … )?|\n?\[step \d+\] is\n|^(Task|\d+ earlier).*\n", "", text)
-        for text in readings(plan)
+    ours = (
+        r"(?m)^(Task|\d+ earlier|\[step \d+\] (?!is$)).*\n|\[step \d+\]\n(\(part \d+ of \d+\) … )?|\n?\[step \d+\] is\n"
     )
+    joined = "".join(re.sub(ours, "", text) for text in readings(plan))
     assert needle in joined
 
 
@@ -130,6 +130,23 @@ def test_steps_in_parts_have_a_slot_each_and_nothing_is_lost() -> None:
     text = "".join(readings(plan))
     parts = [int(k) for k in re.findall(r"\(part (\d+) of", text)]
     assert parts == list(range(2, slots.count(2) + 1))
+
+
+def test_the_end_is_told_what_the_first_parts_of_its_step_were_found_to_be() -> None:
+    """The step's own slot is not, nor any reading before the last; so the run's slot knows of a fault in a part it does not see."""
+    trajectory = log([(3, 3), (3, 600), (3, 3)], 4)
+    plan = Planner(CHARS, 1200).plan(trajectory, slots=True)
+    assert len(plan) > 2 and plan.steps(len(plan) - 1) == (2, 3)
+    for number in range(len(plan)):
+        told, untold = (plan.reading(number, {1: False, 2: bad}) for bad in (True, False))
+        last = number == len(plan) - 1
+        assert told.text == untold.text + "[step 2] writes text, no action; gets text (bad)\n" * last
+        assert told.slots == untold.slots and len(told.ids) <= 1200
+        assert told.ids[: len(untold.ids)] == untold.ids
+    whole = Planner(CHARS, 1200).plan(log([(3, 60)] * 5, 4), slots=True)
+    assert whole.parted == frozenset()
+    last = whole.steps(len(whole) - 1)
+    assert "(bad)" not in whole.reading(len(whole) - 1, dict.fromkeys(last, True)).text  # it sees all of them
 
 
 @pytest.mark.parametrize("characters", ["日本語のテキスト漢字", "🙂🙃🧪", "naïve ", "a\ufffd"])
