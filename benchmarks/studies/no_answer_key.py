@@ -160,6 +160,13 @@ class Study:
                 done = {"seconds": time.monotonic() - start, "commit": commit, "options": options}
                 (folder.parent / "done.json").write_text(json.dumps(done) + "\n")
 
+    def take_judge(self, name: str, source: Path) -> None:
+        """A copy in the place of a judge that the study would train, unless there is one."""
+        folder = self.judge_folder(name)
+        if not (folder.parent / "done.json").is_file():
+            frozen_judge(folder.parent, str(source))
+            (folder.parent / "done.json").write_text(json.dumps({"copied": True, "judge": weights_hash(folder)}) + "\n")
+
     def evaluate(self, target: Path, options: Iterable[str], arguments: Sequence[str] = ()) -> None:
         """`reagent eval`, unless it is done."""
         if not target.is_file():
@@ -214,11 +221,16 @@ def run(jobs: Sequence[Job], parallel: int) -> None:
         raise SystemExit("failed, see the logs beside their folders:\n" + "\n".join(failed))
 
 
+def weights_hash(judge: Path) -> str:
+    """SHA-256 of a judge's weights."""
+    return hashlib.sha256((judge / "model.safetensors").read_bytes()).hexdigest()
+
+
 def hashes(judge: str) -> dict[str, Any]:
     """Of the weights that all runs share."""
     return {
         "policy": json.loads((lab_policy_folder("lab-reflective") / "card.json").read_text())["sha256"],
-        "judge": hashlib.sha256((Path(judge) / "model.safetensors").read_bytes()).hexdigest(),
+        "judge": weights_hash(Path(judge)),
     }
 
 
@@ -239,6 +251,9 @@ def trained_on(judge: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judge", default="lab", help="lab, or a judge's folder; copied to RUNS/judge and kept")
+    parser.add_argument(
+        "--steps-judge", type=Path, help="of mode steps (runs/lab_steps/judge); without it one is trained so"
+    )
     parser.add_argument("--only", choices=PARTS, help="the arms of one part")
     args, wanted = parse(parser, "no_answer_key", ARMS, {name: arm.seeds for name, arm in ARMS.items()})
     choose = args.only == CHOOSING or (args.only is None and set(wanted) == set(ARMS))
@@ -249,6 +264,8 @@ def main() -> None:
     judge = str(Path(frozen_judge(args.runs, args.judge)).resolve())
     begin(args.runs, overrides=args.overrides, **hashes(judge))
     study = Study(args.runs.resolve(), judge, tuple(args.overrides))
+    if args.steps_judge:
+        study.take_judge("steps", args.steps_judge)
     if not args.collect:
         run(study.jobs(wanted, choose), args.parallel)
     made = {

@@ -61,6 +61,18 @@ def test_a_stage_is_run_seed_by_seed_before_the_next() -> None:
     assert not any(others)
 
 
+def test_a_judge_that_was_trained_elsewhere_is_taken_once(tmp_path: Path) -> None:
+    study, source = Study(tmp_path / "runs", "/judge"), tmp_path / "source"
+    source.mkdir()
+    (source / "model.safetensors").write_bytes(b"first")
+    study.take_judge("steps", source)
+    (source / "model.safetensors").write_bytes(b"second")
+    study.take_judge("steps", source)
+    assert (study.judge_folder("steps") / "model.safetensors").read_bytes() == b"first"
+    assert f"feedback.judge={study.judge_folder('steps')}" in study.options("bare-steps", 0)
+    study.train_judge("steps")  # nothing is left to do
+
+
 def trajectory(name: str, steps: int) -> Trajectory:
     messages = [Message(role="user", content=f"question {name}")]
     messages += [Message(role="assistant", content=f"turn {n}") for n in range(steps)]
