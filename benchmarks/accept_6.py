@@ -37,7 +37,7 @@ SUITES = {
     ),
     "2 labels by task, the judge recalibrated on them": "tests/reagent/feedback/test_recalibration.py",
     "3 choosing: the exact expectation, at equal tokens": (
-        "tests/rrm/evaluation/test_choosing.py tests/reagent/train/test_eval_choosing.py tests/reagent/cli/test_choose_cli.py"
+        "tests/rrm/evaluation/test_choosing.py tests/reagent/train/test_eval_choosing.py tests/rrm/cli/test_choose_command.py tests/reagent/cli/test_eval_choose.py"
     ),
     "3 a round of learning from what was chosen": "tests/reagent/train/test_distil_run.py",
     "4 second attempts learned as first ones; context distillation": (
