@@ -48,22 +48,23 @@ echo "== 3/6  the judge goes on learning from them"
 OMP_NUM_THREADS=2 "$BIN/rrm" train --config quickstart "output_dir=$Q/judge" \
   "data.trajectories=[$Q/rollouts.jsonl]" "data.annotations=[$Q/rollouts.annotations.jsonl]"
 
-echo "== 4/6  the agent is trained twice from the same start: feedback.mode=none, and feedback.mode=u with this judge;"
-echo "        beside it the judge is measured on transcripts of worlds and wordings it never saw"
+echo "== 4/6  the agent is trained twice from the same start: on its questions' answers (feedback.mode=none), and without one"
+echo "        answer, on this judge's scores alone (feedback.mode=r, environment.label_share=0); beside it the judge is measured"
+echo "        on transcripts of worlds and wordings it never saw"
 log=none; beside none_and_judge & other=$!
-train u "feedback.judge=$Q/judge" rollout.tasks_per_update=8
+train r "feedback.judge=$Q/judge" feedback.score_weight=1 environment.label_share=0
 wait $other
 
 echo "== 5/6  before and after, on held-out questions"
 log=play_none; beside play none --policy "$Q/none/policy" & other=$!
-play u --policy "$Q/u/policy"
+play r --policy "$Q/r/policy"
 wait $other
 
 echo "== 6/6  the pages"
-reagent report "$Q/none" "$Q/u" --judge "$Q/metrics.json" --reliability "$Q/reliability.png" \
+reagent report "$Q/none" "$Q/r" --judge "$Q/metrics.json" --reliability "$Q/reliability.png" \
   --policy "before=$Q/base.jsonl,$Q/base.scored.jsonl" --policy "none=$Q/none.jsonl,$Q/none.scored.jsonl" \
-  --policy "u=$Q/u.jsonl,$Q/u.scored.jsonl" -o "$Q/report.html"
+  --policy "r=$Q/r.jsonl,$Q/r.scored.jsonl" -o "$Q/report.html"
 echo "Look at $Q/report.html, $Q/heldout.html and $Q/examples.html. Next:"
 echo "  $BIN/rrm score YOUR_LOGS/ -o scored.jsonl --html report.html"
 echo "  $BIN/rrm train --config smollm2 data.trajectories='[YOUR.jsonl]'"
-echo "  $BIN/reagent train --config lab feedback.mode=u algorithm=grpo output_dir=runs/u"
+echo "  $BIN/reagent train --config lab feedback.mode=r environment.label_share=0 feedback.score_weight=1 algorithm=grpo output_dir=runs/r"
