@@ -18,6 +18,7 @@ from rrm.evaluation.choosing import Attempts, grouped, measure, success_of
 from rrm.feedback import Mode
 from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.blended import Blended
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 
@@ -108,7 +109,9 @@ def _success(groups: Sequence[Attempts], strategies: Sequence[str], seed: int, r
     return {"graded_questions": measured["questions"], **success_of(measured)}
 
 
-def judge_scores(judge: AgentRRM, rows: Sequence[Trajectory], mode: Mode, seed: int = 0) -> list[float | None]:
+def judge_scores(
+    judge: AgentRRM | Blended, rows: Sequence[Trajectory], mode: Mode, seed: int = 0
+) -> list[float | None]:
     """The judge's score of each transcript, None where it has none; equal contents are judged once."""
     distinct = {t.digest: t for t in reversed(rows)}  # the first of each, in the end
     asked = [t.model_copy(update={"id": digest}) for digest, t in reversed(distinct.items())]

@@ -11,7 +11,7 @@ from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.paths import check_outputs
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
-from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
+from rrm.cli.score_cmd import BLEND, Modes, chosen_mode, load_judge
 from rrm.errors import ConfigError
 from rrm.feedback import Mode
 
@@ -32,6 +32,7 @@ def command(
     mode: Modes | None = typer.Option(
         None, help="The judge's mode. Default: the judge's own, score where it names none.", show_default=False
     ),
+    blend: bool | None = BLEND,
     seed: int = typer.Option(0, help="Of ties between attempts, of the judge's replies, of intervals."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
@@ -49,16 +50,16 @@ def command(
     from rrm.choose import check_choice, choose, judge_scores, read_scores
     from rrm.evaluation.bootstrap import JUDGE
     from rrm.evaluation.choosing import strategies_of
+    from rrm.judge.blended import Blended, scorer_of
     from rrm.trajectory import write_jsonl
 
     strategies = strategies_of(by)
     if not strategies:
         raise ConfigError("--by names no strategy: give judge, or another one")
-    if scores is not None and (judge.given or mode is not None):
-        raise ConfigError(
-            f"--scores has the judge's scores already: leave out {', '.join([*judge.given, *['--mode'] * (mode is not None)])}"
-        )
-    if JUDGE not in strategies and (scores is not None or judge.given):
+    of_judge = [*judge.given, *["--mode"] * (mode is not None), *["--blend or --no-blend"] * (blend is not None)]
+    if scores is not None and of_judge:
+        raise ConfigError(f"--scores has the judge's scores already: leave out {', '.join(of_judge)}")
+    if JUDGE not in strategies and (scores is not None or of_judge):
         raise ConfigError("scores are for --by judge, which is not asked for: name it, or leave them out")
     check_paths(inputs, output, None)
     check_outputs(output)
@@ -67,17 +68,21 @@ def command(
         rows = list(read_inputs(inputs, errors, strict=strict, **reading))
         check_choice(rows, strategies)
         found: list[float | None] | None = None
+        blended: bool | None = None
         if scores is not None:
             found = read_scores(scores, rows)
         elif JUDGE in strategies:
             loaded = load_judge(judge)
-            found = judge_scores(loaded, rows, cast(Mode, chosen_mode(mode, loaded, Modes.score)), seed)
+            asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
+            scorer = scorer_of(loaded, asked, blend)
+            found, blended = judge_scores(scorer, rows, asked, seed), isinstance(scorer, Blended)
         chosen = choose(rows, strategies, found, seed=seed)
         write_jsonl(output, chosen.transcripts)
     finish(
         {
             "output": str(output),
             "by": strategies[0],
+            "blended": blended,
             **chosen.figures,
             "unreadable": errors.count,
             "errors": errors.written_to,

@@ -34,6 +34,14 @@ class Modes(StrEnum):
     steps = "steps"
 
 
+BLEND: bool | None = typer.Option(
+    None,
+    "--blend/--no-blend",
+    help="Blend the score with the judge's lexical model. Default: where the judge asks for it (the default one does).",
+    show_default=False,
+)
+
+
 @with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
@@ -53,12 +61,7 @@ def command(
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
-    blend: bool | None = typer.Option(
-        None,
-        "--blend/--no-blend",
-        help="Blend the score with the judge's lexical model. Default: where the judge asks for it (the default one does).",
-        show_default=False,
-    ),
+    blend: bool | None = BLEND,
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
@@ -74,7 +77,7 @@ def command(
     has a usable score; other rows without one (unparsable, truncated, too_long) are counted in the summary.
     """
     from rrm.estimate import estimate
-    from rrm.judge.blended import Blended, blends_unasked
+    from rrm.judge.blended import Blended, scorer_of
     from rrm.score import score_file
 
     if output is None and not dry_run:
@@ -93,9 +96,9 @@ def command(
             summary = {"dry_run": True, **asdict(found)}
         elif output is not None:
             run |= {"overwrite": overwrite, "retry_errors": retry_errors}
-            unasked = blend is None and blends_unasked(loaded, run["mode"])
-            scorer = Blended(loaded) if blend or unasked else loaded
-            summary = asdict(score_file(scorer, trajectories, output, total=count_inputs(inputs, reading), **run))
+            scorer = scorer_of(loaded, run["mode"], blend)
+            done = score_file(scorer, trajectories, output, total=count_inputs(inputs, reading), **run)
+            summary = {**asdict(done), "blended": isinstance(scorer, Blended)}
             if html is not None:
                 from rrm.report import write_report
 

@@ -18,6 +18,18 @@ def blends_unasked(judge: AgentRRM, mode: Mode) -> bool:
     return judge.settings.default_blend and blend is not None and judge.abilities.read_as(mode) in blend.modes
 
 
+def scorer_of(judge: AgentRRM, mode: Mode, blend: bool | None = None) -> AgentRRM | Blended:
+    """What scores finished runs: the judge, or its blend.
+
+    Args:
+        blend: None: where the judge asks for it (`blends_unasked`).
+
+    Raises:
+        ConfigError, RRMError: as `Blended`.
+    """
+    return Blended(judge) if blend or (blend is None and blends_unasked(judge, mode)) else judge
+
+
 class Blended:
     """Judges as its judge does, and puts the blend in the place of the score; all else of a row stays the judge's.
 

@@ -103,6 +103,7 @@ def test_a_judge_is_asked_for_each_content_once(rrm, tmp_path) -> None:
         ),
         ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "best"], "no strategy 'best' of choosing; there are judge, majority"),
         ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--model", "lab"], "scores are for --by judge"),
+        ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--mode", "steps"], "scores are for --by judge"),
     ],
 )
 def test_what_cannot_be_chosen_is_an_error(rrm, tmp_path, rows, options, said) -> None:

@@ -17,7 +17,7 @@ from travelling_judge import ROWS
 from typer.testing import CliRunner
 
 from rrm.adversarial import Payload, attacks, measure
-from rrm.cli import score_cmd
+from rrm.cli import choose_cmd, score_cmd
 from rrm.errors import ConfigError, RRMError
 from rrm.evaluation.baselines import BaselineError, tfidf_text
 from rrm.judge.agent_rrm import AgentRRM
@@ -338,3 +338,34 @@ def test_the_command_blends_where_it_is_told_to_by_its_caller_or_its_judge(
     assert {row["id"]: row["score"] for row in score("--model", str(blended))} == {
         i: r["score"] for i, r in own.items()
     }
+
+
+def test_choosing_scores_as_scoring_does(blended: Path, tmp_path: Path) -> None:
+    """It asked the judge alone: attempts scored first and chosen then were others than those chosen at once."""
+    settings = load_settings(blended)
+    settings.default_blend, settings.default_mode = True, "score"
+    save_settings(blended, settings)
+    rows = [talk(f"r{i}", f"{said} word{i}") for i, said in enumerate(("crashed again", "verified and submitted"))]
+    rows = [row.model_copy(update={"question_id": "q"}) for row in rows]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    app = typer.Typer()
+    for name, command in (("score", score_cmd.command), ("choose", choose_cmd.command)):
+        app.command(name)(command)
+
+    def run(command: str, *options: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        out = tmp_path / f"{command}.jsonl"
+        judge = () if "--scores" in options else ("--model", str(blended), "--device", "cpu")
+        done = CliRunner().invoke(app, [command, str(tmp_path / "rows.jsonl"), "-o", str(out), *judge, *options])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout.splitlines()[-1]), [json.loads(line) for line in out.read_text().splitlines()]
+
+    scored = {}
+    for options, mixed in (((), True), (("--no-blend",), False)):
+        said, found = run("score", "--overwrite", *options)
+        told, (chosen,) = run("choose", *options)
+        assert said["blended"] is told["blended"] is mixed
+        scored[mixed] = {row["id"]: row["score"] for row in found}
+        assert chosen["meta"]["judge_score"] == max(scored[mixed].values()) == scored[mixed][chosen["id"]]
+    assert scored[True] != scored[False]
+    told, _ = run("choose", "--scores", str(tmp_path / "score.jsonl"))
+    assert told["blended"] is None
