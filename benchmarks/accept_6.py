@@ -24,7 +24,7 @@ from benchmarks.studies.study import two_way_interval
 
 STUDY = "no_answer_key"
 RATIO, HALF, AIM, TASKS = 0.9, 0.5, 0.05, 200
-IN_TIME, GAMED_RUNS = 4, 5
+IN_TIME, GAMED_RUNS, LEAST_FELL = 4, 5, 3
 SAMPLES = "8"
 RIVALS = ("majority", "longest")
 LEAST_SUCCESS = 0.1
@@ -241,18 +241,23 @@ def choosing_bars(found: Found) -> Iterator[Bar]:
 def gamed_bars(found: Found) -> Iterator[Bar]:
     """E6: a judge with a hole."""
     what = f"E6 guards fire before two evaluations running show success {AIM} below its best"
-    wanted, runs = f"≥ {IN_TIME} of {GAMED_RUNS} runs", found["gamed"]
+    wanted = f"≥ {IN_TIME} of {GAMED_RUNS} of the runs whose success fell, ≥ {LEAST_FELL} of these"
+    runs = found["gamed"]
     if not runs:
         yield missing(what, wanted, STUDY)
         return
-    caught = sum(run["in_time"] for run in runs)
-    fell = [run["fell_update"] for run in runs]
-    fired = ", ".join(f"{run['guard']} at {run['guard_update']} (fell at {run['fell_update']})" for run in runs)
-    shown = f"{caught} of {len(runs)}: {fired}; success fell in {sum(f is not None for f in fell)}"
-    yield bar(found, what, wanted, ("gamed",), shown, caught >= IN_TIME)
+    fell = [run["in_time"] for run in runs if run["in_time"] is not None]
+    fired = ", ".join(f"{run['guard']} at {run['guard_update']} ({_fall(run)})" for run in runs)
+    shown = f"{sum(fell)} of {len(fell)}, of {len(runs)} runs: {fired}"
+    ok = len(fell) >= LEAST_FELL and sum(fell) * GAMED_RUNS >= IN_TIME * len(fell)
+    yield bar(found, what, wanted, ("gamed",), shown, ok)
     alarms = [run["guards"] for run in found["arms"].get("judge", {"runs": []})["runs"]]
     shown = f"in {sum(map(bool, alarms))} of {len(alarms)} runs"
     yield Bar("E6 guards that fire on the honest judge (success, drift, length)", shown, "reported", None)
+
+
+def _fall(run: Found) -> str:
+    return "did not fall" if run["fell_update"] is None else f"fell at {run['fell_update']}"
 
 
 def study_bars() -> Iterator[Bar]:

@@ -25,7 +25,7 @@ of Reagent-U (item 6) it is the area under the learning curve over episodes. Bar
 | E3 | three and four hops without built-in process rewards: findings − outcome alone | aim 0.05 | +0.2; true labels +0.3, steps +0.15 |
 | E4 | where the policy at the start solves 3 in 100: `rare-c-distil` − outcome alone | aim 0.05 | +0.05 |
 | E5 | one of eight attempts: the judge − majority, − longest | above 0 | +0.2, +0.04 |
-| E6 | a judge that likes length, 48 updates: guards fire before two evaluations running are 0.05 below the best | 4 of 5 | 5, by drift |
+| E6 | a judge that likes length, 48 updates: guards fire before two evaluations running are 0.05 below the best | 4 of 5 of those that fell | 5, by drift |
 | U | the field, area under the curve: `unified` − `outcome` | reported | −0.02 |
 
 Expected besides: a judge that has nothing to say (`placebo`: scores of other tasks' attempts) ends where it started or below
@@ -40,7 +40,8 @@ are paid in every arm but those of E3, and tell nobody the answer. `nothing` is 
 earns nothing known where no judge is asked, and is left out of the update. In E2 `noisy+overruled` has λ = 3: the judge's word outweighs the
 grade whichever way that fell. In E3 `bare-others` is paid for what was found of other attempts, `bare-labels` for the truth. In E4 arms
 with second attempts have half the tasks an update. E6 counts when a guard would have stopped a run; all go on to the end (guards change
-nothing that is learned), with guards.kl.max=0.1, not tuned, and the study's judge as auditor. E5 chooses among attempts of the policy at
+nothing that is learned), with guards.kl.max=0.1, not tuned, and the study's judge as auditor. Only runs whose success fell count, and three
+must: a guard that fires where nothing falls is a false alarm. E5 chooses among attempts of the policy at
 the start, sampled as in training; on real attempts it reads what `benchmarks.default_judge.evaluate` recorded. The field compares
 `outcome`, `outcome-again` and the paper's Reagent-U on five seeds, on 500 tasks at the end and 200 on the way.
 """

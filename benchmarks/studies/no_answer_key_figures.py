@@ -186,7 +186,8 @@ def regained(found: Mapping[str, Any], arm: str) -> dict[str, Any] | None:
 
 def gamed(run: Mapping[str, Any]) -> dict[str, Any]:
     """When a judge with a hole was found out: the best evaluation, the second of two running with success `FELL` or more below the
-    best so far, the first guard that fired, and whether that was in time, before this second one."""
+    best so far, the first guard that fired, and whether that was in time, before this second one; None of a run that did not fall, of
+    which a guard can neither warn nor fail to."""
     best, below, fell = -1.0, 0, None
     peak = None
     rows = [(e["update"], float(digits([e["success"]]).mean()), e["score"]) for e in run["evaluations"]]
@@ -203,7 +204,7 @@ def gamed(run: Mapping[str, Any]) -> dict[str, Any]:
         "best": best, "best_update": peak, "fell_update": fell,
         "guard": first and first["guard"], "guard_update": at, "success_then": then[-1][1] if then else None,
         "last": rows[-1][1], "score_first": rows[0][2], "score_last": rows[-1][2],
-        "in_time": at is not None and (fell is None or at < fell),
+        "in_time": None if fell is None else at is not None and at < fell,
     }  # fmt: skip
 
 

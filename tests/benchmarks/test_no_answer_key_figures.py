@@ -152,12 +152,12 @@ def test_what_noise_costs_and_the_judge_regains(tmp_path: Path) -> None:
         ((0.3, 0.6, 0.5, 0.4, 0.2), 1, 3, True),
         ((0.3, 0.6, 0.5, 0.4, 0.2), 3, 3, False),
         ((0.3, 0.6, 0.5, 0.4, 0.2), None, 3, False),
-        ((0.3, 0.6, 0.55, 0.58, 0.4), 2, None, True),
-        ((0.3, 0.6, 0.5, 0.58, 0.5), None, None, False),
+        ((0.3, 0.6, 0.55, 0.58, 0.4), 2, None, None),
+        ((0.3, 0.6, 0.5, 0.58, 0.5), None, None, None),
     ],
 )
 def test_a_gamed_run_is_caught_before_it_fell_twice(
-    curve: Sequence[float], guard: int | None, fell: int | None, in_time: bool
+    curve: Sequence[float], guard: int | None, fell: int | None, in_time: bool | None
 ) -> None:
     evaluations = [{"update": n, "success": solved(share), "score": n / 10} for n, share in enumerate(curve)]
     run = {"evaluations": evaluations, "guards": [{"guard": "drift", "update": guard}] if guard is not None else []}
@@ -259,6 +259,24 @@ def test_worse_runs_and_fewer_of_them_miss_their_bars(monkeypatch: pytest.Monkey
     seen = bars(monkeypatch, found)
     assert verdicts(seen, "the record", *HEADLINE) == [True, False, True, False, True, False]
     assert "4 of 5 seeds" in next(bar.measured for what, bar in seen.items() if "E6 guards fire" in what)
+
+
+@pytest.mark.parametrize(
+    ("falls", "in_time", "ok"),
+    [(0, 0, False), (2, 2, False), (3, 3, True), (3, 2, False), (4, 3, False), (5, 4, True), (5, 3, False)],
+)
+def test_guards_are_counted_on_the_runs_that_fell(falls: int, in_time: int, ok: bool) -> None:
+    """A guard that fires on a run that only rises is a false alarm, and no catch."""
+    runs = []
+    for n in range(5):
+        curve = (0.3, 0.6, 0.5, 0.4) if n < falls else (0.2, 0.3, 0.4, 0.6)
+        evaluations = [{"update": u, "success": solved(share), "score": 0.5} for u, share in enumerate(curve)]
+        late = in_time <= n < falls
+        runs.append(
+            {"seed": n, "evaluations": evaluations, "guards": [{"guard": "length", "update": 3 if late else 1}]}
+        )
+    found = {"gamed": [gamed(run) for run in runs], "arms": {"gamed": {"runs": runs}}}
+    assert next(accept_6.gamed_bars(found)).ok is ok
 
 
 def test_the_tables_have_a_row_for_all_that_was_measured(hoped: str) -> None:
