@@ -151,20 +151,23 @@ def label_bars(found: Found) -> Iterator[Bar]:
 
 
 def noise_bars(found: Found) -> Iterator[Bar]:
-    """E2: a noisy verifier."""
-    what, wanted = "E2 of what 30 % flipped grades cost, the judge regains", f"≥ {HALF}"
+    """E2: a noisy verifier. Where it is not seen to cost anything there is nothing to regain, and no verdict; else both the share and what
+    is had back must be more than chance gives."""
+    what, wanted = "E2 of what 30 % flipped grades cost, the judge regains", f"≥ {HALF}, and what is had back above 0"
     for arm, counts in (("noisy+judge", True), ("noisy+overruled", False)):
         one = found["regained"].get(arm)
         if one is None:
             if counts:
                 yield missing(f"{what}, {arm}", wanted, STUDY)
             continue
-        lost = f"lost {one['lost']:.3f}, above half of it by {interval(one['above_half'])}"
-        shown = f"nothing is lost: {lost}" if one["value"] is None else f"{one['value']:.2f}; {lost}"
-        ok = one["value"] is not None and one["value"] >= HALF
-        yield bar(
-            found, f"{what}, {arm}", wanted if counts else "reported", (arm, "noisy"), shown, ok if counts else None
+        said = (
+            f"lost {interval(one['lost'])}, back {interval(one['back'])}, above half by {interval(one['above_half'])}"
         )
+        shown = f"nothing was lost that can be seen: {said}" if one["value"] is None else f"{one['value']:.2f}; {said}"
+        ok = None if one["value"] is None or not counts else one["value"] >= HALF and one["back"]["low"] > 0
+        arms = (arm, "noisy", "outcome")
+        least = min(ARMS[name].seeds for name in arms)
+        yield bar(found, f"{what}, {arm}", wanted if counts else "reported", arms, shown, ok, least)
 
 
 def reported_bars(found: Found) -> Iterator[Bar]:

@@ -21,7 +21,7 @@ of Reagent-U (item 6) it is the area under the learning curve over episodes. Bar
 | E1 | judge-only against no outcome, and against length as the judge | above, intervals apart | 0.72 against 0.15 and 0.2 |
 | E1 | a tenth of the outcomes and the judge, over full outcomes | ≥ 0.9 | 0.98 |
 | E1 | judge-only over full outcomes, PPO, RLOO, REINFORCE++, three seeds each | ≥ 0.9 | 0.95 |
-| E2 | 30 % of the training grades flipped, evaluated clean: of what that costs, `noisy+judge` regains | ≥ half | 0.9 of 0.08 |
+| E2 | 30 % of the training grades flipped, evaluated clean: of what that costs (where it costs anything), `noisy+judge` regains | ≥ half, and more than none | 0.9 of 0.08 |
 | E3 | three and four hops without built-in process rewards: findings − outcome alone | aim 0.05 | +0.2; true labels +0.3, steps +0.15 |
 | E4 | where the policy at the start solves 3 in 100: `rare-c-distil` − outcome alone | aim 0.05 | +0.05 |
 | E5 | one of eight attempts: the judge − majority, − longest | above 0 | +0.2, +0.04 |

@@ -173,15 +173,18 @@ def ratio(found: Mapping[str, Any], one: str, other: str) -> dict[str, Any] | No
 
 
 def regained(found: Mapping[str, Any], arm: str) -> dict[str, Any] | None:
-    """Of what a noisy verifier costs, the share that an arm has again (None where it costs nothing), and how far that is above half
-    of it, as a success with its interval: a ratio of differences has none that can be trusted."""
+    """Of what a noisy verifier costs, the share that an arm has again, and as successes with their intervals what is `lost`, what of it
+    is had `back` and how far that is above half of it: a ratio of differences has no interval that can be trusted. The share is None
+    where the interval of what is lost does not lie above 0: a ratio to noise says nothing.
+    """
     three = shared(found, (arm, "noisy", "outcome"))
     if three is None:
         return None
     mine, noisy, clean = map(final, three)
-    lost, back = float((clean - noisy).mean()), float((mine - noisy).mean())
+    lost, back = two_way_interval(clean - noisy), two_way_interval(mine - noisy)
     above = two_way_interval(mine - noisy - (clean - noisy) / 2)
-    return {"value": back / lost if lost > 0 else None, "lost": lost, "above_half": above, "seeds": len(mine)}
+    share = back["value"] / lost["value"] if lost["low"] > 0 else None
+    return {"value": share, "lost": lost, "back": back, "above_half": above, "seeds": len(mine)}
 
 
 def gamed(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,9 @@ def comparisons(found: Found) -> Rows:
     for name, one in [*found["ratios"].items(), *found["differences"].items()]:
         rows.append([name.replace(" - ", " − "), interval(one), str(one["seeds"])])
     for arm, one in found["regained"].items():
-        share = "nothing is lost" if one["value"] is None else f"{one['value']:.2f} of {one['lost']:.3f}"
+        share = (
+            "nothing is seen to be lost" if one["value"] is None else f"{one['value']:.2f} of {interval(one['lost'])}"
+        )
         rows.append([f"{arm} regains of what noise costs", share, str(one["seeds"])])
     field = found.get("field")
     for part, said in (("area", "area under the curve"), ("end", "success on 500 tasks")):

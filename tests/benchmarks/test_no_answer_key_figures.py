@@ -16,7 +16,7 @@ from benchmarks.acceptance import Bar
 from benchmarks.studies import no_answer_key_tables as tables
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS
-from benchmarks.studies.no_answer_key_figures import as_digits, by_n, collect, derived, final, gamed
+from benchmarks.studies.no_answer_key_figures import as_digits, by_n, collect, derived, final, gamed, regained
 from benchmarks.studies.study import two_way_interval, two_way_ratio
 from reagent.train.config import load_agent_config
 from reagent.train.run import append_line
@@ -138,7 +138,8 @@ def test_what_noise_costs_and_the_judge_regains(tmp_path: Path) -> None:
     found = collect(tmp_path)["regained"]
     assert set(found) == {"noisy+judge"}
     one = found["noisy+judge"]
-    assert (one["value"], one["lost"]) == (pytest.approx(0.75), pytest.approx(0.2))
+    assert (one["value"], one["lost"]["value"]) == (pytest.approx(0.75), pytest.approx(0.2))
+    assert one["back"]["value"] == pytest.approx(0.15)
     assert one["above_half"]["value"] == pytest.approx(0.05)
     made(tmp_path / "other", "outcome", 0, [0.4])
     for arm in ("noisy", "noisy+judge"):
@@ -259,6 +260,26 @@ def test_worse_runs_and_fewer_of_them_miss_their_bars(monkeypatch: pytest.Monkey
     seen = bars(monkeypatch, found)
     assert verdicts(seen, "the record", *HEADLINE) == [True, False, True, False, True, False]
     assert "4 of 5 seeds" in next(bar.measured for what, bar in seen.items() if "E6 guards fire" in what)
+
+
+@pytest.mark.parametrize(
+    ("lost", "back", "value", "ok"),
+    [(40, 36, 0.9, True), (40, 18, 0.45, False), (40, 0, 0.0, False), (1, 1, None, None), (0, 8, None, None)],
+)
+def test_the_noise_bar_is_no_ratio_to_noise(lost: int, back: int, value: float | None, ok: bool | None) -> None:
+    """Of tasks in 200: one task more or less is chance, and where nothing is lost nothing can be regained."""
+
+    def arm(solves: int) -> dict[str, Any]:
+        row = {"success": solved(solves / TASKS)}
+        return {"runs": [{"seed": n, "evaluations": [row]} for n in range(ARMS["outcome"].seeds)]}
+
+    found: dict[str, Any] = {
+        "arms": {"outcome": arm(140), "noisy": arm(140 - lost), "noisy+judge": arm(140 - lost + back)}
+    }
+    found["regained"] = {"noisy+judge": regained(found, "noisy+judge")}
+    assert found["regained"]["noisy+judge"]["value"] == (value and pytest.approx(value))
+    (judged,) = accept_6.noise_bars(found)
+    assert judged.ok is ok and ("nothing was lost" in judged.measured) == (value is None)
 
 
 @pytest.mark.parametrize(
