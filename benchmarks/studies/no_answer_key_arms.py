@@ -63,6 +63,10 @@ class Arm:
         """The training's own seed of its `number`-th run."""
         return number + self.offset
 
+    def number(self, seed: int) -> int:
+        """Of the run that has this seed."""
+        return seed - self.offset
+
 
 def _methods() -> dict[str, Arm]:
     """Outcome and judge-only by the other algorithms."""

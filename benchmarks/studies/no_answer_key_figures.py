@@ -149,12 +149,12 @@ def areas(arm: Mapping[str, Any], start: str) -> Table:
 
 
 def shared(found: Mapping[str, Any], arms: Sequence[str]) -> list[dict[str, Any]] | None:
-    """The arms with their first runs alone, as many as each has; None where one was not run."""
-    held = [found["arms"].get(arm) for arm in arms]
-    if not all(held):
-        return None
-    many = min(len(arm["runs"]) for arm in held)
-    return [{**arm, "runs": arm["runs"][:many]} for arm in held]
+    """The arms with those runs alone whose number (`Arm.seed`) every one of them has, in its order; None where there is none such."""
+    held = [
+        {ARMS[arm].number(run["seed"]): run for run in found["arms"].get(arm, {"runs": []})["runs"]} for arm in arms
+    ]
+    numbers = sorted(set.intersection(*map(set, held)))
+    return [{"runs": [of[n] for n in numbers]} for of in held] if numbers else None
 
 
 def difference(found: Mapping[str, Any], one: str, other: str) -> dict[str, Any] | None:
@@ -245,15 +245,16 @@ def hops_of_arm(name: str) -> list[int]:
 def field_of(arms: Mapping[str, Any], start: str) -> dict[str, Any] | None:
     """The field of Reagent-U: area under the learning curve (primary), and success at the end on the field's tasks, with the paired
     differences to `outcome`; None where a run of it is missing."""
-    many = min((sum("field" in run for run in arms[arm]["runs"]) if arm in arms else 0 for arm in FIELD), default=0)
-    if not many:
+    measured = {name: {"runs": [run for run in arm["runs"] if "field" in run]} for name, arm in arms.items()}
+    both = shared({"arms": measured}, FIELD)
+    if both is None:
         return None
-    runs = {arm: {"runs": [run for run in arms[arm]["runs"] if "field" in run][:many]} for arm in FIELD}
+    runs = dict(zip(FIELD, both, strict=True))
     tables = {
         "area": {arm: areas(runs[arm], start) for arm in FIELD},
         "end": {arm: digits(run["field"] for run in runs[arm]["runs"]) for arm in FIELD},
     }
-    found: dict[str, Any] = {"seeds": many}
+    found: dict[str, Any] = {"seeds": len(both[0]["runs"])}
     for name, of in tables.items():
         found[name] = {arm: two_way_interval(table, within=SHARE) for arm, table in of.items()}
         found[name] |= {

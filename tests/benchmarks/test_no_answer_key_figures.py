@@ -115,6 +115,25 @@ def test_arms_are_compared_on_the_runs_both_have(tmp_path: Path) -> None:
     assert "judge - nothing" not in found["differences"] and found["field"] is None
 
 
+def test_runs_are_paired_by_their_numbers(tmp_path: Path) -> None:
+    """A run that failed leaves a gap, and is paired with none: those both have are alike here."""
+    begun(tmp_path)
+    for arm, numbers in (("judge", (0, 2, 3)), ("outcome", (0, 1, 2)), ("outcome-again", (1, 2)), ("unified", (2,))):
+        for n in numbers:
+            made(tmp_path, arm, n, [(0.8, 0.6, 0.4, 0.2)[n]])
+            (tmp_path / arm / f"seed{n}" / "field.json").write_text(json.dumps({"by_task": by_task(solved(n / 4))}))
+    found = collect(tmp_path)
+    alike, again = (found["differences"][f"{arm} - outcome"] for arm in ("judge", "outcome-again"))
+    assert (alike["each"], alike["seeds"]) == ([0.0, 0.0], 2)
+    assert (again["each"], again["seeds"]) == ([0.0, 0.0], 2)
+    assert found["ratios"]["judge / outcome"]["value"] == 1.0
+    field = found["field"]
+    assert field["seeds"] == 1 and {field["end"][arm]["value"] for arm in ("outcome", "unified")} == {0.5}
+    (tmp_path / "judge" / "seed0" / "done.json").unlink()
+    (tmp_path / "judge" / "seed2" / "done.json").unlink()
+    assert "judge - outcome" not in collect(tmp_path)["differences"]
+
+
 def test_a_ratio_varies_as_its_tables_do() -> None:
     rng = np.random.default_rng(0)
     below = (rng.random((6, 100)) < 0.7).astype(float)
@@ -276,8 +295,9 @@ def test_the_noise_bar_is_no_ratio_to_noise(lost: int, back: int, value: float |
     found: dict[str, Any] = {
         "arms": {"outcome": arm(140), "noisy": arm(140 - lost), "noisy+judge": arm(140 - lost + back)}
     }
-    found["regained"] = {"noisy+judge": regained(found, "noisy+judge")}
-    assert found["regained"]["noisy+judge"]["value"] == (value and pytest.approx(value))
+    one = regained(found, "noisy+judge")
+    assert one is not None and one["value"] == (value and pytest.approx(value))
+    found["regained"] = {"noisy+judge": one}
     (judged,) = accept_6.noise_bars(found)
     assert judged.ok is ok and ("nothing was lost" in judged.measured) == (value is None)
 
