@@ -35,8 +35,25 @@ _WORD = re.compile(r"(?:(?<![^\W_])-(?=\.?\d))?(?:[^\W_]+(?:\.\d+)?|\.\d+)")
 """A minus is a sign where no word stands before it: `-2`, `x=-2`, but `3-2` is two words. A point stays inside a number."""
 _DECIMAL = re.compile(r"(-?)(\d*)\.(\d+)")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(\[`<])")
-_OPERATORS = re.compile(r"([+#*/^=<>]+)")
-"""What makes another answer of the same words: `C++`, `C#`, `1/2`, `x^2`."""
+_SAME_SIGN = str.maketrans(
+    {
+        **dict.fromkeys("\u2010\u2011\u2013\N{MINUS SIGN}", "-"),
+        **dict.fromkeys("\u00d7\u2217\u22c5", "*"),
+        **dict.fromkeys("\u00f7\u2215\N{FRACTION SLASH}", "/"),
+        **{"\u2260": "!=", "\u2264": "<=", "\u2265": ">=", "\u21d2": "\u2192"},
+    }
+)
+"""Signs that are written in several ways, as one; before accents are folded, which makes `=` of `≠`."""
+_EMPHASIS = re.compile(r"(?<![^\W_])(?<![)\]}])(\*{1,3})(?=[^\s*])(.{1,200}?)(?<=[^\s*])\1(?![^\W_]|[*(\[{])")
+"""Markdown's, not a product: `is **4**.`, but `2*3*4` and `(a)*(b)*(c)`."""
+_LINE_MARK = re.compile(r"^[ \t]*(?:#{1,6}|[*+-]|>(?=[ \t]+[^\W\d_]{2}))[ \t]+", re.MULTILINE)
+"""Markdown's: a heading, a list's item, a quotation (of words: `> 5` says more than `5`)."""
+_INTERVAL = re.compile(r"([\[(])([^\[\](),;]{1,60}[,;][^\[\](),;]{1,60})([\])])")
+_BOUNDS = frozenset({"inf", "infty", "infinity", "pi", "sqrt"})
+_TOKEN = re.compile(
+    rf"(?P<word>{_WORD.pattern})|(?P<sign>!=|[+#*/^=<>\u00ac\u00b1\u2190-\u22ff\u27e6\u27e7]+)|(?P<mark>[-!()\[\]{{}}])"
+)
+"""Words; signs that make another answer of the same words (`C++`, `1/2`, `x^2`, `√2`); marks that may be punctuation."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _SQUAD_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_SPACES = (
@@ -85,14 +102,57 @@ def _plain(word: str) -> str:
 def answer_form(text: str) -> str:
     """A final answer as it is compared with other attempts' answers: where the forms are equal, so are the answers.
 
-    `normalise`, but what alone tells answers apart stays: operators between words and `+` or `#` behind one (`x + 1`, `C++`),
-    and `a`, `an`, `the` where no longer word follows (`A`, `The`, `Vitamin A`, `A, B`). An answer without a word is itself.
+    `normalise`, but what alone tells answers apart stays: signs between words and `+` or `#` behind one (`x + 1`, `x ≤ 1`, `C++`),
+    a minus and a factorial's `!` beside numbers and single letters (`x - 1`, `3!`, not `well-known!`), the square brackets of an
+    interval, and `a`, `an`, `the` where no longer word follows (`A`, `The`, `Vitamin A`, `A, B`). Markdown goes. An answer
+    without a word is itself.
     """
-    folded = text.casefold() if text.isascii() else _fold(text).replace("\N{FRACTION SLASH}", "/")
-    pieces = _OPERATORS.split(folded)
-    pieces[::2] = (_without_articles(normalise(words, articles=True).split()) for words in pieces[::2])
-    form = "".join(pieces).lstrip("+#*/^=<>").rstrip("*/^=<>")
+    plain = _EMPHASIS.sub(r"\2", _LINE_MARK.sub("", unicodedata.normalize("NFC", text).translate(_SAME_SIGN)))
+    plain = plain.replace("->", "\u2192").replace("=>", "\u2192")
+    folded = (
+        plain.casefold() if plain.isascii() else _fold(plain).replace("\N{FRACTION SLASH}", "/")
+    )  # `½` folds to one
+    folded = _INTERVAL.sub(_bounded, _DIGIT_COMMA.sub("", folded))
+    tokens = list(_TOKEN.finditer(folded))
+    form, words = "", list[str]()
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        said = token.group()
+        if token.lastgroup == "word":
+            words.append(_plain(said))
+        elif token.lastgroup == "sign" or _is_sign(before, token, after):
+            form += _without_articles(words) + said
+            words = []
+    form = (form + _without_articles(words)).lstrip("+#*/^=\u2192").rstrip("*/^=<>\u2192")
     return form or " ".join(text.split())
+
+
+def _is_operand(word: str) -> bool:
+    """Whether a word stands in formulas: a number, or a letter."""
+    return any(c.isdigit() for c in word) or (len(word) == 1 and not _SPACELESS.match(word))
+
+
+def _is_sign(before: re.Match[str] | None, mark: re.Match[str], after: re.Match[str] | None) -> bool:
+    """Whether a mark is a minus or a factorial's, by the tokens around it: `x - 1`, `-x`, `A-`, `3!`."""
+    follows = after is not None and (
+        after.group()[0] in "([{\u221a\u221e" or (after.lastgroup == "word" and _is_operand(after.group()))
+    )
+    close = after is not None and after.start() == mark.end()
+    behind = before is not None and (
+        before.group() in ")]}" or (before.lastgroup == "word" and _is_operand(before.group()))
+    )
+    beside = before is not None and before.end() == mark.start()
+    if mark.group() == "!":
+        return behind and beside
+    opens = before is None or before.lastgroup == "sign" or before.group() in "([{"
+    return mark.group() == "-" and ((behind and (follows or (beside and not close))) or (opens and follows and close))
+
+
+def _bounded(found: re.Match[str]) -> str:
+    """An interval with its square brackets marked as signs; anything else in brackets as it is."""
+    opening, inside, closing = found.groups()
+    if not all(_is_operand(word) or word in _BOUNDS for word in _WORD.findall(inside)):
+        return found.group()
+    return f"{opening}{inside}{closing}".replace("[", "\u27e6").replace("]", "\u27e7")
 
 
 def _without_articles(words: list[str]) -> str:

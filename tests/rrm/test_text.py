@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from agent_runs import call, run
 from hypothesis import given
@@ -54,6 +56,19 @@ def test_phrases_are_whole_words() -> None:
         ("1,000.0", "$1000", "1000", "+1000"),
         ("1/2", "1 / 2", "\u00bd"),
         ("x^2", "x^{2}", "$X^2$"),
+        (
+            "The capital is Paris",
+            "The capital is **Paris**.",
+            "# The capital is *Paris*",
+            "- The *capital* is **Paris**!",
+        ),
+        ("Answer: Paris", "**Answer:** Paris", "> Answer: Paris"),
+        ("x - 1", "x-1", "$x$ \N{MINUS SIGN} $1$", "x \u2013 1"),
+        ("x \u2264 3", "x <= 3"),
+        ("2 \u00d7 3", "2*3", "2 \u22c5 3"),
+        ("well-known", "Well known!", "well \u2013 known"),
+        ("(3, 4)", "3, 4"),
+        ("5", "=5", "=> 5", "\u2192 5", "- 5"),
     ],
 )
 def test_one_answer_in_several_words(alike: tuple[str, ...]) -> None:
@@ -66,7 +81,16 @@ def test_one_answer_in_several_words(alike: tuple[str, ...]) -> None:
         ("A", "B", "An", "The", "A, B"),
         ("C", "C++", "C#"),
         ("5", "-5", "0.5", "1/5"),
-        ("x + 1", "x * 1", "x^1", "x 1"),
+        ("x + 1", "x * 1", "x^1", "x 1", "x - 1", "x \u00b1 1"),
+        ("x \u2264 3", "x \u2265 3", "x < 3", "x > 3", "x = 3", "x \u2260 3", "x -> 3", "x 3"),
+        ("3!", "3"),
+        ("\u221a2", "\u00b12", "2", "-2", "< 2", "> 2"),
+        ("x", "-x", "x!"),
+        ("A", "A+", "A-"),
+        ("[1, 2)", "(1, 2]", "[1, 2]", "(1, 2)"),
+        ("x = \u221e", "x = -\u221e", "x"),
+        ("2*3*4", "2 3 4", "(2)*(3)+(4)"),
+        ("p \u2227 q", "p \u2228 q"),
         ("Vitamin A", "Vitamin"),
         ("+", "-", "\u2205"),
     ],
@@ -155,3 +179,10 @@ def test_references_and_numbers() -> None:
     assert references([1, 2]) == ["[1, 2]"]
     assert numbers("1,234.5, -3, .5 and 2e3") == [1234.5, -3.0, 0.5, 2000.0]
     assert squad_normalise("The U.S.A., an é") == "usa é"
+
+
+def test_a_form_costs_no_more_than_its_length() -> None:
+    began = time.process_time()
+    for piece in ("**a ", "[(", "(1,", "*", "> "):
+        answer_form(piece * 2000)
+    assert time.process_time() - began < 0.5
