@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
-from benchmarks.studies.no_answer_key_arms import ARMS, METHODS
+from benchmarks.studies.no_answer_key import Study
+from benchmarks.studies.no_answer_key_arms import ARMS, METHODS, TRAINED
 from benchmarks.studies.no_answer_key_figures import by_n, derived, final
 from benchmarks.studies.study import two_way_interval
 
@@ -68,6 +69,11 @@ def problems(found: Found) -> list[str]:
     if found.get("overrides"):
         wrong.append(f"a try-out: {' '.join(found['overrides'])}")
     wrong += [f"{name}: {text}" for name, arm in found.get("arms", {}).items() for text in arm_problems(name, arm)]
+    for name, made in found.get("judges", {}).items():
+        if not made.get("copied") and (
+            name not in TRAINED or made.get("options") != Study.anywhere().options_of_judge(name)
+        ):
+            wrong.append(f"the judge {name}: made with other options")
     if wrong:
         return wrong
     return [
@@ -84,8 +90,10 @@ def arm_problems(name: str, arm: Found) -> list[str]:
     seeds = [known.seed(n) for n in range(len(runs))]
     if [run["seed"] for run in runs] != seeds or arm["seeds"] != seeds:
         wrong.append(f"seeds {[run['seed'] for run in runs]}, not the first {len(runs)} of the arm")
-    if arm["options"] != list(known.options):
-        wrong.append("made with other options")
+    study = Study.anywhere()
+    other = [n for n, run in enumerate(runs) if run.get("options") != study.options(name, n)]
+    if other:
+        wrong.append(f"made with other options: {', '.join(f'seed{n}' for n in other)}")
     if any(not run.get("commit") or run["commit"].endswith("+") for run in runs):
         wrong.append("a run that no commit made")
     if any(len(e["success"]) != TASKS or set(e["success"]) - {"0", "1"} for run in runs for e in run["evaluations"]):

@@ -77,7 +77,7 @@ from benchmarks.studies.no_answer_key_arms import (
     TRAINED,
     due,
 )
-from benchmarks.studies.no_answer_key_figures import HEADLINE, collect, plot
+from benchmarks.studies.no_answer_key_figures import HEADLINE, RUNS, collect, plot
 from benchmarks.studies.study import begin, call, frozen_judge, parse, training_command
 from reagent.lab.shipped import lab_policy_folder
 from rrm.judge.judge_dir import load_settings
@@ -106,6 +106,11 @@ class Study:
     """Overrides of every training and evaluation."""
     _locks: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
+    @staticmethod
+    def anywhere() -> Study:
+        """The study as records name it, whose folder of runs is `RUNS` (`no_answer_key_figures.without_runs`)."""
+        return Study(Path(RUNS), f"{RUNS}/judge")
+
     def folder(self, arm: str, number: int) -> Path:
         """Of an arm's run."""
         return self.runs / arm / f"seed{number}"
@@ -122,6 +127,11 @@ class Study:
         guarded = [f"guards.auditor.judge={self.judge}"] if arm.auditor else []
         own = [f"seed={arm.seed(number)}", f"output_dir={self.folder(name, number)}"]
         return [*COMMON, *arm.options, *paid_by, *guarded, *own, *self.extra]
+
+    def options_of_judge(self, name: str) -> list[str]:
+        """The overrides of the training of a judge of the study's own, in full."""
+        base = [f"model.base={self.judge}"] if name == "steps" else []
+        return [*TRAINED[name], *base, f"output_dir={self.judge_folder(name).parent}"]
 
     def train(self, name: str, number: int) -> None:
         """One training, unless it is done; wall seconds are added up over continuations."""
@@ -154,9 +164,7 @@ class Study:
         folder = self.judge_folder(name)
         with self._locks[name]:
             if not (folder.parent / "done.json").is_file():
-                base = [f"model.base={self.judge}"] if name == "steps" else []
-                start, commit = time.monotonic(), record.commit()
-                options = [*TRAINED[name], *base, f"output_dir={folder.parent}"]
+                start, commit, options = time.monotonic(), record.commit(), self.options_of_judge(name)
                 call(["train", "--config", "lab", *options], folder.parent.with_suffix(".log"), "rrm")
                 done = {"seconds": time.monotonic() - start, "commit": commit, "options": options}
                 (folder.parent / "done.json").write_text(json.dumps(done) + "\n")

@@ -54,6 +54,8 @@ DIFFERENCES = (
     ("rare-c-context", "rare-c"),
 )  # fmt: skip
 REGAINED = ("noisy+judge", "noisy+overruled")
+RUNS = "RUNS"
+"""What a record calls the folder of runs."""
 FELL = 0.05
 """Below its best, success has fallen."""
 Table = np.ndarray
@@ -87,8 +89,19 @@ def labels_of(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -
     return min(round(graded), environment["train_tasks"])
 
 
+def without_runs(options: Sequence[str], inside: str) -> list[str]:
+    """The options of a training with `RUNS` in the place of the folder of runs, wherever that stood when it was made.
+
+    Args:
+        inside: the training's own folder in it, `judge/seed0`; its `output_dir`.
+    """
+    (own,) = (o.removeprefix("output_dir=") for o in options if o.startswith("output_dir="))
+    runs = own.removesuffix(f"/{inside}")
+    return [option.replace(f"={runs}/", f"={RUNS}/") for option in options]
+
+
 def run_of(folder: Path, seed: int) -> dict[str, Any]:
-    """A run's record: its evaluations, labels, costs, and the guards that fired."""
+    """A run's record: the options it was made with, its evaluations, labels, costs, and the guards that fired."""
     metrics, evaluations = lines(folder / "metrics.jsonl"), lines(folder / "eval.jsonl")
     done = json.loads((folder / "done.json").read_text())
     config = yaml.safe_load((folder / "config.yaml").read_text())
@@ -107,6 +120,7 @@ def run_of(folder: Path, seed: int) -> dict[str, Any]:
         "unread": int(sum(row.get("feedback/failed") or 0 for row in metrics)),
         "minutes": round(done["seconds"] / 60, 2),
         "commit": done["commit"],
+        "options": without_runs(done["options"], f"{folder.parent.name}/{folder.name}"),
         "guards": [{k: row[k] for k in ("guard", "update")} for row in lines(fired)] if fired.is_file() else [],
         "evaluations": [
             {"update": row["update"], "episodes": row["episodes"], "score": (row.get("score") or {}).get("value"),
@@ -222,7 +236,6 @@ def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> 
     start = starts["start-long" if len(hops) == 2 else "start"]
     return {
         "part": ARMS[name].part,
-        "options": list(ARMS[name].options),
         "judge": ARMS[name].judge,
         "seeds": [run["seed"] for run in runs],
         "tasks": table.shape[1],
@@ -273,8 +286,15 @@ def collect(runs: Path) -> dict[str, Any]:
         if done:
             rows = [run_of(runs / name / f"seed{n}", arm.seed(n)) for n in done]
             found["arms"][name] = arm_of(name, rows, starts)
-    judges = {path.parent.name: json.loads(path.read_text()) for path in sorted(runs.glob("judges/*/done.json"))}
+    judges = {path.parent.name: judge_of(path) for path in sorted(runs.glob("judges/*/done.json"))}
     return found | derived(found) | {"choosing": choosing(runs), "judges": judges}
+
+
+def judge_of(done: Path) -> dict[str, Any]:
+    """What is recorded of a judge of the study's own."""
+    said = json.loads(done.read_text())
+    options = {"options": without_runs(said["options"], f"judges/{done.parent.name}")} if "options" in said else {}
+    return said | options
 
 
 def derived(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def made(
         append_line(
             folder / "guards.jsonl", {"update": update, "episodes": 0, "guard": guard, "action": "warn", "text": "t"}
         )
-    (folder / "done.json").write_text(json.dumps({"seconds": 120.0, "commit": "abc", "options": []}))
+    options = Study(runs, f"{runs}/judge").options(arm, number)
+    (folder / "done.json").write_text(json.dumps({"seconds": 120.0, "commit": "abc", "options": options}))
 
 
 def begun(runs: Path, share: float = 0.25) -> Path:
@@ -94,6 +95,27 @@ def test_a_run_says_what_it_took(tmp_path: Path) -> None:
     assert (run["seed"], run["episodes"], run["judge_tokens"], run["minutes"]) == (100, 256, 414, 2.0)
     assert run["guards"] == [{"guard": "length", "update": 3}]
     assert arms["tenth"]["success"]["value"] == pytest.approx(0.6)
+
+
+def test_a_run_is_recorded_with_the_options_it_was_made_with(tmp_path: Path) -> None:
+    """Not with what its arm says by now; and nothing in a record says where the runs lay."""
+    made(begun(tmp_path), "gamed", 1, [0.4])
+    done = tmp_path / "gamed" / "seed1" / "done.json"
+    said = json.loads(done.read_text())
+    for changed in (said["options"], [*said["options"], "max_updates=1"], ["algorithm=ppo", *said["options"]]):
+        done.write_text(json.dumps(said | {"options": changed}))
+        (run,) = collect(tmp_path)["arms"]["gamed"]["runs"]
+        assert (run["options"] == Study.anywhere().options("gamed", 1)) == (changed == said["options"])
+        assert "output_dir=RUNS/gamed/seed1" in run["options"] and str(tmp_path) not in json.dumps(run)
+    trained = {
+        "seconds": 1.0,
+        "commit": "abc",
+        "options": Study(tmp_path, f"{tmp_path}/judge").options_of_judge("steps"),
+    }
+    folder = tmp_path / "judges" / "steps"
+    folder.mkdir(parents=True)
+    (folder / "done.json").write_text(json.dumps(trained))
+    assert collect(tmp_path)["judges"]["steps"]["options"] == Study.anywhere().options_of_judge("steps")
 
 
 def test_the_area_is_under_the_curve_from_the_start(tmp_path: Path) -> None:
@@ -246,7 +268,10 @@ def test_the_bars_pass_on_what_was_hoped_for_and_miss_what_is_not_there(
         (("overrides",), ["max_updates=1"]),
         (("ratios", "judge / outcome", "value"), 1.2),
         (("arms", "judge", "success", "value"), 0.9),
-        (("arms", "judge", "options"), ["feedback.mode=none"]),
+        (("arms", "judge", "runs", 0, "options"), ["feedback.mode=none"]),
+        (("arms", "judge", "runs", 0, "options", 0), "algorithm=ppo"),
+        (("judges",), {"rows-100": {"options": ["drills.rows=0", "output_dir=RUNS/judges/rows-100"]}}),
+        (("judges",), {"rows-7": {"options": []}}),
         (("arms", "judge", "runs"), []),
         (("arms", "judge", "runs", 0, "seed"), 7),
         (("arms", "judge", "runs", 0, "commit"), "abc+"),
