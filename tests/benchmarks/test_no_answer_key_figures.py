@@ -345,6 +345,21 @@ def test_guards_are_counted_on_the_runs_that_fell(falls: int, in_time: int, ok: 
     assert next(accept_6.gamed_bars(found)).ok is ok
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("train r environment.label_share=0 \\", True),
+        ("reagent train 'environment.label_share=0.0'", True),
+        ("reagent train environment.label_share=0.5", False),
+        ("reagent train environment.label_share=01", False),
+        ("# reagent train environment.label_share=0", False),
+        ("reagent train feedback.mode=r", False),
+    ],
+)
+def test_a_script_that_trains_without_labels_says_so(line: str, told: bool) -> None:
+    assert accept_6.without_labels(f"set -eu\n{line}\n") is told
+
+
 def test_the_tables_have_a_row_for_all_that_was_measured(hoped: str) -> None:
     found = json.loads(hoped)
     found["choosing"]["lab"] = {
