@@ -15,7 +15,6 @@ second attempts, and the policy all start from, with every kind of second attemp
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import statistics
 import time
@@ -36,6 +35,7 @@ from benchmarks.studies.study import (
     parse,
     training_command,
     two_way_interval,
+    weights_hash,
 )
 from reagent.lab.shipped import lab_policy_folder
 from rrm.provenance import environment
@@ -402,7 +402,7 @@ def main() -> None:
     made = {
         "command": training_command("feedback_modes"),
         "environment": environment(),
-        "judge": hashlib.sha256((Path(judge) / "model.safetensors").read_bytes()).hexdigest(),
+        "judge": weights_hash(Path(judge)),
         "policy": policy,
     }
     record.write(args.output, made | found)

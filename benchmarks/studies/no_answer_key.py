@@ -49,7 +49,6 @@ the start, sampled as in training; on real attempts it reads what `benchmarks.de
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import statistics
 import subprocess
@@ -78,7 +77,7 @@ from benchmarks.studies.no_answer_key_arms import (
     due,
 )
 from benchmarks.studies.no_answer_key_figures import HEADLINE, RUNS, collect, plot
-from benchmarks.studies.study import begin, call, frozen_judge, parse, training_command
+from benchmarks.studies.study import begin, call, frozen_judge, parse, training_command, weights_hash
 from reagent.lab.shipped import lab_policy_folder
 from rrm.judge.judge_dir import load_settings
 from rrm.provenance import environment
@@ -170,11 +169,17 @@ class Study:
                 (folder.parent / "done.json").write_text(json.dumps(done) + "\n")
 
     def take_judge(self, name: str, source: Path) -> None:
-        """A copy in the place of a judge that the study would train, unless there is one."""
-        folder = self.judge_folder(name)
-        if not (folder.parent / "done.json").is_file():
-            frozen_judge(folder.parent, str(source))
-            (folder.parent / "done.json").write_text(json.dumps({"copied": True, "judge": weights_hash(folder)}) + "\n")
+        """A copy in the place of a judge that the study would train, unless it is there.
+
+        Raises:
+            SystemExit: another one is there.
+        """
+        folder, done = self.judge_folder(name), self.judge_folder(name).parent / "done.json"
+        taken = weights_hash(Path(frozen_judge(folder.parent, str(source))))
+        if taken != weights_hash(source):
+            raise SystemExit(f"{folder} is another judge than {source}: leave that out, or choose another --runs")
+        if not done.is_file():
+            done.write_text(json.dumps({"copied": True, "judge": taken}) + "\n")
 
     def evaluate(self, target: Path, options: Iterable[str], arguments: Sequence[str] = ()) -> None:
         """`reagent eval`, unless it is done."""
@@ -228,11 +233,6 @@ def run(jobs: Sequence[Job], parallel: int) -> None:
         list(pool.map(do, jobs))
     if failed:
         raise SystemExit("failed, see the logs beside their folders:\n" + "\n".join(failed))
-
-
-def weights_hash(judge: Path) -> str:
-    """SHA-256 of a judge's weights."""
-    return hashlib.sha256((judge / "model.safetensors").read_bytes()).hexdigest()
 
 
 def hashes(judge: str) -> dict[str, Any]:

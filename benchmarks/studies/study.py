@@ -19,6 +19,8 @@ import numpy as np
 
 from benchmarks import record
 from rrm.judge.judge_dir import shipped
+from rrm.models.adapter import WEIGHTS
+from rrm.models.weights import sha256
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL_SEEDS = 5
@@ -66,11 +68,25 @@ def begin(runs: Path, **facts: Any) -> None:
 
 def frozen_judge(runs: Path, judge: str, name: str = "judge") -> str:
     """The folder of a study's judge, copied at its start: a study over days keeps its judge, whatever is shipped by then."""
-    folder = runs / name
+    folder, part = runs / name, runs / f"{name}.part"
     if not folder.is_dir():
         source = shipped("lab") if judge == "lab" else Path(judge)
-        shutil.copytree(source, folder)
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(source, part)
+        part.rename(folder)  # a copy that was cut off is no judge
     return str(folder)
+
+
+def weights_hash(judge: Path) -> str:
+    """SHA-256 of a judge's own weights: the whole model's, or those of the adapter over its base.
+
+    Raises:
+        SystemExit: there are none in the folder.
+    """
+    for name in ("model.safetensors", WEIGHTS):
+        if (judge / name).is_file():
+            return sha256(judge / name)
+    raise SystemExit(f"{judge} holds no weights of a judge: neither model.safetensors nor {WEIGHTS}")
 
 
 def training_command(name: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from benchmarks.studies.judges import Labels, Others, length
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, STAGES, TRAINED, due
 from benchmarks.studies.noisy_search import NoisySearch
+from benchmarks.studies.study import frozen_judge, weights_hash
 from reagent.feedback.build import MODES
 from reagent.lab.search_env import SearchEnv, world_of
 from reagent.train.config import AgentConfig, load_agent_config
@@ -66,11 +70,39 @@ def test_a_judge_that_was_trained_elsewhere_is_taken_once(tmp_path: Path) -> Non
     source.mkdir()
     (source / "model.safetensors").write_bytes(b"first")
     study.take_judge("steps", source)
-    (source / "model.safetensors").write_bytes(b"second")
     study.take_judge("steps", source)
+    (source / "model.safetensors").write_bytes(b"second")
+    with pytest.raises(SystemExit, match="another judge"):
+        study.take_judge("steps", source)
     assert (study.judge_folder("steps") / "model.safetensors").read_bytes() == b"first"
     assert f"feedback.judge={study.judge_folder('steps')}" in study.options("bare-steps", 0)
     study.train_judge("steps")  # nothing is left to do
+
+
+def test_an_adapter_is_taken_with_its_own_weights_and_nothing_is_refused(tmp_path: Path) -> None:
+    study, source = Study(tmp_path / "runs", "/judge"), tmp_path / "source"
+    source.mkdir()
+    with pytest.raises(SystemExit, match="no weights"):
+        weights_hash(source)
+    (source / "adapter_model.safetensors").write_bytes(b"adapter")
+    study.take_judge("steps", source)
+    done = json.loads((study.judge_folder("steps").parent / "done.json").read_text())
+    assert done == {"copied": True, "judge": hashlib.sha256(b"adapter").hexdigest()}
+
+
+def test_a_copy_that_was_cut_off_is_made_anew(tmp_path: Path) -> None:
+    source, runs = tmp_path / "source", tmp_path / "runs"
+    source.mkdir()
+    (source / "judge.json").write_text("{}")
+    (source / "model.safetensors").symlink_to(tmp_path / "nowhere")  # the copy stops here
+    with pytest.raises(shutil.Error):
+        frozen_judge(runs, str(source))
+    assert not (runs / "judge").exists()
+    (source / "model.safetensors").unlink()
+    (source / "model.safetensors").write_bytes(b"whole")
+    frozen_judge(runs, str(source))
+    assert sorted(path.name for path in (runs / "judge").iterdir()) == ["judge.json", "model.safetensors"]
+    assert [path.name for path in runs.iterdir()] == ["judge"]
 
 
 def trajectory(name: str, steps: int) -> Trajectory:
