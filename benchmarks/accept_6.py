@@ -23,6 +23,7 @@ from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, METHODS, TRAINED
 from benchmarks.studies.no_answer_key_figures import by_n, derived, final
 from benchmarks.studies.study import two_way_interval
+from rrm.evaluation.choosing import success_of
 
 STUDY = "no_answer_key"
 RATIO, HALF, AIM, TASKS = 0.9, 0.5, 0.05, 200
@@ -208,17 +209,6 @@ def ahead(measured: Mapping[str, Any] | None) -> tuple[str, bool]:
     return "; ".join(shown), ok
 
 
-def real_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`benchmarks.default_judge.attempts.best_of_n` as `ahead` takes it; None of too few attempts."""
-    metrics, apart = report.get("metrics"), report.get("differences", {})
-    if not metrics:
-        return None
-    return {
-        "success": {name: one["outcome"] for name, one in metrics.items()},
-        "judge_minus": {name: one["outcome"] for name, one in apart.items() if one},
-    }
-
-
 def choosing_bars(found: Found) -> Iterator[Bar]:
     """E5: one of eight attempts."""
     wanted, lab = "paired intervals above 0", found["choosing"].get("lab")
@@ -229,25 +219,31 @@ def choosing_bars(found: Found) -> Iterator[Bar]:
         known = same(lab["by_n"], by_n(lab["raw"], lab["attempts"])) and len(lab["raw"]) == TASKS
         shown, ok = ahead(lab["by_n"].get(SAMPLES))
         yield Bar(what, shown if known else "not what the raw rows say", wanted, ok and known)
-    what, real = (
-        f"E5 real attempts, one of {SAMPLES}: judge above {' and '.join(RIVALS)}",
-        found["choosing"].get("real"),
-    )
+    yield from real_bars(found["choosing"].get("real"))
+
+
+def real_bars(real: Mapping[str, Any] | None) -> Iterator[Bar]:
+    """E5 on real attempts: every task counts that has enough attempts, answers that can be voted on and some success by chance, and all
+    of them must hold: the best of several would be several tries at one bar."""
+    what = f"E5 real attempts, one of {SAMPLES}: judge above {' and '.join(RIVALS)}"
+    wanted = "paired intervals above 0 on every task that counts"
     if real is None or not all(real["made"].get(key) not in (None, "") for key in ("command", "commit", "seed")):
         yield missing(what, wanted, STUDY)
         return
-    counted = []
+    counted: dict[str, bool] = {}
     for name, sizes in real["best_of_n"].items():
         for n, report in sizes.items():
-            measured = real_of(report or {})
-            if measured is None:
+            if report is None:
                 continue
+            measured = success_of(report)
             shown, ok = ahead(measured)
-            enough_success = (measured["success"].get("random", {}).get("value") or 0) >= LEAST_SUCCESS
-            counted += [ok] if n == SAMPLES and enough_success else []
+            by_chance = measured["success"].get("random", {}).get("value") or 0
+            if n == SAMPLES and by_chance >= LEAST_SUCCESS and measured["judge_minus"].keys() >= set(RIVALS):
+                counted[name] = ok
             yield Bar(f"E5 {name}, one of {n}, {report['questions']} questions", shown, "reported", None)
-    said = f"{sum(counted)} of {len(counted)} tasks with {SAMPLES} attempts and a success of {LEAST_SUCCESS} by chance"
-    yield Bar(what, said, f"{wanted} on one of them", any(counted))
+    kind = f"{SAMPLES} attempts, comparable answers and a success of {LEAST_SUCCESS} by chance"
+    said = f"on {sum(counted.values())} of {', '.join(counted)}" if counted else f"not measured: no task with {kind}"
+    yield Bar(what, said, wanted, bool(counted) and all(counted.values()))
 
 
 def gamed_bars(found: Found) -> Iterator[Bar]:

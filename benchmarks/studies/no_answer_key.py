@@ -42,7 +42,8 @@ grade whichever way that fell. In E3 `bare-others` is paid for what was found of
 with second attempts have half the tasks an update. E6 counts when a guard would have stopped a run; all go on to the end (guards change
 nothing that is learned), with guards.kl.max=0.1, not tuned, and the study's judge as auditor. Only runs whose success fell count, and three
 must: a guard that fires where nothing falls is a false alarm. E5 chooses among attempts of the policy at
-the start, sampled as in training; on real attempts it reads what `benchmarks.default_judge.evaluate` recorded. The field compares
+the start, sampled as in training; on real attempts it reads what `benchmarks.default_judge.evaluate` recorded, and must be ahead on every task
+that has eight attempts, answers that can be voted on and a success of a tenth by chance. The field compares
 `outcome`, `outcome-again` and the paper's Reagent-U on five seeds, on 500 tasks at the end and 200 on the way.
 """
 

@@ -220,6 +220,34 @@ def test_choosing_follows_from_its_raw_attempts() -> None:
 # ---- bars ----
 
 
+def real_report(judge: float, majority: bool = True) -> dict[str, Any]:
+    """As `rrm.evaluation.choosing.measure` has it: how far the judge is above what others choose, ± 0.01."""
+
+    def around(value: float) -> dict[str, Any]:
+        return {"outcome": {"value": value, "low": value - 0.01, "high": value + 0.01}}
+
+    rivals = ("majority", "longest", "random") if majority else ("longest", "random")
+    metrics = {"judge": around(0.5 + judge), **{name: around(0.5) for name in rivals}}
+    return {"questions": 40, "metrics": metrics, "differences": {name: around(judge) for name in rivals}}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "ok", "said"),
+    [
+        ({"a": {"4": None, "8": None}}, False, "not measured"),
+        ({"a": {"4": real_report(0.1)}}, False, "not measured"),
+        ({"a": {"8": real_report(0.1, majority=False)}}, False, "not measured"),
+        ({"a": {"8": real_report(0.1)}, "b": {"8": None}}, True, "on 1 of a"),
+        ({"a": {"8": real_report(0.1)}, "b": {"8": real_report(0.1)}}, True, "on 2 of a, b"),
+        ({"a": {"8": real_report(0.1)}, "b": {"8": real_report(0.0)}}, False, "on 1 of a, b"),
+    ],
+)
+def test_real_attempts_have_one_try_at_their_bar(tasks: dict[str, Any], ok: bool, said: str) -> None:
+    made = {"command": "c", "commit": "abc", "seed": 0}
+    *_, last = accept_6.real_bars({"made": made, "best_of_n": tasks})
+    assert last.ok is ok and last.measured.startswith(said)
+
+
 @pytest.fixture(scope="module")
 def hoped(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A record in which the headline is as hoped for, with all its seeds."""
