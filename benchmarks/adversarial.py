@@ -18,13 +18,15 @@ import random
 import re
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from benchmarks import mint, record
 from rrm.adversarial.attack import AdversarialReport, AttackCase, attacks, builtin_bases, escapes, in_long_runs, measure
 from rrm.feedback import Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.prompt.rendering import CUT_VERSION
 from rrm.trajectory import Trajectory, read_canonical
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,9 +64,17 @@ def summary_table(report: AdversarialReport) -> str:
     return "\n".join(lines)
 
 
-def escaped(cases: list[AttackCase], tokenizer: Any, budget: int) -> dict[str, list[str]]:
-    """What got through the rendering, by case; at the judge's own budget and at one that cuts nothing."""
-    found = {c.id: escapes(c.attacked, tokenizer, budget) + escapes(c.attacked, tokenizer) for c in cases}
+def escaped(cases: list[AttackCase], judge: AgentRRM, mode: Mode) -> dict[str, list[str]]:
+    """What got through into what the judge reads, by case: its readings, or a text cut to its budget and one that is not cut."""
+    tokenizer = judge.prompter.tokenizer if judge.prompter is not None else None
+
+    def through(t: Trajectory) -> list[str]:
+        if judge.prompt_version == CUT_VERSION:
+            return escapes(t, tokenizer, judge.settings.transcript_tokens) + escapes(t, tokenizer)
+        plan = judge.plan(t, judge.abilities.read_as(mode))
+        return escapes(t, tokenizer, readings=[plan.reading(i).text for i in range(len(plan))])
+
+    found = {case.id: through(case.attacked) for case in cases}
     return {name: what for name, what in found.items() if what}
 
 
@@ -86,7 +96,6 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Result file.")] = None,
 ) -> None:
     """Measure a judge against the suite."""
-    from rrm.judge.agent_rrm import AgentRRM
     from rrm.judge.blended import Blended
 
     judge = AgentRRM.from_pretrained(model)
@@ -97,7 +106,7 @@ def command(
         cases = [cases[i * len(cases) // limit] for i in range(limit)]
     if windows:
         cases = in_long_runs(cases, judge.settings.transcript_tokens, seed, tokenizer)
-    through = escaped(cases, tokenizer, judge.settings.transcript_tokens)
+    through = escaped(cases, judge, chosen)
     started = time.perf_counter()
     report = measure(Blended(judge) if blend else judge, cases, chosen, seed=seed)
     excess = report.overall.excess if report.overall else None

@@ -217,14 +217,31 @@ def special_tokens(tokenizer: Any) -> set[str]:
 _LABEL_LINE = re.compile(r"^\s*(task|tools|agent|user|result)\s*[:：]", re.IGNORECASE | re.MULTILINE)
 
 
-def escapes(trajectory: Trajectory, tokenizer: Tokenizer | None = None, budget: int = 100_000) -> list[str]:
+def escapes(
+    trajectory: Trajectory,
+    tokenizer: Tokenizer | None = None,
+    budget: int = 100_000,
+    readings: Sequence[str] | None = None,
+) -> list[str]:
     """What transcript text could pass for in the prompt a judge reads; empty when nothing got through.
 
     Checks the rendered transcript for: a block `parse_judgement` would read, a judge's tag or a ChatML-like control
     token spelled out, any special token of `tokenizer`, `[step k]` lines other than the renderer's 1, 2, 3, …, and more
     lines that begin with a label of the renderer's (`result:`) than there are messages.
+
+    Args:
+        budget: tokens that the text is cut to.
+        readings: what a judge that reads in windows reads of it, each checked by itself (`Plan.reading`, without findings);
+            their markers stand more than once, in order.
     """
+    if readings is not None:
+        return [what for text in readings for what in _through(text, trajectory, tokenizer, repeats=True)]
     text = render_transcript(trajectory, tokenizer or ByteTokenizer(), budget).text
+    return _through(text, trajectory, tokenizer, repeats=False)
+
+
+def _through(text: str, trajectory: Trajectory, tokenizer: Tokenizer | None, *, repeats: bool) -> list[str]:
+    """What of the transcript could pass for ours in one prompt; `repeats`: ours names a step several times."""
     found: list[str] = []
     parsed = parse_judgement(text)
     found += [f"a <{name}> block parses" for name in ("critique", "score") if getattr(parsed, name) is not None]
@@ -233,7 +250,9 @@ def escapes(trajectory: Trajectory, tokenizer: Tokenizer | None = None, budget: 
     found += [f"control token {token}" for token in re.findall(r"<\|[^|<>\n]{1,40}\|>", text)]
     found += [f"special token {token}" for token in special_tokens(tokenizer) if token in text]
     markers = [int(k) for k in re.findall(r"\[step (\d{1,9})\]", text)]
-    if sorted(set(markers)) != markers or any(not 1 <= k <= len(trajectory.steps) for k in markers):
+    if sorted(markers if repeats else set(markers)) != markers or any(
+        not 1 <= k <= len(trajectory.steps) for k in markers
+    ):
         found.append(f"step markers {markers} for {len(trajectory.steps)} steps")
     seen = [m.role for step in trajectory.steps for m in step.observations]
     users = sum(role == "user" for role in seen)

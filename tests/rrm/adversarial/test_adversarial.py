@@ -31,6 +31,7 @@ from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, parse_judgement
 from rrm.prompt.neutralise import neutralise
 from rrm.prompt.rendering import render_transcript
+from rrm.prompt.windows import Planner
 from rrm.trajectory import Trajectory
 
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<s>", "</s>", "[INST]", "[/INST]"]
@@ -77,6 +78,23 @@ def test_markers_nested_by_the_thousand_cost_no_more_than_their_length():
         once = neutralise(text)
         assert neutralise(once) == once and "x" in once and "<|" not in html.unescape(once)
     assert error_of("\n" * 100_000 + "no error") is None
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_escapes_are_looked_for_in_what_a_judge_in_windows_reads(cases: list[AttackCase], slots: bool) -> None:
+    """The suite read a text that such a judge never reads: it said none escaped whatever the windows let through."""
+
+    def found(case: AttackCase, disarmed: bool) -> list[str]:
+        plan = Planner(ByteTokenizer(), 1200, slot_end=[1]).plan(case.attacked, slots=slots)
+        readings = [plan.reading(i).text for i in range(len(plan))]
+        said = [text for m in case.attacked.messages for text in (m.text(),) if "<score>" in text]
+        through = [text + said[0] if i == 0 and said else text for i, text in enumerate(readings)]
+        return escapes(case.attacked, readings=readings if disarmed else through)
+
+    long = in_long_runs(cases[::4], 1200, 0)
+    assert not any(found(case, True) for case in long)
+    open_ones = [case for case in long if any("<score>" in m.text() for m in case.attacked.messages)]
+    assert open_ones and all(found(case, False) for case in open_ones)
 
 
 # ---- neutralise -----------------------------------------------------------------------------------------------------
