@@ -19,12 +19,14 @@ from typing import Any
 from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.lab.labels import label
-from reagent.lab.search_env import question_of, world_of
+from reagent.lab.search_env import question_of as question_in
+from reagent.lab.search_env import world_of
 from reagent.train.config import AgentConfig, load_agent_config
 from rrm.cli import finish
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.questions import question_of
 from rrm.trajectory import Trajectory
 
 LONG = 6
@@ -42,17 +44,24 @@ def length() -> AgentRRM:
 
 
 class Others(AgentRRM):
-    """A judge whose words are about other transcripts: those of one reading are dealt on by half their number, far beyond the
-    attempts at one task, which stand together."""
+    """A judge whose words are about other tasks' transcripts: those of one reading are dealt on by half their number, and from there on
+    to the next of another task."""
 
     def judge(self, trajectories: Sequence[Trajectory], **options: Any) -> list[Feedback]:
-        """As `AgentRRM.judge`. One transcript alone has nobody to change with: its score is unknown."""
+        """As `AgentRRM.judge`. Where all are of one task nobody can change with anybody: their scores are unknown."""
         said = super().judge(trajectories, **options)
-        if len(said) == 1:
+        tasks = list(map(question_of, trajectories))
+        if len(set(tasks)) == 1:
             nobody = {"score": None, "raw_score": None, "trace": None, "critique": None, "findings": []}
-            return [said[0].model_copy(update={**nobody, "status": "judge_error", "reason": "read alone"})]
-        half = len(said) // 2
-        return [f.model_copy(update={"id": t.id}) for f, t in zip(said[half:] + said[:half], trajectories, strict=True)]
+            alone = {**nobody, "status": "judge_error", "reason": "read with no other task"}
+            return [feedback.model_copy(update=alone) for feedback in said]
+        found = []
+        for place, trajectory in enumerate(trajectories):
+            start = place + len(said) // 2
+            around = (n % len(said) for n in range(start, start + len(said)))
+            other = next(n for n in around if tasks[n] != tasks[place])
+            found.append(said[other].model_copy(update={"id": trajectory.id}))
+        return found
 
 
 class Labels(AgentRRM):
@@ -78,7 +87,7 @@ class Labels(AgentRRM):
         for trajectory in trajectories:
             task = self._tasks[trajectory.question_id or ""]
             world = world_of(task.seed)
-            said = label(trajectory, world, question_of(world, task.meta["hops"]))
+            said = label(trajectory, world, question_in(world, task.meta["hops"]))
             found.append(
                 Feedback(
                     id=trajectory.id, status="scored", score=said.score, raw_score=said.score, trace=said.trace,

@@ -130,6 +130,27 @@ def test_others_words_are_dealt_on_by_half() -> None:
     assert (alone.status, alone.score) == ("judge_error", None)
 
 
+@pytest.mark.parametrize("sizes", [(5, 1, 2), (1, 6, 1), (3, 3, 2), (7, 1)])
+def test_others_words_are_never_of_the_same_task(sizes: tuple[int, ...]) -> None:
+    """Attempts that say the same are read once, so that one task can hold more than half of a reading."""
+    tasks = [n for n, size in enumerate(sizes) for _ in range(size)]
+    runs = [
+        trajectory(f"{place}", 2).model_copy(update={"question_id": f"task {n}", "task": f"task {n}."})
+        for place, n in enumerate(tasks)
+    ]
+
+    def say(messages: list[dict[str, str]], params: object, key: str) -> str:
+        (n,) = [n for n in range(len(sizes)) if f"task {n}." in messages[-1]["content"]]
+        return f"<score>{n / 10}</score>"
+
+    judge = Others(ScriptedChatEngine(say))
+    found = judge.judge(runs, mode="score")
+    assert [f.id for f in found] == [t.id for t in runs] and all(f.score is not None for f in found)
+    assert all(f.score != n / 10 for f, n in zip(found, tasks, strict=True))
+    same = judge.judge([t for t, n in zip(runs, tasks, strict=True) if n == 0], mode="score")
+    assert {(f.status, f.score) for f in same} == {("judge_error", None)}
+
+
 def test_a_noisy_verifier_is_wrong_of_training_answers_alone() -> None:
     env = NoisySearch(flipped=0.3)
     training, held_out = (NoisySearch.make_tasks(300, 0, hops=(1, 2), split=split) for split in ("train", "heldout"))
