@@ -54,7 +54,6 @@ import json
 import statistics
 import subprocess
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,7 +77,7 @@ from benchmarks.studies.no_answer_key_arms import (
     due,
 )
 from benchmarks.studies.no_answer_key_figures import HEADLINE, RUNS, collect, plot
-from benchmarks.studies.study import begin, call, frozen_judge, parse, training_command, weights_hash
+from benchmarks.studies.study import begin, call, frozen_judge, parse, train_once, training_command, weights_hash
 from reagent.lab.shipped import lab_policy_folder
 from rrm.judge.judge_dir import load_settings
 from rrm.provenance import environment
@@ -92,6 +91,7 @@ STARTS: dict[str, tuple[str, ...]] = {
 """Evaluations of the policy that all start from: of the lab's held-out tasks, of those of three and four hops, of the field's."""
 CHOSEN = ("eval.samples=16", "eval.temperature=0.7")
 """Of part E5: sixteen attempts a task, sampled as in training."""
+LAB = ("train", "--config", "lab")
 Job = Callable[[], None]
 
 
@@ -134,40 +134,19 @@ class Study:
         return [*TRAINED[name], *base, f"output_dir={self.judge_folder(name).parent}"]
 
     def train(self, name: str, number: int) -> None:
-        """One training, unless it is done; wall seconds are added up over continuations."""
+        """One training, unless it is done."""
         folder, judge = self.folder(name, number), ARMS[name].judge
-        if (folder / "done.json").is_file():
-            return
         if judge in TRAINED:
             self.train_judge(str(judge))
-        spent = folder.with_suffix(".seconds")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        before = float(spent.read_text()) if spent.is_file() else 0.0
-        options, log, commit, start = (
-            self.options(name, number),
-            folder.with_suffix(".log"),
-            record.commit(),
-            time.monotonic(),
-        )
-        try:
-            if judge is None or judge == STUDY or judge in TRAINED:
-                call(["train", "--config", "lab", *options], log)
-            else:
-                call([judge, *options], log, "benchmarks.studies.judges")
-        finally:
-            spent.write_text(str(before + time.monotonic() - start))
-        done = {"seconds": float(spent.read_text()), "commit": commit, "options": options}
-        (folder / "done.json").write_text(json.dumps(done) + "\n")
+        shipped = judge is None or judge == STUDY or judge in TRAINED
+        module, arguments = ("reagent", LAB) if shipped else ("benchmarks.studies.judges", (str(judge),))
+        train_once(folder, self.options(name, number), folder.with_suffix(".log"), module, arguments)
 
     def train_judge(self, name: str) -> None:
         """A judge of the study's own, unless it is done."""
-        folder = self.judge_folder(name)
+        folder = self.judge_folder(name).parent
         with self._locks[name]:
-            if not (folder.parent / "done.json").is_file():
-                start, commit, options = time.monotonic(), record.commit(), self.options_of_judge(name)
-                call(["train", "--config", "lab", *options], folder.parent.with_suffix(".log"), "rrm")
-                done = {"seconds": time.monotonic() - start, "commit": commit, "options": options}
-                (folder.parent / "done.json").write_text(json.dumps(done) + "\n")
+            train_once(folder, self.options_of_judge(name), folder.with_suffix(".log"), "rrm", LAB)
 
     def take_judge(self, name: str, source: Path) -> None:
         """A copy in the place of a judge that the study would train, unless it is there.

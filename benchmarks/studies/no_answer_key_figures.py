@@ -230,13 +230,11 @@ def gamed(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> dict[str, Any]:
     """An arm's figures over its runs."""
-    arm, hops = {"runs": runs}, hops_of_arm(name)
-    table = final(arm)
+    arm: dict[str, Any] = {"part": ARMS[name].part, "judge": ARMS[name].judge, "runs": runs}
+    hops, table = hops_of_arm(name), final(arm)
     of = np.array([hops_of(f"-{n}", hops) for n in range(table.shape[1])])
     start = starts["start-long" if len(hops) == 2 else "start"]
-    return {
-        "part": ARMS[name].part,
-        "judge": ARMS[name].judge,
+    return arm | {
         "seeds": [run["seed"] for run in runs],
         "tasks": table.shape[1],
         "success": two_way_interval(table, within=SHARE),
@@ -246,7 +244,6 @@ def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> 
         "labels": [run["labels"] for run in runs],
         "judge_tokens": [run["judge_tokens"] for run in runs],
         "minutes": [run["minutes"] for run in runs],
-        "runs": runs,
     }
 
 

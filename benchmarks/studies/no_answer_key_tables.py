@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks.acceptance import interval
 from benchmarks.studies.no_answer_key_figures import SAID
+from rrm.evaluation.choosing import STRATEGIES
 
 Found = Mapping[str, Any]
 Rows = list[list[str]]
-STRATEGIES = ("judge", "majority", "longest", "random", "oracle")
 
 
 def arms(found: Found) -> Rows:

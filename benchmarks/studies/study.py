@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,32 @@ def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w") as out:
         subprocess.run([sys.executable, "-m", module, *arguments], env=env, stdout=out, stderr=out, check=True)
+
+
+def train_once(
+    folder: Path, options: list[str], log: Path, module: str = "reagent", arguments: Sequence[str] = ()
+) -> None:
+    """A training that writes into a folder, unless its `done.json` (seconds, commit, options) is there; wall seconds are added up over
+    continuations.
+
+    Args:
+        arguments: of the module, before the options.
+
+    Raises:
+        subprocess.CalledProcessError: it failed; the log says why.
+    """
+    if (folder / "done.json").is_file():
+        return
+    spent = folder.with_suffix(".seconds")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    before = float(spent.read_text()) if spent.is_file() else 0.0
+    commit, start = record.commit(), time.monotonic()
+    try:
+        call([*arguments, *options], log, module)
+    finally:
+        seconds = before + time.monotonic() - start
+        spent.write_text(str(seconds))
+    (folder / "done.json").write_text(json.dumps({"seconds": seconds, "commit": commit, "options": options}) + "\n")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from benchmarks.studies.judges import Labels, Others, length
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, STAGES, TRAINED, due
 from benchmarks.studies.noisy_search import NoisySearch
-from benchmarks.studies.study import frozen_judge, weights_hash
+from benchmarks.studies.study import frozen_judge, train_once, weights_hash
 from reagent.feedback.build import MODES
 from reagent.lab.search_env import SearchEnv, world_of
 from reagent.train.config import AgentConfig, load_agent_config
@@ -103,6 +104,21 @@ def test_a_copy_that_was_cut_off_is_made_anew(tmp_path: Path) -> None:
     frozen_judge(runs, str(source))
     assert sorted(path.name for path in (runs / "judge").iterdir()) == ["judge.json", "model.safetensors"]
     assert [path.name for path in runs.iterdir()] == ["judge"]
+
+
+def test_a_training_is_made_once_and_its_seconds_are_added_up(tmp_path: Path) -> None:
+    folder, config, log = tmp_path / "arm" / "seed0", tmp_path / "config.json", tmp_path / "log"
+    folder.mkdir(parents=True)
+    with pytest.raises(subprocess.CalledProcessError):
+        train_once(folder, [], log, "json.tool", [str(config)])
+    assert not (folder / "done.json").exists() and float(folder.with_suffix(".seconds").read_text()) > 0
+    config.write_text("{}")
+    folder.with_suffix(".seconds").write_text("1000")
+    train_once(folder, ["--compact"], log, "json.tool", [str(config)])
+    done = json.loads((folder / "done.json").read_text())
+    assert 1000 < done["seconds"] < 1100 and done["options"] == ["--compact"]
+    config.unlink()
+    train_once(folder, [], log, "json.tool", [str(config)])  # nothing is left to do
 
 
 def trajectory(name: str, steps: int) -> Trajectory:
