@@ -134,8 +134,9 @@ class Watch:
         firsts = [e for e in played if e.stage == "initial"]
         share = self.config.guards.auditor.share
         groups = list(dict.fromkeys(gather_object([e.group_id for e in firsts])))
-        start = update * len(groups)  # where an update has few tasks, one of them comes round in some updates
-        chosen = {g for n, g in enumerate(groups, start) if int((n + 1) * share) > int(n * share)}
+        # by seed: tasks of one difficulty may stand at every fourth place; where an update has few tasks, some updates have one
+        groups.sort(key=lambda g: derive_seed(self.config.seed, "audit", update, g))
+        chosen = set(groups[: int((update + 1) * len(groups) * share) - int(update * len(groups) * share)])
         mine = [e for e in firsts if e.group_id in chosen]
         report, asked_again = Report(), Report()
         second = self._audited(mine, update, report)

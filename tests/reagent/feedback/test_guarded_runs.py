@@ -134,6 +134,17 @@ def test_a_kill_while_the_best_policy_is_replaced_leaves_the_earlier_one(base, t
     assert sorted(path.name for path in tmp_path.glob("best*")) == ["best"]
 
 
+def test_a_best_policy_kept_without_an_interval_is_found(base, tmp_path) -> None:
+    """As earlier versions wrote it."""
+    trainer, folder = trainer_of(configured(base, tmp_path, "none")), tmp_path / "best"
+    best = Best(1, 8, "success", 0.5, 0.2, 0.8)
+    keep_best(trainer.policy, trainer.tokenizer, folder, best)
+    held = folder / "evaluation.json"
+    held.write_text(json.dumps({k: v for k, v in json.loads(held.read_text()).items() if k not in ("low", "high")}))
+    assert kept_best(trainer.policy, folder, best) == folder
+    assert kept_best(trainer.policy, folder, Best(3, 16, "success", 0.5, 0.2, 0.8)) is None
+
+
 # ---- what judges are asked ----
 
 
@@ -252,13 +263,17 @@ def test_judges_that_share_the_tasks_difficulty_and_nothing_else_disagree() -> N
     assert (rank_correlation([(str(n), a, b) for n, (_, a, b) in enumerate(rows)])[0] or 0.0) > 0.9  # across them
 
 
-def test_the_auditor_reads_whole_groups_each_task_in_its_turn(base, tmp_path) -> None:
+def test_the_auditor_reads_whole_groups_drawn_by_seed(base, tmp_path) -> None:
     config = configured(base, tmp_path, "r", guards={"auditor": {"judge": "named", "share": 0.125}})
     trainer, _ = build(config, judge=scripted(), auditor=scripted())
     played = trainer.round(0).played  # two attempts at each of four tasks
     audits = [trainer.watch.audit(played, update) for update in range(4)]
     assert [audit.asked for audit in audits] == [0, 2, 0, 2]  # an eighth: one task in two updates
-    assert [name for name, _, _ in audits[1].scored] == [e.group_id for e in played[-2:]]
+    assert len({name for name, _, _ in audits[1].scored}) == 1
+    assert trainer.watch.audit(played[::-1], 1).scored == audits[1].scored[::-1]  # whatever order they come in
+    of_place = {e.group_id: n // 2 for n, e in enumerate(played)}
+    read = [of_place[trainer.watch.audit(played, update).scored[0][0]] for update in range(1, 32, 2)]
+    assert set(read) == {0, 1, 2, 3}  # not always those of one difficulty, where difficulties take turns
 
 
 def test_the_gamed_judges_score_steps_and_nothing_else(base, tmp_path) -> None:
