@@ -229,7 +229,7 @@ class SuccessGuard(GuardConfig):
     """Held-out success falls, by more than chance, and the judge does not see it."""
 
     drop: Positive = 0.05
-    """How far success is below its best, means of up to eight evaluations, while the judge's mean score has not followed: by half of
+    """How far success is below its best, means of one to eight evaluations, while the judge's mean score has not followed: by half of
     what it differs with success."""
 
 
@@ -267,7 +267,7 @@ class AuditorGuard(GuardConfig):
     judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
     judge_mode: JudgeMode = "score"
     share: Share = 0.25
-    """Of an update's tasks, evenly spread, whose first attempts it reads; of an evaluation's it reads all."""
+    """Of an update's tasks, drawn by seed, whose first attempts it reads; of an evaluation's it reads all."""
     fall: Positive = 0.05
     """How far its mean score is below its best, by more than chance, while the first judge's has not followed."""
     min_correlation: float = Field(default=0.0, ge=-1, le=1)

@@ -62,7 +62,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Best:
-    """The best evaluation so far, by what the judge that pays has no say in: of several noisy ones, so that it flatters."""
+    """The best evaluation so far, by what the judge that pays has no say in: of several noisy ones, so that it flatters. A value of
+    one kind is not compared with one of the other: any success goes before any word of the auditor's."""
 
     update: int
     episodes: int
@@ -115,18 +116,6 @@ class Check(ABC):
         return None
 
 
-class _Unfollowed:
-    """A truth that has fallen below its best, with a score that has not followed."""
-
-    def __init__(self, fall: float, *, paired: bool) -> None:
-        self._series: dict[Source, Falls] = defaultdict(lambda: Falls(fall, paired=paired))
-
-    def take(self, now: Point, source: Source) -> Fall | None:
-        """The fall, where there is one that the score has not followed."""
-        fall = self._series[source].take(now)
-        return None if fall is None or fall.followed else fall
-
-
 def _moved(fall: Fall) -> str:
     """The fall and the score beside it, in words."""
     before, now = fall.score
@@ -142,12 +131,12 @@ class SuccessFalls(Check):
     guard = "success"
 
     def __init__(self, settings: SuccessGuard) -> None:
-        self._fall = _Unfollowed(settings.drop, paired=True)
+        self._falls: dict[Source, Falls] = defaultdict(lambda: Falls(settings.drop, paired=True))
 
     def evaluation(self, found: Evaluation) -> Seen:
         if found.success is None or found.score is None:
             return None
-        fall = self._fall.take(Point(found.when, found.success, found.score), found.source)
+        fall = self._falls[found.source].take(Point(found.when, found.success, found.score))
         return "" if fall is None else f"held-out success {_moved(fall)}: the judge does not see it"
 
 
@@ -231,7 +220,8 @@ class AuditorFalls(Check):
     guard = "auditor"
 
     def __init__(self, settings: AuditorGuard, of: Literal["evaluations", "updates"]) -> None:
-        self._of, self._fall = of, _Unfollowed(settings.fall, paired=of == "evaluations")
+        self._of = of
+        self._falls: dict[Source, Falls] = defaultdict(lambda: Falls(settings.fall, paired=of == "evaluations"))
         self._said: dict[str, float] = {}
         self._paid: dict[str, float] = {}
 
@@ -252,7 +242,7 @@ class AuditorFalls(Check):
         return self._look(now, "training")
 
     def _look(self, now: Point, source: Source) -> Seen:
-        fall = self._fall.take(now, source)
+        fall = self._falls[source].take(now)
         return "" if fall is None else f"the auditor's mean score {_moved(fall)}: the two judges part ways"
 
 
@@ -437,7 +427,8 @@ class Guards:
         )
         by = "auditor" if middle(row.get("success")) is None else "success"
         value = middle(row.get(by))
-        if value is not None and (self.best is None or value > self.best.value):
+        better = self.best is None or (by == "success", value) > (self.best.by == "success", self.best.value)
+        if value is not None and better:
             low, high = (number(row[by], bound) for bound in ("low", "high"))
             self.best = Best(update, row.get("episodes", 0), by, value, low, high)
         return self._take(update, [(spell, spell.check.evaluation(found)) for spell in self._spells])
