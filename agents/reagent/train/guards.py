@@ -372,11 +372,17 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
         made = f"{evaluations} evaluations are made before the last update (eval.every={every}, max_updates={updates})"
         return f"{made}, and it takes {wanted}" if evaluations < wanted else ""
 
+    tasks = config.environment.eval_tasks
+    untold = (
+        f"{tasks} held-out tasks (environment.eval_tasks) prove nothing, and it takes {FEWEST}"
+        if tasks < FEWEST
+        else ""
+    )
     length, kl, auditor = guards.length, guards.kl, guards.auditor
     unaudited = f"neither evaluations (guards.evaluate, eval.every) nor updates (share={auditor.share:g}) give it the looks it takes"
     return {
-        "success": few(1 + guards.success.patience),
-        "drift": few(1 + guards.drift.patience),
+        "success": untold or few(1 + guards.success.patience),
+        "drift": untold or few(1 + guards.drift.patience),
         "length": "" if updates > length.first + length.patience else f"it takes more than max_updates={updates}",
         "kl": "set guards.kl.max, in nats a token" if kl.max is None
         else "" if updates > kl.patience else f"it takes more than max_updates={updates}",

@@ -452,6 +452,8 @@ AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
     ("changes", "said"),
     [
         ({**STOPS, "eval.every": 0}, "0 evaluations are made"),
+        ({**STOPS, "environment.eval_tasks": 9}, "9 held-out tasks .* prove nothing, and it takes 10"),
+        ({"guards.drift.action": "stop", "environment.eval_tasks": 9}, "9 held-out tasks"),
         ({"guards.drift.action": "stop", "eval.every": 0}, "0 evaluations are made"),
         ({**STOPS, "eval.every": 50, "max_updates": 10}, "1 evaluations are made before the last update"),
         ({**STOPS, "eval.every": 4, "max_updates": 8, "guards.success.patience": 2}, "2 evaluations are made before the last update"),
@@ -483,6 +485,7 @@ def test_settings_that_mean_nothing_are_refused(said: str) -> None:
     "changes",
     [
         {**STOPS, "eval.every": 4, "max_updates": 9},
+        {**STOPS, "environment.eval_tasks": 10},
         {**AUDITS, "guards.evaluate": "false"},
         {**STOPS, "feedback.mode": "c", "feedback.context.weight": 0.1},  # the critique's texts teach
         {**STOPS, "feedback.mode": "u", "feedback.score_weight": 0.0},  # and here
