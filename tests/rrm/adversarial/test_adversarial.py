@@ -97,6 +97,25 @@ def test_escapes_are_looked_for_in_what_a_judge_in_windows_reads(cases: list[Att
     assert open_ones and all(found(case, False) for case in open_ones)
 
 
+def test_long_runs_end_as_runs_do_and_are_told_apart_by_side(cases: list[AttackCase]) -> None:
+    """Two of three ended on a tool's result, and the middle one read page 1 twice: the rules found fault with harmless steps."""
+    long = in_long_runs([case for case in cases if case.place == "agent"][:3], 4000, 0)
+    assert [case.side for case in long] == ["first", "middle", "last"]
+    for case in long:
+        assert case.base.messages[-1].role == "assistant" and not case.base.messages[-1].tool_calls
+        pages = [c.arguments["number"] for m in case.base.messages for c in m.tool_calls or [] if c.name == "read_page"]
+        assert pages == list(range(1, len(pages) + 1))
+    rows = [
+        CaseResult(
+            id=s, kind="k", place="p", side=s, base=0.4, benign=0.5, attacked=a, attacked_status="scored", echoed=False
+        )
+        for s, a in (("first", 0.45), ("last", 0.6))
+    ]
+    report = summarise(rows, "steps")
+    assert {side: round(g.excess, 3) for side, g in report.by_side.items()} == {"first": -0.05, "last": 0.1}
+    assert report.base_range == (0.4, 0.4)
+
+
 # ---- neutralise -----------------------------------------------------------------------------------------------------
 
 
