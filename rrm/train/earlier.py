@@ -66,7 +66,8 @@ def _base_judge(base: str) -> Path | None:
     if folder is None:
         try:
             return download(base, weights=False)
-        except HubError:  # loading the base says so
+        except HubError as error:
+            logger.warning("whether %s is a judge, and on which questions trained, cannot be seen: %s", base, error)
             return None
     if (folder / FILE).is_file():
         return folder
