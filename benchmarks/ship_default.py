@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "rrm" / "assets" / "default"
 FILES = ("adapter_model.safetensors", "adapter_config.json", "judge.json")
 OPTIONAL = ("domain.json", LEXICAL)
+CASES = 60
+"""Attacks that a blend must have withstood at least to be on unasked."""
 MOST_MEGABYTES = 15.0
 """Of all files of the judge in the package."""
 
@@ -98,7 +100,8 @@ def blend_withstands(judge: str | None) -> bool:
     if not path.is_file():
         return False
     found = json.loads(path.read_text(encoding="utf-8"))
-    return found["passed"] and found["blend"] and found["judge"]["model_hash"] == judge
+    asked = (found["mode"], found["blend"], found["windows"]) == ("steps", True, False) and found["cases"] >= CASES
+    return found["passed"] and asked and not found["unscored"] and found["judge"]["model_hash"] == judge
 
 
 def main() -> None:
