@@ -169,8 +169,10 @@ class Adapter(ABC):
 
     @classmethod
     def learns_from_judge(cls, settings: FeedbackConfig) -> bool:
-        """Whether anything that a judge says is learned from, with these settings: it pays, it chooses, or its texts teach."""
-        return cls.asks_judge(settings) and (cls.pays_feedback(settings) or cls.writes_texts(settings))
+        """Whether anything that a judge says is learned from, with these settings: it pays, it chooses attempts or tasks, or its
+        texts teach."""
+        chooses = settings.curriculum is not None
+        return cls.asks_judge(settings) and (chooses or cls.pays_feedback(settings) or cls.writes_texts(settings))
 
     @abstractmethod
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
@@ -281,8 +283,10 @@ class Adapter(ABC):
         return self.settings.score_mode
 
     def scores(self, episodes: Sequence[Episode], update: int, report: Report) -> list[float | None]:
-        """What the reward would take for s of each, for those who watch: nothing is learned of it, and nothing counted."""
-        return [self.paid_score(one, Report()) for one in self.judge(episodes, self.judged_in, update, report)]
+        """What the reward would take for s of each, by the judge's own calibration, for those who watch: scores of different maps
+        (`feedback.recalibrate`) cannot be compared. Nothing is learned of it, and nothing counted."""
+        judged = self.judge(episodes, self.judged_in, update, report)
+        return [self.paid_score(one, Report()) if one.score is None else one.own_score for one in judged]
 
     def note_scores(self, judged: Sequence[Judged], report: Report, stage: str = "score") -> None:
         """Count scores, apart by success (does the judge rise while success falls?), and first attempts' levels."""
@@ -293,6 +297,9 @@ class Adapter(ABC):
             for name in (stage, *apart):
                 report.counts[f"{name}_sum"] += one.score  # pyright: ignore[reportArgumentType]
                 report.counts[f"{name}_n"] += 1
+            if self.recalibration is not None and stage == "score" and one.own_score is not None:
+                report.counts["own_score_sum"] += one.own_score  # pyright: ignore[reportArgumentType]
+                report.counts["own_score_n"] += 1
             if self.recalibration is not None and one.episode.success is not None and not one.episode.ungraded:
                 report.graded += graded_row(one)
             if self.curriculum is not None and one.episode.stage == "initial":
@@ -372,6 +379,7 @@ SUMS = (
 MEANS = (
     "reward",
     "score",
+    "own_score",
     "score_success",
     "score_failure",
     "refined_score",

@@ -31,6 +31,12 @@ class ProcessFeedback(Adapter):
             return paid.good != 0 or paid.bad != 0
         return paid.pay == "spread" and settings.score_weight != 0
 
+    @classmethod
+    def learns_from_judge(cls, settings: FeedbackConfig) -> bool:
+        # with `shaping` each turn is paid for what the judge says, though nothing in sum
+        shaped = settings.process.pay == "shaping" and settings.score_weight != 0
+        return shaped or super().learns_from_judge(settings)
+
     @property
     def judged_in(self) -> Mode:
         paid, findings = self.settings.process, self.settings.process.pay == "findings"

@@ -414,7 +414,8 @@ class Guards:
 
     def observe(self, update: int, metrics: Metrics) -> list[Event]:
         """Take in an update's metrics; the guards that fire at it."""
-        if (score := number(metrics, "feedback/score")) is not None:
+        own = number(metrics, "feedback/own_score")  # under feedback.recalibrate: by one map throughout
+        if (score := number(metrics, "feedback/score") if own is None else own) is not None:
             self._paid.append(score)
         return self._take(update, [(spell, spell.check.update(update, metrics)) for spell in self._spells])
 

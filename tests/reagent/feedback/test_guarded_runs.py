@@ -19,6 +19,7 @@ from test_feedback import judged_text
 from reagent.cli import main
 from reagent.env.registry import held_out_tasks
 from reagent.feedback.base import as_judged
+from reagent.feedback.judging import Report
 from reagent.rollout.episode import Episode
 from reagent.train.best import keep_best, kept_best
 from reagent.train.checkpoint import checkpoints
@@ -30,6 +31,7 @@ from reagent.train.run import build, train
 from reagent.train.trainer import AgentTrainer
 from reagent.train.watch import rank_correlation
 from rrm.errors import ConfigError, EngineError
+from rrm.judge.calibration import Platt
 
 QUIET = {name: {"action": "none"} for name in ("success", "drift", "length", "auditor")}
 
@@ -190,6 +192,19 @@ def test_the_scores_of_an_evaluation_by_hand(base, tmp_path) -> None:
         assert found[name] == (pytest.approx(mean(apart[of])) if apart[of] else None)
     record = [json.loads(line) for line in (tmp_path / "judgements.jsonl").read_text().splitlines()]
     assert {row["update"] for row in record} == {-1} and "auditor" not in found
+
+
+def test_guards_see_scores_as_they_are_before_recalibration(base, tmp_path) -> None:
+    """A refit lifts all scores: the guards' stay."""
+    config = configured(base, tmp_path, "r", eval={"every": 1, "temperature": 1.0}, feedback={"recalibrate": {}})
+    trainer = trainer_of(config, scripted())
+    episodes = played(trainer)
+    before = trainer.watch.evaluation(episodes, -1)
+    assert trainer.feedback.recalibration is not None
+    trainer.feedback.recalibration.map = Platt(rows=64, a=1.0, b=3.0)
+    lifted = trainer.feedback.judge(episodes, "score", 0, Report())
+    assert mean([j.score for j in lifted if j.score is not None]) > before["score"]["value"] + 0.1
+    assert trainer.watch.evaluation(episodes, 0)["score_by_task"] == before["score_by_task"]
 
 
 def test_a_failed_judgement_counts_as_what_it_is_paid_and_an_unreachable_judge_as_nothing(base, tmp_path) -> None:

@@ -287,6 +287,13 @@ def test_without_judged_evaluations_the_scores_of_the_updates_between_are_compar
     assert event.update == 3 and "moved by +0.200 (to 0.600) and held-out success by +0.000" in event.text
 
 
+def test_updates_scores_are_taken_as_they_were_before_recalibration() -> None:
+    guards = Guards(only("drift"), watched=True)
+    for n, score in enumerate([0.3, 0.3, 0.6, 0.6]):  # the first refit lifts what is paid
+        guards.observe(n, {"feedback/score": score, "feedback/own_score": 0.3})
+        assert not (n % 2 and guards.evaluated(row(n // 2 + 1, 0.3)))
+
+
 def test_scores_of_training_and_of_held_out_episodes_are_not_mixed() -> None:
     guards = Guards(only("drift"), watched=True)
     guards.evaluated(row(0, 0.3, 0.4))
@@ -463,7 +470,7 @@ AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
         ({**AUDITS, "guards.auditor.share": 0.0, "guards.evaluate": "false"}, "neither evaluations"),
         ({**STOPS, "feedback.mode": "none"}, "feedback.mode=none .* nothing is learned from a judge"),
         ({**STOPS, "feedback.mode": "c"}, "nothing is learned from a judge"),
-        ({**AUDITS, "feedback.mode": "process", "feedback.process.pay": "shaping", "loss.credit": "turn"}, "nothing is learned"),
+        ({**AUDITS, "feedback.mode": "process", "feedback.process.pay": "shaping", "feedback.score_weight": 0.0, "loss.credit": "turn"}, "nothing is learned"),
         ({"guards.auditor.judge": "lab", "feedback.score_mode": "score"}, "cannot disagree with itself"),
         ({"guards.auditor.judge": "lab", "guards.auditor.judge_mode": "full", "feedback.mode": "process", "feedback.process.judge_mode": "full"},
          "cannot disagree with itself"),
@@ -486,6 +493,13 @@ def test_settings_that_mean_nothing_are_refused(said: str) -> None:
     [
         {**STOPS, "eval.every": 4, "max_updates": 9},
         {**STOPS, "environment.eval_tasks": 10},
+        {
+            **STOPS,
+            "feedback.mode": "process",
+            "feedback.process.pay": "shaping",
+            "loss.credit": "turn",
+        },  # each turn is paid
+        {**STOPS, "feedback.mode": "c", "feedback.curriculum": "{}"},  # the judge chooses the tasks
         {**AUDITS, "guards.evaluate": "false"},
         {**STOPS, "feedback.mode": "c", "feedback.context.weight": 0.1},  # the critique's texts teach
         {**STOPS, "feedback.mode": "u", "feedback.score_weight": 0.0},  # and here
