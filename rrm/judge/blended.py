@@ -14,6 +14,8 @@ from rrm.trajectory import Trajectory
 
 def blends_unasked(judge: AgentRRM, mode: Mode) -> bool:
     """Whether a judge's finished runs are scored with its blend where nobody says (`JudgeSettings.default_blend`)."""
+    if not isinstance(judge, AgentRRM):  # a chat model has no directory, and nothing to blend with
+        return False
     blend = judge.settings.blend
     return judge.settings.default_blend and blend is not None and judge.abilities.read_as(mode) in blend.modes
 

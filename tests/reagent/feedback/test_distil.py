@@ -163,8 +163,12 @@ def test_no_more_are_learned_than_the_cap_allows(base, tmp_path) -> None:
     assert (figures["feedback/distillable"], figures["feedback/distilled"], len(round_.texts)) == (8, 2, 2)
 
 
+BAR = 0.5
+"""Of a judge's score: a first attempt below it failed, a second one from it on is learned."""
+
+
 def test_of_what_nobody_can_grade_the_judge_chooses(base, tmp_path) -> None:
-    feedback = {"distil": {"weight": 0.5, "below": 1.0, "above": 0.0}}
+    feedback = {"distil": {"weight": 0.5, "below": BAR, "above": BAR}}
     config = configured(
         base, tmp_path, "c", environment={"name": "test_ungraded:OpenEnv"}, feedback=feedback, algorithm="grpo"
     )
@@ -174,7 +178,7 @@ def test_of_what_nobody_can_grade_the_judge_chooses(base, tmp_path) -> None:
     first = {(e.group_id, e.attempt): e for e in round_.played if e.stage == "initial"}
     scores: dict[str, dict[int, tuple[float, Episode]]] = {}
     hopeless = {e.group_id for e in first.values()} - {
-        e.group_id for e in first.values() if score_of(judged_text(e)) >= 1.0
+        e.group_id for e in first.values() if score_of(judged_text(e)) >= BAR
     }
     for e in round_.played:
         if e.stage == "refined" and e.group_id in hopeless:
@@ -182,7 +186,9 @@ def test_of_what_nobody_can_grade_the_judge_chooses(base, tmp_path) -> None:
             scores.setdefault(e.group_id, {})[e.attempt] = score, e
     wanted = set()
     for found in scores.values():
-        _, best = max(found.values(), key=lambda pair: pair[0])
+        score, best = max(found.values(), key=lambda pair: pair[0])
+        if score < BAR:
+            continue
         asked = first[best.group_id, best.attempt].prompt_ids
         wanted.add((*asked, *(i for t in best.turns for i in (*t.output_ids, *t.observation_ids))))
     assert wanted and {tuple(row.ids) for row in round_.texts} == wanted

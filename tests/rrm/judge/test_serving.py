@@ -98,7 +98,7 @@ def test_a_context_without_room_is_refused_and_a_budget_beyond_it_is_cut(caplog:
         judge = AgentRRM.from_pretrained(name, context=2812, max_transcript_tokens=5000)
     assert judge.settings.transcript_tokens == 1200 and "5000 transcript tokens do not fit" in caplog.text
     with pytest.raises(ConfigError, match="max_windows is of prompt version 2"):
-        AgentRRM.from_pretrained("default", device="cpu", max_windows=2)
+        AgentRRM.from_pretrained("lab", device="cpu", max_windows=2)
 
 
 def test_a_window_counted_in_characters_is_no_exact_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ def test_an_older_judge_keeps_its_hash_and_its_settings(tmp_path: Path) -> None:
     settings = load_settings(tmp_path)
     assert (settings.default_mode, settings.threshold) == (None, 0.5)
     kept = settings.model_dump(
-        mode="json", exclude={"name", "trained_on", "training_questions", "default_mode", "threshold", "blend"}
+        mode="json",
+        exclude={"name", "trained_on", "training_questions", "default_mode", "default_blend", "threshold", "blend"},
     )
     assert settings_hash(settings) == hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
     assert settings_hash(settings) == settings_hash(settings.model_copy(update={"default_mode": "steps"}))
