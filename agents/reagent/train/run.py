@@ -33,9 +33,10 @@ from reagent.rollout.episode import Episode
 from reagent.train.alarms import Alarms, number
 from reagent.train.best import keep_best, kept_best
 from reagent.train.checkpoint import PREFIX, checkpoints
+from reagent.train.checks import after
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate
-from reagent.train.guards import Event, Guards, after, check_guards, middle
+from reagent.train.guards import Event, Guards, check_guards, middle
 from reagent.train.launch import main_decides, make_accelerator
 from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
