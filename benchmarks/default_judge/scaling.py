@@ -3,7 +3,7 @@
     python -m benchmarks.default_judge.scaling                   # all points; those that are done are read
     python -m benchmarks.default_judge.scaling --points base,full --threads 2
 
-The base point is a quarter of `subset`'s rows, read once, LoRA on the upper twenty layers, windows of 640 tokens. Every other point changes one thing. Each is
+The base point is an eighth of `subset`'s rows, read once, LoRA on the upper twenty layers, windows of 640 tokens. Every other point changes one thing. Each is
 trained by `rrm train`, in a folder of its own under --work (a stopped one goes on), and measured on the same held-out rows in mode `steps`:
 AUROC of outcomes and of step labels, each the mean over the sources that have both classes. Writes benchmarks/results/default_judge_scaling.json.
 """
@@ -31,7 +31,7 @@ from rrm.evaluation.step_scores import LabelledSteps
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.provenance import environment
 
-SHARE = 0.26
+SHARE = 0.13
 
 
 @dataclass(frozen=True)
