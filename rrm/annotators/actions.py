@@ -1,8 +1,8 @@
 """What an agent's step did, read from OpenAI tool calls or from the conventions agents write in plain text.
 
-Text conventions: `<execute>code</execute>` and `<solution>x</solution>` (MINT), `Action: tool[input]` and `Action Input:`
-(ReAct), `<search>q</search>`, query tags, `<tool_call>{json}</tool_call>`, fenced Python, `> go to shelf 1` (ALFWorld),
-`<answer>x</answer>`, `\\boxed{x}`, `Final Answer: x`. An unclosed tag or unparsable JSON makes the action malformed.
+Text conventions: `<execute>code</execute>` (MINT), `Action: tool[input]` and `Action Input:` (ReAct), `<search>q</search>`,
+query tags, `<tool_call>{json}</tool_call>`, fenced Python, `> go to shelf 1` (ALFWorld), and the answers of
+`rrm.annotators.answers`. An unclosed tag or unparsable JSON makes the action malformed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from rrm.annotators.answers import ANSWER_CALLS, ANSWER_TAGS, stated_answer
 from rrm.trajectory import Step, ToolCall, Trajectory
 
 ActionKind = Literal["call", "code", "answer"]
@@ -21,8 +22,7 @@ _BLOCKS: tuple[tuple[ActionKind, str, re.Pattern[str]], ...] = (
     ("code", "code", re.compile(r"```(?:python|py|bash|sh)\n(.*?)(```|\Z)", re.DOTALL)),
     ("call", "search", re.compile(r"<search>(.*?)(</search>|\Z)", re.DOTALL)),
     ("call", "search", re.compile(r"<\|begin_of_query\|>(.*?)(<\|end_of_query\|>|\Z)", re.DOTALL)),
-    ("answer", "answer", re.compile(r"<solution>(.*?)(</solution>|\Z)", re.DOTALL)),
-    ("answer", "answer", re.compile(r"<answer>(.*?)(</answer>|\Z)", re.DOTALL)),
+    *(("answer", "answer", re.compile(rf"<{tag}>(.*?)(</{tag}>|\Z)", re.DOTALL)) for tag in ANSWER_TAGS),
 )
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 _REACT = re.compile(r"^Action(?: \d+)?:[ \t]*([A-Za-z_][\w .-]*?)[ \t]*\[(.*?)\][ \t]*$", re.MULTILINE)
@@ -31,23 +31,6 @@ _REACT_INPUT = re.compile(
 )
 _ALFWORLD = re.compile(
     r"^>[ \t]*((?:go to|take|put|open|close|use|clean|heat|cool|examine|look|inventory)\b.*)$", re.MULTILINE
-)
-_FINAL = re.compile(r"(?:Final Answer:|The (?:final )?answer is:?)[ \t]*(\S[^\n]*)")
-_BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
-_FINISH = frozenset({"finish", "answer", "submit", "final_answer"})
-
-_EXCEPTION = re.compile(
-    r"^[^\S\n]*+(?:[\w.]+\.)?(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|[^\S\n]*$)", re.MULTILINE
-)
-_ERROR_START = re.compile(
-    r"^\W*(?:error\b|exception\b|traceback\b|invalid (?:action|tool|call|argument|input))", re.IGNORECASE
-)
-_NOT_UNDERSTOOD = re.compile(
-    r"I don't understand your input|invalid action|could not parse|unknown (?:tool|action)", re.IGNORECASE
-)
-_TRANSIENT = re.compile(
-    r"time[d ]?[- ]?out|temporar|unavailable|rate limit|try again|connection (?:reset|refused|error)|\b50[0234]\b|busy",
-    re.IGNORECASE,
 )
 
 
@@ -73,7 +56,7 @@ def _squeeze(text: str) -> str:
 def _from_tool_call(call: ToolCall) -> Action:
     if isinstance(call.arguments, str):
         return Action("call", call.name, _squeeze(call.arguments), malformed=True)
-    if call.name.lower() in _FINISH and len(call.arguments) == 1:
+    if call.name.lower() in ANSWER_CALLS and len(call.arguments) == 1:
         return Action("answer", call.name, _squeeze(str(next(iter(call.arguments.values())))))
     return Action("call", call.name, json.dumps(call.arguments, sort_keys=True, ensure_ascii=False))
 
@@ -97,11 +80,13 @@ def _from_text(text: str) -> list[Action]:
     """Actions written in plain text, in the order in which they occur."""
     found: list[tuple[int, Action]] = []
     for kind, name, pattern in _BLOCKS:
-        found += [(m.start(), Action(kind, name, _squeeze(m[1]), malformed=not m[2])) for m in pattern.finditer(text)]
+        for m in pattern.finditer(text):
+            if kind != "answer" or m[1].strip() or not m[2]:  # an empty `<final_answer>` beside a call is none
+                found.append((m.start(), Action(kind, name, _squeeze(m[1]), malformed=not m[2])))
     found += [(m.start(), _from_tagged_json(m[1], bool(m[2]))) for m in _TOOL_CALL.finditer(text)]
     for pattern in (_REACT, _REACT_INPUT):
         for m in pattern.finditer(text):
-            kind: ActionKind = "answer" if m[1].lower() in _FINISH else "call"
+            kind: ActionKind = "answer" if m[1].lower() in ANSWER_CALLS else "call"
             found.append((m.start(), Action(kind, m[1].strip(), _squeeze(m[2]))))
     found += [(m.start(), Action("call", m[1].split()[0], _squeeze(m[1]))) for m in _ALFWORLD.finditer(text)]
     return [action for _, action in sorted(found, key=lambda pair: pair[0])]
@@ -120,29 +105,6 @@ def observation_text(step: Step) -> str:
     text = re.sub(r"^\s*Observation(?: \d+)?:[ \t]*\n?", "", text)
     text = re.sub(r"You have \d+ steps? left.*?$", "", text, flags=re.MULTILINE)
     return text.replace("You should take the last step to propose a solution.", "").strip()
-
-
-def error_of(observation: str) -> str | None:
-    """The error an observation reports: an exception's name, `not understood`, or `error`; None where there is none."""
-    if _NOT_UNDERSTOOD.search(observation):
-        return "not understood"
-    names = _EXCEPTION.findall(observation)
-    if names:
-        return names[-1] if names[-1] not in ("Error", "Exception") else "error"
-    if _ERROR_START.match(observation) or observation.lstrip().lower().startswith(('{"error"', "{'error'")):
-        return "error"
-    return None
-
-
-def is_transient(observation: str) -> bool:
-    """Whether the error is one that a retry can cure (time-out, rate limit, busy)."""
-    return error_of(observation) is not None and bool(_TRANSIENT.search(observation))
-
-
-def stated_answer(text: str) -> str | None:
-    """The last answer stated in plain text (`\\boxed{x}`, `Final Answer: x`, `The answer is x`), or None."""
-    matches = _BOXED.findall(text) or _FINAL.findall(text)
-    return _squeeze(matches[-1]).rstrip(".") if matches else None
 
 
 def final_answer(trajectory: Trajectory) -> tuple[int, str] | None:

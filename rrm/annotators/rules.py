@@ -17,15 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from rrm.annotation import Annotation, Finding
-from rrm.annotators.actions import (
-    Action,
-    actions_of,
-    error_of,
-    final_answer,
-    is_transient,
-    observation_text,
-    stated_answer,
-)
+from rrm.annotators.actions import Action, actions_of, final_answer, observation_text
+from rrm.annotators.answers import stated_answer
+from rrm.annotators.failures import error_of, is_transient
 from rrm.feedback import format_findings
 from rrm.text import YES_NO, Words, content_words, normalise, whole_words
 from rrm.trajectory import Step, Trajectory

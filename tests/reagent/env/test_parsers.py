@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reagent.env.parsers import PARSERS, MalformedCall, ParsedTurn, make_parser
+from rrm.annotators.actions import final_answer
 from rrm.errors import ConfigError
-from rrm.trajectory import ToolCall
+from rrm.trajectory import ToolCall, Trajectory
 
 
 def schema(name: str, *arguments: str) -> dict:
@@ -25,6 +26,16 @@ hermes, tags, react = (make_parser(name, TOOLS) for name in ("hermes", "search_t
 
 def calls(turn: ParsedTurn) -> list:
     return [(c.name, c.arguments) if isinstance(c, ToolCall) else ("malformed", c.reason) for c in turn.calls]
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_the_rules_know_the_answer_of_every_format(name: str) -> None:
+    """Both as the agent wrote it and as the environment keeps it in the transcript."""
+    text = make_parser(name, TOOLS).render_turn(reasoning="I have read it.", answer="the Pell")
+    for content in (text, make_parser(name, TOOLS).parse(text).content):
+        messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": content}]
+        trajectory = Trajectory.model_validate({"id": "a", "task": "Where?", "messages": messages})
+        assert final_answer(trajectory) == (1, "the Pell")
 
 
 def test_hermes_reads_several_calls_in_one_turn() -> None:

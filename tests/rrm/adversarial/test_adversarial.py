@@ -26,7 +26,7 @@ from rrm.adversarial.attack import (
 )
 from rrm.adversarial.places import PLACES
 from rrm.adversarial.texts import CANARY, PAYLOADS, Payload
-from rrm.annotators.actions import error_of
+from rrm.annotators.failures import error_of
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, parse_judgement
 from rrm.prompt.neutralise import neutralise

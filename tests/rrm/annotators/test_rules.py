@@ -12,7 +12,9 @@ from agent_runs import call, run
 
 from rrm.annotation import Finding
 from rrm.annotators import llm, rules, self_
-from rrm.annotators.actions import actions_of, error_of, final_answer, observation_text
+from rrm.annotators.actions import actions_of, final_answer, observation_text
+from rrm.annotators.answers import stated_answer
+from rrm.annotators.failures import error_of
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.text import normalise
 from rrm.trajectory import Trajectory
@@ -78,6 +80,42 @@ def test_errors_are_told_from_results(observation: str, error: str | None) -> No
 def test_observation_text_drops_the_environments_counter() -> None:
     step = run("x", "Observation:\n803\nYou have 4 steps left and 2 chances to propose solution left.").steps[0]
     assert observation_text(step) == "803"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Thought: it is there.\nAnswer: Drastad", "Drastad"),
+        ("Final Answer: 1,200", "1,200"),
+        ("So I stop. Final Answer: 1,200", "1,200"),
+        ("**Answer:** 42", "42"),
+        ("**Final answer: 42**", "42"),
+        ("Final Answer:\n\nParis.", "Paris"),
+        ("answer: no\nAnswer: yes", "yes"),
+        ("The correct answer is B.", "B"),
+        ("Therefore, the answer is 7", "7"),
+        ("2 + 2 = 4\n#### 1,200", "1,200"),
+        ("#### Step 1", None),
+        ("Now I answer the question: why", None),
+        ("A question and its answer: none of it", None),
+        ("Answer:", None),
+    ],
+)
+def test_answers_stated_in_every_convention(text: str, answer: str | None) -> None:
+    assert stated_answer(text) == answer
+
+
+def test_an_answer_as_the_projects_examples_write_it_is_seen() -> None:
+    trajectory = run(call({"q": "river"}), "Drastad lies on the Pell.", "Thought: I looked.\nAnswer: Drastad")
+    assert rules.step_lines(trajectory.steps)[-1] == "states an answer seen in step 1"
+    assert final_answer(trajectory) == (2, "Drastad")
+    made_up = run(call({"q": "river"}), "Drastad lies on the Pell.", "Thought: I looked.\nAnswer: Orrin")
+    assert faults(made_up)["unsupported"] == 1
+
+
+def test_an_empty_answer_block_is_no_answer() -> None:
+    assert final_answer(run("<final_answer>\nEmma is free.\n</final_answer>")) == (1, "Emma is free.")
+    assert actions_of(run("I look.\n<final_answer></final_answer>", "ok").steps[0]) == []
 
 
 def test_final_answer() -> None:

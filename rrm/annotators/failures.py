@@ -1,0 +1,113 @@
+"""Whether a tool's result reports that the call failed.
+
+A result that speaks of errors is not one: `error rate: 3 %` is a measurement, a log that was asked for has tracebacks of
+others. So a failure is looked for only in the forms in which tools, shells, compilers and servers report theirs, and, but
+for Python's exceptions, only where they do so: on the first line. What is missed costs a finding, what is made up costs
+a false one; where in doubt it is a result.
+
+    exception          `ValueError: …`, `gaierror   Traceback (most recent call last)`
+    not understood     the environment could not read the action: `Invalid Action. Valid Actions are …`
+    error              `Error: …`, `[CALL ERROR] …`, `{"error": "…"}`, `bash: ls: command not found`, `main.c:3:5: error: …`,
+                       `fatal: …`, `HTTP 404`, `Command timed out`, `Failed to fetch …`
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+MOST_JSON = 100_000
+"""Characters of a result that is parsed to look for its `error`; a longer one that starts with it is known by its start."""
+_LINE = 400
+"""Characters of the first line that are read."""
+
+_EXCEPTION = re.compile(
+    r"^[^\S\n]*+(?:[\w.]+\.)?(?!Error:[^\S\n]*+[-+]?[\d.]+[^\S\n]*%?[^\S\n]*$)"  # a measured one
+    r"(\w*(?:Error|Exception|Timeout|Interrupt))\b(?::|[^\S\n]*$)",
+    re.MULTILINE,
+)
+_TRACEBACK = re.compile(r"^(?:(\w+)[^\S\n]++)?Traceback \(most recent call last\)", re.MULTILINE)
+_NO_INPUT = re.compile(r"^I don't understand your input", re.MULTILINE)
+"""MINT's words; they may follow the result of another action of the same step."""
+_NOT_UNDERSTOOD = re.compile(
+    r"^\W*(?:invalid action\b|unknown (?:tool|action)\b|could not parse\b|malformed (?:command|action)\b"
+    r"|no (?:sql|bash|python) code was found|format your (?:sql|bash|python) command)"
+    r"|generated an exception: unknown tool|your last `\w+` action did not contain",
+    re.IGNORECASE,
+)
+_SAID = re.compile(
+    r"""^\W*(?:
+      (?:(?:an?|the|tool|call|function|execution|runtime|server|internal|http|api|network|connection|validation|sql|database
+        |syntax|fatal|critical|unexpected|unknown|parse|parsing|input|request|timeout)[ ]){0,2}
+        error\b\s*(?:[:!\]](?!\s*[-+]?[\d.]+\s*%?\s*$)|code\b|[45]\d\d\b|-\s|$)     # Error: …, [CALL ERROR] …, ERROR - …, Error 404
+    | error\[\w+\]:                                                        # error[E0308]: …
+    | error[ ](?:execut|call|runn|pars|read|load|fetch|invok|process|open|retriev|connect|creat|writ|sav|access|download
+        |search|perform|send|updat|delet|evaluat|compil|generat|decod|gett)\w*ing\b
+    | (?:an?[ ])?error[ ](?:when|while|during|at[ ]line|on[ ]line|has[ ]occurred|occurred)\b
+    | (?:an?[ ])?(?:unexpected[ ]|internal[ ])?(?:error|exception)[ ](?:has[ ])?(?:occurred|was[ ]raised)\b
+    | exception:
+    | invalid[ ](?:tool|call|argument|input|parameter|request|syntax|command)s?\b\s*[:.'"(`]
+    | fatal:[ ]
+    | (?:HTTP(?:/\d(?:\.\d)?)?[ ](?:error[ ])?)[45]\d\d\b
+    | [45]\d\d[ ](?:client[ ]error|server[ ]error|not[ ]found|forbidden|unauthori[sz]ed|bad[ ]request|bad[ ]gateway|gateway[ ]timeout
+        |internal[ ]server[ ]error|service[ ]unavailable|too[ ]many[ ]requests)\b
+    | (?:the[ ])?(?:command|request|operation|execution|tool(?:[ ]call)?|connection|query|process|code)[ ](?:has[ ])?timed[ ]out\b
+    | (?:failed|unable)[ ]to[ ](?:fetch|retrieve|load|connect|open|parse|execute|read|access|download|create|write|run|call|resolve
+        |decode|import|compile|install|send|save|get|process)\b
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_COMPILER = re.compile(r"^[^\s:]+:\d+(?::\d+)?:[ ](?:fatal )?error:")
+_SHELL = re.compile(
+    r"""^(?:(?-i:[a-z_./][\w./+-]*):[ ](?:[^\n]*?[ ])?(?:        # a program's name, and what it says
+      (?:command[ ])?not[ ]found$ | command[ ]not[ ]found:[ ] | (?:permission[ ]denied|no[ ]such[ ]file[ ]or[ ]directory):[ ]\S+$
+    | \(?(?:no[ ]such[ ](?:file[ ]or[ ]directory|device|process)|permission[ ]denied|operation[ ]not[ ]permitted|file[ ]exists
+        |is[ ]a[ ]directory|not[ ]a[ ]directory|directory[ ]not[ ]empty|argument[ ]list[ ]too[ ]long|too[ ]many[ ]arguments
+        |ambiguous[ ]redirect|read-only[ ]file[ ]system|numeric[ ]argument[ ]required|integer[ ]expression[ ]expected)\)?\W*$
+    | syntax[ ]error\b | bad[ ]substitution$ | event[ ]not[ ]found$ | input/output[ ]error$
+    | cannot[ ](?:access|open|stat|remove|create|touch|execute|move|overwrite|find|change|set)\b
+    | failed[ ]to[ ]\w+
+    | (?:invalid|unrecognized|unknown|illegal)[ ](?:option|argument|mode|predicate|operand|number|user|group|date|character|field)\b
+    | missing[ ](?:\w+[ ])?(?:argument|operand|operator|file|destination)
+    | (?:extra|unexpected)[ ](?:operand|token|argument)\b
+    | option[ ]requires[ ]an[ ]argument | you[ ]must[ ]specify | you[ ]may[ ]not[ ]specify | paths[ ]must[ ]precede
+    )|[^\n]*:[ ]-c:[ ]line[ ]\d+:[ ](?:syntax[ ]error|unexpected[ ]EOF)\b)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ERROR_FIRST = re.compile(r"""^\{\s*["']error["']\s*:\s*(?:["'][^"'\s]|\{\s*["']|true\b)""", re.IGNORECASE)
+_TRANSIENT = re.compile(
+    r"time[d ]?[- ]?out|temporar|unavailable|rate limit|try again|connection (?:reset|refused|error)|\b50[0234]\b|busy",
+    re.IGNORECASE,
+)
+
+
+def _json_error(text: str) -> bool:
+    """Whether a JSON object says that it is an error; `{"error": null}`, `{"error": 0.03}` do not."""
+    if len(text) > MOST_JSON or not text.endswith("}"):
+        return bool(_ERROR_FIRST.match(text))
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # a Python dict, or cut
+        return bool(_ERROR_FIRST.match(text))
+    said = value.get("error")
+    is_said = said is True or (isinstance(said, str | dict | list) and bool(said))
+    return is_said or value.get("isError") is True or value.get("is_error") is True or value.get("status") == "error"
+
+
+def error_of(observation: str) -> str | None:
+    """The error an observation reports: an exception's name, `not understood`, or `error`; None where there is none."""
+    text = observation.strip()
+    first = text.partition("\n")[0][:_LINE].rstrip()
+    if _NOT_UNDERSTOOD.search(first) or _NO_INPUT.search(text):
+        return "not understood"
+    names = _EXCEPTION.findall(text) or _TRACEBACK.findall(text)  # the second: where the traceback's end was cut
+    if names:
+        return names[-1] if names[-1] not in ("", "Error", "Exception") else "error"
+    if text.startswith("{"):
+        return "error" if _json_error(text) else None
+    return "error" if any(pattern.match(first) for pattern in (_SAID, _COMPILER, _SHELL)) else None
+
+
+def is_transient(observation: str) -> bool:
+    """Whether the error is one that a retry can cure (time-out, rate limit, busy)."""
+    return error_of(observation) is not None and bool(_TRANSIENT.search(observation))

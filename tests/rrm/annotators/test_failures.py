@@ -1,0 +1,150 @@
+"""Results of tools that failed, and of tools that did not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rrm.annotators.failures import error_of, is_transient
+
+FAILED = {
+    "exceptions": [
+        "Traceback (most recent call last)\n  File 'x.py', line 1\nNameError: name 'x' is not defined",
+        "---------\ngaierror                                  Traceback (most recent call last)\n<ipython-input-1> in <module>",
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='x', port=443): Max retries exceeded",
+        "15\nError: Length of operator and operand lists are not compatible.",
+        "sqlite3.OperationalError: no such table: users",
+    ],
+    "tools": [
+        "Error: payment method certificate_7504069 not found",
+        "KeyError: 0",
+        "Internal server error",
+        "ERROR - could not reach the index",
+        "[CALL ERROR] The function calling of send_email has been refused",
+        "error: pathspec 'main' did not match any file(s) known to git",
+        "Error executing query: Table 'car_1.cars' doesn't exist",
+        "Error when trying to retrieve information about Gerry Marsden.",
+        "An unexpected error occurred",
+        "Tool error: timed out after 30 s",
+        "Invalid argument: `limit` must be at most 50",
+        "Failed to fetch the page.",
+        "Command timed out",
+        "404 Not Found",
+        "HTTP 503",
+        "HTTP/1.1 500 Internal Server Error",
+        '{"error": "no such user"}',
+        '{"error": {"code": 429, "message": "slow down"}}',
+        '{"ok": false, "error": "channel_not_found"}',
+        '{"status": "error", "message": "quota"}',
+        "{'error': 'no such user'}",
+    ],
+    "shells and compilers": [
+        "bash: ls: command not found",
+        "/bin/bash: line 3: BASH: command not found\n/bin/bash: line 3: 1: command not found\n",
+        "sh: 1: foo: not found",
+        "zsh: permission denied: ./run.sh",
+        "zsh: command not found: pyhton",
+        "ls: cannot access '/system': No such file or directory",
+        "cat: notes.txt: No such file or directory",
+        "find: missing argument to `-exec'",
+        "cut: option requires an argument -- 'd'\nTry 'cut --help' for more information.",
+        "awk: line 1: syntax error at or near :",
+        "does: -c: line 2: syntax error: unexpected end of file",
+        "mkdir: cannot create directory 'a': File exists",
+        "fatal: not a git repository (or any of the parent directories): .git",
+        "main.c:3:5: error: expected ';' before 'return'",
+        "error[E0308]: mismatched types",
+    ],
+}
+NOT_UNDERSTOOD = [
+    "I don't understand your input. \nIf you want to execute code, please use <execute>",
+    "Page: Gryphon\n\nObservation:\nI don't understand your input. \nIf you want",
+    "Invalid Action. Valid Actions are Lookup[<topic>] Search[<topic>] and Finish[<answer>].",
+    "('click', 'Frige') generated an exception: Unknown tool name: click",
+    "Malformed command",
+    "No SQL code was found in your last response.\n\nYour response should be a SQL command.",
+]
+WORKED = [
+    "error rate of the sensor is 3 %",
+    "Error rate: 3 %",
+    "Error analysis: the residuals are normal",
+    "Error correcting codes were first studied by Hamming.",
+    "Errors and omissions insurance costs 40 a month",
+    "Error handling in Rust: use Result",
+    "Standard error of the mean: 0.4898979485566356",
+    "Exception handling in Python is done with try and except.",
+    "Exceptional service since 1920",
+    "Traceback is the third album of the band.",
+    "The Comedy of Errors is a play. Error: none",
+    "Abbe error, named after Ernst Abbe, describes the magnification of angular error.",
+    "no error",
+    "Mean squared error: 0.03",
+    "Error: 0.03",
+    "Iterations: 40\nError: 1.5 %",
+    "0 errors, 0 warnings",
+    "Invalid actions of the president were reviewed by the court.",
+    "Unknown to the tool makers, the mine had closed in 1911.",
+    "She searched for an unknown tool that was used on the pyramids.",
+    "Failed actress turned senator, she was born in 1950.",
+    "He failed to qualify for the final.",
+    "500 people live in the village.",
+    "404 Not Easy is a song by the band.",
+    "Timed out: a history of basketball",
+    "fatal accidents fell by 3 %",
+    "Note: the file was not found in the first year of the survey, when it was still in Rome.",
+    "Page: Permission denied\nSummary: an essay of 1999",
+    '{"error": null, "result": 5}',
+    '{"error": false, "rows": []}',
+    '{"error": "", "rows": [1]}',
+    '{"error": 0.03, "mse": 0.0009}',
+    '{"errors_found": 3}',
+    "drwxr-xr-x 2 root root 4096 error",
+    "total 4\n-rw-r--r-- 1 root root 12 error.log\ngrep: the manual, page 3",
+    "README.md:3: the error is described in errors.md",
+    "42",
+    "[]",
+    "",
+]
+
+
+@pytest.mark.parametrize("result", [r for rs in FAILED.values() for r in rs])
+def test_a_result_that_reports_a_failure_is_an_error(result: str) -> None:
+    assert error_of(result) is not None
+
+
+@pytest.mark.parametrize("result", NOT_UNDERSTOOD)
+def test_an_action_that_was_not_read_is_not_understood(result: str) -> None:
+    assert error_of(result) == "not understood"
+
+
+@pytest.mark.parametrize("result", WORKED)
+def test_a_result_that_speaks_of_errors_is_none(result: str) -> None:
+    assert error_of(result) is None
+
+
+@pytest.mark.parametrize(
+    ("result", "name"),
+    [
+        ("Traceback (most recent call last)\n...\nNameError: name 'x' is not defined", "NameError"),
+        ("--\ngaierror        Traceback (most recent call last)\n…", "gaierror"),
+        ("Traceback (most recent call last):\n  File 'x.py'", "error"),
+        ("bash: ls: command not found", "error"),
+    ],
+)
+def test_an_exception_is_named(result: str, name: str) -> None:
+    assert error_of(result) == name
+
+
+def test_a_failure_that_a_retry_can_cure() -> None:
+    assert is_transient("HTTP 503 Service Unavailable") and is_transient("Command timed out")
+    assert not is_transient("bash: ls: command not found") and not is_transient("try again tomorrow")
+
+
+@pytest.mark.parametrize(
+    "hostile", [" " * 200_000, "\n" * 200_000, "a:" * 100_000, "bash: " * 30_000, '{"error":' * 20_000]
+)
+def test_a_long_hostile_result_is_read_in_linear_time(hostile: str) -> None:
+    start = time.perf_counter()
+    error_of(hostile)
+    assert time.perf_counter() - start < 1.0
