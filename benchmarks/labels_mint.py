@@ -21,10 +21,11 @@ import numpy as np
 from benchmarks import smoothed
 from benchmarks.baselines_mint import intervals, measured
 from benchmarks.mint import rows
-from rrm.evaluation.baselines import fit_tfidf, grouped_folds, out_of_fold, tfidf_features
+from rrm.evaluation.baselines import fit_tfidf, out_of_fold, tfidf_features
 from rrm.evaluation.bootstrap import paired_bootstrap
 from rrm.evaluation.metrics.pairs import codes, pair_parts
 from rrm.evaluation.metrics.probability import Auroc
+from rrm.folds import grouped_folds
 from rrm.models.base import base_path
 from rrm.prompt.rendering import render_transcript
 from rrm.questions import question_of

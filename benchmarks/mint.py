@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm import splits
-from rrm.evaluation.baselines import grouped_folds
+from rrm.folds import grouped_folds
 from rrm.trajectory import Source, Trajectory
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "transcripts" / "mint"

@@ -5,8 +5,8 @@
 
 Calibration questions are drawn at random, many questions before many attempts, and outcomes keep their natural rate: a judge that
 learned from pairs of a success and a failure says 0.5 where nothing tells, whatever the rate. On these rows the maps of the
-scores are fitted anew (read at once, and in windows; a kind of which too few rows were drawn keeps the map it has); the map of
-single steps and the threshold stay, since later windows show what they say. With --trained-on the lexical model of those training rows goes into the folder (`lexical.json`), and the blend's
+scores are fitted anew (one, or where it is better one of runs read at once and one of those read in windows; a kind of which too
+few rows were drawn keeps the map it has); the map of single steps and the threshold stay, since later windows show what they say. With --trained-on the lexical model of those training rows goes into the folder (`lexical.json`), and the blend's
 weights and map, fitted on the same calibration rows, into `judge.json`; with --blend-only nothing else is changed.
 
 The folder is changed in place when all is fitted, and so is the judge's hash; the rows that were read are kept under --work as the changed judge's,
@@ -32,12 +32,12 @@ from benchmarks.default_judge.scorers import load
 from benchmarks.default_judge.sources import Example
 from rrm.config import CalibrationMethod
 from rrm.errors import RRMError
-from rrm.evaluation.baselines import grouped_folds
 from rrm.evaluation.metrics.probability import CalibrationError
 from rrm.feedback import Feedback, Mode, Reads
+from rrm.folds import grouped_folds
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blend import Blend, fit_blend
-from rrm.judge.calibration import Calibration, Calibrator, fit, key_of
+from rrm.judge.calibration import Calibration, Calibrator, fit_by_reading, key_of
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.lexical import Lexical, fit_lexical
 from rrm.questions import question_of
@@ -87,24 +87,25 @@ class Remembered:
 
 
 def fit_maps(scored: Scored, mode: Mode, method: CalibrationMethod) -> dict[str, Calibrator]:
-    """The maps of a mode's scores, of rows read at once and of those read in windows; a kind of which too little is known has none.
+    """The maps of a mode's scores, of rows read at once and of those read in windows (`fit_by_reading`: one, unless two are better);
+    a kind of which too little is known has none.
 
     Raises:
         RRMError: neither has one.
     """
-    found: dict[str, Calibrator] = {}
-    complaints: list[str] = []
-    for windowed in (False, True):
-        mine = [(raw, row.trajectory.outcome or 0.0) for row, raw, many in scored if many == windowed]
-        try:
-            found[key_of(mode, windowed)] = fit([raw for raw, _ in mine], [y for _, y in mine], method)
-        except RRMError as error:
-            complaints.append(f"{key_of(mode, windowed)}: {error}")
-    if not found:
+    fitted = fit_by_reading(
+        [raw for _, raw, _ in scored],
+        [row.trajectory.outcome or 0.0 for row, _, _ in scored],
+        [many for _, _, many in scored],
+        [question_of(row.trajectory) for row, _, _ in scored],
+        method,
+    )
+    complaints = [f"{key_of(mode, many)}: {fitted.lacking[many]}" for many in sorted(fitted.lacking)]
+    if not fitted.maps:
         raise RRMError("; ".join(complaints))
     for complaint in complaints:
         logging.warning("no map of %s", complaint)
-    return found
+    return {key_of(mode, many): fitted.maps[many] for many in sorted(fitted.maps)}
 
 
 def calibration_error(scored: Scored, mode: Mode, maps: Callable[[int], Calibration]) -> float:
@@ -114,16 +115,17 @@ def calibration_error(scored: Scored, mode: Mode, maps: Callable[[int], Calibrat
     return float(CalibrationError(p, y, np.zeros(len(p), dtype=np.int64), 1)(np.ones((1, 1)))[0])
 
 
-def out_of_fold(before: Calibration, scored: Scored, mode: Mode, method: CalibrationMethod, seed: int) -> float | None:
+def out_of_fold(others: Calibration, scored: Scored, mode: Mode, method: CalibrationMethod, seed: int) -> float | None:
     """ECE of maps that were fitted without the questions they are measured on; None, said why, where a fold gives none.
 
     Args:
-        before: its maps stand where a fold has too few rows of one kind of reading.
+        others: maps that these rows had no part in: of a kind of reading for which no map is fitted. Where a fold alone has too few
+            rows of a kind, the fold's other map stands in, as in use.
     """
     try:
         folds = grouped_folds([question_of(row.trajectory) for row, _, _ in scored], FOLDS, seed)
         rest = [[one for one, at in zip(scored, folds, strict=True) if at != fold] for fold in range(FOLDS)]
-        maps = [Calibration(modes={**before.modes, **fit_maps(rows, mode, method)}) for rows in rest]
+        maps = [Calibration(modes={**others.modes, **fit_maps(rows, mode, method)}) for rows in rest]
     except RRMError as error:
         logging.warning("no calibration error out of fold: %s", error)
         return None
@@ -141,6 +143,7 @@ def recalibrate(
     before = settings.calibration
     fitted = fit_maps(scored, mode, method)
     after = Calibration(modes={**before.modes, **fitted})
+    others = Calibration(modes={key: of for key, of in before.modes.items() if key not in fitted})
     sure = [after.apply(mode, raw, windowed=many) for _, raw, many in scored]
     found = {
         "rows": len(scored),
@@ -150,7 +153,7 @@ def recalibrate(
         "before": {key: of.model_dump() for key, of in before.modes.items()},
         "after": {key: of.model_dump() for key, of in after.modes.items()},
         "ece_before": calibration_error(scored, mode, lambda _: before),
-        "ece_out_of_fold": out_of_fold(before, scored, mode, method, seed),
+        "ece_out_of_fold": out_of_fold(others, scored, mode, method, seed),
         "ece_floor": floor_of(sure, seed),
     }
     settings.calibration = after
@@ -171,6 +174,7 @@ def blend(
         [row.trajectory.outcome or 0.0 for row, _, _ in scored],
         method,
         [windowed for _, _, windowed in scored],
+        [question_of(row.trajectory) for row, _, _ in scored],
     )
     before = settings.blend
     others = before.modes if before is not None and before.lexical_sha256 == lexical.sha256 else {}

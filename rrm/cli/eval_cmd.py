@@ -280,7 +280,8 @@ def score_baselines(
     """Scores of the baselines, learned on the training part or else out of fold; and why any was left out."""
     import numpy as np
 
-    from rrm.evaluation.baselines import LEARNED, BaselineError, length_scores, out_of_fold
+    from rrm.errors import RRMError
+    from rrm.evaluation.baselines import LEARNED, length_scores, out_of_fold
 
     found, left_out = {"length": length_scores(test)}, {}
     known = np.array([y is not None for y in labels], dtype=bool)
@@ -293,7 +294,7 @@ def score_baselines(
             else:
                 rows = [t for t, y in zip(train, train_labels, strict=True) if y is not None]
                 scores = fit(rows, np.array([y for y in train_labels if y is not None]))(test)
-        except BaselineError as error:
+        except RRMError as error:
             left_out[name] = str(error)
         else:
             found[name] = scores
@@ -308,7 +309,9 @@ def position_baseline(
     seed: int,
 ) -> dict[str, list[Any]]:
     """The majority verdict at each step position, learned as the other baselines; {} without step labels to learn from."""
-    from rrm.evaluation.baselines import BaselineError, grouped_folds, position_verdicts
+    from rrm.errors import RRMError
+    from rrm.evaluation.baselines import position_verdicts
+    from rrm.folds import grouped_folds
 
     n_steps = [len(t.steps) for t in test]
     if train is not None:
@@ -317,7 +320,7 @@ def position_baseline(
     having = [i for i, labels in enumerate(steps) if labels]
     try:
         folds = grouped_folds([question_of(test[i]) for i in having], 5, seed)
-    except BaselineError:
+    except RRMError:
         return {}  # fewer than five labelled questions: no majority to learn, the table simply lacks the line
     said: list[Any] = [["bad"] * n for n in n_steps]
     for fold in range(5):

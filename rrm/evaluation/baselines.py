@@ -16,6 +16,7 @@ from rrm.annotation import Verdict
 from rrm.annotators.rules import check_steps
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.localisation import StepLabels, step_verdicts
+from rrm.folds import grouped_folds
 from rrm.questions import question_of
 from rrm.text import message_text
 from rrm.trajectory import Trajectory
@@ -114,16 +115,6 @@ def fit_agent(trajectories: Sequence[Trajectory], labels: np.ndarray) -> Scorer:
 
 
 LEARNED: dict[str, Fit] = {"tfidf": fit_tfidf, "agent": fit_agent}
-
-
-def grouped_folds(groups: Sequence[str], k: int, seed: int) -> np.ndarray:
-    """(N,) fold of each row, 0 … k − 1; all rows of a group share one, and folds differ by at most one group."""
-    order = sorted(set(groups))
-    if len(order) < k:
-        raise BaselineError(f"{k} folds need at least {k} questions, there are {len(order)}")
-    random.Random(seed).shuffle(order)
-    fold = {group: i % k for i, group in enumerate(order)}
-    return np.array([fold[group] for group in groups])
 
 
 def out_of_fold(
@@ -295,7 +286,7 @@ def step_scores_of(
                 for i, p in zip(score, scorer([rows[i] for i in score]), strict=True):
                     said[i] = p
             found[name] = said
-        except BaselineError as error:
+        except RRMError as error:
             left_out[name] = str(error)
     place = {i: n for n, i in enumerate(having)}
     spread = {name: [said[place[i]] if i in place else [] for i in range(len(test))] for name, said in found.items()}

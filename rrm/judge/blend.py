@@ -3,8 +3,8 @@
     raw = sigmoid((1 − w) · (logit(judge's raw score) − μ_j) / σ_j + w · (lexical log-odds − μ_l) / σ_l)
 
 Means, deviations and the weight w are fitted on calibration questions, and are one for all transcripts: `raw` compares them. The
-maps from `raw` to a probability are two, as of the judge alone (`rrm.judge.calibration`): of transcripts read at once, and of those
-read in windows. Words are
+map from `raw` to a probability is one too, or two, as of the judge alone (`rrm.judge.calibration.fit_by_reading`): of transcripts
+read at once, and of those read in windows. Words are
 easy to write: an agent that is rewarded by them learns to write them. A blend is therefore a wrapper around a judge, made
 where transcripts of finished runs are scored (`rrm.judge.blended`); rewards hold the judge itself and cannot reach it.
 """
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rrm.config import CalibrationMethod
 from rrm.errors import RRMError
 from rrm.feedback import Mode
-from rrm.judge.calibration import EPS, Calibrator, fit
+from rrm.judge.calibration import EPS, Calibrator, fit, fit_by_reading
 
 
 class BlendMap(BaseModel):
@@ -82,6 +82,7 @@ def fit_blend(
     labels: Sequence[float],
     method: CalibrationMethod = "platt",
     windowed: Sequence[bool] | None = None,
+    questions: Sequence[str] | None = None,
 ) -> BlendMap:
     """Fit one mode's weights and maps on calibration rows: (N,) raw scores of the judge, log-odds of a lexical model that was
     trained on other questions, and labels in [0, 1].
@@ -91,6 +92,7 @@ def fit_blend(
 
     Args:
         windowed: (N,) whether a row was read in windows; None: none was.
+        questions: (N,) what a row is an attempt at; None: each of its own.
 
     Raises:
         RRMError: fewer than ten rows, one class only, a constant score, or neither score rises with the labels.
@@ -111,24 +113,17 @@ def fit_blend(
     weight = float(b / (a + b))
     blended = [_sigmoid(float(v)) for v in z @ np.array([1.0 - weight, weight])]
     of_all = fit(blended, y.tolist(), method)
-    apart = [False] * len(y) if windowed is None else windowed
-
-    def of(many: bool) -> Calibrator | None:
-        known = [row for row, w in zip(zip(blended, y.tolist(), strict=True), apart, strict=True) if w == many]
-        try:
-            return fit([score for score, _ in known], [label for _, label in known], method)
-        except RRMError:
-            return None
-
-    at_once = of(False)
+    kinds = [False] * len(y) if windowed is None else windowed
+    asked = [str(i) for i in range(len(y))] if questions is None else questions
+    maps = fit_by_reading(blended, y.tolist(), kinds, asked, method).maps
     return BlendMap(
         weight=weight,
         judge_mean=float(judge.mean()),
         judge_std=float(judge.std()),
         lexical_mean=float(words.mean()),
         lexical_std=float(words.std()),
-        calibrator=at_once or of_all,
-        windowed=of(True),
-        pooled=at_once is None,
+        calibrator=maps.get(False) or of_all,
+        windowed=maps.get(True),
+        pooled=False not in maps,
         rows=len(y),
     )

@@ -1,7 +1,8 @@
 """Calibration: raw scores to probabilities of success, one map per mode, stored with the judge as JSON.
 
 A transcript read in several windows is scored in another way than one read at once, so its scores have a map of their own
-(`steps@windowed`); the probabilities of single steps have theirs (`steps_p_good`).
+(`steps@windowed`) where the labelled rows show that it takes one (`fit_by_reading`); the probabilities of single steps have
+theirs (`steps_p_good`).
 
 Platt scaling (Platt 1999) is the default: it is strictly increasing, so it keeps every difference inside a group. It reads the
 logit of the raw score, which is right for a probability (a map of slope 1 and intercept 0 leaves it as it is). Where scores are
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, Field, StringConstraints
@@ -21,9 +22,12 @@ from pydantic import BaseModel, Field, StringConstraints
 from rrm.config import CalibrationMethod
 from rrm.errors import RRMError
 from rrm.feedback import Mode
+from rrm.folds import grouped_folds
 
 EPS = 1e-6
 """Raw scores are kept this far from 0 and 1 before the logit."""
+FOLDS = 5
+"""In which one map is compared with two."""
 
 
 class Platt(BaseModel):
@@ -96,10 +100,7 @@ def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod
         RRMError: fewer than ten rows, one class only, or scores that do not rise with the labels.
     """
     x, y = np.asarray(raw, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    if len(x) < 10 or y.min() >= 0.5 or y.max() < 0.5:
-        raise RRMError(
-            f"calibration needs at least ten rows with both outcomes, got {len(x)} with mean {y.mean() if len(y) else 0:.2f}"
-        )
+    _check_enough(y)
     if method == "isotonic":
         from sklearn.isotonic import IsotonicRegression
 
@@ -124,3 +125,94 @@ def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod
             f"raw scores fall as labels rise on the calibration rows (slope {a:.3f}): the judge has learned nothing usable there"
         )
     return Platt(a=a, b=b, rows=len(x), reads=reads)
+
+
+class ByReading(NamedTuple):
+    """What was fitted for transcripts read at once (False) and for those read in several windows (True)."""
+
+    maps: dict[bool, Platt | Isotonic]
+    lacking: dict[bool, str]
+    """Why a kind has no map."""
+    apart: bool
+    """Whether each kind has a map of its own; else all maps are one."""
+
+
+def fit_by_reading(
+    raw: Sequence[float],
+    labels: Sequence[float],
+    windowed: Sequence[bool],
+    questions: Sequence[str],
+    method: CalibrationMethod = "platt",
+) -> ByReading:
+    """Fit the maps of transcripts read at once and of those read in several windows, on (N,) rows of each.
+
+    Where enough is known of both, one map of all rows serves both, unless two maps say the labels of other questions better: a
+    mean cross-entropy, out of fold, that is lower by more than its standard error over questions. Two maps of few rows
+    differ by chance, and then a transcript that grows past a window gains or loses by that alone. A kind of which too little is
+    known has no map.
+
+    Args:
+        windowed: whether a row was read in several windows.
+        questions: what a row is an attempt at; a question's rows share a fold.
+    """
+    x, y, many = (
+        np.asarray(raw, dtype=np.float64),
+        np.asarray(labels, dtype=np.float64),
+        np.asarray(windowed, dtype=bool),
+    )
+    lacking: dict[bool, str] = {}
+    for kind in (False, True):
+        try:
+            _check_enough(y[many == kind])
+        except RRMError as error:
+            lacking[kind] = str(error)
+    one: Platt | Isotonic | None = None
+    if not lacking:
+        try:
+            one = fit(raw, labels, method)
+        except RRMError:
+            one = None  # scores may rise inside each kind and fall over both
+    if one is not None and not _better_apart(x, y, many, questions, method):
+        return ByReading({False: one, True: one}, {}, apart=False)
+    maps: dict[bool, Platt | Isotonic] = {}
+    for kind in {False, True} - set(lacking):
+        try:
+            maps[kind] = fit(x[many == kind].tolist(), y[many == kind].tolist(), method)
+        except RRMError as error:
+            lacking[kind] = str(error)
+    return ByReading(maps, lacking, apart=True)
+
+
+def _better_apart(
+    x: np.ndarray, y: np.ndarray, many: np.ndarray, questions: Sequence[str], method: CalibrationMethod
+) -> bool:
+    """Whether two maps have a lower cross-entropy than one, out of fold, by more than one standard error."""
+    lower = np.zeros(len(y))
+    try:
+        folds = grouped_folds(questions, FOLDS, seed=0)
+        for fold in range(FOLDS):
+            rest, here = folds != fold, folds == fold
+            one = fit(x[rest].tolist(), y[rest].tolist(), method)
+            for kind in (False, True):
+                rows = here & (many == kind)
+                own = fit(x[rest & (many == kind)].tolist(), y[rest & (many == kind)].tolist(), method)
+                lower[rows] = _cross_entropy(one, x[rows], y[rows]) - _cross_entropy(own, x[rows], y[rows])
+    except RRMError:
+        return False  # too few rows to tell
+    of_question = {q: i for i, q in enumerate(sorted(set(questions)))}
+    sums = np.bincount([of_question[q] for q in questions], weights=lower - lower.mean())
+    error = math.sqrt(len(sums) / (len(sums) - 1) * float((sums**2).sum())) / len(y)
+    return bool(lower.mean() > error)
+
+
+def _cross_entropy(calibrator: Platt | Isotonic, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(N,) of each row, in nats."""
+    p = np.clip([calibrator(raw) for raw in x.tolist()], EPS, 1 - EPS)
+    return -(y * np.log(p) + (1 - y) * np.log(1 - p))
+
+
+def _check_enough(y: np.ndarray) -> None:
+    if len(y) < 10 or y.min() >= 0.5 or y.max() < 0.5:
+        raise RRMError(
+            f"calibration needs at least ten rows with both outcomes, got {len(y)} with mean {y.mean() if len(y) else 0:.2f}"
+        )

@@ -14,6 +14,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blend import Blend, BlendMap, fit_blend
 from rrm.judge.lexical import fit_lexical
 from rrm.labels import truth_of
+from rrm.questions import question_of
 from rrm.train.prepare import Run
 from rrm.trajectory import Trajectory
 
@@ -47,13 +48,13 @@ def fit_words(
     found: dict[str, Any] = {"terms": len(lexical.terms), "terms_seen": lexical.terms_seen, "rows": lexical.rows}
     for mode, feedback in judged.items():
         kept = [
-            (f.raw_score, lexical.log_odds(t), y, judge.in_windows(t, mode))
+            (f.raw_score, lexical.log_odds(t), y, judge.in_windows(t, mode), question_of(t))
             for f, t, y in zip(feedback, rows, labels, strict=False)  # feedback is of the first rows
             if f.raw_score is not None
         ]
         try:
-            raw, words, truths, windowed = zip(*kept, strict=True) if kept else ((), (), (), ())
-            maps[mode] = fit_blend(raw, words, truths, run.config.calibration.method, windowed)
+            raw, words, truths, windowed, questions = zip(*kept, strict=True) if kept else ((), (), (), (), ())
+            maps[mode] = fit_blend(raw, words, truths, run.config.calibration.method, windowed, questions)
         except RRMError as error:
             logger.warning("mode %s is not blended: %s", mode, error)
             found[mode] = {"skipped": str(error), "rows": len(kept)}

@@ -29,7 +29,7 @@ from rrm.evaluation.metrics.process import HALF, fit_threshold
 from rrm.feedback import Feedback, Mode
 from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import P_GOOD, fit, key_of
+from rrm.judge.calibration import P_GOOD, fit, fit_by_reading, key_of
 from rrm.judge.card import HUB_NAMES, card_head
 from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, save_settings
@@ -186,32 +186,39 @@ def calibrate(
         if judged is not None:
             judged[mode] = feedback
         in_windows = [judge.in_windows(t, mode) for t in rows]
-        found |= _fitted_by_reading(judge, mode, feedback, labels, in_windows, config.calibration.method)
+        found |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, config.calibration.method)
     return found
 
 
 def _fitted_by_reading(
     judge: AgentRRM,
     mode: Mode,
+    rows: Sequence[Trajectory],
     feedback: Sequence[Feedback],
     labels: Sequence[float | None],
     in_windows: Sequence[bool],
     method: CalibrationMethod,
 ) -> dict[str, Any]:
-    """Fit and keep a mode's maps: of transcripts read at once, and of those read in windows, where there are any; what was fitted, or
-    why nothing was, were it that none of them was scored."""
+    """Fit and keep a mode's maps (`rrm.judge.calibration.fit_by_reading`): what was fitted for transcripts read at once, and for
+    those read in windows, where there are any; or why nothing was, were it that none of them was scored."""
     found: dict[str, Any] = {}
-    kinds = {many for many, y in zip(in_windows, labels, strict=True) if y is not None}
-    for windowed in (False, True):
-        key = key_of(mode, windowed)
+    scored = [
+        (f.raw_score, y, many, question_of(t))
+        for t, f, y, many in zip(rows, feedback, labels, in_windows, strict=True)
+        if f.raw_score is not None and y is not None
+    ]
+    raw, known, windowed, questions = zip(*scored, strict=True) if scored else ((), (), (), ())
+    fitted = fit_by_reading(raw, known, windowed, questions, method)
+    kinds = {many for many, y in zip(in_windows, labels, strict=True) if y is not None} or {False}
+    for many in (False, True):
+        key = key_of(mode, many)
         judge.settings.calibration.modes.pop(key, None)
-        scored = [
-            (f.raw_score, y)
-            for f, y, many in zip(feedback, labels, in_windows, strict=True)
-            if many == windowed and f.raw_score is not None and y is not None
-        ]
-        if windowed in (kinds or {False}):
-            found[key] = _fitted(judge, key, scored, method)
+        if many in fitted.maps:
+            judge.settings.calibration.modes[key] = fitted.maps[many]
+            found[key] = fitted.maps[many].model_dump()
+        elif many in kinds:
+            logger.warning("%s stays uncalibrated: %s", key, fitted.lacking[many])
+            found[key] = {"skipped": fitted.lacking[many], "rows": windowed.count(many)}
     return found
 
 
@@ -256,7 +263,7 @@ def calibrate_steps(
         maps.setdefault(P_GOOD, first)
         judge.settings.threshold = judge.settings.calibration.p_good(cut)
         found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": judge.settings.threshold, "read_again": len(again)}
-    return said, found | _fitted_by_reading(judge, "steps", said, labels, in_windows, settings.method)
+    return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method)
 
 
 def _step_pairs(

@@ -10,17 +10,18 @@ import pytest
 from evaluated_rows import judged, run
 
 from rrm.annotation import Finding
+from rrm.errors import RRMError
 from rrm.evaluation.baselines import (
     BaselineError,
     fit_agent,
     fit_tfidf,
-    grouped_folds,
     length_scores,
     out_of_fold,
     position_verdicts,
 )
 from rrm.evaluation.evaluate import FAILURES_HALF, HEADLINE, NO_LEAK, EvaluationError, evaluate_feedback
 from rrm.evaluation.reliability_plot import plot_reliability
+from rrm.folds import grouped_folds
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.questions import question_of
 from rrm.train.export import write_card
@@ -229,7 +230,7 @@ def test_folds_keep_questions_whole_and_rows_out_of_their_own_training():
     folds = grouped_folds(groups, 5, seed=0)
     assert all(len({f for g, f in zip(groups, folds, strict=True) if g == name}) == 1 for name in set(groups))
     assert set(folds.tolist()) == set(range(5))
-    with pytest.raises(BaselineError, match="5 folds need at least 5 questions, there are 2"):
+    with pytest.raises(RRMError, match="5 folds need at least 5 questions, there are 2"):
         grouped_folds(["a", "b"], 5, 0)
     rows = [run(str(i), f"q{i}", float(i == 3), agent="only") for i in range(10)]
     scores = out_of_fold(fit_agent, rows, np.array([t.outcome for t in rows], dtype=float))

@@ -158,7 +158,7 @@ def test_the_weight_follows_what_tells() -> None:
 
 def test_transcripts_read_in_windows_have_a_map_of_their_own_over_one_raw_score() -> None:
     """They were pooled, where the judge's own maps are apart: the same blended score, right in eight of ten cases and in six."""
-    n = 200
+    n = 600
     windowed = [i % 2 == 1 for i in range(n)]
     high = [i % 4 < 2 for i in range(n)]
     right = [i % 20 not in (0, 2) if not w else i % 10 not in (1, 3) for i, w in enumerate(windowed)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrm.errors import RRMError
-from rrm.judge.calibration import Calibration, Isotonic, Platt, fit
+from rrm.judge.calibration import Calibration, Isotonic, Platt, fit, fit_by_reading
 
 
 def test_platt_by_hand() -> None:
@@ -82,3 +82,52 @@ def test_windowed_readings_and_single_steps_have_maps_of_their_own() -> None:
     assert Calibration.model_validate_json(calibration.model_dump_json()) == calibration
     with pytest.raises(ValueError, match="should match pattern"):
         Calibration.model_validate({"modes": {"guess": once.model_dump()}})
+
+
+def readings(
+    n: int, shift: float, seed: int = 0, kinds: float = 0.5
+) -> tuple[list[float], list[float], list[bool], list[str]]:
+    """Raw scores whose log-odds are right for transcripts read at once, and off by `shift` for those read in windows; two of a question."""
+    rng = np.random.default_rng(seed)
+    z, many = rng.normal(0, 1.5, n), rng.random(n) < kinds
+    y = rng.random(n) < 1 / (1 + np.exp(-(z + shift * many)))
+    return (1 / (1 + np.exp(-z))).tolist(), y.astype(float).tolist(), many.tolist(), [f"q{i // 2}" for i in range(n)]
+
+
+def test_one_map_serves_both_readings_unless_two_are_better_on_other_questions() -> None:
+    """Of two maps that were fitted on some eighty rows each, 500 words of padding took the better one."""
+    raw, y, many, questions = readings(160, shift=0.0)
+    one = fit_by_reading(raw, y, many, questions)
+    assert not one.apart and not one.lacking and one.maps[False] == one.maps[True] == fit(raw, y)
+    raw, y, many, questions = readings(400, shift=-2.0)
+    two = fit_by_reading(raw, y, many, questions)
+    assert two.apart and two.maps[False] == fit(*zip(*[(r, k) for r, k, w in zip(raw, y, many, strict=True) if not w], strict=True))  # fmt: skip
+    assert two.maps[True](0.5) < two.maps[False](0.5) - 0.2
+    said = [fit_by_reading(*readings(160, shift=0.0, seed=seed)).apart for seed in range(40)]
+    assert sum(said) <= 6  # noise alone wins by a standard error in a sixth of draws at most
+
+
+def test_a_kind_of_reading_without_enough_rows_has_no_map() -> None:
+    raw, y, _, questions = readings(60, shift=0.0)
+    few = fit_by_reading(raw, y, [i < 8 for i in range(60)], questions)
+    assert set(few.maps) == {False} and few.maps[False] == fit(raw[8:], y[8:]) and "got 8" in few.lacking[True]
+    none = fit_by_reading(raw, y, [True] * 60, questions)
+    assert set(none.maps) == {True} and "got 0" in none.lacking[False]
+    assert not fit_by_reading([], [], [], []).maps
+    # too few questions to compare out of fold: one map
+    assert not fit_by_reading(raw, y, [i % 2 == 0 for i in range(60)], ["same"] * 60).apart
+
+
+def test_a_kind_whose_scores_fall_takes_the_map_of_all() -> None:
+    """Twelve rows in windows that happen to fall say nothing against the other hundred; a map of their own cannot be."""
+    raw, y, _, questions = readings(100, shift=0.0)
+    fell = [(0.8, 0.0), (0.2, 1.0)] * 6
+    both = fit_by_reading(
+        raw + [r for r, _ in fell],
+        y + [k for _, k in fell],
+        [False] * 100 + [True] * 12,
+        questions + [f"w{i}" for i in range(12)],
+    )
+    assert not both.apart and both.maps[True] == both.maps[False]
+    with pytest.raises(RRMError, match="fall"):
+        fit([r for r, _ in fell], [k for _, k in fell])
