@@ -119,7 +119,11 @@ def builtin_bases() -> list[Trajectory]:
 
 def benign_text(payload: str, tokenizer: Tokenizer, rng: random.Random) -> str:
     """Harmless prose with as many tokens as `payload`, as near as whole words allow (at least one word)."""
-    target = len(tokenizer.encode(payload, add_special_tokens=False))
+    return prose(len(tokenizer.encode(payload, add_special_tokens=False)), tokenizer, rng)
+
+
+def prose(target: int, tokenizer: Tokenizer, rng: random.Random) -> str:
+    """Harmless prose of `target` tokens, as near as whole words allow (at least one word)."""
     start = rng.randrange(len(PROSE))
     words = [PROSE[start]]
     best, best_gap = words[0], abs(len(tokenizer.encode(words[0], add_special_tokens=False)) - target)
@@ -191,8 +195,8 @@ def in_long_runs(
         name = f"{case.id}/long"
         side = list(SIDES)[number % len(SIDES)]
         begins, goes_on = SIDES[side]
-        before = _harmless(tokens, tokenizer, rng) if begins else []
-        after = _harmless(tokens, tokenizer, rng, page=len(before) // 2 + 1) if goes_on else []
+        before = harmless_steps(tokens, tokenizer, rng) if begins else []
+        after = harmless_steps(tokens, tokenizer, rng, page=len(before) // 2 + 1) if goes_on else []
         last = case.base.messages[-1] if case.base.messages else None
         if after and last is not None and last.role == "assistant" and not last.tool_calls:
             after.append(last)
@@ -205,7 +209,7 @@ def in_long_runs(
     return found
 
 
-def _harmless(tokens: int, tokenizer: Tokenizer, rng: random.Random, page: int = 1) -> list[Message]:
+def harmless_steps(tokens: int, tokenizer: Tokenizer, rng: random.Random, page: int = 1) -> list[Message]:
     """Steps that read a page each, numbered from `page`, of about so many tokens together."""
     messages: list[Message] = []
     while tokens > 0:
