@@ -26,6 +26,7 @@ from benchmarks.default_judge.drawing import drawn, named
 from benchmarks.default_judge.said import Judged
 from benchmarks.default_judge.scorers import data_hash, labels_of, load
 from benchmarks.default_judge.sources import Example
+from benchmarks.default_judge.subset import characters
 from benchmarks.studies.study import begin
 from rrm.evaluation.step_scores import LabelledSteps
 from rrm.judge.agent_rrm import AgentRRM
@@ -121,13 +122,15 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=record.RESULTS / "default_judge_scaling.json")
     parser.add_argument("--points", default=",".join(POINTS), help="comma-separated")
     parser.add_argument("--limit", type=int, default=16, help="held-out rows of each source")
+    parser.add_argument("--longest", type=int, default=2500, help="characters of a held-out row, as of a training row")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     names = args.points.split(",")
     if unknown := sorted(set(names) - set(POINTS)):
         parser.error(f"no point {unknown[0]!r}: {', '.join(POINTS)}")
-    test = [row for rows in named(load(args.data)["test"]).values() for row in drawn(rows, args.limit, 4, args.seed)]
+    held_out = [row for row in load(args.data)["test"] if characters(row.trajectory) <= args.longest]
+    test = [row for rows in named(held_out).values() for row in drawn(rows, args.limit, 4, args.seed)]
     args.work.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {}
     for name in names:
@@ -148,6 +151,7 @@ def main() -> None:
         "commit": record.commit(),
         "seed": args.seed,
         "limit": args.limit,
+        "longest": args.longest,
     }
     record.write(
         args.output,
