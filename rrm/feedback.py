@@ -60,8 +60,10 @@ class JudgeInfo(BaseModel):
     """Whether `score` was calibrated for this mode, or is `raw_score` as it is; None without a score."""
     threshold: float | None = Field(default=None, ge=0.0, le=1.0)
     """A step is called good from this `p_good` on; None where no finding has one (and in rows of an older version)."""
-    unblended: float | None = None
-    """The judge's own raw score, where `raw_score` and `score` are blended with a lexical model's (`rrm score --blend`)."""
+    unblended_score: float | None = Field(default=None, ge=0.0, le=1.0)
+    """The judge's own score, to be compared with `score`, where that is blended with a lexical model's (`rrm score --blend`)."""
+    unblended_raw_score: float | None = Field(default=None, ge=0.0, le=1.0)
+    """The same before calibration, to be compared with `raw_score`."""
     samples: int = 1
     score_std: float | None = None
     """Standard deviation of the raw scores over `samples`, None for one sample."""

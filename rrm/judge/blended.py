@@ -86,8 +86,8 @@ class Blended:
         fitted = self.blend.modes[self.judge_alone.abilities.read_as(feedback.judge.mode)]
         raw = fitted(feedback.raw_score, self.lexical.log_odds(trajectory))
         windowed = self.judge_alone.in_windows(trajectory, feedback.judge.mode)
-        known = {"unblended": feedback.raw_score, "calibrated": fitted.covers(windowed=windowed)}
-        info = feedback.judge.model_copy(update=known)
+        own = {"unblended_score": feedback.score, "unblended_raw_score": feedback.raw_score}
+        info = feedback.judge.model_copy(update={**own, "calibrated": fitted.covers(windowed=windowed)})
         score = fitted.probability(raw, windowed=windowed)
         return feedback.model_copy(update={"raw_score": raw, "score": score, "judge": info})
 

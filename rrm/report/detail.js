@@ -72,11 +72,11 @@ function facts(row, d) {
   );
 }
 
-const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
+const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", unblended_score: "Score before blending", unblended_raw_score: "Raw score before blending", threshold: "Step is good from", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
 const SCORE_SOURCE = { expected: "expectation over the grid", sampled: "the number in the text" };
 
 function judgeDetails(judge) {
-  const shown = (key, value) => (key === "score_source" ? SCORE_SOURCE[value] : typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(3) : String(value));
+  const shown = (key, value) => (key === "score_source" ? SCORE_SOURCE[value] : key === "calibrated" ? (value ? "yes" : "no") : typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(3) : String(value));
   const fields = Object.keys(JUDGE_LABELS).filter((key) => judge[key] !== undefined && judge[key] !== null);
   return h("details", { class: "judge" }, h("summary", null, `Judged by ${judge.model}, ${judge.mode} mode`),
     h("dl", { class: "facts" }, ...fields.map((key) => field(JUDGE_LABELS[key], shown(key, judge[key])))));
@@ -84,8 +84,8 @@ function judgeDetails(judge) {
 
 function verdict(row, d) {
   const scored = rows.status[row] === "scored";
-  const { score_std: spread, samples } = d.judge;
-  const raw = rows.raw[row] === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${rows.raw[row].toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}`;
+  const { score_std: spread, samples, unblended_score: own } = d.judge;
+  const raw = rows.raw[row] === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${rows.raw[row].toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}${own === undefined ? "" : `; blended with a lexical model, the judge alone says ${score2(own)}`}`;
   const headline = scored
     ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(rows.score[row])), scoreBar(rows.score[row]), h("span", { class: "muted" }, raw))
     : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[rows.status[row]]), h("span", { class: "muted" }, `${STATUS_HELP[rows.status[row]]}; there is no score`));
@@ -107,11 +107,11 @@ const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict" };
 function finding([, verdict, text, p]) {
   const sure = p === undefined ? null : h("span", { class: "num" }, `good with probability ${p.toFixed(2)}`);
   const said = sure && text.startsWith("good with probability") ? null : text;
-  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, FINDING[verdict]), said ? h("span", null, said) : null, sure));
+  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, FINDING[verdict]), said ? h("span", null, said, " ") : null, sure));
 }
 
 /** One bar a step, as high as its probability to be good: the number is in its label, the verdict in its mark and its fill. */
-function strip(byStep, steps) {
+function strip(byStep, steps, threshold) {
   const said = Array.from({ length: steps }, (_, n) => (byStep.get(n + 1) || []).find(([, , , p]) => p !== undefined));
   const known = said.filter(Boolean);
   if (!known.length) return null;
@@ -124,7 +124,7 @@ function strip(byStep, steps) {
   };
   return h("section", { class: "strip", "aria-label": "Probability of each step to be good" },
     h("h3", null, "Steps"),
-    h("p", { class: "muted" }, `A bar is the probability that the step was good; the lowest is step ${lowest[0]} with ${lowest[3].toFixed(2)}.`),
+    h("p", { class: "muted" }, `A bar is the probability that the step was good${threshold === undefined ? "" : `; from ${threshold.toFixed(2)} on it is called good`}; the lowest is step ${lowest[0]} with ${lowest[3].toFixed(2)}.`),
     h("div", { class: "p-steps" }, ...said.map(bar)));
 }
 
@@ -192,7 +192,7 @@ function transcriptView(row, d, place) {
     h("header", null, h("h2", { id: "title", tabindex: "-1" }, longText(d.task || "(no task)", "text title", TITLE)), facts(row, d)),
     verdict(row, d),
     stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps that do not exist"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`, item[3]])))) : null,
-    strip(byStep, steps.length),
+    strip(byStep, steps.length, d.judge.threshold),
     steps.length > 1 ? outline(byStep, steps.length) : null,
     ...preludeView(d),
     steps.length

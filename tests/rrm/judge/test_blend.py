@@ -212,8 +212,8 @@ def test_a_blend_is_asked_for_and_travels_with_its_judge(blended: Path, lexical:
     assert judge.settings.blend is not None
     fitted = judge.settings.blend.modes["score"]
     for own, both, row in zip(alone, together, ROWS, strict=True):
-        assert own.judge.unblended is None and own.raw_score is not None
-        assert both.judge.unblended == own.raw_score
+        assert own.judge.unblended_score is None and own.raw_score is not None
+        assert (both.judge.unblended_score, both.judge.unblended_raw_score) == (own.score, own.raw_score)
         blend = fitted(own.raw_score, lexical.log_odds(row))
         assert (both.raw_score, both.score) == (blend, fitted.calibrator(blend))
         assert blend != own.raw_score
@@ -322,16 +322,18 @@ def test_the_command_blends_where_it_is_told_to_by_its_caller_or_its_judge(
         return [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
 
     own = {row["id"]: row for row in score("--model", str(blended))}
-    assert all(row["judge"]["unblended"] is None for row in own.values())
+    assert all(row["judge"]["unblended_score"] is None for row in own.values())
     for row in score("--model", str(blended), "--blend"):
-        assert row["judge"]["unblended"] == own[row["id"]]["raw_score"] != row["raw_score"]
+        alone = own[row["id"]]
+        assert row["judge"]["unblended_raw_score"] == alone["raw_score"] != row["raw_score"]
+        assert row["judge"]["unblended_score"] == alone["score"] != row["score"]
     settings = load_settings(blended)
     settings.default_blend = True  # as a judge whose blend withstood the attacks: unasked, and in no other way
     before = content_hash(blended)
     save_settings(blended, settings)
     assert content_hash(blended) == before
-    assert all(row["judge"]["unblended"] is not None for row in score("--model", str(blended)))
-    assert all(row["judge"]["unblended"] is None for row in score("--model", str(blended), "--no-blend"))
+    assert all(row["judge"]["unblended_score"] is not None for row in score("--model", str(blended)))
+    assert all(row["judge"]["unblended_score"] is None for row in score("--model", str(blended), "--no-blend"))
     settings.default_blend = False
     save_settings(blended, settings)
     (blended / FILE).unlink()
