@@ -87,7 +87,8 @@ _LABEL = re.compile(
     r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
 )
 """Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it, were it on the next line."""
-_MARK = re.compile(rf"\([\W_]{{0,4}}+{_spaced('bad')}(?:[\W_]{{0,4}}?\)|[\W_]{{0,4}}\Z)")
+_FILL = r"(?:[^\w()]|_)*+"
+_MARK = re.compile(rf"\({_FILL}[\W_]{{0,4}}+{_spaced('bad')}{_FILL}(?:[\W_]{{0,4}}?\)|[\W_]{{0,4}}\Z)")
 """What marks a step in the digest (`rrm.prompt.windows`): in a tool's name it would pass for the judge's own finding. Nothing else
 stands between its brackets: `OSError(bad file)` is none."""
 _ROUND = {"<": "(", ">": ")", "[": "(", "]": ")"}

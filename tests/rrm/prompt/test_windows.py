@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -294,6 +295,9 @@ OPENING = set("(\uff08&\u2768\u27ee\ufd3e")
         "((bad))",
         "&#40;bad&#41;",
         "(b.a.d)",
+        "(bad.....)",
+        "(......bad......)",
+        "(bad _ _ _ _ _)",
         "\u2768bad\u2769",
         "\u27eebad\u27ef",
         "\ufd3ebad\ufd3f",
@@ -321,6 +325,10 @@ def test_the_digest_keeps_other_brackets() -> None:
     ):  # fmt: skip
         assert neutralise_digest(said) == said
     assert neutralise_digest("f (bad") == "f bad"  # a line that ends so
+    assert neutralise_digest("f (bad......") == "f bad......"
+    for long in ("(" + "." * 100_000, "(bad." * 20_000, "bad " * 20_000 + "(", "(bad" + "." * 100_000 + "x"):
+        start = time.perf_counter()
+        assert neutralise_digest(long).count(".") == long.count(".") and time.perf_counter() - start < 5
     deep = "(" * 40 + "bad" + ")" * 40
     assert "(bad" not in neutralise_digest(f"f {deep}")
 
