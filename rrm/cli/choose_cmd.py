@@ -9,7 +9,6 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.paths import check_outputs
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.cli.score_cmd import BLEND, Modes, chosen_mode, load_judge
 from rrm.errors import ConfigError
@@ -38,6 +37,7 @@ def command(
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
+    overwrite: bool = typer.Option(False, "--overwrite", help="Choose again, dropping what CHOSEN.jsonl holds."),
     *,
     judge: JudgeOptions,
 ) -> None:
@@ -51,6 +51,7 @@ def command(
     from rrm.evaluation.bootstrap import JUDGE
     from rrm.evaluation.choosing import strategies_of
     from rrm.judge.blended import Blended, scorer_of
+    from rrm.output import WAY_OUT
     from rrm.trajectory import write_jsonl
 
     strategies = strategies_of(by)
@@ -60,9 +61,11 @@ def command(
     if scores is not None and of_judge:
         raise ConfigError(f"--scores has the judge's scores already: leave out {', '.join(of_judge)}")
     if JUDGE not in strategies and (scores is not None or of_judge):
-        raise ConfigError("scores are for --by judge, which is not asked for: name it, or leave them out")
+        said = ", ".join([*["--scores"] * (scores is not None), *of_judge])
+        raise ConfigError(f"scores are for --by judge, which is not asked for: name it, or leave out {said}")
     check_paths(inputs, output, None)
-    check_outputs(output)
+    if output.is_file() and output.stat().st_size and not overwrite:
+        raise ConfigError(f"{output} holds transcripts already; {WAY_OUT}")
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:
         rows = list(read_inputs(inputs, errors, strict=strict, **reading))

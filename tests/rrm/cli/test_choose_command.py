@@ -103,7 +103,7 @@ def test_a_judge_is_asked_for_each_content_once(rrm, tmp_path) -> None:
         ),
         ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "best"], "no strategy 'best' of choosing; there are judge, majority"),
         ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--model", "lab"], "scores are for --by judge"),
-        ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--mode", "steps"], "scores are for --by judge"),
+        ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--mode", "steps"], "leave out --mode"),
     ],
 )
 def test_what_cannot_be_chosen_is_an_error(rrm, tmp_path, rows, options, said) -> None:
@@ -139,7 +139,9 @@ def test_scores_are_of_contents_where_files_share_their_ids(rrm, tmp_path) -> No
     write_lines(tmp_path / "scored.jsonl", [json.dumps(kept[name]) for name in ("two", "one")])
     for order in (("one", "two"), ("two", "one")):  # the second file's id becomes 0#2
         files = [tmp_path / f"{name}.jsonl" for name in order]
-        code, _, error = rrm("choose", *files, "--scores", tmp_path / "scored.jsonl", "-o", tmp_path / "c.jsonl")
+        code, _, error = rrm(
+            "choose", *files, "--scores", tmp_path / "scored.jsonl", "-o", tmp_path / "c.jsonl", "--overwrite"
+        )
         assert code == 0, error
         (chosen,) = read_canonical(tmp_path / "c.jsonl")
         assert chosen.messages[-1].text() == "one" and chosen.meta["judge_score"] == 0.9
@@ -181,3 +183,15 @@ def test_scores_of_other_transcripts_are_refused(rrm, files, tmp_path) -> None:
         write_lines(tmp_path / "other.jsonl", changed)
         code, _, error = rrm(*command)
         assert code == 2 and said in error, error
+
+
+def test_what_stands_is_not_written_over_unasked(rrm, files, tmp_path) -> None:
+    runs, scored = files
+    out = tmp_path / "new" / "chosen.jsonl"
+    command = ("choose", runs, "--scores", scored, "-o", out)
+    assert rrm(*command)[0] == 0
+    before = out.read_bytes()
+    code, _, error = rrm("choose", runs, "--by", "longest", "-o", out)
+    assert code == 2 and "holds transcripts already; choose another -o, or --overwrite" in error
+    assert out.read_bytes() == before
+    assert rrm("choose", runs, "--by", "longest", "-o", out, "--overwrite")[0] == 0 and out.read_bytes() != before

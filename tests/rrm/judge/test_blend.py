@@ -364,10 +364,10 @@ def test_choosing_scores_as_scoring_does(blended: Path, tmp_path: Path) -> None:
     scored = {}
     for options, mixed in (((), True), (("--no-blend",), False)):
         said, found = run("score", "--overwrite", *options)
-        told, (chosen,) = run("choose", *options)
+        told, (chosen,) = run("choose", "--overwrite", *options)
         assert said["blended"] is told["blended"] is mixed
         scored[mixed] = {row["id"]: row["score"] for row in found}
         assert chosen["meta"]["judge_score"] == max(scored[mixed].values()) == scored[mixed][chosen["id"]]
     assert scored[True] != scored[False]
-    told, _ = run("choose", "--scores", str(tmp_path / "score.jsonl"))
+    told, _ = run("choose", "--overwrite", "--scores", str(tmp_path / "score.jsonl"))
     assert told["blended"] is None
