@@ -13,6 +13,7 @@ from typing import IO
 import typer
 
 from rrm.cli import finish
+from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import OUTCOME, counting, error_line, errors_path, mapping_of, refuse_missing, refuse_overlap
 from rrm.errors import ReadError, RRMError
 from rrm.output import file_when_whole, streams
@@ -79,8 +80,8 @@ def command(
     refuse_missing(inputs)
     if not is_stdout(out):
         refuse_overlap(inputs, out)
+        ready_outputs(out)
     mapping = mapping_of(map)
-    out.parent.mkdir(parents=True, exist_ok=True)
     errors_out = None if is_stdout(out) or streams(out) else errors_path(out)
     formats: Counter[str] = Counter()
     stopped, shortened, unknown = "", 0, 0

@@ -93,9 +93,7 @@ def command(
     if plot is not None:
         needs("plots", "--plot", "matplotlib")
     for target in (output, plot):
-        if target is not None:
-            check_paths(given, target, None)
-            target.parent.mkdir(parents=True, exist_ok=True)
+        check_paths(given, target, None)
     with ErrorLog(output) as errors:
         everything = list(read_inputs(inputs, errors, **reading))
     refuse_other_scales(everything)

@@ -25,6 +25,20 @@ def check_outputs(*paths: Path | None) -> None:
             raise ConfigError(f"cannot write {path}: permission denied")
 
 
+def ready_outputs(*paths: Path | None) -> None:
+    """Make the folders of these files, and see that the files can be written; None is none asked for.
+
+    Raises:
+        ConfigError: a folder that cannot be made, and as `check_outputs`.
+    """
+    for path in filter(None, paths):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.filename}: {error.strerror}") from error
+    check_outputs(*paths)
+
+
 def check_folder(path: Path) -> None:
     """Whether a folder is there or can be made.
 

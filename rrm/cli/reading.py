@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +13,10 @@ from typing import IO, TypeVar
 
 import typer
 
+from rrm.cli.paths import ready_outputs
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
+from rrm.readers.base import printable
 from rrm.readers.mapping import parse_pairs
 from rrm.readers.sources import missing
 from rrm.score import PROGRESS_SECONDS, progress_log
@@ -21,6 +24,10 @@ from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+KINDS = 3
+"""Of what could not be read, that are said."""
+_DIFFERS = re.compile(r"\d+|'[^']*'|\"[^\"]*\"")
+"""In a reason, what is of its line: numbers, and what is quoted."""
 OUTCOME = typer.Option(
     None,
     "--outcome",
@@ -45,13 +52,15 @@ def refuse_overlap(inputs: Iterable[str], path: Path) -> None:
 
 
 def check_paths(inputs: list[str], output: Path | None, html: Path | None) -> None:
-    """Refuse what does not exist, and to write over, or among, what is being read."""
+    """Refuse what does not exist, to write over, or among, what is being read, and where nothing can be written; folders of
+    what is to be written are made."""
     refuse_missing(inputs)
     for path in (output, html):
         if path is not None:
             refuse_overlap(inputs, path)
     if html is not None and "-" in inputs:
         raise RRMError("--html reads the transcripts twice, standard input only goes once; give a file")
+    ready_outputs(output, html)
 
 
 def mapping_of(pairs: list[str]) -> dict[str, str] | None:
@@ -106,12 +115,15 @@ def error_line(error: ReadError) -> str:
 
 
 class ErrorLog:
-    """Lines that could not be read, one JSON object each in OUT.errors.jsonl (made anew by every run)."""
+    """Lines that could not be read, one JSON object each in OUT.errors.jsonl (made anew by every run); at the end the first of
+    each kind is said, with how many are like it."""
 
     def __init__(self, output: Path | None) -> None:
         self.path = None if output is None else errors_path(output)
         self.count = 0
         self._file: IO[str] | None = None
+        self._kinds: dict[str, tuple[str, int]] = {}
+        """Reason, without what differs from line to line → (the first error, how many); of `KINDS` kinds."""
 
     def __enter__(self) -> ErrorLog:
         return self
@@ -119,6 +131,8 @@ class ErrorLog:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._file is not None:
             self._file.close()
+            if kind is None or not issubclass(kind, ReadError):  # which says it
+                log.warning("%d lines could not be read: %s; all stand in %s", self.count, self._reasons(), self.path)
         elif kind is None and self.path is not None:
             self.path.unlink(missing_ok=True)  # an earlier run's, whose lines have been mended since
 
@@ -133,7 +147,16 @@ class ErrorLog:
         if self.path is None:
             log.warning("%s", error)
             return
+        what = _DIFFERS.sub("", error.reason)
+        first, count = self._kinds.get(what, (printable(str(error), limit=300), 0))
+        if count or len(self._kinds) < KINDS:
+            self._kinds[what] = (first, count + 1)
         if self._file is None:
             self._file = open(self.path, "w", encoding="ascii")  # noqa: SIM115  # closed on exit
         self._file.write(error_line(error))
         self._file.flush()
+
+    def _reasons(self) -> str:
+        said = [first + (f" (and {count - 1} like it)" if count > 1 else "") for first, count in self._kinds.values()]
+        others = self.count - sum(count for _, count in self._kinds.values())
+        return "; ".join(said + ([f"{others} for other reasons"] if others else []))

@@ -82,7 +82,7 @@ def command(
 
     if output is None and not dry_run:
         raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
-    check_paths(inputs, output, html)
+    check_paths(inputs, *((None, None) if dry_run else (output, html)))
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(None if dry_run else output) as errors:
         loaded = load_judge(judge)

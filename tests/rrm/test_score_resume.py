@@ -389,6 +389,43 @@ def test_command(tmp_path: Path, cli: Callable[..., tuple[int, dict[str, Any]]])
     assert cli(source, "-o", output, "--retry-errors")[0] == 0
 
 
+def test_an_output_that_cannot_be_written_is_said_before_anything_is_judged(
+    tmp_path: Path, cli: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    """`--html` in a folder that is not there failed when all was judged."""
+    source, output, page = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "new" / "page.html"
+    write_jsonl(source, transcripts(2))
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder").mkdir()
+    for options, said in (
+        (("-o", output, "--html", tmp_path / "folder"), "it is a folder; name a file in it"),
+        (("-o", output, "--html", tmp_path / "file" / "page.html"), "cannot write .*page.html"),
+        (("-o", tmp_path / "folder"), "it is a folder"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            cli(source, *options)
+        assert not output.exists()
+    assert cli(source, "--dry-run", "-o", output, "--html", page)[0] == 0 and not page.parent.exists()
+    assert cli(source, "-o", output, "--html", page)[0] == 0 and page.is_file()
+
+
+def test_the_first_lines_of_each_kind_that_cannot_be_read_are_said(
+    tmp_path: Path, cli: Callable[..., tuple[int, dict[str, Any]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Why stood in OUT.errors.jsonl alone."""
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_jsonl(source, transcripts(2))
+    with open(source, "a") as more:
+        more.write('{"a": 1}\n{"a":\n{"ab":\n7\n"text"\n')
+    code, summary = cli(source, "-o", output)
+    assert code == 1 and summary["unreadable"] == 5
+    (said,) = [m for m in caplog.messages if "could not be read" in m]
+    lines = [json.loads(line) for line in (tmp_path / "out.errors.jsonl").read_text().splitlines()]
+    assert said.startswith(f"5 lines could not be read: {source}:3: {lines[0]['reason'][:20]}")
+    assert f"{source}:4: {lines[1]['reason']} (and 1 like it)" in said and f"{source}:5:" not in said
+    assert said.endswith(f"all stand in {tmp_path / 'out.errors.jsonl'}")
+
+
 def test_command_refuses_what_would_hurt(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text("")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rrm.cli import finish
+from rrm.cli.paths import check_outputs
 
 
 def command(
@@ -42,6 +43,7 @@ def command(
     inputs = [judge, reliability, *(path for _, *files in named for path in files)]
     if output.resolve() in [path.resolve() for path in inputs if path is not None]:
         raise ConfigError(f"{output} is one of the inputs; write the page elsewhere")
+    check_outputs(output)
     found = read_runs(runs)
     policies = [read_policy(*each) for each in named]
     finish(

@@ -49,6 +49,7 @@ def reagent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (["eval", *TINY, "-o", "."], "it is a folder; name a file in it"),
         (["eval", *TINY, "--policy", "./nowhere"], "model directory './nowhere' does not exist"),
         (["report", "nowhere", "-o", "page.html"], "nowhere is not a folder"),
+        (["report", "nowhere", "-o", "gone/page.html"], "cannot write gone/page.html: there is no folder gone; make it first"),
         (["lab", "transcripts", "-o", "nowhere/x.jsonl"], "cannot write nowhere/x.jsonl"),
         (["lab", "transcripts", "-o", "x.jsonl", "--annotations", "nowhere/y.jsonl"], "cannot write nowhere/y.jsonl"),
         (["lab", "build", "-o", "file", "--rows", "8"], "cannot make the folder file"),
