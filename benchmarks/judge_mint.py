@@ -40,11 +40,15 @@ SOURCES = ("fireact", "r1_searcher", "tau_bench")
 def judged(judge: Judge, rows: Sequence[Trajectory], path: Path, mode: Mode, seed: int) -> list[Feedback]:
     """The rows' feedback, judged now or kept from an earlier run."""
     score_file(judge, rows, path, mode=mode, seed=seed, progress=False)
+    wanted = {t.id for t in rows}
+    return [f for f in kept(path) if f.id in wanted]
+
+
+def kept(path: Path) -> list[Feedback]:
+    """What a file of `judged` holds."""
     with open(path, encoding="utf-8") as lines:
         known = Feedback.model_fields
-        found = [Feedback.model_validate({k: v for k, v in json.loads(x).items() if k in known}) for x in lines]
-    wanted = {t.id for t in rows}
-    return [f for f in found if f.id in wanted]
+        return [Feedback.model_validate({k: v for k, v in json.loads(x).items() if k in known}) for x in lines]
 
 
 def outcomes(rows: Sequence[Trajectory]) -> np.ndarray:

@@ -9,8 +9,8 @@ scores are fitted anew (one, or where it is better one of runs read at once and 
 few rows were drawn keeps the map it has); the map of single steps and the threshold stay, since later windows show what they say. With --trained-on the lexical model of those training rows goes into the folder (`lexical.json`), and the blend's
 weights and map, fitted on the same calibration rows, into `judge.json`; with --blend-only nothing else is changed.
 
-The folder is changed in place when all is fitted, and so is the judge's hash; the rows that were read are kept under --work as the changed judge's,
-so that `evaluate` with the same --seed and --calibration-limit reads none of them again. Prints the old and the new maps, and the
+The folder is changed in place when all is fitted, and so is the judge's hash; the rows of this mode that were read, by `evaluate` too, are
+kept under --work as the changed judge's, so that `evaluate` with the same --seed reads none of them again. Prints the old and the new maps, and the
 calibration error of maps fitted without the questions they are measured on.
 """
 
@@ -30,6 +30,7 @@ from benchmarks.default_judge.evaluate import unseen_by
 from benchmarks.default_judge.said import Judged, floor_of
 from benchmarks.default_judge.scorers import load
 from benchmarks.default_judge.sources import Example
+from benchmarks.judge_mint import kept
 from rrm.config import CalibrationMethod
 from rrm.errors import RRMError
 from rrm.evaluation.metrics.probability import CalibrationError
@@ -214,6 +215,22 @@ def finish(
     return found
 
 
+def carry(before: Path, after: Path, mode: Mode, changed: AgentRRM, rows: Sequence[Example], seed: int) -> int:
+    """Keep what was read of a mode before the maps were fitted as the changed judge's; how many rows.
+
+    Args:
+        before, after: folders of `benchmarks.judge_mint.judged`'s files, of the judge as it was and as it is.
+        rows: where a file's ids are looked up; others are left behind.
+    """
+    by_id, carried = {row.trajectory.id: row for row in rows}, 0
+    after.mkdir(parents=True, exist_ok=True)
+    for path in sorted(before.glob(f"{mode}.*.jsonl")):
+        said = {f.id: f for f in kept(path) if f.id in by_id}
+        Judged(mode).add(Remembered(changed, said), [by_id[id] for id in said], after / path.name, seed)
+        carried += len(said)
+    return carried
+
+
 def training_rows(paths: Sequence[Path]) -> list[Trajectory]:
     """The rows with an outcome that are of the training part."""
     rows = [t for path in paths for t in read_canonical(path) if t.meta.get("part", "train") == "train"]
@@ -247,8 +264,8 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     judge = AgentRRM.from_pretrained(str(args.judge), dtype=args.dtype)
-    known = {"calibration": load(args.data)["calibration"]}
-    rows = draw(unseen_by(judge, known)[0], how)[0]["calibration"]
+    parts = load(args.data)
+    rows = draw(unseen_by(judge, {"calibration": parts["calibration"]})[0], how)[0]["calibration"]
     said = Judged(args.mode)
     files = {name: f"{args.mode}.calibration.{name.replace('/', '_')}.jsonl" for name in named(rows)}
     before = args.work / (judge.model_hash or "no_hash")[:12]
@@ -266,10 +283,8 @@ def main() -> None:
     found = finish(args.judge, scored, args.mode, args.method, args.seed, maps=not args.blend_only, train=train)
     changed = AgentRRM.from_pretrained(str(args.judge), dtype=args.dtype)
     after = args.work / (changed.model_hash or "no_hash")[:12]
-    after.mkdir(parents=True, exist_ok=True)
-    again = Judged(args.mode)
-    for name, mine in named(rows).items():
-        again.add(Remembered(changed, said.feedback), mine, after / files[name], args.seed)
+    everything = [row for part in parts.values() for row in part]
+    found["carried"] = carry(before, after, args.mode, changed, everything, args.seed)
     hashes = {"hash_before": judge.model_hash, "hash": changed.model_hash}
     print(json.dumps({"judge": str(args.judge), **hashes, **found}))
 

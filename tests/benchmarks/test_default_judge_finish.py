@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from benchmarks import ship_default
-from benchmarks.default_judge.finish import Remembered, Scored, blend, finish, fit_maps, recalibrate
+from benchmarks.default_judge.finish import Scored, blend, carry, finish, fit_maps, recalibrate
 from benchmarks.default_judge.said import Judged, as_shipped, floor_of
 from benchmarks.default_judge.sources import Example
+from benchmarks.judge_mint import kept
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
@@ -143,11 +144,17 @@ def test_the_blend_is_measured_as_the_folder_ships_it(scored: Scored, tmp_path: 
 def test_what_was_read_is_kept_as_the_changed_judges(scored: Scored, tmp_path: Path) -> None:
     settings = JudgeSettings(prompt_version="1")
     recalibrate(settings, [(r, raw, False) for r, raw, _ in scored], "steps", "platt", 0)
-    again = Judged("steps")
-    rows = [r for r, _, _ in scored]
-    again.add(Remembered(judge_of(tmp_path, settings), said_of(scored).feedback), rows, tmp_path / "rows.jsonl", 0)
-    for r, raw, _ in scored:
-        found = again.feedback[r.trajectory.id]
+    rows, before, after = [r for r, _, _ in scored], tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    old = [f.model_dump_json() for f in said_of(scored).feedback.values()]
+    (before / "steps.test.a.jsonl").write_text("".join(f"{line}\n" for line in old[:50]), encoding="utf-8")
+    (before / "steps.unseen.b.jsonl").write_text("".join(f"{line}\n" for line in old[50:]), encoding="utf-8")
+    (before / "score.test.a.jsonl").write_text("".join(f"{line}\n" for line in old), encoding="utf-8")
+    assert carry(before, after, "steps", judge_of(tmp_path, settings), rows[:-1], 0) == len(rows) - 1
+    again = {f.id: f for path in after.glob("*.jsonl") for f in kept(path)}
+    assert sorted(p.name for p in after.glob("*.jsonl")) == ["steps.test.a.jsonl", "steps.unseen.b.jsonl"]
+    for r, raw, _ in scored[:-1]:
+        found = again[r.trajectory.id]
         assert (found.raw_score, found.score) == (raw, settings.calibration.apply("steps", raw))
         assert found.judge.model_hash == "new" and found.judge.calibrated
 
