@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,26 @@ NOTHING_GRADED = (
     "guards.success and guards.drift have nothing to look at: no held-out task can be graded. Give environment.eval some tasks with "
     "answers, if there are any; guards.length, guards.kl and guards.auditor need none"
 )
-SHOWN = ("episode/reward", "episode/success", "kl", "entropy", "episode/turns", "time/rollout_tokens_per_s")
+SHOWN = {
+    "episode/reward": "reward",
+    "learned/reward": "learned_reward",
+    "episode/success": "success",
+    "kl": "kl",
+    "entropy": "entropy",
+    "episode/turns": "turns",
+    "time/rollout_tokens_per_s": "rollout_tokens_per_s",
+}
+"""What the progress line says of an update, and how it is called there."""
+
+
+def progress_text(metrics: Mapping[str, Any]) -> str:
+    """An update in a line: what is known of it, and the reward that was learned from where that is not the episodes' own (a
+    judge's, with or without it)."""
+    values = {name: number(metrics, key) for key, name in SHOWN.items()}
+    said = {name: f"{value:.3g}" for name, value in values.items() if value is not None}
+    if said.get("learned_reward") == said.get("reward"):
+        said.pop("learned_reward", None)
+    return "  ".join(f"{name} {value}" for name, value in said.items())
 
 
 def keep_lines(path: Path, updates: int) -> None:
@@ -347,7 +366,7 @@ class RunLog:
             for text in self.alarms.observe(update, self.last):
                 logger.warning("nothing may be learned: %s", text)
             self._tell(self.guards.observe(update, self.last))
-        return "  ".join(f"{k.split('/')[-1]} {self.last[k]:.3g}" for k in SHOWN if k in self.last)
+        return progress_text(self.last)
 
     def evaluated(self) -> bool:
         """Whether the policy was evaluated after the last update; the main process's files say."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from trainer_setup import settings
 from reagent.env.env import StepResult
 from reagent.lab.search_env import SearchEnv
 from reagent.train.config import load_agent_config
-from reagent.train.run import train
+from reagent.train.run import progress_text, train
 
 
 def test_the_documented_environment_with_the_labs_model_is_warned_of(
@@ -64,3 +65,12 @@ def test_a_finished_run_asked_again_says_what_it_said(base, tmp_path) -> None:
     first = train(config)
     assert first["reward"] is not None
     assert train(config) == first
+
+
+def test_the_progress_line_says_the_reward_that_is_learned_from() -> None:
+    """With the judge alone it said `reward nan`, and not what the judge gave."""
+    alone = {"episode/reward": math.nan, "learned/reward": 0.5678, "episode/success": math.nan, "kl": 0.01}
+    assert progress_text(alone) == "learned_reward 0.568  kl 0.01"
+    both = {"episode/reward": 0.25, "learned/reward": 0.5, "episode/turns": 3.0}
+    assert progress_text(both) == "reward 0.25  learned_reward 0.5  turns 3"
+    assert progress_text({"episode/reward": 0.25, "learned/reward": 0.25}) == "reward 0.25"
