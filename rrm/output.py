@@ -189,9 +189,23 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> None:
     if before.get("model") != now.get("model") and _served_name(before) == _served_name(now) is not None:
         names = [n for n in names if n != "model"]  # a mended address, or the server's new one
         log.warning("%s: its rows came from %s, further ones come from %s", path, before["model"], now["model"])
-    differs = [f"{n} was {before.get(n)!r} and is {now.get(n)!r}" for n in names if before.get(n) != now.get(n)]
+    differs = [_difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
     if differs:
         raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {way_out}")
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """What decides the rows and is another than it was; with the option that goes on as before, where it is one."""
+    if name == "blend" and now is None:
+        return (
+            "their scores are blended with the judge's lexical model and further ones would not be (--blend goes on so)"
+        )
+    if name == "blend" and before is None:
+        return (
+            "their scores are the judge's alone and further ones would be blended with its lexical model "
+            "(--no-blend goes on so)"
+        )
+    return f"{name} was {before!r} and is {now!r}"
 
 
 def _served_name(made_by: Mapping[str, Any]) -> str | None:
