@@ -83,7 +83,7 @@ def command(
     no row has a score.
     """
     from rrm.evaluation.baselines import step_scores_of
-    from rrm.evaluation.evaluate import EvaluationError, evaluate_feedback
+    from rrm.evaluation.evaluate import HEADLINE, EvaluationError, evaluate_feedback, why_no_pairs
 
     if feedback and (judge.given or reruns):
         said = ", ".join([*judge.given, *(["--reruns"] if reruns else [])])
@@ -143,7 +143,8 @@ def command(
         from rrm.evaluation.reliability_plot import plot_reliability
 
         plot_reliability(report["reliability"], plot)
-    show(report)
+    pairs = report["pairs"]
+    show(report, None if pairs.get(HEADLINE) else why_no_pairs(pairs, [question_of(t) for t in test], labels))
     failed = report["status"].get("judge_error", 0) + report["status"].get("missing", 0)
     if not report["status"].get("scored"):
         failed = failed or len(test)
@@ -353,8 +354,12 @@ def _table(title: str, section: dict[str, Any]) -> Table:
     return table
 
 
-def show(report: EvaluationReport) -> None:
-    """The tables and the counts, on standard error (standard output holds the JSON line alone)."""
+def show(report: EvaluationReport, no_pairs: str | None) -> None:
+    """The tables and the counts, on standard error (standard output holds the JSON line alone).
+
+    Args:
+        no_pairs: why no two attempts could be compared, where that is so.
+    """
     status = ", ".join(f"{n} {name}" for name, n in report["status"].items())
     console.print(f"{report['rows']} rows ({status}), {report['labelled']} labelled, {report['questions']} questions")
     sections = [report, *(report[name] for name in ("steps", "step_scores") if report[name] is not None)]
@@ -377,10 +382,11 @@ def show(report: EvaluationReport) -> None:
             "cut them before it; pair_accuracy_same_turns_no_leak leaves them out",
             style="yellow",
         )
-    if not report["pairs"].get("pair_accuracy_same_turns"):
+    if report["format_validity"] is None and report["status"].get("scored"):
+        console.print("format_validity is null: this judge writes no text, its score is read from probabilities")
+    if no_pairs:
         console.print(
-            "no pairs: attempts at one question with the same number of agent turns and different labels are compared; "
-            "set question_id on your rows (--map question_id=…)",
+            "no pairs (attempts at one question with the same number of agent turns and different labels): " + no_pairs,
             style="yellow",
         )
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -290,3 +290,32 @@ def evaluate_feedback(
         "seed": seed,
     }
     return EvaluationReport(report)
+
+
+def why_no_pairs(pairs: Mapping[str, int], questions: Iterable[str], labels: Iterable[float | None]) -> str:
+    """Why a report has no pair for its headline, and what to do.
+
+    Args:
+        pairs: the report's.
+        questions, labels: of its rows.
+    """
+    by_question: dict[str, list[float]] = defaultdict(list)
+    for question, label in zip(questions, labels, strict=True):
+        if label is not None:
+            by_question[question].append(label)
+    several = [found for found in by_question.values() if len(found) > 1]
+    if not by_question:
+        return "no transcript has a label: say which field has the outcome (--outcome FIELD), or give --annotations"
+    if not several:
+        return (
+            f"each of {len(by_question)} questions has one labelled attempt; attempts at one question share its question_id "
+            "(--map question_id=…), or the same task text and none"
+        )
+    if all(len(set(found)) == 1 for found in several):
+        return f"in each of {len(several)} questions with several attempts, all have the same label"
+    if pairs.get("pair_accuracy_same_question"):
+        return (
+            "attempts at one question with different labels have different numbers of agent turns; "
+            "pair_accuracy_same_question compares these"
+        )
+    return "of attempts at one question with different labels, too few have a score"

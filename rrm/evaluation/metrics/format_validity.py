@@ -9,7 +9,8 @@ from rrm.feedback import Feedback
 
 
 class FormatValidity(_base.LocalMetric):
-    """Share of well-formed replies among the rows the judge answered (not `too_long`, not `judge_error`).
+    """Share of well-formed replies among the rows the judge answered in writing (not `too_long`, not `judge_error`, and none of
+    a judge that reads its score from probabilities).
 
     `predictions` are the rows of `rrm score`, one JSON line each. Returns `format_validity` (None without a reply), `rows`.
     """
@@ -18,5 +19,4 @@ class FormatValidity(_base.LocalMetric):
 
     def _compute(self, predictions: list[str]) -> dict[str, Any]:
         feedback = [Feedback.from_json(line) for line in predictions]
-        rows = sum(f.status in text.ANSWERED for f in feedback)
-        return {"format_validity": text.format_validity(feedback), "rows": rows}
+        return {"format_validity": text.format_validity(feedback), "rows": len(text.replies(feedback))}

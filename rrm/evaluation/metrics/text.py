@@ -23,10 +23,26 @@ def well_formed(feedback: Feedback) -> bool:
     return feedback.status == "scored" and all(part and part.strip() for part in wanted.get(feedback.judge.mode, ()))
 
 
+def unwritten(feedback: Feedback) -> bool:
+    """Whether a judge gave this row without writing a word: its score and its steps are read from probabilities, and what
+    text there is was made from them (`rrm.judge.steps`)."""
+    judge = feedback.judge
+    if judge.mode == "steps" or judge.threshold is not None:
+        return True
+    scored = feedback.status == "scored" and judge.score_source == "expected"
+    return judge.mode == "score" and scored and judge.temperature is None
+
+
+def replies(feedback: Sequence[Feedback]) -> list[Feedback]:
+    """The rows for which the judge wrote something (see `ANSWERED`); none of a judge that writes nothing."""
+    answered = [f for f in feedback if f.status in ANSWERED]
+    return [] if any(map(unwritten, answered)) else answered
+
+
 def format_validity(feedback: Sequence[Feedback]) -> float | None:
-    """Share of well-formed replies among those the judge wrote (see `ANSWERED`), None when it wrote none."""
-    written = [well_formed(f) for f in feedback if f.status in ANSWERED]
-    return sum(written) / len(written) if written else None
+    """Share of well-formed replies among one judge's `replies`, None when it wrote none."""
+    written = replies(feedback)
+    return sum(map(well_formed, written)) / len(written) if written else None
 
 
 def answer_leak_rates(judge_texts: Sequence[str], answers: Sequence[Any], transcripts: Sequence[str]) -> dict[str, Any]:

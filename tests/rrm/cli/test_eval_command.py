@@ -229,3 +229,26 @@ def test_a_lone_surrogate_passes_through_score_eval_and_training_data(tmp_path: 
     digest = data_digest(trajectories, merged_by_id(raters))
     assert digest["transcripts"] == 6
     assert digest != data_digest(rows[:5], {})
+
+
+@pytest.mark.parametrize(
+    ("attempts", "said"),
+    [
+        ([("a", None, 1), ("a", None, 1)], "no transcript has a label"),
+        ([("a", 1.0, 1), ("b", 0.0, 1)], "each of 2 questions has one labelled attempt"),
+        ([("a", 1.0, 1), ("a", 1.0, 1), ("b", 0.0, 1)], "in each of 1 questions with several attempts, all have the same label"),
+        ([("a", 1.0, 1), ("a", 0.0, 2)], "have different numbers of agent turns; pair_accuracy_same_question compares these"),
+        ([("a", 1.0, 1), ("a", 0.0, 1), ("a", 0.0, 2)], None),
+    ],
+)  # fmt: skip
+def test_eval_says_why_there_are_no_pairs(tmp_path: Path, attempts: list[Any], said: str | None):
+    """It said "set question_id" where ids were set."""
+    rows = [run(f"r{i}", question, y, steps=steps) for i, (question, y, steps) in enumerate(attempts)]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    (tmp_path / "scored.jsonl").write_text(
+        "".join(judged(t.id, 0.1 * i).model_dump_json() + "\n" for i, t in enumerate(rows, 1))
+    )
+    done = invoke(tmp_path / "rows.jsonl", "--feedback", tmp_path / "scored.jsonl", "-o", tmp_path / "m.json")
+    assert done.exit_code == 0, done.output
+    shown = " ".join(done.stderr.split())
+    assert (said in shown) if said else ("no pairs" not in shown)

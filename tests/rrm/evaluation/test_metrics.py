@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,6 +277,30 @@ def test_format_validity_counts_what_the_judge_wrote():
     found = FormatValidity().compute(predictions=[r.model_dump_json() for r in rows])
     assert found == {"format_validity": 0.5, "rows": 4}
     assert text.format_validity(rows[-2:]) is None
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"mode": "steps", "score_source": "expected"},
+        {"mode": "full", "score_source": "expected", "threshold": 0.3},  # texts made of its slots
+        {"mode": "score", "score_source": "expected"},  # one prefill
+    ],
+)
+def test_a_judge_that_writes_nothing_has_no_format(about: dict[str, Any]):
+    """It was 1.0: each row had all the parts that a mode without text asks for."""
+    info = JudgeInfo.model_validate({"model": "m", "prompt_version": "2", **about})
+    rows = [Feedback(id=str(i), status="scored", trace="t", critique="c", score=0.5, judge=info) for i in range(3)]
+    empty = Feedback(id="none", status="unparsable", judge=info.model_copy(update={"threshold": None}))  # no step
+    assert text.format_validity([*rows, empty]) is None
+    found = FormatValidity().compute(predictions=[r.model_dump_json() for r in [*rows, empty]])
+    assert found == {"format_validity": None, "rows": 0}
+
+
+def test_a_chat_judge_writes_its_score():
+    info = JudgeInfo(model="m", prompt_version="1", mode="score", score_source="expected", temperature=0.0)
+    rows = [Feedback(id="x", status="scored", score=0.5, judge=info), Feedback(id="y", status="unparsable", judge=info)]
+    assert text.format_validity(rows) == 0.5
 
 
 @pytest.mark.parametrize(
