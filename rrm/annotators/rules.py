@@ -142,7 +142,12 @@ def _answer_origin(answer: str, earlier: _Earlier) -> str:
 
 
 def _answered_by_user(step: Step) -> bool:
-    return bool(step.observations) and all(m.role == "user" for m in step.observations)
+    """Whether a person replied. A first line that reports an error (`error: write …`) is an environment's, which has no role of
+    its own; a traceback may be what the person asks about."""
+    said = step.observations
+    if not said or any(m.role != "user" for m in said):
+        return False
+    return error_of(observation_text(step)) not in ("error", "not understood")
 
 
 def _described(read: _Read, earlier: _Earlier, repeated: _Read | None) -> str:

@@ -17,7 +17,7 @@ from rrm.annotators.answers import stated_answer
 from rrm.annotators.failures import error_of
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.text import normalise
-from rrm.trajectory import Trajectory
+from rrm.trajectory import Message, Trajectory
 
 
 def faults(trajectory: Trajectory) -> dict[str, int]:
@@ -197,6 +197,20 @@ def test_an_answer_from_the_task_is_used_where_the_result_names_it() -> None:
     task = "Which is older, Zed or Ynx?"
     chosen = run("<search>Zed</search>", "Zed is from 1900", "<answer>Zed</answer>", task=task)
     assert rules.check_steps(chosen)[0] == [Finding(step=1, verdict="good", text="its result is used later")]
+
+
+def test_an_environment_that_reports_errors_as_the_user_is_no_conversation() -> None:
+    """As in the project's examples: the agent forgot its action, and the trace said that it spoke to the user."""
+    message = "error: write `Action: search[query]` or `Answer: ...`"
+    steps = [*run("Thought: Drastad is a city.").messages, Message(role="user", content=message)]
+    trajectory = run("x").model_copy(update={"messages": [*steps, *run("Thought: a river.").messages[-1:]]})
+    assert rules.step_lines(trajectory.steps)[0] == "writes text, no action; error"
+    assert faults(trajectory)["no_action"] == 1
+    steps[-1] = Message(role="user", content="What is this?\nTypeError: x is not iterable")
+    asked = trajectory.model_copy(update={"messages": [*steps, trajectory.messages[-1]]})
+    assert rules.step_lines(asked.steps)[0] == "speaks to the user; the user replies" and "no_action" not in faults(
+        asked
+    )
 
 
 def test_a_conversation_with_a_user_needs_no_final_answer() -> None:
