@@ -1,8 +1,8 @@
 """What an agent's step did, read from OpenAI tool calls or from the conventions agents write in plain text.
 
 Text conventions: `<execute>code</execute>` (MINT), `Action: tool[input]` and `Action Input:` (ReAct), `<search>q</search>`,
-query tags, `<tool_call>{json}</tool_call>`, fenced Python, `> go to shelf 1` (ALFWorld), and the answers of
-`rrm.annotators.answers`. An unclosed tag or unparsable JSON makes the action malformed.
+query tags, `<tool_call>{json}</tool_call>`, `<function_call>[send(to="x")]</function_call>` (AgentDojo), fenced Python,
+`> go to shelf 1` (ALFWorld), and the answers of `rrm.annotators.answers`. An unclosed tag or unparsable JSON makes the action malformed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _BLOCKS: tuple[tuple[ActionKind, str, re.Pattern[str]], ...] = (
     *(("answer", "answer", re.compile(rf"<{tag}>(.*?)(</{tag}>|\Z)", re.DOTALL)) for tag in ANSWER_TAGS),
 )
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
+_FUNCTION_CALL = re.compile(r"<function_call>\s*+\[\s*+((\w+)\s*+\(.*?)(</function_call>|\Z)", re.DOTALL)
 _REACT = re.compile(r"^Action(?: \d+)?:[ \t]*([A-Za-z_][\w .-]*?)[ \t]*\[(.*?)\][ \t]*$", re.MULTILINE)
 _REACT_INPUT = re.compile(
     r"^Action(?: \d+)?:[ \t]*([A-Za-z_][\w.-]*)[ \t]*\nAction Input(?: \d+)?:[ \t]*(.*)$", re.MULTILINE
@@ -84,6 +85,8 @@ def _from_text(text: str) -> list[Action]:
             if kind != "answer" or m[1].strip() or not m[2]:  # an empty `<final_answer>` beside a call is none
                 found.append((m.start(), Action(kind, name, _squeeze(m[1]), malformed=not m[2])))
     found += [(m.start(), _from_tagged_json(m[1], bool(m[2]))) for m in _TOOL_CALL.finditer(text)]
+    for m in _FUNCTION_CALL.finditer(text):
+        found.append((m.start(), Action("call", m[2], _squeeze(m[1]), malformed=not m[3])))
     for pattern in (_REACT, _REACT_INPUT):
         for m in pattern.finditer(text):
             kind: ActionKind = "answer" if m[1].lower() in ANSWER_CALLS else "call"

@@ -47,6 +47,11 @@ def bad_steps(trajectory: Trajectory) -> list[int]:
             '<tool_call>{"name": "f", "arguments": {"b": 1, "a": 2}}</tool_call>',
             [("call", "f", '{"a": 2, "b": 1}', False)],
         ),
+        (
+            '<function_call>[\n send(to="x", n=1)]</function_call>\n<final_answer></final_answer>',
+            [("call", "send", 'send(to="x", n=1)]', False)],
+        ),
+        ("<function_call>[]</function_call>", []),
         ("> go to shelf 8", [("call", "go", "go to shelf 8", False)]),
         ("just talk", []),
     ],
