@@ -24,6 +24,9 @@ from rrm.feedback import format_findings
 from rrm.text import YES_NO, Words, content_words, normalise, whole_words
 from rrm.trajectory import Step, Trajectory
 
+VERSION = 2
+"""Of the checks: labels of another version are not mixed into one file. 2: failures as shells and servers report them, and more
+forms of an answer (`rrm.annotators.failures`, `rrm.annotators.answers`)."""
 MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate"})
 MINOR = frozenset({"repeat", "unused", "no_action"})
 _GAVE_UP = re.compile(

@@ -134,7 +134,7 @@ def _open(
     if annotator is Annotators.rules:
         from rrm.annotators import rules
 
-        return made_by, lambda rows: rules.annotate(rows, counts=counts)
+        return made_by | {"rules": rules.VERSION}, lambda rows: rules.annotate(rows, counts=counts)
     if annotator is Annotators.llm:
         from rrm.annotators import llm
         from rrm.engines.openai import OpenAIEngine

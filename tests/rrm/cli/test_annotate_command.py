@@ -131,3 +131,13 @@ def test_command_keeps_what_the_judge_and_the_outcome_agree_on(tmp_path: Path, i
     assert code == 0
     assert (summary["annotations"], summary["without_agreement"], summary["judgements"]) == (1, 1, 4)
     assert json.loads(out.read_text())["trajectory_id"] == "a"
+
+
+def test_labels_of_other_rules_are_not_mixed_in(tmp_path: Path, invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = tmp_path / "in.jsonl", tmp_path / "ann.jsonl"
+    write_jsonl(data, rows_named("ab"))
+    options = (data, "-o", out, "--annotator", "rules")
+    assert invoke(command, *options)[0] == invoke(command, *options)[0] == 0
+    monkeypatch.setattr("rrm.annotators.rules.VERSION", 99)
+    with pytest.raises(RRMError, match=r"rules was 2 and is 99.*--overwrite"):
+        invoke(command, *options)
