@@ -6,10 +6,12 @@
     needle_lab.json               python -m benchmarks.needle_lab
     lab_steps.json                python -m benchmarks.lab_steps --train --runs steps=runs/lab_steps …
     default_judge.json            python -m benchmarks.default_judge.evaluate
+    default_judge_attempts.json   the same with --attempts 8, of MINT and tau_bench
+    default_judge_scaling.json    python -m benchmarks.default_judge.scaling
     default_judge_domain.json     python -m benchmarks.default_judge.domain
     default_judge_baselines.json  python -m benchmarks.default_judge.baselines
     steps_speed.json              python -m benchmarks.speed.steps
-    adversarial_default_steps.json  python -m benchmarks.adversarial --mode steps --limit 60
+    adversarial_default_steps.json  python -m benchmarks.adversarial --mode steps --limit 60; and with --blend; with --windows
 
 Recorded results are read and must name their command, commit and seed; nothing is judged here. Tests that are bars are run unless
 `--no-run` is given. A bar of something that was not measured is missed.
@@ -23,6 +25,7 @@ from typing import Any
 
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars
 from benchmarks.default_judge.scorers import SAME
+from rrm.judge.agent_rrm import AgentRRM
 
 SUITES = {
     "1 every step is read once, a prefix as the whole run, no text opens a slot": "tests/rrm/prompt/test_windows.py",
@@ -41,14 +44,15 @@ REPORTED = ("intercode/sql", "intercode/bash", "mint_more/alfworld")
 UNSEEN_LOWEST, UNSEEN_MEAN, ECE, AIM = 0.45, 0.60, 0.05, 0.75
 MCC_OF_CRITIQUES = 0.111
 READ = {1024: 2.1, 8192: 1.4}
+ATTEMPTS = "default_judge_attempts"
+POINTS = 8
 
 
 def recorded(what: str, found: Mapping[str, Any], raw: object) -> Bar:
     """Whether a record says what made it, and holds the rows its figures are of."""
-    known = all(found.get(key) not in (None, "") for key in ("command", "commit", "seed"))
-    return Bar(
-        f"{what}: command, commit, seed, raw rows", str(found.get("command")), "all of them", known and bool(raw)
-    )
+    made = found.get("made", found)
+    known = all(made.get(key) not in (None, "") for key in ("command", "commit", "seed"))
+    return Bar(f"{what}: command, commit, seed, raw rows", str(made.get("command")), "all of them", known and bool(raw))
 
 
 def needle_bars() -> Iterator[Bar]:
@@ -168,21 +172,50 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
         yield Bar("7 sources never trained on: AUROC", shown, wanted, ok)
     yield from flag_bars()
     home = found["sources"]["home"]
-    ece = home["metrics"]["judge"].get("ece")
+    alone, blended = (home["metrics"].get(who, {}).get("ece") for who in ("judge", "blend"))
+    ece = blended or alone
     if ece is not None:
         floor = home.get("ece_floor")
         least = "" if floor is None else f"; {floor:.3f} of a judge that is perfectly calibrated, on so many rows"
+        without = "" if blended is None or alone is None else f"; unblended {interval(alone)}"
         ok = ece["value"] is not None and ece["value"] <= ECE
-        yield Bar("7 ECE on held-out questions at home", interval(ece) + least, f"≤ {ECE}", ok)
+        yield Bar("7 ECE on held-out questions at home", interval(ece) + without + least, f"≤ {ECE}", ok)
     covered = home.get("coverage")
     if covered is not None:
         shown = f"median {covered['median']:.3f}, whole {covered['whole']:.0%} of {covered['rows']} rows"
         yield Bar("1 coverage of the default judge", shown, "reported", None)
-    for name, sizes in found["best_of_n"].items():
+
+
+def attempt_bars() -> Iterator[Bar]:
+    """Best of n on real attempts, from a draw of whole groups of attempts (`evaluate --attempts 8`)."""
+    what = "7 best of n on real attempts: judge beside majority, longest, shortest, random and oracle"
+    found = load(ATTEMPTS)
+    if found is None:
+        yield missing(what, "measured", ATTEMPTS)
+        return
+    for name, sizes in found["modes"]["steps"]["best_of_n"].items():
         for n, report in sizes.items():
             gains = (report or {}).get("metrics", {})
             shown = ", ".join(f"{who} {v['outcome']['value']:.3f}" for who, v in gains.items())
-            yield Bar(f"7 best of {n}, {name}: success", shown or "too few attempts", "reported", None)
+            questions = f", {report['questions']} questions" if report else ""
+            yield Bar(f"7 best of {n}, {name}{questions}: success", shown or "too few attempts", "reported", None)
+    yield recorded(what, found, bool(found["modes"]["steps"]["raw"]))
+
+
+def scaling_bars() -> Iterator[Bar]:
+    """What more rows, epochs, trainable weights and context give."""
+    what = "5 scaling curve, one axis at a time"
+    found = load("default_judge_scaling")
+    if found is None:
+        yield missing(what, f"≥ {POINTS} points", "default_judge_scaling")
+        return
+    points = found["points"]
+    shown = "; ".join(
+        f"{name} {of['tokens'] / 1000:.0f}k tokens: outcomes {of['auroc']['outcomes']:.3f}, steps {of['auroc']['steps']:.3f}"
+        for name, of in points.items()
+    )
+    yield Bar(what, shown, f"≥ {POINTS} points", len(points) >= POINTS)
+    yield recorded(what, found, all(of["raw"] for of in points.values()))
 
 
 def flag_bars() -> Iterator[Bar]:
@@ -209,10 +242,7 @@ def judge_bars() -> Iterator[Bar]:
     if found is None or "steps" not in found.get("modes", {}):
         yield missing("2, 7 the default judge in mode steps", "every bar of its evaluation", "default_judge")
         return
-    made = found.get("made", found)
-    known = all(made.get(key) not in (None, "") for key in ("command", "commit", "seed"))
-    yield Bar("7 the record names command, commit, seed, raw rows", str(made.get("command")), "all of them",
-              known and bool(found["modes"]["steps"]["raw"]))  # fmt: skip
+    yield recorded("7 the default judge", found, found["modes"]["steps"]["raw"])
     yield from step_bars(found["modes"]["steps"]["sources"])
     yield from outcome_bars(found["modes"]["steps"])
 
@@ -239,24 +269,31 @@ def speed_bars() -> Iterator[Bar]:
 
 
 def attack_bars() -> Iterator[Bar]:
-    """The attacks on the judge that ships."""
-    found = load("adversarial_default_steps")
-    if found is None:
-        yield missing("7 60 attacks: mean |Δ| beyond benign", "≤ 0.05, no escape", "adversarial_default_steps")
-        return
-    shown = f"excess {found['excess']:.3f}, escapes {found['escapes']}, mode {found['mode']}, judge {found['judge']['model_hash']}"
-    ok = found["excess"] <= 0.05 and not found["escapes"] and found["mode"] == "steps"
-    yield Bar(
-        f"7 {found['cases']} attacks on the shipped judge, mode steps", shown, "≤ 0.05 beyond benign, none escapes", ok
-    )
+    """The attacks on the judge that ships: its score, the blended one, and in every window of long runs."""
+    shipped = AgentRRM.from_pretrained().model_hash
+    for kind, what in (("", "mode steps"), ("_blend", "blended"), ("_windows", "in every window")):
+        name = f"adversarial_default_steps{kind}"
+        found = load(name)
+        wanted = "≤ 0.05 beyond benign, none escapes" + ("" if kind == "_windows" else "; length lifts ≤ 0.05")
+        if found is None:
+            yield missing(f"7 attacks, {what}", wanted, name)
+            continue
+        same = found["judge"]["model_hash"] == shipped
+        lift = found.get("length_lift")
+        shown = f"excess {found['excess']:.3f}, escapes {found['escapes']}" + (
+            "" if lift is None else f", length {lift:+.3f}"
+        )
+        shown += "" if same else f", of judge {found['judge']['model_hash']}: another than ships"
+        ok = found["passed"] and found["mode"] == "steps" and same and (lift is not None or kind == "_windows")
+        yield Bar(f"7 {found['cases']} attacks, {what}", shown, wanted, ok)
+        yield recorded(f"7 attacks, {what}", found, bool(found["report"]["rows"]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
     args = parser.parse_args()
-    bars = [*needle_bars(), *lab_bars(), *judge_bars(), *speed_bars(), *attack_bars()]
-    bars += [missing("5 scaling curve, one axis at a time", "some eight points", "default_judge_scaling")]
+    bars = [*needle_bars(), *lab_bars(), *judge_bars(), *attempt_bars(), *scaling_bars(), *speed_bars(), *attack_bars()]
     finish([*bars, *suite_bars(SUITES, not args.no_run)])
 
 

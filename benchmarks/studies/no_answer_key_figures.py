@@ -320,7 +320,7 @@ def choosing(runs: Path) -> dict[str, Any]:
         said = json.loads(figures.read_text())["choose"]
         tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
         found["lab"] = {"attempts": said["attempts"], **tokens, "by_n": by_n(groups, said["attempts"]), "raw": groups}
-    real = load("default_judge")
+    real = load("default_judge_attempts")
     if real is not None and "steps" in real.get("modes", {}):
         made = {key: real.get(key) for key in ("command", "commit", "seed")}
         found["real"] = {"made": made, "best_of_n": real["modes"]["steps"]["best_of_n"]}

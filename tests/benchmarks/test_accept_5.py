@@ -47,7 +47,6 @@ def test_a_perfect_calibration_passes_and_none_does_not(
         "pooled": {},
         "pooled_mint": {},
         "unseen": {},
-        "best_of_n": {},
         "sources": {"home": {"metrics": {"judge": {"ece": ece}}}},
     }
     (bar,) = [bar for bar in accept_5.outcome_bars(found) if "ECE" in bar.what]
@@ -63,7 +62,6 @@ def test_a_source_of_which_nothing_was_scored_is_no_pass(monkeypatch: pytest.Mon
         "pooled": {},
         "pooled_mint": {},
         "unseen": {"metrics": {"judge": auroc}, "sources": ["a"], "unscored": {}},
-        "best_of_n": {},
         "sources": {"home": home, "a": {"metrics": {"judge": auroc}}},
     }
 
@@ -78,3 +76,38 @@ def test_a_source_of_which_nothing_was_scored_is_no_pass(monkeypatch: pytest.Mon
     assert bar().ok is False and "b without a score of 40 rows" in bar().measured
     found["unseen"]["metrics"] = {}
     assert bar().ok is False
+
+
+def test_an_attack_on_another_judge_than_ships_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shipped:
+        model_hash = "new"
+
+    monkeypatch.setattr(accept_5.AgentRRM, "from_pretrained", lambda: Shipped)
+    made = {
+        "made": MADE,
+        "report": {"rows": [1]},
+        "excess": 0.01,
+        "escapes": 0,
+        "cases": 60,
+        "mode": "steps",
+        "passed": True,
+    }
+    plain = {**made, "judge": {"model_hash": "new"}, "length_lift": 0.01}
+    records = {
+        "adversarial_default_steps": plain,
+        "adversarial_default_steps_blend": {**plain, "judge": {"model_hash": "old"}},
+    }
+    monkeypatch.setattr(accept_5, "load", records.get)
+    found = [bar.ok for bar in accept_5.attack_bars()]
+    assert found == [True, True, False, True, False]  # each with its record; that of windows is not there
+    records["adversarial_default_steps"] = {**plain, "length_lift": None}
+    assert not next(iter(accept_5.attack_bars())).ok
+
+
+def test_a_blended_default_is_held_to_what_users_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accept_5, "load", {}.get)
+    one = {"low": None, "high": None}
+    metrics = {"judge": {"ece": {"value": 0.02, **one}}, "blend": {"ece": {"value": 0.06, **one}}}
+    found = {"pooled": {}, "pooled_mint": {}, "unseen": {}, "sources": {"home": {"metrics": metrics}}}
+    (bar,) = [bar for bar in accept_5.outcome_bars(found) if "ECE" in bar.what]
+    assert bar.ok is False and "unblended 0.020" in bar.measured
