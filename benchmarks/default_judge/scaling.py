@@ -1,9 +1,10 @@
 """Where the next hours of training are best spent: one axis at a time around one small training.
 
     python -m benchmarks.default_judge.scaling                   # all points; those that are done are read
-    python -m benchmarks.default_judge.scaling --points base,full --threads 2
+    python -m benchmarks.default_judge.scaling --points base,lora --threads 2
 
-The base point is an eighth of `subset`'s rows, read once, LoRA on the upper twenty layers, windows of 640 tokens. Every other point changes one thing. Each is
+The base point is an eighth of `subset`'s rows, read once, every weight trained, windows of 640 tokens; `lora` trains low-rank parts of the upper
+twenty layers. Every other point changes one thing. Each is
 trained by `rrm train`, in a folder of its own under --work (a stopped one goes on), and measured on the same held-out rows in mode `steps`:
 AUROC of outcomes and of step labels, each the mean over the sources that have both classes. Writes benchmarks/results/default_judge_scaling.json.
 """
@@ -46,15 +47,16 @@ class Point:
     """Of `rrm train`."""
 
 
+EVERY_WEIGHT = ("sft.lora=null", "sft.learning_rate=1e-4")
 POINTS = {
-    "base": Point("base"),
-    "rows_half": Point("rows", SHARE / 2),
-    "rows_twice": Point("rows", SHARE * 2),
-    "epochs_two": Point("epochs", SHARE, ("sft.epochs=2",)),
-    "layers_ten": Point("trainable share", SHARE, ("sft.lora.skip_layers=20",)),
-    "full": Point("trainable share", SHARE, ("sft.lora=null", "sft.learning_rate=1e-4")),
-    "context_384": Point("context", SHARE, ("transcript_tokens=384",)),
-    "context_1024": Point("context", SHARE, ("transcript_tokens=1024", "sft.batch_size=4", "sft.gradient_accumulation_steps=2")),
+    "base": Point("base", options=EVERY_WEIGHT),
+    "lora": Point("trainable share"),
+    "lora_upper_ten": Point("trainable share", options=("sft.lora.skip_layers=20",)),
+    "rows_half": Point("rows", SHARE / 2, EVERY_WEIGHT),
+    "rows_twice": Point("rows", SHARE * 2, EVERY_WEIGHT),
+    "context_384": Point("context", options=(*EVERY_WEIGHT, "transcript_tokens=384")),
+    "context_1024": Point("context", options=(*EVERY_WEIGHT, "transcript_tokens=1024", "sft.batch_size=4", "sft.gradient_accumulation_steps=2")),
+    "epochs_two": Point("epochs", options=(*EVERY_WEIGHT, "sft.epochs=2")),
 }  # fmt: skip
 
 
