@@ -37,7 +37,7 @@ rm -rf "$Q" && mkdir -p "$Q"
 echo "== 1/6  the lab's agent answers questions; beside it a real agent's runs are judged by the default judge"
 log=examples; beside rrm score examples/transcripts -o "$Q/examples.scored.jsonl" --html "$Q/examples.html" & real=$!
 # questions of their own, sampled as in training
-reagent eval environment.eval_tasks=300 'environment.eval={hops: [1, 2, 3, 4], seed: 1}' eval.temperature=0.7 \
+reagent eval environment.eval_tasks=240 'environment.eval={hops: [1, 2, 3, 4], seed: 1}' eval.temperature=0.7 \
   -o "$Q/rollouts.json" --transcripts "$Q/rollouts.jsonl"
 wait $real
 
