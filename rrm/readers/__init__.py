@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from rrm.errors import ConfigError, ReadError
-from rrm.readers import anthropic, canonical, claude_code, mapping, openai, react, search_tags, tau2, tau_bench
+from rrm.readers import (
+    anthropic,
+    canonical,
+    claude_code,
+    mapping,
+    openai,
+    react,
+    responses,
+    search_tags,
+    tau2,
+    tau_bench,
+)
 from rrm.readers.base import Item, Reader, describe, key_list
 from rrm.readers.chat import is_chat
 from rrm.readers.outcomes import Scales, outcome_at
@@ -23,7 +34,18 @@ from rrm.readers.unique import UniqueIds
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
-READERS: tuple[Reader, ...] = (canonical, claude_code, tau2, tau_bench, anthropic, openai, search_tags, react, mapping)
+READERS: tuple[Reader, ...] = (
+    canonical,
+    claude_code,
+    tau2,
+    tau_bench,
+    responses,
+    anthropic,
+    openai,
+    search_tags,
+    react,
+    mapping,
+)
 """In the order they are asked: the more particular a format's marks, the earlier."""
 FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
 

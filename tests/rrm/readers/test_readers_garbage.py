@@ -69,6 +69,18 @@ SAMPLES: dict[str, Any] = {
         "simulations": [SIMULATION],
     },
     "tau_bench": TAU,
+    "responses": {
+        "object": "response",
+        "instructions": "s",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "q"}]}],
+        "output": [
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]},
+            {"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "r"}]},
+            {"type": "mcp_call", "id": "m", "name": "n", "arguments": "{}", "output": "o", "error": None},
+        ],
+        "tools": [{"type": "function", "name": "n", "parameters": {}}],
+    },
     "anthropic": {"system": "s", "messages": ANTHROPIC, "tools": [{"name": "n", "input_schema": {}}]},
     "openai": {"id": "i", "messages": CHAT, "tools": "[]", "outcome": True, "question_id": "q", "answer": "42"},
     "search_tags": {"question": "q?", "gen_text_store": TAGS, "gpt4o_output": "True", "answer": "c"},

@@ -1,0 +1,265 @@
+"""Items of OpenAI's Responses API as chat messages. Types: https://platform.openai.com/docs/api-reference/responses.
+
+What the model wrote in one go (reasoning, text, calls) is one message; it ends where something comes back, or where the model
+speaks again. A tool that the server ran (web search, code, MCP) is call and result in one item, and becomes both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.readers.chat import ROLES, as_text, chat_message, tool_list
+
+PARTS = {"input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"}
+"""Content parts that no other API has."""
+SHOWN = PARTS | {"text", "image", "computer_screenshot", "logs"}
+"""Parts that a tool's result may have; a list of anything else is data, and becomes its JSON."""
+CALLS = {"program": "program", "mcp_approval_request": ""}
+"""Calls whose type does not end in `_call`, and their names (the others are named by their type: `web_search`)."""
+SERVED = {"web_search", "file_search", "code_interpreter", "image_generation", "mcp"}
+"""Tools that the server runs: their item holds the result too."""
+RESULTS = ("results", "outputs", "output", "result", "error")
+SETTINGS = {"item_reference", "compaction", "compaction_trigger", "configuration_update"}
+"""Items that say nothing themselves (what they refer to stands elsewhere, or nobody can read it)."""
+NO_ARGUMENT = {"type", "id", "call_id", "status", "caller", "created_by", "async", "name", "namespace", "server_label"}
+Message = dict[str, Any]
+
+
+def kind_of(item: dict[str, Any]) -> str:
+    """The item's type; a message may leave it out."""
+    kind = item.get("type")
+    return kind if isinstance(kind, str) else "message" if "role" in item else ""
+
+
+def act_of(item: dict[str, Any]) -> str:
+    """`call` for an item that calls a tool, `output` for one that holds what it gave, '' for others."""
+    kind = kind_of(item)
+    if kind in CALLS or kind.endswith("_call"):
+        return "call"
+    return "output" if kind == "mcp_approval_response" or kind.endswith("_output") else ""
+
+
+def is_items(value: Any) -> bool:
+    """A list of objects in which each is a typed item or a message, and one at least has a mark of this API."""
+    if not isinstance(value, list) or not value or not all(isinstance(i, dict) for i in value):
+        return False
+    return all("role" in i or _typed(i) for i in value) and any(_marked(i) for i in value)
+
+
+def _typed(item: dict[str, Any]) -> bool:
+    kind = kind_of(item)
+    return act_of(item) != "" or kind in SETTINGS or kind in ("reasoning", "mcp_list_tools", "additional_tools")
+
+
+def _marked(item: dict[str, Any]) -> bool:
+    """Whether an item could not be in a plain chat, nor among Anthropic's blocks."""
+    if act_of(item) or (kind_of(item) == "reasoning" and "role" not in item):
+        return True
+    content = item.get("content")
+    kinds = [p.get("type") for p in content if isinstance(p, dict)] if isinstance(content, list) else []
+    return "role" in item and any(isinstance(k, str) and k in PARTS for k in kinds)
+
+
+def as_items(raw: Any, where: str, role: str = "user") -> list[Any]:
+    """`input`, `output` or `instructions` as a list of items: a text is one message of `role`.
+
+    Raises:
+        ValueError: neither a list nor a text.
+    """
+    if raw is None:
+        return []
+    if isinstance(raw, str):
+        return [{"role": role, "content": raw}]
+    if not isinstance(raw, list):
+        raise ValueError(f"`{where}` must be a text or a list of items, got {type(raw).__name__}")
+    return [{"role": role, "content": i} if isinstance(i, str) else i for i in raw]
+
+
+def response_tools(raw: Any) -> list[dict[str, Any]] | None:
+    """Function tools, flat in this API, as nested definitions; tools of the server by their type; None where unreadable."""
+    tools = tool_list(raw)
+    return None if tools is None else [_tool(t) for t in tools]
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(tool.get("function"), dict):
+        return tool
+    if "name" not in tool:
+        return {**tool, "name": as_text(tool.get("type", "?"))}
+    names = {"input_schema": "parameters"}  # MCP servers list their tools under MCP's own names
+    function = {names.get(k, k): v for k, v in tool.items() if k != "type" and v is not None}
+    return {"type": "function", "function": function}
+
+
+class ItemReader:
+    """Reads items in order; `messages`, the `tools` that items themselves declare, and `others` that are no message."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.tools: list[dict[str, Any]] = []
+        self.others: list[dict[str, Any]] = []
+        self._open: Message | None = None
+        self._names: dict[str, str] = {}
+
+    def read(self, items: list[Any]) -> ItemReader:
+        """All items, after those that were read before.
+
+        Raises:
+            ValueError: an item that is no object, or a message with a role nobody knows.
+        """
+        for i, raw in enumerate(items):
+            if not isinstance(raw, dict):
+                raise ValueError(f"item {i} must be an object, got {type(raw).__name__}")
+            item = {k: v for k, v in raw.items() if v is not None}
+            kind, act = kind_of(item), act_of(item)
+            if act == "call":
+                self._call(item, kind)
+            elif act == "output":
+                self._output(item)
+            elif kind == "reasoning" and "role" not in item:
+                self._reasoning(item)
+            elif kind in ("mcp_list_tools", "additional_tools"):
+                self._declared(item)
+            elif "role" in item:
+                self._message(item, f"item {i}")
+            else:
+                self.others.append(raw)
+        return self
+
+    def _turn(self, new: bool) -> Message:
+        """The model's open message, or a new one."""
+        if self._open is None or new:
+            self._open = {"role": "assistant", "content": None}
+            self.messages.append(self._open)
+        return self._open
+
+    def _message(self, item: Message, where: str) -> None:
+        made = chat_message({**{k: v for k, v in item.items() if k != "type"}, "content": None}, where)
+        made["content"], extra = _content(item.get("content"))
+        made |= extra
+        if made.get("status") == "completed":
+            del made["status"]
+        if ROLES[str(item["role"]).strip().lower()] != "assistant":
+            self._open = None
+            self.messages.append(made)
+            return
+        turn = self._turn(self._open is not None and self._open["content"] is not None)
+        turn |= made | {k: turn[k] for k in ("reasoning_content", "tool_calls") if k in turn}
+
+    def _reasoning(self, item: Message) -> None:
+        summary, full = _texts(item.get("summary")), _texts(item.get("content"))
+        text = full or summary or ("[encrypted reasoning]" if "encrypted_content" in item else "")
+        has_said = self._open is not None and self._open["content"] is not None and "tool_calls" not in self._open
+        turn = self._turn(has_said)
+        turn["reasoning_content"] = "\n".join(t for t in (turn.get("reasoning_content"), text) if t)
+        if full and summary:
+            turn["reasoning_summary"] = "\n".join(t for t in (turn.get("reasoning_summary"), summary) if t)
+
+    def _call(self, item: Message, kind: str) -> None:
+        tool = CALLS[kind] if kind in CALLS else kind.removesuffix("_call")
+        name = as_text(item.get("name") or tool)
+        call: Message = {"name": name, "arguments": _arguments(item)}
+        if (number := item.get("call_id", item.get("id"))) is not None:
+            call["id"] = as_text(number)
+            self._names[call["id"]] = name
+        call |= {k: item[k] for k in ("namespace", "server_label", "caller") if k in item}
+        if item.get("status") not in (None, "completed"):
+            call["status"] = item["status"]
+        self._turn(False).setdefault("tool_calls", []).append(call)
+        if tool in SERVED:
+            self._output({**item, **({"call_id": call["id"]} if "id" in call else {}), "output": _result(item)})
+
+    def _output(self, item: Message) -> None:
+        """What came back; it ends what the model wrote in one go."""
+        self._open = None
+        if kind_of(item) == "mcp_approval_response":
+            item = {
+                "call_id": item.get("approval_request_id"),
+                "output": {k: item[k] for k in ("approve", "reason") if k in item},
+            }
+        elif kind_of(item) in ("program_output", "tool_search_output"):
+            item = {**item, "output": item.get("result", item.get("tools"))}
+        output = item.get("output", "")
+        parts = output if isinstance(output, list) else [output]
+        shown = all(isinstance(p, dict) and str(p.get("type")) in SHOWN for p in parts)
+        content, extra = _content(parts) if parts and shown else (as_text(output), {})
+        made: Message = {"role": "tool", "content": content, **extra}
+        number = item.get("call_id", item.get("id"))
+        if number is not None:
+            made["tool_call_id"] = as_text(number)
+        if (name := item.get("name") or self._names.get(as_text(number))) is not None:
+            made["name"] = as_text(name)
+        if item.get("status") not in (None, "completed"):
+            made["status"] = item["status"]
+        if item.get("error") is not None:
+            made["is_error"] = True
+        self.messages.append(made)
+
+    def _declared(self, item: Message) -> None:
+        """Tools that become known on the way: an MCP server's list."""
+        for tool in response_tools(item.get("tools")) or []:
+            self.tools.append({**tool, **({"server_label": item["server_label"]} if "server_label" in item else {})})
+
+
+def _arguments(item: Message) -> Any:
+    """A call's arguments: as it writes them, or the fields that are neither its place nor its result."""
+    for key in ("arguments", "input"):
+        if key in item:
+            return item[key] if isinstance(item[key], str | dict) else as_text(item[key])
+    inner = item.get("action", item.get("operation"))
+    if isinstance(inner, dict):
+        return {k: v for k, v in inner.items() if v is not None and k != "sources"}
+    return {k: v for k, v in item.items() if k not in NO_ARGUMENT and k not in RESULTS}
+
+
+def _result(item: Message) -> Any:
+    """What the server's tool gave; where the log does not hold it, how it ended, so that a reader knows."""
+    if isinstance(picture := item.get("result"), str) and kind_of(item) == "image_generation_call":
+        url = f"data:image/{as_text(item.get('output_format', 'png'))};base64,{picture}"
+        return [{"type": "input_image", "image_url": url}]
+    action = item.get("action")
+    sources = action.get("sources") if isinstance(action, dict) else None
+    found = [item[k] for k in RESULTS if item.get(k) not in (None, [])] + ([sources] if sources else [])
+    if not found:
+        return f"[{as_text(item.get('status', 'done'))}; its result is not in the log]"
+    return found[0] if len(found) == 1 else "\n".join(as_text(f) for f in found)
+
+
+def _texts(parts: Any) -> str:
+    """The texts of a reasoning item's parts."""
+    if isinstance(parts, str):
+        return parts
+    found = [p.get("text") if isinstance(p, dict) else p for p in parts] if isinstance(parts, list) else []
+    return "\n".join(t for t in found if isinstance(t, str) and t)
+
+
+def _content(raw: Any) -> tuple[str | list[dict[str, Any]] | None, dict[str, Any]]:
+    """(content, fields that belong to the message): all text becomes one text, images the chat API's parts."""
+    if raw is None or isinstance(raw, str):
+        return raw, {}
+    if not isinstance(raw, list) or not all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in raw):
+        return as_text(raw), {}
+    notes = [n for p in raw for n in (p.get("annotations") or []) if isinstance(p.get("annotations"), list)]
+    logprobs = [n for p in raw for n in (p.get("logprobs") or []) if isinstance(p.get("logprobs"), list)]
+    refusals = [p["refusal"] for p in raw if p["type"] == "refusal" and isinstance(p.get("refusal"), str)]
+    extra = {"annotations": notes, "logprobs": logprobs, "refusal": "\n".join(refusals)}
+    parts = [_part(p) for p in raw]
+    texts = [p["text"] for p in parts if p.keys() == {"type", "text"} and isinstance(p["text"], str)]
+    content = "\n".join(texts) if len(texts) == len(parts) else parts
+    return content, {k: v for k, v in extra.items() if v}
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    kind = part["type"]
+    if kind in ("input_text", "output_text", "text", "summary_text", "reasoning_text") and "text" in part:
+        return {"type": "text", "text": part["text"]}
+    if kind == "logs" and "logs" in part:
+        return {"type": "text", "text": part["logs"]}
+    if kind == "refusal" and "refusal" in part:
+        return {"type": "text", "text": part["refusal"]}
+    if kind in ("input_image", "computer_screenshot", "image") and isinstance(
+        part.get("image_url", part.get("url")), str
+    ):
+        detail = {"detail": part["detail"]} if part.get("detail") is not None else {}
+        return {"type": "image_url", "image_url": {"url": part.get("image_url", part.get("url")), **detail}}
+    return {**{k: v for k, v in part.items() if v is not None}, "type": kind.removeprefix("input_")}
