@@ -69,6 +69,19 @@ SAMPLES: dict[str, Any] = {
         "simulations": [SIMULATION],
     },
     "tau_bench": TAU,
+    "langchain": {
+        "messages": [
+            {"type": "human", "data": {"content": "q", "name": None}},
+            {"lc": 1, "type": "constructor", "id": ["l", "AIMessage"], "kwargs": {"content": BLOCKS}},
+            {
+                "type": "ai",
+                "content": "a",
+                "tool_calls": [{"name": "n", "args": {}, "id": "c"}],
+                "invalid_tool_calls": [],
+            },
+            {"type": "tool", "content": "r", "tool_call_id": "c", "status": "error"},
+        ]
+    },
     "responses": {
         "object": "response",
         "instructions": "s",

@@ -1,0 +1,202 @@
+"""`langchain`: LangChain's messages as people keep them, and LangGraph's states that hold them.
+
+Three forms of one message: `dumps` (`{"lc": 1, "type": "constructor", "id": [..., "AIMessage"], "kwargs": {...}}`), `messages_to_dict`
+(`{"type": "ai", "data": {...}}`) and `model_dump` (`{"type": "ai", "content": ...}`). They are read as data: no class is looked up or made.
+Forms: https://reference.langchain.com/python/langchain-core/messages.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.readers.chat import as_text, chat_message, text_of, tool_call, tool_list
+from rrm.readers.outcomes import find_outcome, get
+from rrm.trajectory import Trajectory
+
+NAME = "langchain"
+ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "system": "system",
+    "developer": "developer",
+    "tool": "tool",
+    "function": "tool",
+    "chat": "",
+    "remove": "",
+}
+"""A message's type, and its role in a chat ('': the message says it itself, or has none)."""
+PLACES = ("messages", "values.messages", "kwargs.messages", "output.messages", "outputs.messages", "chat_history")
+"""Where a state, a prompt or a result keeps its messages."""
+THOUGHTS = ("thinking", "reasoning", "redacted_thinking", "reasoning_content")
+CALLS = ("tool_use", "tool_call", "function_call", "server_tool_call", "server_tool_use", "invalid_tool_call")
+EMPTY: tuple[Any, ...] = (None, "", [], {})
+Message = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """A list of messages, or an object that holds one under a usual name."""
+    return _place(value) is not None if isinstance(value, dict) else is_messages(value)
+
+
+def is_messages(value: Any) -> bool:
+    """A non-empty list in which each is a LangChain message (or a chat message with a role), and one at least is the former."""
+    if not isinstance(value, list) or not value:
+        return False
+    ours = [_data(m) is not None for m in value]
+    return any(ours) and all(o or (isinstance(m, dict) and "role" in m) for o, m in zip(ours, value, strict=True))
+
+
+def _place(record: dict[str, Any]) -> str | None:
+    return next((path for path in PLACES if is_messages(get(record, path))), None)
+
+
+def _data(raw: Any) -> tuple[str, Message] | None:
+    """(type, fields) of a message in any of the three forms; None for anything else."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        return None
+    if raw["type"] == "constructor":
+        name = raw["id"][-1] if isinstance(raw.get("id"), list) and raw["id"] else None
+        fields = raw.get("kwargs")
+        kind = _type(name) if isinstance(name, str) and "Message" in name else None
+    else:
+        fields = raw["data"] if isinstance(raw.get("data"), dict) else {k: v for k, v in raw.items() if k != "role"}
+        kind = _type(raw["type"])
+        if "role" in raw and kind != "chat":
+            return None  # a chat message with a type beside its role
+    if kind is None or not isinstance(fields, dict) or "content" not in fields:
+        return None
+    return kind, {**fields, **({"role": raw["role"]} if "role" in raw else {})}
+
+
+def _type(name: str) -> str | None:
+    """`ai` for `ai`, `AIMessage`, `AIMessageChunk`; None for a name that is no message's."""
+    word = name.removesuffix("Chunk").removesuffix("Message").lower()
+    return word if word in ROLES else None
+
+
+def parse(item: Item) -> Trajectory:
+    """One conversation, or a state; what the state holds beside its messages goes to meta."""
+    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
+    if (path := _place(record)) is None:
+        raise ValueError(f"no list of LangChain's messages at {', '.join(PLACES)}")
+    messages, removed = list[Message](), list[Any]()
+    for i, entry in enumerate(get(record, path)):
+        if (found := _data(entry)) is not None and found[0] == "remove":
+            removed.append(entry)
+        else:
+            messages.append(message_of(entry, f"messages[{i}]"))
+    head, _, tail = path.partition(".")
+    inner = {k: v for k, v in record[head].items() if k != tail} if tail else {}
+    tools = tool_list(record.get("tools"))
+    question_id = own_id(record, "question_id")
+    used = [head, *["tools"] * (tools is not None), *["question_id"] * (question_id is not None)]
+    meta = without(record, *used, *["id"] * (own_id(record) is not None))  # of a `constructor` the id is its class
+    meta |= {head: inner} if inner else {}
+    meta |= {"removed_messages": removed} if removed else {}
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=meta,
+        id=own_id(record, "id", "thread_id", "run_id"),
+        task=text_field(record, "question") or first_user_text(messages),
+        question_id=question_id,
+        outcome=find_outcome(record),
+        tools=tools,
+    )
+
+
+def message_of(raw: Any, where: str = "message") -> Message:
+    """One LangChain message (or one with a role) in the OpenAI shape; what it has beside that is kept in it.
+
+    Raises:
+        ValueError: neither, or a role nobody knows.
+    """
+    found = _data(raw)
+    if found is None:
+        return chat_message(raw, where)
+    kind, fields = found
+    role = ROLES[kind] or as_text(fields.get("role", ""))
+    content, calls, thoughts = _content(fields.get("content"))
+    given = fields.get("additional_kwargs")
+    more = {k: v for k, v in given.items() if v not in EMPTY} if isinstance(given, dict) else {}
+    calls = _calls(fields, more, calls)
+    thought = more.pop("reasoning_content", None)
+    message = chat_message({"role": role, "content": content}, where)
+    if thoughts or thought is not None:
+        message["reasoning_content"] = "\n".join(thoughts) or as_text(thought)
+    if calls:
+        message["tool_calls"] = calls
+    for key in ("name", "tool_call_id"):
+        if fields.get(key) is not None:
+            message[key] = as_text(fields[key])
+    if fields.get("status") == "error":
+        message["is_error"] = True
+    for key in ("id", "artifact", "response_metadata", "usage_metadata"):
+        if fields.get(key) not in EMPTY:
+            message[key] = fields[key]
+    return message | ({"additional_kwargs": more} if more else {})
+
+
+def _calls(fields: Message, more: Message, blocks: list[Message]) -> list[Message]:
+    """The calls of a message, each once: they stand in `tool_calls`, in content blocks, and raw in `additional_kwargs`."""
+    listed = [fields.get(key) for key in ("tool_calls", "invalid_tool_calls")]
+    calls = [_call(c) for group in listed if isinstance(group, list) for c in group if c is not None]
+    raw = more.pop("tool_calls", None) or more.pop("function_call", None)
+    if not calls and raw is not None:
+        calls = [tool_call(c) for c in (raw if isinstance(raw, list) else [raw]) if c is not None]
+    known = {c.get("id") for c in calls}
+    names = {c["name"] for c in calls}
+    return calls + [b for b in blocks if b.get("id") not in known and not ("id" not in b and b["name"] in names)]
+
+
+def _call(raw: Any) -> Message:
+    call = tool_call(raw)
+    return {k: v for k, v in call.items() if k != "type" or v not in ("tool_call", "invalid_tool_call")}
+
+
+def _content(raw: Any) -> tuple[Any, list[Message], list[str]]:
+    """(text or parts, calls, thoughts) of a message's content."""
+    if not isinstance(raw, list):
+        return raw, [], []
+    parts, calls, thoughts = list[Any](), list[Message](), list[str]()
+    for block in raw:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not isinstance(block, dict):
+            parts.append({"type": "text", "text": as_text(block)})
+        elif kind in THOUGHTS:
+            thoughts.append(_thought(block))
+        elif kind in CALLS:
+            number = {"id": block["call_id"]} if "call_id" in block else {}
+            known = {k: block[k] for k in ("id", "name", "args", "input", "arguments", "error") if k in block}
+            calls.append(tool_call({**known, **number}))
+        elif kind == "input_json_delta":
+            continue  # a piece of a streamed call, which stands whole in `tool_calls`
+        else:
+            parts.append(_part(block))
+    if all(isinstance(p.get("text"), str) and p.keys() <= {"type", "text", "index", "id"} for p in parts):
+        return "\n".join(p["text"] for p in parts), calls, thoughts
+    return parts, calls, thoughts
+
+
+def _thought(block: Message) -> str:
+    for key in ("thinking", "reasoning", "reasoning_content", "text"):
+        if isinstance(block.get(key), str):
+            return block[key]
+    if isinstance(inner := block.get("reasoning_content"), dict) and isinstance(inner.get("text"), str):
+        return inner["text"]
+    return text_of(block.get("summary")) or "[redacted thinking]"
+
+
+def _part(block: Message) -> Message:
+    """Images as the chat API has them; other blocks as they are."""
+    if block.get("type") != "image":
+        return block
+    source = block["source"] if isinstance(block.get("source"), dict) else block
+    data = source.get("base64", source.get("data"))
+    url = source.get("url")
+    if isinstance(data, str):
+        mime = source.get("mime_type", source.get("media_type", "image/png"))
+        url = f"data:{as_text(mime)};base64,{data}"
+    return {"type": "image_url", "image_url": {"url": url}} if isinstance(url, str) else block
