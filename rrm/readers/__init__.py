@@ -1,7 +1,8 @@
 """Transcripts from any framework as `Trajectory`: `for trajectory in rrm.readers.read(["runs/", "-"]): …`
 
-Each format is one small module with `NAME`, `sniff` and `parse` (see `rrm.readers.base`); add yours to `READERS`. The
-format is decided for each item by what it holds, so a folder or a file may mix formats.
+Each format is one small module with `NAME`, `sniff` and `parse`, and where it needs them `explode` or `gather` (see
+`rrm.readers.base`); add yours to `READERS`. The format is decided for each item by what it holds, so a folder or a file
+may mix formats.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from rrm.errors import ConfigError, ReadError
@@ -27,7 +29,7 @@ from rrm.readers import (
     tau2,
     tau_bench,
 )
-from rrm.readers.base import Item, Reader, describe, key_list
+from rrm.readers.base import Container, Gatherer, Item, Reader, describe, key_list
 from rrm.readers.chat import is_chat
 from rrm.readers.outcomes import Scales, outcome_at
 from rrm.readers.sources import Value, expand, values
@@ -128,26 +130,43 @@ def _read(
     strict: bool,
 ) -> Iterator[Trajectory]:
     ids, scales = UniqueIds(), Scales()
-    for path in expand(paths):
-        for result in [path] if isinstance(path, ReadError) else _file(path, how):
-            if isinstance(result, ReadError):
-                if on_error is not None:
-                    on_error(result)
-                if on_error is None or strict:
-                    raise result
-                continue
-            unique = ids.take(result.id)
-            if unique != result.id:
-                result.rename(unique)
-            scales.add(result)
-            yield result
+    for result in _results(paths, how):
+        if isinstance(result, ReadError):
+            if on_error is not None:
+                on_error(result)
+            if on_error is None or strict:
+                raise result
+            continue
+        unique = ids.take(result.id)
+        if unique != result.id:
+            result.rename(unique)
+        scales.add(result)
+        yield result
     if complaint := scales.complaint():  # known only now: rows are handed on as they are read
         log.warning("%s", complaint)
 
 
-def _file(path: str, how: _How) -> Iterator[Trajectory | ReadError]:
-    """Everything one file holds; session lines are held back until its end (a session is many lines)."""
-    session = list[Item]()
+_Held = dict[tuple[PurePath, str], list[Item]]
+"""(folder, format) -> the items of runs that are spread over the files of that folder"""
+
+
+def _results(paths: list[str | os.PathLike[str]], how: _How) -> Iterator[Trajectory | ReadError]:
+    """Everything the paths hold; what is spread over a folder follows when the folder's last file has been read."""
+    held: _Held = {}
+    for path in expand(paths):
+        if isinstance(path, ReadError):
+            yield path
+            continue
+        for place in [p for p in held if not PurePath(path).is_relative_to(p[0])]:  # files come sorted: it is complete
+            yield from _gathered(place[1], held.pop(place), how)
+        yield from _file(path, how, held)
+    for (_, name), items in held.items():
+        yield from _gathered(name, items, how)
+
+
+def _file(path: str, how: _How, held: _Held) -> Iterator[Trajectory | ReadError]:
+    """Everything one file holds; what is spread over its lines follows at its end."""
+    spread: dict[str, list[Item]] = {}
     for value in values(path):
         if isinstance(value, ReadError):
             yield value
@@ -156,18 +175,25 @@ def _file(path: str, how: _How) -> Iterator[Trajectory | ReadError]:
         if not items:
             yield ReadError(path, value.line, "an empty list: nothing to read")
         for item in items:
-            name = how.format if how.format != "auto" else sniff(item.value)
+            name = item.format or (how.format if how.format != "auto" else sniff(item.value))
             if name is None:
                 yield ReadError(path, item.line, _unknown(item.value))
-            elif name == claude_code.NAME:
-                session.append(item)
+            elif not isinstance(reader := FORMATS[name], Gatherer):
+                yield _parse(reader, item, how.outcome)
+            elif reader.OVER_FOLDER:
+                held.setdefault((PurePath(path).parent, name), []).append(item)
             else:
-                yield _parse(FORMATS[name], item, how.outcome)
-    if session and how.outcome is not None and not how.outcome.endswith("?"):
-        reason = f"a session has no outcome at {how.outcome!r}; write {how.outcome + '?'!r} where some runs have none"
-        yield ReadError(path, session[0].line, f"{reason} (format {claude_code.NAME})")
-    elif session:
-        yield from claude_code.group(session)
+                spread.setdefault(name, []).append(item)
+    for name, items in spread.items():
+        yield from _gathered(name, items, how)
+
+
+def _gathered(name: str, items: list[Item], how: _How) -> Iterator[Trajectory | ReadError]:
+    """The runs that items of one format make together."""
+    reader = FORMATS[name]
+    assert isinstance(reader, Gatherer)
+    for run in reader.gather(items):
+        yield run if isinstance(run, ReadError) else _parse(reader, run, how.outcome)
 
 
 def _parse(reader: Reader, item: Item, outcome: str | None) -> Trajectory | ReadError:
@@ -199,9 +225,10 @@ def _unknown(value: Any) -> str:
 def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) -> Iterator[Item]:
     """The runs in one JSON value: itself, or the elements of a container where the file is nothing but that container."""
     data = value.data
-    if (simulations := tau2.explode(data) if format in ("auto", "tau2") else None) is not None:
-        for number, (simulation, context) in enumerate(simulations, 1):
-            yield Item(simulation, path, number if value.whole else value.line, context=context)
+    if (found := _explode(data, format)) is not None:
+        name, runs = found
+        for number, (run, context) in enumerate(runs, 1):
+            yield Item(run, path, number if value.whole else value.line, context=context, format=name)
     elif not value.whole or _is_run(data, format, fields):
         yield Item(data, path, value.line, mapping=fields)
     elif isinstance(data, list):
@@ -212,6 +239,14 @@ def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) 
             yield Item(element, path, number, key=key, mapping=fields)
     else:
         yield Item(data, path, value.line, mapping=fields)
+
+
+def _explode(data: Any, format: str) -> tuple[str, Iterator[tuple[Any, dict[str, Any]]]] | None:
+    """The runs of a document of several, and the format that says so; None where it is no such document."""
+    for reader in READERS if format == "auto" else [FORMATS[format]]:
+        if isinstance(reader, Container) and (runs := reader.explode(data)) is not None:
+            return reader.NAME, runs
+    return None
 
 
 def _is_run(data: Any, format: str, fields: dict[str, str] | None) -> bool:

@@ -1,18 +1,22 @@
 """What every reader shares: where an item stood, and how its parts become a Trajectory.
 
 A reader is a module with `NAME`, `sniff(value) -> bool` and `parse(item) -> Trajectory`. It raises `ValueError` with a
-one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line.
+one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line. Two more parts are
+optional: `explode`, where one document holds several runs (`Container`), and `gather`, where one run is spread over the
+lines of a file or the files of a folder (`Gatherer`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
+from rrm.errors import ReadError
 from rrm.questions import question_hash
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
@@ -48,6 +52,8 @@ class Item:
     """What the file says once for all of its runs (tau2: domain, policy, the task's definition)."""
     mapping: dict[str, str] | None = None
     """`field -> path`, for the `mapping` reader."""
+    format: str | None = None
+    """The reader that must parse it, where the document it came out of has said so; None: `sniff` decides."""
 
     def default_id(self) -> str:
         """`stem:key`, `stem:line` or `stem`, where the record has no id of its own."""
@@ -69,6 +75,36 @@ class Reader(Protocol):
 
     def parse(self, item: Item, /) -> Trajectory:
         """The item as a Trajectory; `ValueError` with a reason where it cannot be one."""
+        ...
+
+
+@runtime_checkable
+class Container(Reader, Protocol):
+    """A reader of documents that hold several runs, each with what the document says once for all of them."""
+
+    def explode(self, value: Any, /) -> Iterator[tuple[Any, dict[str, Any]]] | None:
+        """The runs of a document, each with its `Item.context`; None where this is no such document. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Gatherer(Reader, Protocol):
+    """A reader whose runs are spread over several items (session lines, spans of a trace); they meet in `gather`.
+
+    All items of the format are held in memory until the end of their file, or of their folder: that bounds what is held.
+    """
+
+    @property
+    def OVER_FOLDER(self) -> bool:
+        """Whether a run may be spread over the files of one folder (a file an event), rather than over one file."""
+        ...
+
+    def gather(self, items: Iterable[Item], /) -> Iterator[Item | ReadError]:
+        """One item a run, in order of appearance, from the items of one file (or folder) in reading order.
+
+        What comes out goes to `parse`, and `--outcome` names a path in its `value`. A part that belongs to no run is a
+        `ReadError`; nothing is left out without one.
+        """
         ...
 
 

@@ -18,6 +18,7 @@ from rrm.readers.chat import text_of
 from rrm.trajectory import Trajectory
 
 NAME = "claude_code"
+OVER_FOLDER = False
 ORPHANS = {"summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "last-prompt"}
 """Line types that may come without a session id; they belong to the session beside them in the file."""
 SESSION_KEYS = ("version", "cwd", "gitBranch")
@@ -34,20 +35,12 @@ def sniff(value: Any) -> bool:
     )
 
 
-def parse(item: Item) -> Trajectory:
-    """A session given as a list of its lines (or a single line)."""
-    lines = item.value if isinstance(item.value, list) else [item.value]
-    results = list(group([Item(line, item.path, item.line) for line in lines]))
-    first = results[0]
-    if isinstance(first, ReadError):
-        raise ValueError(first.reason)
-    if len(results) > 1:
-        raise ValueError(f"{len(results)} sessions or sidechains in one item: give them as lines of a file")
-    return first
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """All lines of one file as items: each session, then each of its sidechains, in order of appearance.
 
-
-def group(items: Iterable[Item]) -> Iterator[Trajectory | ReadError]:
-    """All lines of one file as trajectories: each session, then each of its sidechains, in order of appearance."""
+    An item's value is the list of its lines; its context says which session and chain they are, each line's number, and
+    the first one's also holds the lines that name no session.
+    """
     runs: dict[tuple[str, str], list[Item]] = {}
     roots: dict[str, str] = {}
     orphans = list[Item]()
@@ -60,18 +53,23 @@ def group(items: Iterable[Item]) -> Iterator[Trajectory | ReadError]:
             orphans.append(item)
         else:
             runs.setdefault((item.value["sessionId"], _chain(item.value, roots)), []).append(item)
-    if not runs:
-        if orphans:
-            lines = f"{len(orphans)} lines without a sessionId"
-            yield ReadError(path, orphans[0].line, f"no session in this file, only {lines}: nothing to judge")
-        return
+    if not runs and orphans:
+        lines = f"{len(orphans)} lines without a sessionId"
+        yield ReadError(path, orphans[0].line, f"no session in this file, only {lines}: nothing to judge")
     for number, ((session, chain), lines) in enumerate(runs.items()):
-        try:
-            yield _trajectory(session, chain, lines, orphans if number == 0 else [])
-        except ValueError as error:
-            count = len(lines) + (len(orphans) if number == 0 else 0)
-            counted = printable(f"({count} lines of session {session[:40]})")
-            yield ReadError(path, lines[0].line, f"{describe(error)} {counted}")
+        context: dict[str, Any] = {"session": session, "chain": chain, "numbers": [line.line for line in lines]}
+        context["orphans"] = [o.value for o in orphans] if number == 0 else []
+        yield Item([line.value for line in lines], path, lines[0].line, context=context)
+
+
+def parse(item: Item) -> Trajectory:
+    """One session or sidechain, as `gather` gives it."""
+    count = len(item.value) + len(item.context["orphans"])
+    try:
+        return _trajectory(item)
+    except ValueError as error:
+        counted = printable(f"({count} lines of session {item.context['session'][:40]})")
+        raise ValueError(f"{describe(error)} {counted}") from error
 
 
 def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
@@ -85,16 +83,17 @@ def _chain(line: dict[str, Any], roots: dict[str, str]) -> str:
     return root
 
 
-def _trajectory(session: str, chain: str, lines: list[Item], orphans: list[Item]) -> Trajectory:
+def _trajectory(item: Item) -> Trajectory:
+    lines: list[dict[str, Any]] = item.value
+    session, chain, orphans = item.context["session"], item.context["chain"], item.context["orphans"]
     messages = list[dict[str, Any]]()
-    others: Counter[str] = Counter(str(o.value.get("type"))[:40] for o in orphans)
+    others: Counter[str] = Counter(str(o.get("type"))[:40] for o in orphans)
     open_id: str | None = None  # one reply is written block by block, on lines that share the reply's id
-    for item in lines:
-        line = item.value
+    for line, number in zip(lines, item.context["numbers"], strict=True):
         if line.get("type") not in ("user", "assistant") or not isinstance(line.get("message"), dict):
             others[str(line.get("type"))[:40]] += 1
             continue
-        made = _messages(line, f"line {item.line}")
+        made = _messages(line, f"line {number}")
         reply = own_id(line["message"]) if line["type"] == "assistant" else None
         if reply is not None and reply == open_id and len(made) == 1:
             _merge(messages[-1], made[0])
@@ -102,18 +101,16 @@ def _trajectory(session: str, chain: str, lines: list[Item], orphans: list[Item]
             messages += made
         open_id = reply if messages and messages[-1]["role"] == "assistant" else None
     meta: dict[str, Any] = {"session_id": session, "lines": len(lines) + len(orphans)}
-    first = lines[0].value
-    meta |= {k: first[k] for k in SESSION_KEYS if first.get(k) is not None}
+    meta |= {k: lines[0][k] for k in SESSION_KEYS if lines[0].get(k) is not None}
     meta |= {"sidechain": chain} if chain else {}
     meta |= {"other_lines": dict(others)} if others else {}
-    model = next((m for line in lines if (m := _model(line.value)) is not None), None)
+    model = next((m for line in lines if (m := _model(line)) is not None), None)
     meta |= {"model": model} if model else {}
-    if summaries := [s for line in [*orphans, *lines] if isinstance(s := line.value.get("summary"), str)]:
+    if summaries := [s for line in [*orphans, *lines] if isinstance(s := line.get("summary"), str)]:
         meta["summaries"] = summaries
     name = f"{session}/{chain}" if chain else session
     asked = (text_of(m["content"]) for m in messages if m["role"] == "user" and not m.get("is_meta"))
-    place = Item(None, lines[0].path, lines[0].line)
-    return make(place, NAME, messages, meta=meta, id=name, task=next((t for t in asked if t.strip()), ""))
+    return make(item, NAME, messages, meta=meta, id=name, task=next((t for t in asked if t.strip()), ""))
 
 
 def _model(line: dict[str, Any]) -> str | None:

@@ -6,13 +6,17 @@ import gzip
 import json
 import subprocess
 import sys
-from pathlib import Path
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 
+from rrm import readers
 from rrm.errors import ReadError
 from rrm.readers import read
+from rrm.readers.base import Item, make
 from rrm.readers.sources import parse_json
 from rrm.readers.unique import FLUSH, UniqueIds
 from rrm.trajectory import Trajectory
@@ -172,6 +176,45 @@ def test_what_a_file_holds_decides_in_a_folder_too(tmp_path: Path, caplog: pytes
     assert caplog.text.count("4 files are not data files") == 1 and "a.traj" not in caplog.text
 
 
+def _events(number: int, kind: str) -> bytes:
+    return json.dumps({"event": number, "kind": kind}).encode()
+
+
+def test_a_run_spread_over_the_files_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run a folder, its sub-folder's run apart, whatever else lies between."""
+    reader = types.ModuleType("events")
+
+    def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+        found = list(items)
+        yield Item([item.value for item in found], found[0].path)
+
+    def parse(item: Item) -> Trajectory:
+        said = [{"role": "user" if e["kind"] == "ask" else "assistant", "content": str(e["event"])} for e in item.value]
+        return make(item, "events", said, meta={}, id=str(PurePath(item.path).parent.relative_to(tmp_path)))
+
+    vars(reader).update(NAME="events", OVER_FOLDER=True, gather=gather, parse=parse, sniff=lambda v: "event" in v)
+    monkeypatch.setattr(readers, "READERS", (reader, *readers.READERS))
+    monkeypatch.setitem(readers.FORMATS, "events", reader)
+    for name, data in {
+        "a/1.json": _events(1, "ask"),
+        "a/b/1.json": _events(7, "ask"),
+        "a/b/2.json": _events(8, "say"),
+        "a/c.jsonl": JSONL.encode(),
+        "a/x.json": _events(2, "say"),
+        "d/1.json": _events(9, "ask"),
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    found, errors = collect(tmp_path)
+    assert errors == []
+    assert [(t.id, [m.content for m in t.messages]) for t in found if t.source and t.source.format == "events"] == [
+        ("a/b", ["7", "8"]),
+        ("a", ["1", "2"]),
+        ("d", ["9"]),
+    ]
+    assert [t.id for t in found] == ["a/b", "r0", "r1", "r2", "a", "d"]
+
+
 def test_unique_ids_over_flushes_and_many_repeats() -> None:
     ids = UniqueIds()
     assert [ids.take("x") for _ in range(5)] == ["x", "x#2", "x#3", "x#4", "x#5"]
@@ -192,7 +235,9 @@ def test_numbers_that_are_not_json_become_text() -> None:
 
 PIPE = """
 import json, resource, sys
+from rrm import readers
 from rrm.readers import read
+from rrm.readers.base import Item, make
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 count = 0
 for count, trajectory in enumerate(read("-"), 1):
