@@ -11,14 +11,13 @@ import asyncio
 import json
 import logging
 import os
-import re
-import time
 from collections.abc import Callable, Sequence
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from rrm.engines.base import Reply, SamplingParams, StopReason
+from rrm.engines.base import Reply, SamplingParams
+from rrm.engines.refusals import HINTS, OPTIONAL, RETRY_STATUS, EmptyReply, Rejected, Retry, is_too_long, workaround_of
+from rrm.engines.replies import parse_reply, retry_after_s
 from rrm.errors import ConfigError, EngineError, KeyRefused, TooLong
 from rrm.loops import run
 from rrm.seeds import derive_seed
@@ -28,55 +27,9 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 log = logging.getLogger(__name__)
-RETRY_STATUS = frozenset({408, 409, 429})
-"""Besides every 5xx."""
-MAX_WAIT_S = 300.0
-"""Longest pause a server's `Retry-After` may ask for."""
 MAX_BACKOFF_S = 20.0
 LIST_TIMEOUT_S = 5.0
 """Longest wait for the list of a server's models."""
-OPTIONAL = frozenset({"temperature", "top_p", "seed"})
-"""Parameters a server may refuse (reasoning models take no temperature): a request goes without what its refusal names."""
-_OPTIONAL = re.compile(rf"\b(?:{'|'.join(sorted(OPTIONAL))})\b")
-_LOGPROBS = re.compile(r"\b(?:top_)?logprobs\b")
-_CONTEXT = re.compile(
-    r"context_length_exceeded|exceed_context_size"
-    r"|(?:maximum|max|model'?s) context (?:length|size|window)|exceeds? the (?:\w+ )?context (?:length|size|window)"
-    r"|(?:prompt|input|request) is too (?:long|large)|longer than the maximum model length"
-    r"|`inputs` (?:must have less than|tokens \+ `max_new_tokens` must be <=)"
-    r"|input token count\b.{0,40}\bexceeds the maximum number|input tokens exceed the configured limit",
-    re.IGNORECASE,
-)
-"""How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
-_TOO_LARGE = 413
-_JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
-_HINTS = {
-    400: "read the server's message; where it speaks of the context length, give that as --context",
-    401: "set OPENAI_API_KEY to a key this server accepts",
-    403: "set OPENAI_API_KEY to a key that may use this model",
-    404: "check the base URL (it usually ends in /v1) and the model's name",
-    429: "lower the concurrency, or wait for the rate limit",
-}
-
-
-class _Rejected(Exception):
-    """A status that trying again does not change."""
-
-    def __init__(self, status: int, text: str) -> None:
-        self.status, self.text = status, text
-        super().__init__(status, text)
-
-
-class _Retry(Exception):
-    """A failure worth another try; `hint` is what to do once the tries are used up."""
-
-    def __init__(self, reason: str, hint: str, retry_after: float = 0.0) -> None:
-        self.reason, self.hint, self.retry_after = reason, hint, retry_after
-        super().__init__(reason)
-
-
-class _EmptyReply(_Retry):
-    """The server answered with no text: tried again, and in the end handed back as it is (status `unparsable`)."""
 
 
 class OpenAIEngine:
@@ -205,7 +158,7 @@ class OpenAIEngine:
         from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_Retry),
+            retry=retry_if_exception_type(Retry),
             stop=stop_after_attempt(self.max_retries + 1),
             wait=self._pause,
             reraise=True,
@@ -218,9 +171,9 @@ class OpenAIEngine:
                     seed = derive_seed(params.seed, key, attempt) % 2**31
                     attempt += 1
                     return await self._ask(client, messages, params, seed)
-        except _EmptyReply:
+        except EmptyReply:
             return Reply(text="", stop_reason="eos")
-        except _Retry as error:
+        except Retry as error:
             raise self._error(f"{error.reason} (tried {attempt} times)", error.hint) from error
         raise AssertionError("tenacity either returns or raises")
 
@@ -229,7 +182,7 @@ class OpenAIEngine:
 
         pause = wait_random_exponential(multiplier=self.backoff_s, max=MAX_BACKOFF_S)(state)
         error = state.outcome.exception() if state.outcome else None
-        return max(pause, error.retry_after) if isinstance(error, _Retry) else pause
+        return max(pause, error.retry_after) if isinstance(error, Retry) else pause
 
     async def _ask(
         self, client: AsyncOpenAI, messages: list[dict[str, str]], params: SamplingParams, seed: int
@@ -239,14 +192,14 @@ class OpenAIEngine:
         while True:
             try:
                 reply = await self._post(client, self._body(messages, params, seed, quirks), params)
-            except _Rejected as rejected:
-                if _too_long(rejected):
+            except Rejected as rejected:
+                if is_too_long(rejected):
                     hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
                     error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
                     raise TooLong(str(error)) from rejected
-                workaround = _workaround(rejected, params, quirks)
+                workaround = workaround_of(rejected, params, quirks)
                 if workaround is None:
-                    hint = _HINTS.get(rejected.status, _HINTS[400])
+                    hint = HINTS.get(rejected.status, HINTS[400])
                     error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
                     # a 403 after answers is a filter's objection to one text; a 401 is never about the text
                     if rejected.status == 401 or (rejected.status == 403 and not self._answered):
@@ -284,7 +237,7 @@ class OpenAIEngine:
         return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
 
     async def _post(self, client: AsyncOpenAI, body: dict[str, Any], params: SamplingParams) -> Reply:
-        """One HTTP request; every way it can fail becomes `_Retry` or `_Rejected`."""
+        """One HTTP request; every way it can fail becomes `Retry` or `Rejected`."""
         import openai
 
         limit = min(self.timeout_s, params.timeout_s)
@@ -293,27 +246,27 @@ class OpenAIEngine:
             async with asyncio.timeout(limit):
                 raw = await client.chat.completions.with_raw_response.create(**body, timeout=limit)
         except (TimeoutError, openai.APITimeoutError) as error:
-            raise _Retry(
+            raise Retry(
                 f"no reply within {limit:g} s",
                 "raise the time-out (--timeout) or lower the concurrency (--concurrency)",
             ) from error
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            raise _Retry(f"cannot connect ({cause})", "check that the server runs at this address") from error
+            raise Retry(f"cannot connect ({cause})", "check that the server runs at this address") from error
         except openai.APIStatusError as error:
             status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
             if status in RETRY_STATUS or status >= 500:
-                hint = _HINTS.get(status, "look into the server's log")
-                raise _Retry(f"HTTP {status}: {text}", hint, retry_after_s(error.response.headers)) from error
-            raise _Rejected(status, text) from error
+                hint = HINTS.get(status, "look into the server's log")
+                raise Retry(f"HTTP {status}: {text}", hint, retry_after_s(error.response.headers)) from error
+            raise Rejected(status, text) from error
         try:
             payload = json.loads(raw.http_response.content)
             reply = parse_reply(payload, params.stop)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             text = raw.http_response.text.strip()[:300]
-            raise _Retry(f"not a chat completion: {text!r}", "check that the server speaks OpenAI's API") from error
+            raise Retry(f"not a chat completion: {text!r}", "check that the server speaks OpenAI's API") from error
         if not reply.text.strip() and reply.stop_reason != "length":
-            raise _EmptyReply("empty reply", "look into the server's log")
+            raise EmptyReply("empty reply", "look into the server's log")
         return reply
 
     def _error(self, reason: str, hint: str) -> EngineError:
@@ -326,96 +279,6 @@ class OpenAIEngine:
         return f"{urlunsplit((parts.scheme, host, parts.path, '', ''))} ({self.model})"
 
 
-def _workaround(rejected: _Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
-    """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities."""
-    may_leave_out = params.top_logprobs > 0 and "no_logprobs" not in quirks
-    if rejected.status == 403 and may_leave_out and _LOGPROBS.search(rejected.text):
-        return "no_logprobs"  # the key is taken, this is not: asked again without, which a bad key does not survive
-    if rejected.status not in (400, 422):
-        return None
-    if "max_completion_tokens" in rejected.text and "max_completion_tokens" not in quirks:
-        return "max_completion_tokens"
-    named = [m.group() for m in _OPTIONAL.finditer(rejected.text) if m.group() not in quirks]
-    if named:  # the first one: a server may go on to quote the whole request
-        return named[0]
-    return "no_logprobs" if may_leave_out else None
-
-
-def _too_long(rejected: _Rejected) -> bool:
-    """Whether the server could not take a prompt of this length."""
-    return rejected.status == _TOO_LARGE or (
-        rejected.status in (400, 422) and _CONTEXT.search(rejected.text) is not None
-    )
-
-
 def _encodable(text: str) -> str:
     """The text without lone surrogates, which no JSON request can carry as UTF-8."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def retry_after_s(headers: Any, now: float | None = None) -> float:
-    """Seconds a server asks to wait (`Retry-After` as seconds or as a date, `retry-after-ms`), 0 where it does not."""
-    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
-    try:
-        if milliseconds is not None:
-            wait = float(milliseconds) / 1000
-        elif value is None:
-            return 0.0
-        elif re.fullmatch(r"\s*\d+(\.\d*)?\s*", value):
-            wait = float(value)
-        else:
-            wait = parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now)
-    except ValueError:
-        return 0.0  # a header that cannot be read asks for nothing: the back-off stands
-    return min(max(wait, 0.0), MAX_WAIT_S)
-
-
-def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
-    """A server's chat completion as a Reply.
-
-    Stop texts are applied here and not by the server, which would take them out of the text and not say which one it
-    met. Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own.
-
-    Raises:
-        KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
-    """
-    choice = payload["choices"][0]
-    message = choice["message"]
-    text = _content_text(message.get("content"))
-    reason: StopReason = "length" if choice.get("finish_reason") == "length" else "eos"
-    tokens: list[str] = []
-    top: list[dict[str, float]] = []
-    for item in (choice.get("logprobs") or {}).get("content") or []:
-        alternatives = {str(a["token"]): float(a["logprob"]) for a in item.get("top_logprobs") or []}
-        alternatives.setdefault(str(item["token"]), float(item["logprob"]))
-        tokens.append(str(item["token"]))
-        top.append(alternatives)
-    thought = text.find("</think>") + 1  # a score tried out while thinking ends nothing
-    ends = [text.find(s, thought) + len(s) for s in stop if s in text[thought:]]
-    if ends and min(ends) < len(text):
-        text = text[: min(ends)]
-        kept = _tokens_within(tokens, len(text))
-        tokens, top = tokens[:kept], top[:kept]
-    if ends:
-        reason = "stop"
-    reasoning = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(reasoning, str) and reasoning.strip() and text.strip() and "</think>" not in text:
-        text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}</think>{text}"
-    return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
-
-
-def _content_text(content: Any) -> str:
-    """A message's content: text, None, or a list of parts."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "".join(part["text"] for part in content if part.get("type", "text") == "text")
-
-
-def _tokens_within(tokens: Sequence[str], length: int) -> int:
-    """How many tokens it takes to cover the first `length` characters."""
-    covered = 0
-    for count, token in enumerate(tokens):
-        if covered >= length:
-            return count
-        covered += len(token)
-    return len(tokens)

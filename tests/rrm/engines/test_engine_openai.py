@@ -14,7 +14,8 @@ import pytest
 from openai_server import Answer, Server, completion, failure, serve
 
 from rrm.engines.base import Completion, Reply, SamplingParams, Span
-from rrm.engines.openai import MAX_WAIT_S, OpenAIEngine, parse_reply, retry_after_s
+from rrm.engines.openai import OpenAIEngine
+from rrm.engines.replies import MAX_WAIT_S, parse_reply, retry_after_s
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.agent_rrm import AgentRRM

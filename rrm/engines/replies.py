@@ -1,0 +1,83 @@
+"""What an OpenAI-compatible server answered: a chat completion as a `Reply`, and how long it asks to wait."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from rrm.engines.base import Reply, StopReason
+
+MAX_WAIT_S = 300.0
+"""Longest pause a server's `Retry-After` may ask for."""
+_JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
+
+
+def retry_after_s(headers: Any, now: float | None = None) -> float:
+    """Seconds a server asks to wait (`Retry-After` as seconds or as a date, `retry-after-ms`), 0 where it does not."""
+    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            wait = float(milliseconds) / 1000
+        elif value is None:
+            return 0.0
+        elif re.fullmatch(r"\s*\d+(\.\d*)?\s*", value):
+            wait = float(value)
+        else:
+            wait = parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now)
+    except ValueError:
+        return 0.0  # a header that cannot be read asks for nothing: the back-off stands
+    return min(max(wait, 0.0), MAX_WAIT_S)
+
+
+def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
+    """A server's chat completion as a Reply.
+
+    Stop texts are applied here and not by the server, which would take them out of the text and not say which one it
+    met. Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own.
+
+    Raises:
+        KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
+    """
+    choice = payload["choices"][0]
+    message = choice["message"]
+    text = _content_text(message.get("content"))
+    reason: StopReason = "length" if choice.get("finish_reason") == "length" else "eos"
+    tokens: list[str] = []
+    top: list[dict[str, float]] = []
+    for item in (choice.get("logprobs") or {}).get("content") or []:
+        alternatives = {str(a["token"]): float(a["logprob"]) for a in item.get("top_logprobs") or []}
+        alternatives.setdefault(str(item["token"]), float(item["logprob"]))
+        tokens.append(str(item["token"]))
+        top.append(alternatives)
+    thought = text.find("</think>") + 1  # a score tried out while thinking ends nothing
+    ends = [text.find(s, thought) + len(s) for s in stop if s in text[thought:]]
+    if ends and min(ends) < len(text):
+        text = text[: min(ends)]
+        kept = _tokens_within(tokens, len(text))
+        tokens, top = tokens[:kept], top[:kept]
+    if ends:
+        reason = "stop"
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str) and reasoning.strip() and text.strip() and "</think>" not in text:
+        text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}</think>{text}"
+    return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
+
+
+def _content_text(content: Any) -> str:
+    """A message's content: text, None, or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part["text"] for part in content if part.get("type", "text") == "text")
+
+
+def _tokens_within(tokens: Sequence[str], length: int) -> int:
+    """How many tokens it takes to cover the first `length` characters."""
+    covered = 0
+    for count, token in enumerate(tokens):
+        if covered >= length:
+            return count
+        covered += len(token)
+    return len(tokens)
