@@ -101,7 +101,8 @@ def blend_withstands(judge: str | None) -> bool:
         return False
     found = json.loads(path.read_text(encoding="utf-8"))
     asked = (found["mode"], found["blend"], found["windows"]) == ("steps", True, False) and found["cases"] >= CASES
-    return found["passed"] and asked and not found["unscored"] and found["judge"]["model_hash"] == judge
+    measured = found.get("length_lift") is not None  # `--no-length` passes without it
+    return found["passed"] and asked and measured and not found["unscored"] and found["judge"]["model_hash"] == judge
 
 
 def main() -> None:

@@ -83,10 +83,10 @@ _PATTERNS = (
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
 _LABEL = re.compile(
-    r"(?<=[\n\r\x85\u2028\u2029])[ \t]*+(?:(?P<label>task|tools|agent|result|user)[ \t]{0,2}(?:\n[ \t]{0,2})?(?P<colon>:)"
+    r"(?<=[\n\r\x85\u2028\u2029])[ \t]*+(?:(?P<label>task|tools|agent|result|user)\s*+(?P<colon>:)"
     r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
 )
-"""Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it, were it on the next line."""
+"""Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it, were it lines below."""
 _FILL = r"(?:[^\w()]|_)*+"
 _MARK = re.compile(rf"\({_FILL}[\W_]{{0,4}}+{_spaced('bad')}{_FILL}(?:[\W_]{{0,4}}?\)|[\W_]{{0,4}}\Z)")
 """What marks a step in the digest (`rrm.prompt.windows`): in a tool's name it would pass for the judge's own finding. Nothing else

@@ -131,3 +131,16 @@ def test_a_kind_whose_scores_fall_takes_the_map_of_all() -> None:
     assert not both.apart and both.maps[True] == both.maps[False]
     with pytest.raises(RRMError, match="fall"):
         fit([r for r, _ in fell], [k for _, k in fell])
+
+
+def test_a_kind_whose_scores_clearly_fall_has_no_map() -> None:
+    """Its curve could not be fitted as a map, and that was taken for too few rows to tell: it was called calibrated."""
+    raw, y, _, questions = readings(300, shift=0.0)
+    fell_raw, fell_y, _, _ = readings(100, shift=0.0, seed=1)
+    for method in ("platt", "platt_score"):
+        both = fit_by_reading(
+            raw + fell_raw, y + [1 - k for k in fell_y], [False] * 300 + [True] * 100,
+            questions + [f"w{i}" for i in range(100)], method,
+        )  # fmt: skip
+        assert both.apart and set(both.maps) == {False} and "fall" in both.lacking[True]
+        assert both.maps[False] == fit(raw, y, method)
