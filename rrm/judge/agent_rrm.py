@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rrm.annotators import rules
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
@@ -258,6 +259,9 @@ class AgentRRM:
             "transcript_tokens": self.settings.transcript_tokens,
             "max_new_tokens": self.settings.max_new_tokens,
             "dtype": self.dtype,
+            **(
+                {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
+            ),  # windows begin with their digest
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
         }
 

@@ -49,7 +49,15 @@ def test_a_blend_is_on_unasked_only_after_the_whole_suite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, object], withstood: bool
 ) -> None:
     """Three attacks in another mode sufficed."""
-    found = {"mode": "steps", "blend": True, "windows": False, "cases": 60, "unscored": 0, "passed": True, "length_lift": 0.0}
+    found = {
+        "mode": "steps",
+        "blend": True,
+        "windows": False,
+        "cases": 60,
+        "unscored": 0,
+        "passed": True,
+        "length_lift": 0.0,
+    }
     text = json.dumps({**found, "judge": {"model_hash": "abc"}, **other})
     (tmp_path / "adversarial_default_steps_blend.json").write_text(text)
     monkeypatch.setattr(ship_default, "RESULTS", tmp_path)

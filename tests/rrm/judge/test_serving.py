@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rrm import extras
+from rrm.annotators import rules
 from rrm.annotators.rules import check_steps
 from rrm.engines.openai import OpenAIEngine
 from rrm.errors import ConfigError
@@ -23,6 +24,7 @@ from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.judge.loading import Options, load_reader
 from rrm.judge.serving import RUBRIC, SHARE, UNKNOWN
 from rrm.prompt.characters import CharacterTokenizer
+from rrm.prompt.rendering import CUT_VERSION
 from rrm.prompt.windows import Planner
 from rrm.score import coverage_of
 from rrm.trajectory import Message, Trajectory
@@ -123,6 +125,10 @@ def test_a_bound_on_windows_keeps_the_ends_and_what_the_rules_flag() -> None:
     assert 20 in flagged and set(kept[1]) & flagged
     judge = AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m", max_transcript_tokens=600, max_windows=3)
     assert len(judge.plan(trajectory, "full")) == 3 and judge.describe()["max_windows"] == 3
+    # the digest that later windows begin with is the rules': rows of two versions of them do not go into one file
+    assert judge.describe()["rules"] == rules.VERSION
+    settings = JudgeSettings(prompt_version=CUT_VERSION)
+    assert "rules" not in AgentRRM(judge.engine, settings=settings, model="m").describe()
     assert "max_windows" not in AgentRRM.from_pretrained("openai:http://127.0.0.1:9/v1#m").describe()
 
 
