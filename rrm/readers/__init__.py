@@ -18,6 +18,7 @@ from typing import Any
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import (
     anthropic,
+    calls,
     canonical,
     claude_code,
     langchain,
@@ -42,6 +43,7 @@ READERS: tuple[Reader, ...] = (
     claude_code,
     tau2,
     tau_bench,
+    calls,
     langchain,
     responses,
     anthropic,

@@ -69,6 +69,12 @@ SAMPLES: dict[str, Any] = {
         "simulations": [SIMULATION],
     },
     "tau_bench": TAU,
+    "calls": {
+        "request": {"model": "m", "messages": [ASK], "tools": [{"name": "n", "parameters": {}}]},
+        "response": {"choices": [{"message": CHAT[1], "finish_reason": "stop"}], "usage": {"total_tokens": 1}},
+        "metadata": {"trace_id": "t"},
+        "timestamp": 1.5,
+    },
     "langchain": {
         "messages": [
             {"type": "human", "data": {"content": "q", "name": None}},
@@ -203,7 +209,7 @@ def test_every_line_of_garbage_is_accounted_for(name: str, data: st.DataObject) 
         options = {"format": name}
     found, errors = gather(b"\n".join([good, good, *lines, good]), ".jsonl", **options)
     wanted = {1, 2, len(lines) + 3} | {k for k, line in enumerate(lines, 3) if line.strip()}
-    if name == "claude_code":  # a session is many lines: its trajectory, or its error, says how many
+    if name in ("claude_code", "calls"):  # a run is many lines: its trajectory, or its error, says how many
         failed = [re.search(r"(\d+) lines (?:of session|without)", e.reason) for e in errors]
         lines_seen = sum(t.meta.get("lines", 1) for t in found) + sum(int(m[1]) if m else 1 for m in failed)
         assert lines_seen == len(wanted)

@@ -1,0 +1,262 @@
+"""One logged model call: where its request and its answer stand in a record, and both as chat messages.
+
+Bodies of three APIs are known: Chat Completions, Responses and Anthropic's Messages, told apart by what they hold (a proxy may ask in
+one and answer in another). Records: a pair under usual names, LiteLLM's payload (`messages` beside `response`), lines of OpenAI's
+and Anthropic's batches (a request or an answer alone, joined by `custom_id`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rrm.readers import anthropic
+from rrm.readers.anthropic import anthropic_tools, unblock
+from rrm.readers.base import own_id
+from rrm.readers.chat import as_text, chat_message, chat_messages, is_chat, text_of, tool_list
+from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
+from rrm.readers.sources import parse_json
+
+PAIRS = (("request", "response"), ("request_body", "response_body"), ("input", "output"), ("inputs", "output"))
+"""Names of a request and its answer in one record."""
+HALVES = (("body", "response"), ("params", "result"))
+"""The same in lines of batches, where a line has a `custom_id` and one of the two."""
+ASKED = ("messages", "input", "prompt", "instructions", "system", "tools")
+"""Fields of a request that become messages and tools; the others stay in meta."""
+ANSWERED = ("choices", "output", "content", "role", "message")
+IDS = ("conversationid", "threadid", "sessionid", "traceid")
+"""Ends of the names of ids that calls may share, without signs and case; the most particular first."""
+TIMES = ("endTime", "end_time", "response_created_at", "completed_at", "timestamp", "created_at")
+SECRETS = ("authorization", "api-key", "api_key", "apikey", "cookie")
+Message = dict[str, Any]
+
+
+@dataclass
+class Call:
+    """One call, or in a batch's file half of one."""
+
+    record: dict[str, Any]
+    line: int | None
+    request: list[Message] | None
+    """None: the line holds the answer alone."""
+    reply: list[Message]
+    """Empty where the call failed, or the line holds the request alone."""
+    tools: list[dict[str, Any]] | None
+    meta: dict[str, Any]
+    ids: dict[str, str] = field(default_factory=dict)
+    """Name of a field that calls may share -> its value; names as `IDS` has them."""
+    response_id: str | None = None
+    previous_id: str | None = None
+    conversation: str | None = None
+    """Id of a conversation that the server keeps: each request then holds only what is new."""
+    lines: int = 1
+
+    @property
+    def custom_id(self) -> str | None:
+        """The id that joins the lines of a batch."""
+        return own_id(self.record, "custom_id")
+
+    def answer(self, other: Call) -> None:
+        """Take the answer from the line that holds it alone."""
+        self.reply, self.lines = other.reply, self.lines + other.lines
+        self.record, self.meta = {**self.record, **other.record}, {**self.meta, **other.meta}
+        self.response_id, self.previous_id = other.response_id, self.previous_id or other.previous_id
+
+
+def locate(record: Any) -> tuple[str | None, str | None] | None:
+    """The names of the fields with the request and with the answer; `.` is the record itself, None a missing half.
+
+    None for a record that is no call. Cheap, and never raises.
+    """
+    if not isinstance(record, dict) or record.get("object") == "response":
+        return None
+    for asked, answered in PAIRS:
+        bare = asked == "request" or "body" in asked  # others also name a data set's columns
+        if answered in record and is_request(body := _body(record.get(asked))):
+            answer = _body(record[answered])
+            if is_answer(answer) or (bare and not answer) or (isinstance(answer, str) and is_spoken(body)):
+                return None if not bare and "messages" in record else (asked, answered)
+    if "response" in record and is_request({"messages": record.get("messages")}):
+        answer = _body(record["response"])
+        failed = "call_type" in record and (isinstance(answer, str) or not answer)  # LiteLLM's payload of a failed call
+        return (".", "response") if is_answer(answer) or failed else None
+    if "custom_id" in record:
+        for asked, answered in HALVES:
+            if is_request(_body(record.get(asked))):
+                return asked, answered if is_answer(_body(record.get(answered))) else None
+            if is_answer(_body(record.get(answered))):
+                return None, answered
+    return None
+
+
+def _body(raw: Any) -> Any:
+    """What stands in a field: out of its HTTP envelope, and parsed where it was kept as text."""
+    for _ in range(3):
+        if isinstance(raw, str) and raw.lstrip()[:1] in ("{", "["):
+            try:
+                raw = parse_json(raw)
+            except (ValueError, RecursionError):
+                return raw
+        elif isinstance(raw, dict) and "body" in raw and "messages" not in raw and "choices" not in raw:
+            raw = raw["body"] if raw["body"] is not None or "error" not in raw else {"error": raw["error"]}
+        elif isinstance(raw, dict) and raw.get("type") == "succeeded" and isinstance(raw.get("message"), dict):
+            raw = raw["message"]
+        else:
+            break
+    return raw
+
+
+def is_spoken(body: Any) -> bool:
+    """Whether a request is a conversation, to which a plain text may be the answer."""
+    return is_chat(body) or (isinstance(body, dict) and is_chat(body.get("messages")))
+
+
+def is_request(body: Any) -> bool:
+    """A body with messages, items or (beside a model) an input or a prompt; or the bare list."""
+    if not isinstance(body, dict):
+        return is_chat(body) or is_items(body)
+    if is_chat(body.get("messages")) or is_items(body.get("messages")):
+        return True
+    asked = body.get("input", body.get("prompt"))
+    return (isinstance(asked, str) and "model" in body) or is_chat(body.get("input")) or is_items(body.get("input"))
+
+
+def is_answer(body: Any) -> bool:
+    """A completion, a response, a message, a list of either, or an error."""
+    if not isinstance(body, dict):
+        return is_chat(body) or is_items(body)
+    choices, output = body.get("choices"), body.get("output")
+    if isinstance(choices, list) and choices and all(isinstance(c, dict) for c in choices):
+        return "message" in choices[0] or "text" in choices[0]
+    if body.get("object") == "response" or is_items(output) or is_chat(output):
+        return isinstance(output, list)
+    return body.get("error") is not None or (isinstance(body.get("role"), str) and "content" in body)
+
+
+def read_call(record: Any, line: int | None) -> Call:
+    """One record as a call.
+
+    Raises:
+        ValueError: no call, or one whose messages cannot be read.
+    """
+    if (place := locate(record)) is None:
+        raise ValueError("no request with its answer in a form of Chat Completions, Responses or Anthropic's Messages")
+    asked, answered = place
+    body = record if asked == "." else _body(record.get(asked)) if asked else None
+    answer = _body(record.get(answered)) if answered else None
+    body = body if isinstance(body, dict) or body is None else {"messages": body}
+    meta = {k: v for k, v in record.items() if k not in ("outcome", "meta", *place, *(ASKED if asked == "." else ()))}
+    meta = _without_secrets(meta | (record["meta"] if isinstance(record.get("meta"), dict) else {}))
+    if asked not in (".", None) and body is not None:
+        meta["request"] = _envelope(record[asked], body, ASKED)
+    if answered is not None:
+        meta["response"] = _envelope(record[answered], answer, ANSWERED) | _rest(answer)
+    reply = _reply(answer)
+    _stamp(reply, record)
+    answer = answer if isinstance(answer, dict) else {}
+    call = Call(
+        record,
+        line,
+        None if body is None else _request(body),
+        reply,
+        _tools(record, body or {}),
+        {k: v for k, v in meta.items() if v not in (None, {}, [])},
+        ids=dict(_ids(record, body or {})),
+        response_id=own_id(answer) if answer.get("object") == "response" else None,
+        previous_id=own_id(answer, "previous_response_id") or own_id(body or {}, "previous_response_id"),
+    )
+    kept = answer.get("conversation") or (body or {}).get("conversation")
+    call.conversation = own_id(kept) if isinstance(kept, dict) else kept if isinstance(kept, str) else None
+    return call
+
+
+def _request(body: dict[str, Any]) -> list[Message]:
+    key = next((k for k in ("messages", "input", "prompt") if body.get(k) is not None), "messages")
+    raw = body.get(key)
+    if key != "messages" or is_items(raw):
+        items = as_items(body.get("instructions"), "instructions", "system") + as_items(raw, key)
+        return ItemReader().read(items).messages
+    if anthropic.sniff(body):
+        system = body.get("system")
+        said = [{"role": "system", "content": text_of(system) or as_text(system)}] if system else []
+        return said + [m for i, raw in enumerate(body["messages"]) for m in unblock(raw, f"messages[{i}]")]
+    return chat_messages(raw)
+
+
+def _reply(answer: Any) -> list[Message]:
+    if isinstance(answer, str):
+        return [] if not answer else [{"role": "assistant", "content": answer}]
+    if isinstance(answer, list):
+        return ItemReader().read(answer).messages if is_items(answer) else chat_messages(answer, "output")
+    if not isinstance(answer, dict):
+        return []
+    if isinstance(choices := answer.get("choices"), list) and choices:
+        said = choices[0].get("message", choices[0].get("text"))
+        said = said if isinstance(said, dict) else {"content": said}
+        return [chat_message({"role": "assistant", **said}, "choices[0].message")]
+    if isinstance(output := answer.get("output"), list):
+        return ItemReader().read(output).messages
+    return (
+        unblock({k: answer.get(k) for k in ("role", "content", "tool_calls")}, "response") if "role" in answer else []
+    )
+
+
+def _rest(answer: Any) -> dict[str, Any]:
+    """What the choices of a completion say beside the first one's message."""
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if not isinstance(choices, list) or not choices:
+        return {}
+    first = {k: v for k, v in choices[0].items() if k not in ("message", "text", "index") and v is not None}
+    return first | ({"other_choices": choices[1:]} if len(choices) > 1 else {})
+
+
+def _envelope(raw: Any, body: Any, used: tuple[str, ...]) -> dict[str, Any]:
+    """What an envelope and the body in it say beside the messages."""
+    outside = {k: v for k, v in raw.items() if k != "body"} if isinstance(raw, dict) and "body" in raw else {}
+    inside = {k: v for k, v in body.items() if k not in used and v is not None} if isinstance(body, dict) else {}
+    return _without_secrets(outside) | inside
+
+
+def _without_secrets(fields: dict[str, Any]) -> dict[str, Any]:
+    """Headers without keys and cookies: what is judged may be shown or published."""
+    return {
+        key: {k: "[removed]" if any(s in k.lower() for s in SECRETS) else v for k, v in value.items()}
+        if isinstance(value, dict) and "headers" in key
+        else value
+        for key, value in fields.items()
+    }
+
+
+def _tools(record: dict[str, Any], body: dict[str, Any]) -> list[dict[str, Any]] | None:
+    settings = record.get("model_parameters")
+    raw = body.get("tools") or (settings.get("tools") if isinstance(settings, dict) else None)
+    if not isinstance(raw, list) or not all(isinstance(t, dict) for t in raw):
+        return None
+    if any("input_schema" in t for t in raw):
+        return anthropic_tools(raw)
+    return response_tools(raw) if any("function" not in t for t in raw) else tool_list(raw)
+
+
+def _ids(record: dict[str, Any], body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Ids that calls may share: fields of the record, of its metadata, of the request and of its headers."""
+    request = record.get("request")
+    places = [record, body, request if isinstance(request, dict) else {}]
+    places += [v for p in list(places) for k, v in p.items() if isinstance(v, dict) and k in META]
+    for name in reversed(IDS):
+        for place in reversed(places):  # what comes last stays: the record's own before those further in
+            for key, value in place.items():
+                word = "".join(c for c in key.lower() if c.isalnum())
+                if word.endswith(name) and "parent" not in word and isinstance(value, str | int) and str(value):
+                    yield name, str(value)
+
+
+META = ("metadata", "properties", "request_properties", "attributes", "headers", "extra", "litellm_params")
+
+
+def _stamp(reply: list[Message], record: dict[str, Any]) -> None:
+    """When the answer came, on its messages."""
+    said = next((record[k] for k in TIMES if isinstance(record.get(k), str | int | float)), None)
+    if said is not None and not isinstance(said, bool):
+        for message in reply:
+            message.setdefault("timestamp", said)

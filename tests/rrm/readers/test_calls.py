@@ -1,0 +1,260 @@
+"""Logs of model calls: what LiteLLM hands to its loggers, batches, proxies; which calls are one run."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrm.errors import ReadError
+from rrm.readers import calls, read
+from rrm.trajectory import Trajectory
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def run_of(folder: Path, *records: Any) -> tuple[list[Trajectory], list[ReadError]]:
+    path = folder / "log.txt"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    errors: list[ReadError] = []
+    found = list(read(path, on_error=errors.append))
+    assert all(t.source and t.source.format == "calls" and Trajectory.from_json(t.to_json()) == t for t in found)
+    assert sum(t.meta["lines"] for t in found) + len(errors) == len(records)
+    return found, errors
+
+
+def said(trajectory: Trajectory) -> list[dict[str, Any]]:
+    return [m.model_dump(exclude_none=True) for m in trajectory.messages]
+
+
+def texts(trajectory: Trajectory) -> list[str]:
+    return [m.text() for m in trajectory.messages]
+
+
+def chat(*messages: str, reply: str | None, **more: Any) -> dict[str, Any]:
+    """A call: messages are `s: …`, `u: …`, `a: …`; a failed one has no reply."""
+    roles = {"s": "system", "u": "user", "a": "assistant"}
+    asked = [{"role": roles[m[0]], "content": m[3:]} for m in messages]
+    answer = {"choices": [{"message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}]}
+    failed = {"status_code": 500, "body": {"error": {"message": "busy"}}}
+    return {"request": {"model": "m", "messages": asked}, "response": failed if reply is None else answer} | more
+
+
+def test_litellms_payloads_one_run_a_conversation() -> None:
+    loop, other = read(SAMPLES / "litellm.jsonl")
+    call = {"id": "call_1", "name": "till", "arguments": {"e": "6*7"}}
+    assert said(loop) == [
+        {"role": "system", "content": "Use the till."},
+        {"role": "user", "content": "What is 6 x 7?"},
+        {"role": "assistant", "tool_calls": [call], "timestamp": 1.5},
+        {"role": "tool", "content": "42", "tool_call_id": "call_1"},
+        {"role": "assistant", "content": "It is 42.", "timestamp": 4.5},
+        {"role": "user", "content": "What is 6 x 7?"},
+        {"role": "assistant", "content": "Still 42.", "timestamp": 5.5},
+    ]
+    assert loop.id == "a" and loop.outcome is None and loop.task == "What is 6 x 7?"
+    assert {k: loop.meta[k] for k in ("calls", "lines", "joined_by", "failed_calls")} == {
+        "calls": 4,
+        "lines": 4,
+        "joined_by": "trace_id",
+        "failed_calls": 1,
+    }
+    assert [t["function"]["name"] for t in loop.tools or []] == ["till"]
+    assert loop.meta["response"]["finish_reason"] == "stop" and loop.meta["response"]["usage"]["total_tokens"] == 30
+    assert loop.meta["response_cost"] == 1.35e-05 and "messages" not in loop.meta
+    assert texts(other) == ["What is 6 x 7?", "Forty-two."] and other.id == "chatcmpl-2"
+    assert other.meta["calls"] == 1 and "joined_by" not in other.meta
+    assert loop.source and loop.source.line == 1 and other.source and other.source.line == 2
+
+
+def test_without_an_id_the_history_joins_in_any_order(tmp_path: Path) -> None:
+    first = chat("s: x", "u: q", reply="a1")
+    second = chat("s: x", "u: q", "a: a1", "u: r", reply="a2")
+    third = chat("s: x", "u: q", "a: a1", "u: r", "a: a2", "u: t", reply=None)
+    for order in ([first, second, third], [third, second, first], [second, first, third]):
+        (run,), errors = run_of(tmp_path, *order)
+        assert texts(run) == ["x", "q", "a1", "r", "a2", "t"] and not errors
+        assert run.meta["joined_by"] == "prefix" and run.meta["calls"] == 3 and run.meta["failed_calls"] == 1
+        assert run.meta["response"]["error"] == {"message": "busy"} and run.meta["request"] == {"model": "m"}
+
+
+def test_parallel_conversations_and_branches_stay_apart(tmp_path: Path) -> None:
+    start = [chat("u: q", reply="a1"), chat("u: q", reply="b1")]
+    on = [chat("u: q", "a: b1", "u: r", reply="b2"), chat("u: q", "a: a1", "u: r", reply="a2")]
+    again = chat("u: q", "a: a1", "u: r", reply="c2")
+    found, _ = run_of(tmp_path, *start, *on, again)
+    assert [texts(t)[1::2] for t in found] == [["a1", "a2"], ["b1", "b2"], ["a1", "c2"]]
+
+
+def test_a_shared_id_lets_the_system_prompt_change_and_keeps_sub_agents_apart(tmp_path: Path) -> None:
+    session = {"metadata": {"session_id": "s"}}
+    one = chat("s: at 10:00", "u: q", reply="a1", **session)
+    two = chat("s: at 10:01", "u: q", "a: a1", "u: r", reply="a2", **session)
+    helper = chat("s: you search", "u: find", reply="found", **session)
+    stranger = chat("s: at 10:01", "u: q", "a: a1", "u: r", reply="z", headers={"X-Session-Id": "t"})
+    found, _ = run_of(tmp_path, one, helper, two, stranger)
+    assert [texts(t) for t in found] == [
+        ["at 10:00", "q", "a1", "r", "a2"],
+        ["you search", "find", "found"],
+        ["at 10:01", "q", "a1", "r", "z"],
+    ]
+    assert [t.meta.get("joined_by") for t in found] == ["session_id", None, None]
+    assert found[0].id == "s"
+    apart, _ = run_of(tmp_path, {**one, "metadata": {}}, {**two, "metadata": {}})
+    assert len(apart) == 2
+
+
+def response(number: str, text: str, **more: Any) -> dict[str, Any]:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {"object": "response", "id": number, "output": [message], "status": "completed", **more}
+
+
+def test_responses_whose_history_the_server_keeps(tmp_path: Path) -> None:
+    def call(text: str, answer: dict[str, Any]) -> dict[str, Any]:
+        asked = {"model": "m", "instructions": "be kind", "input": text}
+        return {
+            "request": {"url": "/v1/responses", "body": json.dumps(asked)},
+            "response": {"body": json.dumps(answer)},
+        }
+
+    first = call("q", response("r1", "a1"))
+    second = call("r", response("r2", "a2", previous_response_id="r1"))
+    branch = call("s", response("r3", "a3", previous_response_id="r1"))
+    circle = call("t", response("r4", "a4", previous_response_id="r5"))
+    back = call("u", response("r5", "a5", previous_response_id="r4"))
+    found, errors = run_of(tmp_path, second, branch, first, circle, back)
+    assert not errors
+    assert [texts(t) for t in found] == [
+        ["be kind", "q", "a1", "r", "a2"],
+        ["be kind", "q", "a1", "s", "a3"],
+        ["be kind", "t", "a4", "u", "a5"],
+    ]
+    assert [t.meta["joined_by"] for t in found] == ["previous_response_id"] * 3
+    assert found[0].meta["request"] == {"url": "/v1/responses", "model": "m"}
+    talk = {"conversation": {"id": "conv"}}
+    late, early = (
+        call("r", response("r2", "a2", created_at=2.0, **talk)),
+        call("q", response("r1", "a1", created_at=1.0, **talk)),
+    )
+    (run,), _ = run_of(tmp_path, late, early)
+    assert texts(run) == ["be kind", "q", "a1", "r", "a2"]
+
+
+def test_anthropics_messages_through_a_proxy(tmp_path: Path) -> None:
+    use = [
+        {"type": "thinking", "thinking": "hm", "signature": "x"},
+        {"type": "tool_use", "id": "t", "name": "ls", "input": {"d": "."}},
+    ]
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "a.txt"}]
+    head = {"model": "c", "system": [{"type": "text", "text": "sys"}], "tools": [{"name": "ls", "input_schema": {}}]}
+    ask = {"role": "user", "content": "list"}
+    one = {
+        "type": "message",
+        "role": "assistant",
+        "content": use,
+        "stop_reason": "tool_use",
+        "usage": {"output_tokens": 3},
+    }
+    two = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "a.txt"}],
+        "stop_reason": "end_turn",
+    }
+    back = [ask, {"role": "assistant", "content": use[1:]}, {"role": "user", "content": result}]
+    (run,), _ = run_of(
+        tmp_path,
+        {"request_body": head | {"messages": [ask]}, "response_body": one, "request_id": "1"},
+        {"request_body": head | {"messages": back}, "response_body": two, "request_id": "2", "passed": False},
+    )
+    assert said(run) == [
+        {"role": "system", "content": "sys"},
+        {"role": "user", "content": "list"},
+        {
+            "role": "assistant",
+            "reasoning_content": "hm",
+            "tool_calls": [{"id": "t", "name": "ls", "arguments": {"d": "."}}],
+        },
+        {"role": "tool", "content": "a.txt", "tool_call_id": "t"},
+        {"role": "assistant", "content": "a.txt"},
+    ]
+    assert run.tools == [{"type": "function", "function": {"name": "ls", "parameters": {}}}]
+    assert run.meta["response"]["stop_reason"] == "end_turn" and run.id == "2"
+    assert run.outcome is None and run.meta["passed"] is False, "a call that passed is no run that succeeded"
+
+
+def test_lines_of_batches(tmp_path: Path) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
+    asked = {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    message = {"role": "assistant", "content": "a", "refusal": None}
+    answer = {
+        "status_code": 200,
+        "request_id": "r",
+        "body": {"id": "c", "choices": [{"message": message}], "usage": {}},
+    }
+    done = {"id": "batch_req", "custom_id": "one", "response": answer, "error": None}
+    alone = {**asked, "custom_id": "two"}
+    lost = {**done, "custom_id": "three"}
+    claude = {"custom_id": "four", "params": body}
+    result = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "b"}]}
+    ended = {"custom_id": "four", "result": {"type": "succeeded", "message": result}}
+    broke = {"custom_id": "two", "result": {"type": "errored", "error": {"message": "no"}}}
+    found, errors = run_of(tmp_path, done, asked, alone, lost, claude, ended, broke)
+    assert [texts(t) for t in found] == [["q", "a"], ["q"], ["q", "b"]]
+    assert [t.id for t in found] == ["one", "two", "four"] and [t.meta["lines"] for t in found] == [2, 2, 2]
+    assert found[0].meta["request"] == {"model": "m"} and found[0].meta["response"]["status_code"] == 200
+    assert found[1].meta["failed_calls"] == 1
+    assert [e.line for e in errors] == [4] and "custom_id 'three'" in errors[0].reason
+    assert "cat input.jsonl output.jsonl" in errors[0].reason
+
+
+def test_several_choices_headers_and_plain_answers(tmp_path: Path) -> None:
+    record = chat("u: q", reply="a")
+    record["response"]["choices"].append({"message": {"role": "assistant", "content": "b"}})
+    record["request"] = {"body": record["request"], "headers": {"Authorization": "Bearer k", "X-Trace-Id": "9"}}
+    plain = {"input": [{"role": "user", "content": "p"}], "output": "said", "score": 0.5}
+    legacy = {"request": {"model": "m", "prompt": "once"}, "response": {"choices": [{"text": " upon"}]}}
+    first, second, third = run_of(tmp_path, record, plain, legacy)[0]
+    assert texts(first) == ["q", "a"] and len(first.meta["response"]["other_choices"]) == 1
+    assert first.meta["request"]["headers"] == {"Authorization": "[removed]", "X-Trace-Id": "9"}
+    assert texts(second) == ["p", "said"] and second.outcome == 0.5
+    assert texts(third) == ["once", " upon"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"input": "a text", "output": "a text", "score": 1.0},
+        {"messages": [{"role": "user", "content": "q"}], "response": "a data set's column"},
+        {"request": {"messages": [{"role": "user", "content": "q"}]}},
+        {"messages": [{"role": "user", "content": "q"}], "input": [{"role": "user", "content": "q"}], "output": "o"},
+        response("r", "x", input=[{"role": "user", "content": "q"}]),
+        {"custom_id": "x", "body": {"model": "embed", "texts": ["a"]}},
+    ],
+)
+def test_what_is_no_log_of_calls(record: Any) -> None:
+    assert not calls.sniff(record)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.lists(st.sampled_from("xy"), min_size=1, max_size=4), min_size=1, max_size=5), st.integers(0, 99))
+def test_every_conversation_comes_out_whole_whatever_the_order(talks: list[list[str]], seed: int) -> None:
+    """Conversations of `xy` turns, cut into calls and shuffled: each call is in one run, and no longest talk is lost."""
+    from rrm.readers.base import Item
+
+    records, longest = [], set[tuple[str, ...]]()
+    for number, turns in enumerate(talks):
+        said: list[str] = [f"u: {number}"]
+        for turn in turns:
+            records.append(chat(*said, reply=turn))
+            said += [f"a: {turn}", f"u: {turn}"]
+        longest.add(tuple(m[3:] for m in said[:-1]))
+    random.Random(seed).shuffle(records)
+    found = [i for i in calls.gather(Item(r, "x", n) for n, r in enumerate(records, 1)) if isinstance(i, Item)]
+    assert sum(len(i.context["run"].calls) for i in found) == len(records)
+    assert {tuple(m["content"] for m in i.context["run"].messages) for i in found} == longest
