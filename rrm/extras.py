@@ -13,6 +13,7 @@ from rrm.errors import MissingExtra
 EXTRAS: dict[str, tuple[str, ...]] = {
     "local": ("torch", "transformers", "tokenizers", "safetensors", "peft", "accelerate", "gguf"),
     "train": ("trl", "datasets"),
+    "hub": ("datasets",),
     "metrics": ("evaluate",),
     "plots": ("matplotlib",),
     "gym": ("gymnasium",),

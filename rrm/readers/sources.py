@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 
 from rrm.errors import ReadError
 from rrm.readers.base import DATA_SUFFIXES, describe, printable, stem
+from rrm.readers.hub import HubSet, hub_rows, hub_set, is_hub
 
 log = logging.getLogger(__name__)
 BLOCK = 1 << 18  # bytes read at a time
@@ -67,17 +68,22 @@ class _Broken(Exception):
 
 
 def expand(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str | ReadError]:
-    """Files in the given order, folders replaced by their data files (recursive, sorted); `-` passes through."""
+    """Files in the given order, folders replaced by their data files (recursive, sorted); `-` and `hf:…` pass through."""
     for given in paths:
         path = os.fspath(given)
-        if os.path.isdir(path) and path != "-":
+        if os.path.isdir(path) and path != "-" and not is_hub(path):
             yield from _folder(path)
         else:
             yield missing(path) or path  # a file, or a pipe such as /dev/stdin or <(zcat …)
 
 
 def missing(path: str) -> ReadError | None:
-    """What is wrong with an input that is not there, with the nearest name that is; None for one that is."""
+    """What is wrong with an input that is not there, with the nearest name that is; None for one that is.
+
+    A data set on the hub is not asked for here, only its name is checked.
+    """
+    if is_hub(path):
+        return None if isinstance(named := hub_set(path), HubSet) else named
     if path == "-" or os.path.exists(path):
         return None
     return ReadError(path, None, f"no such file or folder{_nearest(Path(path))}")
@@ -124,7 +130,10 @@ def _nearest(path: Path) -> str:
 
 
 def values(path: str) -> Iterator[Value | ReadError]:
-    """Every JSON value of one file (or of standard input), in order."""
+    """Every JSON value of one file (of standard input, of a data set on the hub), in order."""
+    if is_hub(path):
+        yield from _hub(path)
+        return
     try:
         with _open(path) as raw:
             yield from _values(path, raw)
@@ -392,6 +401,16 @@ def _parquet(path: str, blocks: Iterable[bytes]) -> Iterator[Value | ReadError]:
         return
     if row == 0:
         yield ReadError(path, None, "the parquet file has no rows: nothing to read")
+
+
+def _hub(path: str) -> Iterator[Value | ReadError]:
+    """Rows of a data set on the hub, streamed."""
+    row = 0
+    for record in hub_rows(path):
+        row += 1
+        yield record if isinstance(record, ReadError) else _row(path, row, record)
+    if row == 0:
+        yield ReadError(path, None, "the data set's split has no rows: nothing to read")
 
 
 def _row(path: str, row: int, record: Any) -> Value | ReadError:
