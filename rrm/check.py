@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rrm.questions import question_hash
+from rrm.readers.formats import FileFormats
 from rrm.readers.leaks import reveals_verdict
 from rrm.readers.outcomes import OTHERS, Scales, as_outcome
 from rrm.text import YES_NO, contains_phrase, normalise
@@ -41,6 +42,8 @@ class Report:
 
     rows: int = 0
     formats: dict[str, int] = field(default_factory=dict)
+    files: FileFormats = field(default_factory=FileFormats)
+    """In which formats each file's rows are."""
     positive: int = 0
     negative: int = 0
     partial: int = 0
@@ -138,6 +141,7 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
 def _count(state: _State, trajectory: Trajectory) -> None:
     report, y = state.report, trajectory.outcome
     report.rows += 1
+    report.files.add(trajectory)
     name = str(trajectory.source.format) if trajectory.source else "unknown"
     report.formats[name] = report.formats.get(name, 0) + 1
     if y is None:

@@ -15,6 +15,9 @@ from rrm.errors import ReadError
 if TYPE_CHECKING:
     from rrm.check import Report
 
+SHOWN = 20
+"""Files whose formats the table names; the line of JSON has more."""
+
 
 def command(
     data: list[str] = typer.Argument(..., metavar="DATA…", help="Files, folders or - (standard input), any format."),
@@ -49,7 +52,7 @@ def command(
     console = Console(highlight=False)
     for table in tables(report, failed, errors):
         console.print(table)
-    finish(dataclasses.asdict(report) | {"leaks": report.leaks, "errors": failed})
+    finish(dataclasses.asdict(report) | dataclasses.asdict(report.files) | {"leaks": report.leaks, "errors": failed})
     if failed or report.leaks or report.other_scale_complaint:
         raise typer.Exit(1)
 
@@ -69,6 +72,8 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
 
     formats = ", ".join(f"{name} {count:,}" for name, count in sorted(report.formats.items(), key=lambda f: -f[1]))
     row("trajectories", report.rows, formats)
+    for line, count in report.files.lines(SHOWN):
+        row("", count, line)
     row("unreadable", failed, "; ".join(map(str, errors)), bad=failed > 0)
     labelled = report.rows - report.unlabelled
     share = f"{report.positive / labelled:.1%} of the labelled" if labelled else "no labels"

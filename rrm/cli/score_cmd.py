@@ -17,6 +17,7 @@ from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.errors import RRMError
 from rrm.readers.base import printable
+from rrm.readers.formats import FileFormats
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -92,8 +93,9 @@ def command(
             run |= {"price_in": price_in, "price_out": price_out}
             served = getattr(loaded, "prompter", loaded) is None
             # a server's time is not ours to measure, and asking costs money
-            found = estimate(loaded, trajectories, probe=0 if served else 4, **run)
-            summary = {"dry_run": True, **asdict(found)}
+            formats = FileFormats()
+            found = estimate(loaded, formats.counted(trajectories), probe=0 if served else 4, **run)
+            summary = {"dry_run": True, **asdict(found), **asdict(formats)}
         elif output is not None:
             run |= {"overwrite": overwrite, "retry_errors": retry_errors}
             scorer = scorer_of(loaded, run["mode"], blend)

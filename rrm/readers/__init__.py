@@ -30,8 +30,9 @@ from rrm.readers import (
     tau2,
     tau_bench,
 )
-from rrm.readers.base import Container, Gatherer, Item, Reader, describe, key_list
+from rrm.readers.base import Container, Gatherer, Item, Reader, describe
 from rrm.readers.chat import is_chat
+from rrm.readers.formats import unknown
 from rrm.readers.outcomes import Scales, outcome_at
 from rrm.readers.sources import Value, expand, values
 from rrm.readers.unique import UniqueIds
@@ -179,7 +180,7 @@ def _file(path: str, how: _How, held: _Held) -> Iterator[Trajectory | ReadError]
         for item in items:
             name = item.format or (how.format if how.format != "auto" else sniff(item.value))
             if name is None:
-                yield ReadError(path, item.line, _unknown(item.value))
+                yield ReadError(path, item.line, unknown(item.value, READERS))
             elif not isinstance(reader := FORMATS[name], Gatherer):
                 yield _parse(reader, item, how.outcome)
             elif reader.OVER_FOLDER:
@@ -216,12 +217,6 @@ def _set_outcome(trajectory: Trajectory, record: Any, path: str) -> None:
     trajectory.outcome = said and said.value
     if trajectory.source is not None:
         trajectory.source.outcome_field = said and said.field
-
-
-def _unknown(value: Any) -> str:
-    what = f"an object with {key_list(value)}" if isinstance(value, dict) else f"a JSON {type(value).__name__}"
-    what = "plain text" if isinstance(value, str) else "an empty object" if value == {} else what
-    return f"no known transcript format: {what}; name its parts with --map messages=PATH, or give --format"
 
 
 def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) -> Iterator[Item]:

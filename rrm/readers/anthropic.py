@@ -10,6 +10,7 @@ from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "anthropic"
+MARKS = ("messages[].role", "system|tools[].input_schema|messages[].content[].type")
 BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use"}
 
 

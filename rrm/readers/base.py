@@ -1,9 +1,10 @@
 """What every reader shares: where an item stood, and how its parts become a Trajectory.
 
 A reader is a module with `NAME`, `sniff(value) -> bool` and `parse(item) -> Trajectory`. It raises `ValueError` with a
-one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line. Two more parts are
-optional: `explode`, where one document holds several runs (`Container`), and `gather`, where one run is spread over the
-lines of a file or the files of a folder (`Gatherer`).
+one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line. It may have `MARKS`: paths
+by which an error names it as the nearest format (`rrm.readers.formats`). Two more parts are optional: `explode`, where one
+document holds several runs (`Container`), and `gather`, where one run is spread over the lines of a file or the files of a
+folder (`Gatherer`).
 """
 
 from __future__ import annotations

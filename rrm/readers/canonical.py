@@ -8,6 +8,7 @@ from rrm.readers.base import Item
 from rrm.trajectory import SCHEMA_VERSION, Source, Trajectory
 
 NAME = "canonical"
+MARKS = ("schema_version", "id", "messages[].role")
 
 
 def sniff(value: Any) -> bool:

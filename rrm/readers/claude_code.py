@@ -18,6 +18,7 @@ from rrm.readers.chat import text_of
 from rrm.trajectory import Trajectory
 
 NAME = "claude_code"
+MARKS = ("type", "sessionId", "message|uuid")
 OVER_FOLDER = False
 ORPHANS = {"summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "last-prompt"}
 """Line types that may come without a session id; they belong to the session beside them in the file."""

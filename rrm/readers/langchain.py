@@ -15,6 +15,10 @@ from rrm.readers.outcomes import find_outcome, get
 from rrm.trajectory import Trajectory
 
 NAME = "langchain"
+MARKS = (
+    "messages[].type|values.messages[].type|[].type",
+    "messages[].data|messages[].kwargs|[].data|[].kwargs|messages[].type=ai|values.messages[].type=ai|[].type=ai",
+)
 ROLES = {
     "human": "user",
     "ai": "assistant",

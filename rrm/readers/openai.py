@@ -10,6 +10,7 @@ from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "openai"
+MARKS = ("messages|conversations|prompt|[].role", "messages[].role|conversations[].from|prompt[].role|[].role")
 
 
 def sniff(value: Any) -> bool:

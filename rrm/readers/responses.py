@@ -10,6 +10,7 @@ from rrm.readers.response_items import ItemReader, as_items, is_items, response_
 from rrm.trajectory import Trajectory
 
 NAME = "responses"
+MARKS = ("object=response|[].type|items|input", "output[].type|[].call_id|items[].call_id|input[].call_id")
 LISTS = ("items", "data", "messages", "input")
 """Where a record that is no stored response keeps its items."""
 

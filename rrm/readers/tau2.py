@@ -11,6 +11,7 @@ from rrm.readers.outcomes import Outcome, as_outcome, get
 from rrm.trajectory import Trajectory
 
 NAME = "tau2"
+MARKS = ("simulations|reward_info|termination_reason", "task_id|tasks", "messages[].role|simulations[].messages")
 
 
 def sniff(value: Any) -> bool:

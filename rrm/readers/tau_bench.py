@@ -11,6 +11,7 @@ from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
 NAME = "tau_bench"
+MARKS = ("task_id", "traj[].role")
 
 
 def sniff(value: Any) -> bool:
