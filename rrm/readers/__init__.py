@@ -18,15 +18,18 @@ from typing import Any
 from rrm.errors import ConfigError, ReadError
 from rrm.readers import (
     anthropic,
+    atif,
     calls,
     canonical,
     claude_code,
     langchain,
     mapping,
+    mini_swe_agent,
     openai,
     react,
     responses,
     search_tags,
+    swe_agent,
     tau2,
     tau_bench,
 )
@@ -41,6 +44,9 @@ from rrm.trajectory import Trajectory
 log = logging.getLogger(__name__)
 READERS: tuple[Reader, ...] = (
     canonical,
+    atif,
+    mini_swe_agent,
+    swe_agent,
     claude_code,
     tau2,
     tau_bench,

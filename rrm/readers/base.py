@@ -35,7 +35,7 @@ REFERENCE_KEYS = (
     "expected_answer",
     "answer",
 )
-DATA_SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".log")
+DATA_SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".log", ".traj")
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,23 @@ ANTHROPIC = [ASK, {"role": "assistant", "content": BLOCKS}, {"role": "user", "co
 SESSION = {"type": "assistant", "uuid": "u", "sessionId": "s", "isSidechain": True, "parentUuid": "p", "agentId": "a"}
 TAU = {"task_id": 1, "trial": 0, "reward": 1.0, "traj": CHAT, "info": {"task": {"instruction": "i", "actions": []}}}
 SIMULATION = {"id": "s", "task_id": "1", "trial": 0, "messages": CHAT, "reward_info": {"reward": 1.0}}
+SWE_STEP = {"action": "ls", "observation": "a.py", "response": "I list.", "thought": "I list.", "execution_time": 0.1}
+SWE_SAID = {"role": "assistant", "content": "I list.", "action": "ls", "agent": "main", "tool_calls": [CALL]}
+SWE_HEARD = {"role": "tool", "content": "a.py", "agent": "main", "tool_call_ids": ["c1"]}
+ATIF_STEPS = [
+    {
+        "step_id": 1,
+        "source": "user",
+        "message": [{"type": "image", "source": {"media_type": "image/png", "path": "p"}}],
+    },
+    {
+        "step_id": 2,
+        "source": "agent",
+        "message": "m",
+        "tool_calls": [{"tool_call_id": "c", "function_name": "f", "arguments": {"a": 1}}],
+        "observation": {"results": [{"source_call_id": "c", "content": "r"}]},
+    },
+]
 SAMPLES: dict[str, Any] = {
     "canonical": {
         "schema_version": 1,
@@ -57,6 +74,35 @@ SAMPLES: dict[str, Any] = {
         "messages": CHAT,
         "outcome": 0.5,
         "meta": {},
+    },
+    "atif": {
+        "schema_version": "ATIF-v1.8",
+        "agent": {"tool_definitions": []},
+        "steps": ATIF_STEPS,
+        "extra": {"reward": 1},
+    },
+    "mini_swe_agent": {
+        "trajectory_format": "mini-swe-agent-1.1",
+        "info": {"exit_status": "Submitted", "resolved": True},
+        "messages": [
+            *CHAT[:3],
+            {
+                "object": "response",
+                "output": [{"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}],
+            },
+            {
+                "type": "function_call_output",
+                "call_id": "c",
+                "output": "o",
+                "extra": {"raw_output": "o", "timestamp": 1.5},
+            },
+            {"role": "exit", "content": "patch", "extra": {"exit_status": "Submitted"}},
+        ],
+    },
+    "swe_agent": {
+        "trajectory": [SWE_STEP, {**SWE_STEP, "query": [ASK]}],
+        "history": [{**ASK, "agent": "main", "is_demo": True}, {**ASK, "agent": "main"}, SWE_SAID, SWE_HEARD],
+        "info": {"exit_status": "submitted", "submission": "+"},
     },
     "claude_code": {
         **SESSION,

@@ -1,0 +1,169 @@
+"""`atif`: Harbor's Agent Trajectory Interchange Format, ATIF v1.0 to v1.8 (https://harborframework.com/docs/trajectory-format).
+
+A step of the agent's is one message and the results of its observation; what a step says beside (`metrics`, `model_name`, …) stays
+on its message under the same name, so that `rrm convert --to atif` gives it back. An embedded subagent's trajectory is a run of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rrm.readers.base import Item, make, own_id
+from rrm.readers.chat import as_text, chat_content, text_of, tool_list
+from rrm.readers.outcomes import Outcome, find_outcome
+from rrm.trajectory import Trajectory
+
+NAME = "atif"
+MARKS = ("schema_version", "steps[].source")
+VERSION = re.compile(r"ATIF-v\d+(\.\d+)*")
+ROLES = {"system": "system", "user": "user", "agent": "assistant"}
+ENVIRONMENT = "environment"
+"""The name of a result that answers no call."""
+
+
+def sniff(value: Any) -> bool:
+    """`schema_version: "ATIF-v…"` beside a list of steps."""
+    if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
+        return False
+    version = value.get("schema_version")
+    return isinstance(version, str) and VERSION.fullmatch(version) is not None
+
+
+def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
+    """A document and the subagents' trajectories embedded in it, at any depth; None where it embeds none."""
+    if not sniff(value) or not _embedded(value):
+        return None
+    return _runs(value)
+
+
+def _runs(document: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    waiting: list[tuple[dict[str, Any], dict[str, Any]]] = [(document, {})]
+    while waiting:
+        run, context = waiting.pop(0)
+        yield run, context
+        parent = {k: run[k] for k in ("trajectory_id", "session_id") if run.get(k) is not None}
+        waiting += [(sub, {"parent": parent}) for sub in _embedded(run)]
+
+
+def _embedded(document: dict[str, Any]) -> list[dict[str, Any]]:
+    found = document.get("subagent_trajectories")
+    return found if isinstance(found, list) and all(map(sniff, found)) else []
+
+
+def parse(item: Item) -> Trajectory:
+    """One trajectory."""
+    record = item.value
+    if not isinstance(record, dict) or not isinstance(record.get("steps"), list):
+        raise ValueError("no list of `steps`")
+    messages = [m for k, step in enumerate(record["steps"]) for m in _messages(step, f"steps[{k}]")]
+    agent = record["agent"] if isinstance(record.get("agent"), dict) else {}
+    tools = tool_list(agent.get("tool_definitions"))
+    used = ["steps", "subagent_trajectories"] if _embedded(record) else ["steps"]
+    meta = {k: v for k, v in record.items() if k not in used and v is not None}
+    if tools is not None:
+        meta["agent"] = {k: v for k, v in agent.items() if k != "tool_definitions"}
+    if isinstance(parent := item.context.get("parent"), dict):
+        meta["parent"] = parent
+    if _embedded(record):
+        meta["subagents"] = [own_id(sub, "trajectory_id", "session_id") or "" for sub in _embedded(record)]
+    id = own_id(record, "trajectory_id", "session_id")
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=meta,
+        id=id,
+        task=next((text_of(m["content"]) for m in messages if m["role"] == "user"), ""),
+        outcome=_outcome(record),
+        tools=tools,
+    )
+
+
+def _outcome(record: dict[str, Any]) -> Outcome | None:
+    """The format has no place for it; producers say it under an `extra`."""
+    metrics = record.get("final_metrics")
+    for place, extra in (
+        ("extra", record.get("extra")),
+        ("final_metrics.extra", metrics.get("extra") if isinstance(metrics, dict) else None),
+    ):
+        if isinstance(extra, dict) and (said := find_outcome(extra)) is not None:
+            return Outcome(said.value, f"{place}.{said.field}")
+    return None
+
+
+def _messages(step: Any, where: str) -> list[dict[str, Any]]:
+    """A step's message, then what came back."""
+    if not isinstance(step, dict):
+        raise ValueError(f"{where} must be an object with source and message, got {type(step).__name__}")
+    source = step.get("source")
+    if not isinstance(source, str) or source not in ROLES:
+        raise ValueError(f"{where}.source is {as_text(source)[:40]!r}; known: {', '.join(ROLES)}")
+    used = ("source", "message", "tool_calls", "observation", "reasoning_content")
+    message = {k: v for k, v in step.items() if k not in used and v is not None}
+    message |= {"role": ROLES[source], "content": content_in(step.get("message"))}
+    if step.get("reasoning_content") is not None:
+        message["reasoning_content"] = as_text(step["reasoning_content"])
+    if "timestamp" in message and not isinstance(message["timestamp"], str):
+        message["timestamp"] = as_text(message["timestamp"])
+    calls = step.get("tool_calls")
+    if calls is not None:
+        if not isinstance(calls, list):
+            raise ValueError(f"{where}.tool_calls must be a list, got {type(calls).__name__}")
+        message["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+        if not calls:
+            del message["tool_calls"]
+    names = {call.get("id"): call["name"] for call in message.get("tool_calls", ())}
+    return [message, *_results(step.get("observation"), names, f"{where}.observation")]
+
+
+def _call(raw: Any, where: str) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where} must be an object, got {type(raw).__name__}")
+    call = {k: v for k, v in raw.items() if k not in ("tool_call_id", "function_name") and v is not None}
+    arguments = raw.get("arguments")
+    call["name"] = as_text(raw.get("function_name", ""))
+    call["arguments"] = (
+        arguments if isinstance(arguments, dict | str) else {} if arguments is None else as_text(arguments)
+    )
+    if raw.get("tool_call_id") is not None:
+        call["id"] = as_text(raw["tool_call_id"])
+    return call
+
+
+def _results(raw: Any, names: dict[Any, str], where: str) -> list[dict[str, Any]]:
+    """The results of an observation, in order, each for the call that it names."""
+    if raw is None:
+        return []
+    if not isinstance(raw, dict) or not isinstance(raw.get("results"), list):
+        raise ValueError(f"{where} must be an object with a list of `results`")
+    made = list[dict[str, Any]]()
+    for i, result in enumerate(raw["results"]):
+        if not isinstance(result, dict):
+            raise ValueError(f"{where}.results[{i}] must be an object, got {type(result).__name__}")
+        message = {k: v for k, v in result.items() if k not in ("source_call_id", "content") and v is not None}
+        message |= {"role": "tool", "content": content_in(result.get("content"))}
+        call = result.get("source_call_id")
+        if call is None:
+            message["name"] = ENVIRONMENT
+        else:
+            message["tool_call_id"] = as_text(call)
+            if as_text(call) in names:
+                message["name"] = names[as_text(call)]
+        made.append(message)
+    return made
+
+
+def content_in(content: Any) -> str | list[dict[str, Any]] | None:
+    """Text as it is; of parts, images in the chat API's form (with their media type), others as they are."""
+    content = chat_content(content)
+    return [_part(part) for part in content] if isinstance(content, list) else content
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    source = part.get("source")
+    if part.get("type") != "image" or not isinstance(source, dict) or not isinstance(source.get("path"), str):
+        return {k: v for k, v in part.items() if v is not None}
+    rest = {k: v for k, v in source.items() if k != "path"}
+    return {"type": "image_url", "image_url": {"url": source["path"]}, **rest}
