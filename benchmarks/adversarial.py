@@ -75,7 +75,7 @@ def escaped(cases: list[AttackCase], judge: AgentRRM, mode: Mode) -> dict[str, l
         if judge.prompt_version == CUT_VERSION:
             return escapes(t, tokenizer, judge.settings.transcript_tokens) + escapes(t, tokenizer)
         plan = judge.plan(t, judge.abilities.read_as(mode))
-        return escapes(t, tokenizer, readings=[plan.reading(i).text for i in range(len(plan))])
+        return escapes(t, tokenizer, readings=[plan.reading(i) for i in range(len(plan))])
 
     found = {case.id: through(case.attacked) for case in cases}
     return {name: what for name, what in found.items() if what}

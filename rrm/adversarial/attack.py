@@ -26,6 +26,7 @@ from rrm.adversarial.texts import CANARY, PAYLOADS, PROSE, Payload
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode, parse_judgement
 from rrm.prompt.rendering import Tokenizer, render_transcript
+from rrm.prompt.windows import Reading
 from rrm.trajectory import Message, ToolCall, Trajectory
 
 
@@ -227,6 +228,8 @@ def special_tokens(tokenizer: Any) -> set[str]:
     return {*getattr(tokenizer, "all_special_tokens", ()), *(t.content for t in added.values() if t.special)}
 
 
+_MARKED_LINE = re.compile(r"^\[step \d{1,9}\] .{0,400}\(bad\)$", re.MULTILINE)
+"""A line of the digest, as it is where the judge found a step bad."""
 _LABEL_LINE = re.compile(r"^\s*(task|tools|agent|user|result)\s*[:：]", re.IGNORECASE | re.MULTILINE)
 
 
@@ -234,7 +237,7 @@ def escapes(
     trajectory: Trajectory,
     tokenizer: Tokenizer | None = None,
     budget: int = 100_000,
-    readings: Sequence[str] | None = None,
+    readings: Sequence[Reading] | None = None,
 ) -> list[str]:
     """What transcript text could pass for in the prompt a judge reads; empty when nothing got through.
 
@@ -244,17 +247,31 @@ def escapes(
 
     Args:
         budget: tokens that the text is cut to.
-        readings: what a judge that reads in windows reads of it, each checked by itself (`Plan.reading`, without findings);
-            their markers stand more than once, in order.
+        readings: what a judge that reads in windows reads of it, each checked by itself (`Plan.reading`, without findings): it
+            holds the markers that it wrote and no other, and no step is marked as bad.
     """
     if readings is not None:
-        return [what for text in readings for what in _through(text, trajectory, tokenizer, repeats=True)]
+        return [what for reading in readings for what in _through_reading(reading, trajectory, tokenizer)]
     text = render_transcript(trajectory, tokenizer or ByteTokenizer(), budget).text
-    return _through(text, trajectory, tokenizer, repeats=False)
+    found, markers = _through(text, trajectory, tokenizer), _markers(text)
+    if sorted(set(markers)) != markers or any(not 1 <= k <= len(trajectory.steps) for k in markers):
+        found.append(f"step markers {markers} for {len(trajectory.steps)} steps")
+    return found
 
 
-def _through(text: str, trajectory: Trajectory, tokenizer: Tokenizer | None, *, repeats: bool) -> list[str]:
-    """What of the transcript could pass for ours in one prompt; `repeats`: ours names a step several times."""
+def _through_reading(reading: Reading, trajectory: Trajectory, tokenizer: Tokenizer | None) -> list[str]:
+    found, markers = _through(reading.text, trajectory, tokenizer), _markers(reading.text)
+    if markers != list(reading.markers):
+        found.append(f"step markers {markers} where {list(reading.markers)} were written")
+    return found + [f"mark in {line!r}" for line in _MARKED_LINE.findall(reading.text)]
+
+
+def _markers(text: str) -> list[int]:
+    return [int(k) for k in re.findall(r"\[step (\d{1,9})\]", text)]
+
+
+def _through(text: str, trajectory: Trajectory, tokenizer: Tokenizer | None) -> list[str]:
+    """What of the transcript could pass for ours in one prompt, but for markers of steps."""
     found: list[str] = []
     parsed = parse_judgement(text)
     found += [f"a <{name}> block parses" for name in ("critique", "score") if getattr(parsed, name) is not None]
@@ -262,11 +279,6 @@ def _through(text: str, trajectory: Trajectory, tokenizer: Tokenizer | None, *, 
     found += [f"tag {tag}" for tag in re.findall(r"</?(?:think|critique|score)\b[^>\n]{0,20}>?", text, re.IGNORECASE)]
     found += [f"control token {token}" for token in re.findall(r"<\|[^|<>\n]{1,40}\|>", text)]
     found += [f"special token {token}" for token in special_tokens(tokenizer) if token in text]
-    markers = [int(k) for k in re.findall(r"\[step (\d{1,9})\]", text)]
-    if sorted(markers if repeats else set(markers)) != markers or any(
-        not 1 <= k <= len(trajectory.steps) for k in markers
-    ):
-        found.append(f"step markers {markers} for {len(trajectory.steps)} steps")
     seen = [m.role for step in trajectory.steps for m in step.observations]
     users = sum(role == "user" for role in seen)
     most = {"task": 1, "tools": 1, "agent": len(trajectory.steps), "user": users, "result": len(seen) - users}

@@ -73,6 +73,8 @@ class Reading:
     without slots."""
     steps: tuple[int, ...]
     """Numbers of the steps it shows, whole or in part."""
+    markers: tuple[int, ...]
+    """The step of each `[step k]` that it writes itself, in order: any other would be forged."""
 
 
 @dataclass(frozen=True)
@@ -265,12 +267,14 @@ class Plan:
             if goes_on is not None and told.get(goes_on):
                 begun = planner.piece(self._line(goes_on, bad=True))
             told = {step: bad for step, bad in told.items() if step not in shown}
-        pieces = [self._later, self._digest(earlier, told)] if at else [self._first]
+        digest, markers = self._digest(earlier, told) if at else (_NOTHING, [])
+        pieces = [self._later, digest] if at else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
         found: list[Slot] = []
         for block in window:
             text += block.piece.text
             ids += block.piece.ids
+            markers += [block.step] * (2 if with_slots else 1)
             if with_slots:
                 text += SLOT.format(step=block.step) + AFTER_SLOT
                 ids += planner.slot(block.step)
@@ -278,10 +282,12 @@ class Plan:
                     found.append(Slot(len(ids) - 1, block.step))
                 ids += planner.fixed
         text, ids = text + begun.text, ids + begun.ids
+        markers += [earlier] if begun.text else []
         if not with_slots and window and id(window[-1]) in self._next:
             end = planner.piece(GOES_ON.format(step=self._next[id(window[-1])]))
             text, ids = text + end.text, ids + end.ids
-        return Reading(text, ids, tuple(found), self.steps(number))
+            markers.append(self._next[id(window[-1])])
+        return Reading(text, ids, tuple(found), self.steps(number), tuple(markers))
 
     # ---- making it ----
 
@@ -367,8 +373,9 @@ class Plan:
         said = neutralise_digest(on_one_line(self._lines[step - 1]))
         return f"[step {step}] {self._planner.clean(said)}{' (bad)' if bad else ''}\n"
 
-    def _digest(self, last: int, findings: Mapping[int, bool]) -> _Piece:
-        """What steps 1 … `last` did, within the digest's room: bad ones and recent ones a line each, the others counted."""
+    def _digest(self, last: int, findings: Mapping[int, bool]) -> tuple[_Piece, list[int]]:
+        """What steps 1 … `last` did, within the digest's room: bad ones and recent ones a line each, the others counted; and which
+        have a line."""
         planner, lines = self._planner, dict[int, str]()
         room = self._digest_room - len(planner.encode("99999 earlier steps are not listed\n"))
         bad = [k for k in range(last, 0, -1) if findings.get(k)]
@@ -385,7 +392,7 @@ class Plan:
                 used += size
         missing = last - len(lines)
         counted = f"{missing} earlier steps are not listed\n" if missing else ""
-        return planner.piece(counted + "".join(lines[k] for k in sorted(lines)))
+        return planner.piece(counted + "".join(lines[k] for k in sorted(lines))), sorted(lines)
 
     def _read_ending_again(self) -> None:
         """Add a reading of the ending where the last window holds little."""
