@@ -111,7 +111,7 @@ def test_naming_a_field_reaches_canonical_rows_and_spares_sessions_only_where_op
     assert found.outcome == 1.0 and found.meta["outcome"] == 0.0
     line = {"type": "user", "sessionId": "s", "uuid": "u", "message": {"role": "user", "content": "hi"}}
     path.write_text(json.dumps(line) + "\n")
-    with pytest.raises(ReadError, match="a session has no outcome at 'won'"):
+    with pytest.raises(ReadError, match=r"rows.jsonl:1: no outcome at 'won'; write 'won\?'"):
         list(read([path], outcome="won"))
     assert [t.outcome for t in read([path], outcome="won?")] == [None]
 
