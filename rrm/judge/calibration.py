@@ -119,6 +119,15 @@ def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod
     return Platt(a=a, b=b, rows=len(x), reads=reads)
 
 
+def half_of(calibrator: Calibrator) -> float:
+    """The raw value in [0, 1] that is mapped to one half; an end of [0, 1] where all are mapped to one side of it."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if calibrator(middle) < 0.5 else (low, middle)
+    return high
+
+
 class ByReading(NamedTuple):
     """What was fitted for transcripts read at once (False) and for those read in several windows (True)."""
 

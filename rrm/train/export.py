@@ -25,11 +25,11 @@ from rrm.config import CalibrationMethod, CalibrationSettings, TrainConfig
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
 from rrm.evaluation.metrics.localisation import step_labels
-from rrm.evaluation.metrics.process import HALF, fit_threshold
+from rrm.evaluation.metrics.process import fit_threshold
 from rrm.feedback import Feedback, Mode
 from rrm.imports import is_import_path
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import P_GOOD, fit, fit_by_reading, key_of
+from rrm.judge.calibration import P_GOOD, fit, fit_by_reading, half_of, key_of
 from rrm.judge.card import HUB_NAMES, card_head
 from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, save_settings
@@ -254,7 +254,7 @@ def calibrate_steps(
     if P_GOOD in maps:
         first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
         pairs = _step_pairs(rows, said, steps)
-        cut = judge.settings.threshold = _threshold(pairs)
+        cut = judge.settings.threshold = _threshold(pairs, half_of(first))
         again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
         for i, feedback in zip(again, judge.judge([rows[i] for i in again], mode="steps", seed=seed), strict=True):
             said[i] = feedback
@@ -279,14 +279,14 @@ def _step_pairs(
     ]
 
 
-def _threshold(pairs: Sequence[tuple[float, float]]) -> float:
-    """The p_good from which a step is called good, before calibration (`process.fit_threshold`); one half, said so, where none tells good
-    from bad."""
+def _threshold(pairs: Sequence[tuple[float, float]], half: float) -> float:
+    """The p_good from which a step is called good, before calibration (`process.fit_threshold`); the one that becomes one half (`half`),
+    said so, where none tells good from bad."""
     try:
-        return fit_threshold(np.array([p for p, _ in pairs]), np.array([y < 0.5 for _, y in pairs])).value
+        return fit_threshold(np.array([p for p, _ in pairs]), np.array([y < 0.5 for _, y in pairs]), half).value
     except RRMError as error:
-        logger.warning("verdicts are at one half, of the probability before calibration: %s", error)
-        return HALF
+        logger.warning("verdicts are at one half: %s", error)
+        return half
 
 
 def _turned(feedback: Feedback, threshold: float) -> bool:

@@ -121,10 +121,13 @@ class Threshold:
     steps: int
 
 
-def fit_threshold(p_good: np.ndarray, bad: np.ndarray) -> Threshold:
-    """The threshold with the highest Matthews correlation; of several the one nearest to 0.5.
+def fit_threshold(p_good: np.ndarray, bad: np.ndarray, half: float = HALF) -> Threshold:
+    """The threshold with the highest Matthews correlation; of several, `half` where it is one, else the one nearest to it.
 
     Fit it on calibration questions: on the steps that are measured it would flatter.
+
+    Args:
+        half: the p_good of a step that is as likely bad as good; another value than 0.5 where p_good is to be calibrated yet.
 
     Raises:
         RRMError: fewer than ten steps, one class only, or no threshold tells good from bad better than chance.
@@ -148,5 +151,6 @@ def fit_threshold(p_good: np.ndarray, bad: np.ndarray) -> Threshold:
     middle = (values[:-1] + values[1:]) / 2
     cuts = np.where(middle > values[:-1], middle, values[1:])  # neighbouring floats have no middle
     best = np.flatnonzero(reached >= reached.max() - 1e-12)
-    chosen = best[np.argmin(np.abs(cuts[best] - HALF))]
+    cuts = np.where((values[:-1] < half) & (half <= values[1:]), half, cuts)
+    chosen = best[np.argmin(np.abs(cuts[best] - half))]
     return Threshold(float(cuts[chosen]), float(reached[chosen]), len(p_good))

@@ -104,6 +104,7 @@ def test_a_threshold_is_fitted_where_the_correlation_is_highest() -> None:
     found = fit_threshold(p, bad)
     assert found.value == pytest.approx(0.375)
     assert (found.mcc, found.steps) == (1.0, 10)
+    assert [fit_threshold(p, bad, half).value for half in (0.39, 0.4, 0.41)] == pytest.approx([0.39, 0.4, 0.375])
 
 
 def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken() -> None:

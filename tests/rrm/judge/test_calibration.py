@@ -10,12 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrm.errors import RRMError
-from rrm.judge.calibration import Calibration, Isotonic, Platt, fit, fit_by_reading
+from rrm.judge.calibration import Calibration, Isotonic, Platt, fit, fit_by_reading, half_of
 
 
 def test_platt_by_hand() -> None:
     # logit(0.8) = ln 4; 2·ln 4 − 1
     assert Platt(a=2, b=-1, rows=1)(0.8) == pytest.approx(1 / (1 + math.exp(-(2 * math.log(4) - 1))))
+
+
+def test_the_raw_value_of_one_half() -> None:
+    # 2·logit(p) − 1 = 0: p = sigmoid(1/2); 4p − 1 = 0: p = 1/4
+    assert half_of(Platt(a=2, b=-1, rows=1)) == pytest.approx(1 / (1 + math.exp(-0.5)))
+    assert half_of(Platt(a=4, b=-1, rows=1, reads="score")) == pytest.approx(0.25)
+    assert half_of(Isotonic(x=[0.2, 0.4], y=[0.0, 1.0], rows=1)) == pytest.approx(0.3)
+    assert half_of(Isotonic(x=[0.2, 0.4], y=[0.0, 0.4], rows=1)) == pytest.approx(1)
+    assert half_of(Isotonic(x=[0.2, 0.4], y=[0.6, 0.7], rows=1)) == pytest.approx(0)
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
