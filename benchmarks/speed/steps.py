@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ import torch
 
 from benchmarks import record
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.provenance import environment
 from rrm.trajectory import Message, Trajectory
 
 WORDS = (
@@ -42,6 +42,8 @@ WORDS = (
 LENGTHS = (500, 5_000, 50_000)
 """Tokens of a transcript, about."""
 WORDS_A_STEP = 150
+REPEATS, ONCE = 3, 10_000
+"""How often a transcript is judged, up to so many tokens; longer ones take minutes and are judged once."""
 PAIRS = 3
 """Alternations of the two modes."""
 
@@ -66,14 +68,14 @@ def timed(judge: AgentRRM, rows: list[Trajectory], mode: Any) -> float:
 
 
 def by_length(judge: AgentRRM, lengths: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Seconds of one transcript of each length, after a warm-up."""
+    """Seconds of one transcript of each length, the middle of a few, after a warm-up."""
     timed(judge, [log(300, 99)], "steps")
     found = []
     for tokens in lengths:
         row = log(tokens, 0)
         assert judge.prompter is not None
         plan = judge.prompter.plan(row, "steps")
-        seconds = timed(judge, [row], "steps")
+        seconds = statistics.median(timed(judge, [row], "steps") for _ in range(1 if tokens > ONCE else REPEATS))
         read = sum(len(judge.prompter.reading(plan, i, "steps").ids) for i in range(len(plan)))
         found.append({
             "transcript_tokens": plan.transcript_tokens,
@@ -98,9 +100,14 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--dtypes", default="float32,bfloat16")
-    parser.add_argument("--output", type=Path, default=record.RESULTS / "steps_speed.json")
+    parser.add_argument("--output", type=Path, default=record.RESULTS / "steps_speed.json", dest="out")
     args = parser.parse_args()
-    found: dict[str, Any] = {"command": "python -m benchmarks.speed.steps", "environment": environment(), "runs": []}
+    found: dict[str, Any] = {
+        **record.timed_with("speed.steps", args, "agent-rrm", "torch", "transformers"),
+        "commit": record.commit(),
+        "seed": 0,
+        "runs": [],
+    }
     for dtype in args.dtypes.split(","):
         judge = AgentRRM.from_pretrained(args.model, dtype=dtype)
         found["judge"] = judge.describe()
@@ -113,7 +120,7 @@ def main() -> None:
                 run["beside_score"] = beside_score(judge)
             found["runs"].append(run)
             print(json.dumps(run), flush=True)
-    record.write(args.output, found)
+    record.write(args.out, found)
 
 
 if __name__ == "__main__":
