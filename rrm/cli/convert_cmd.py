@@ -1,12 +1,14 @@
-"""`rrm convert`: transcripts from any framework into canonical JSONL."""
+"""`rrm convert`: transcripts from any framework into canonical JSONL, or into another framework's form with a judge's figures."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
@@ -15,15 +17,55 @@ import typer
 from rrm.cli import finish
 from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import OUTCOME, counting, error_line, errors_path, mapping_of, refuse_missing, refuse_overlap
-from rrm.errors import ReadError, RRMError
+from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.feedback import Feedback
+from rrm.jsonl import read_lines
 from rrm.output import file_when_whole, streams
 from rrm.readers.base import printable
+from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 
 
 class NothingRead(RRMError):
     """The input holds no transcript that can be read: an output of no rows would take a good one's place."""
+
+
+class Form(StrEnum):
+    """What is written."""
+
+    CANONICAL = "canonical"
+    ATIF = "atif"
+
+
+class Judged:
+    """The rows of a file that `rrm score` wrote, by the digest of what was judged; None: no file was given."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.used, self._rows = path, 0, dict[str, Feedback]()
+        for row, digest in read_lines(path, _judged, "a row of `rrm score`") if path is not None else ():
+            self._rows[digest or row.id] = row
+
+    def of(self, trajectory: Trajectory) -> Feedback | None:
+        """What was said of this content; of a row without a digest (an older version's), of this id."""
+        if not self._rows:
+            return None
+        row = self._rows.get(trajectory.digest) or self._rows.get(trajectory.id)
+        self.used += row is not None
+        return row
+
+    def check(self) -> None:
+        """`RRMError` where rows were given, and none of them is of any transcript."""
+        if self._rows and not self.used:
+            raise RRMError(
+                f"{self.path} holds {len(self._rows)} rows and none of these transcripts: was another file judged?"
+            )
+
+
+def _judged(line: str) -> tuple[Feedback, str | None]:
+    source = json.loads(line).get("source")
+    digest = source.get("digest") if isinstance(source, dict) else None
+    return Feedback.from_json(line), digest if isinstance(digest, str) else None
 
 
 def is_stdout(path: Path) -> bool:
@@ -64,12 +106,20 @@ def command(
     format: str = typer.Option("auto", help="auto, or a format's name (a wrong name lists them)."),
     map: list[str] = typer.Option([], help="field=path for any other JSON, e.g. --map messages=log.turns; repeatable."),
     outcome: str | None = OUTCOME,
+    to: Form = typer.Option(
+        Form.CANONICAL, help="What to write: canonical, or atif (Harbor's trajectories), one document a line."
+    ),
+    scores: Path | None = typer.Option(
+        None,
+        metavar="SCORED.jsonl",
+        help="With --to atif: what `rrm score -o` wrote, to go into the documents' metrics.",
+    ),
     cut_verdicts: bool = typer.Option(
         False, "--cut-verdicts", help="End each transcript before the environment first tells how it was graded."
     ),
     strict: bool = typer.Option(False, help="Stop at the first line that cannot be read; nothing is written."),
 ) -> None:
-    """Read transcripts of any format and write one canonical Trajectory a line.
+    """Read transcripts of any format and write one canonical Trajectory a line, or one document of another form.
 
     Lines that cannot be read go to OUT.errors.jsonl as {path, line, reason}; the rest is converted and the exit code
     is 1. Where nothing can be read, an OUT that stands is left as it is. With `-o -` the summary goes to standard error.
@@ -78,10 +128,12 @@ def command(
     from rrm.readers.leaks import cut_verdicts as cut
 
     refuse_missing(inputs)
+    if scores is not None and to is not Form.ATIF:
+        raise ConfigError("--scores goes with --to atif: a canonical transcript has no place for what a judge said")
     if not is_stdout(out):
-        refuse_overlap(inputs, out)
+        refuse_overlap([*inputs, *([str(scores)] if scores else [])], out)
         ready_outputs(out)
-    mapping = mapping_of(map)
+    mapping, judged = mapping_of(map), Judged(scores)
     errors_out = None if is_stdout(out) or streams(out) else errors_path(out)
     formats: Counter[str] = Counter()
     stopped, shortened, unknown = "", 0, 0
@@ -94,12 +146,13 @@ def command(
                     trajectory = cut(whole) if cut_verdicts else whole
                     shortened += trajectory is not whole
                     unknown += trajectory.outcome is None and whole.outcome is not None
-                    good.write(trajectory.to_json() + "\n")
+                    good.write(_line(trajectory, to, judged.of(whole)) + "\n")
                     formats[str(trajectory.source.format if trajectory.source else None)] += 1
                 if not formats:
                     raise NothingRead(
                         f"no transcript could be read, so {out} was not written; the first: {unread.first}"
                     )
+                judged.check()
         except ReadError as error:
             stopped = f"stopped by --strict: {error}"
         except NothingRead as error:
@@ -110,10 +163,12 @@ def command(
         found = f"{unread.count} lines could not be read; the first: {unread.first}"
         typer.echo(stopped or found, err=True)
     cuts = {"cut": shortened, "outcomes_unknown_after_cut": unknown} if cut_verdicts else {}
+    scored = {"scored": judged.used} if scores is not None else {}
     finish(
         {
             "converted": 0 if stopped else formats.total(),
             **cuts,
+            **scored,
             "errors": unread.count,
             "formats": dict(formats),
             "out": None if stopped else str(out),
@@ -123,3 +178,12 @@ def command(
     )
     if unread.count or stopped:
         raise typer.Exit(1)
+
+
+def _line(trajectory: Trajectory, to: Form, feedback: Feedback | None) -> str:
+    """One line of the output, ASCII only."""
+    if to is Form.CANONICAL:
+        return trajectory.to_json()
+    from rrm.writers import to_atif
+
+    return json.dumps(to_atif(trajectory, feedback))

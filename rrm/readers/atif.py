@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rrm.readers.base import Item, make, own_id
-from rrm.readers.chat import as_text, chat_content, text_of, tool_list
+from rrm.readers.chat import as_text, chat_content, tool_list
 from rrm.readers.outcomes import Outcome, find_outcome
 from rrm.trajectory import Trajectory
 
@@ -21,6 +21,8 @@ VERSION = re.compile(r"ATIF-v\d+(\.\d+)*")
 ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 ENVIRONMENT = "environment"
 """The name of a result that answers no call."""
+OURS = "agent_rrm"
+"""Where `rrm.writers.atif` puts, under an `extra`, what the format has no place for."""
 
 
 def sniff(value: Any) -> bool:
@@ -69,13 +71,23 @@ def parse(item: Item) -> Trajectory:
     if _embedded(record):
         meta["subagents"] = [own_id(sub, "trajectory_id", "session_id") or "" for sub in _embedded(record)]
     id = own_id(record, "trajectory_id", "session_id")
+    extra = dict(record["extra"]) if isinstance(record.get("extra"), dict) else {}
+    written = extra.pop(OURS) if isinstance(extra.get(OURS), dict) else {}
+    task, question = written.get("task"), written.get("question_id")
+    if written:  # by `rrm.writers.atif`: what it put there goes back
+        rest = {k: v for k, v in written.items() if k not in ("task", "question_id", "outcome", "meta")}
+        held = written["meta"] if isinstance(written.get("meta"), dict) else {}
+        meta = {**held, **meta, **({"extra": extra} if extra else {}), **({OURS: rest} if rest else {})}
+        if not extra:
+            del meta["extra"]
     return make(
         item,
         NAME,
         messages,
         meta=meta,
         id=id,
-        task=next((text_of(m["content"]) for m in messages if m["role"] == "user"), ""),
+        task=task if isinstance(task, str) else None,
+        question_id=question if isinstance(question, str) else None,
         outcome=_outcome(record),
         tools=tools,
     )
@@ -84,8 +96,10 @@ def parse(item: Item) -> Trajectory:
 def _outcome(record: dict[str, Any]) -> Outcome | None:
     """The format has no place for it; producers say it under an `extra`."""
     metrics = record.get("final_metrics")
+    own = record.get("extra")
     for place, extra in (
-        ("extra", record.get("extra")),
+        (f"extra.{OURS}", own.get(OURS) if isinstance(own, dict) else None),
+        ("extra", own),
         ("final_metrics.extra", metrics.get("extra") if isinstance(metrics, dict) else None),
     ):
         if isinstance(extra, dict) and (said := find_outcome(extra)) is not None:
@@ -123,6 +137,8 @@ def _call(raw: Any, where: str) -> dict[str, Any]:
         raise ValueError(f"{where} must be an object, got {type(raw).__name__}")
     call = {k: v for k, v in raw.items() if k not in ("tool_call_id", "function_name") and v is not None}
     arguments = raw.get("arguments")
+    if arguments == {} and isinstance(extra := raw.get("extra"), dict) and isinstance(extra.get(OURS), dict):
+        arguments = extra[OURS].get("arguments", arguments)  # the agent's were no object, which the format asks for
     call["name"] = as_text(raw.get("function_name", ""))
     call["arguments"] = (
         arguments if isinstance(arguments, dict | str) else {} if arguments is None else as_text(arguments)

@@ -1,0 +1,169 @@
+"""Back to ATIF: what Harbor wrote comes back as it was, and what the format has no place for stands under `agent_rrm`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rrm.cli import convert_cmd
+from rrm.feedback import Feedback, Finding, JudgeInfo
+from rrm.readers import read
+from rrm.trajectory import Trajectory
+from rrm.writers import to_atif
+
+SAMPLE = Path(__file__).parents[1] / "readers" / "samples" / "atif.json"
+JUDGE = JudgeInfo(model="m", prompt_version="7", mode="full")
+APP = typer.Typer(pretty_exceptions_enable=False)
+APP.command("convert")(convert_cmd.command)
+
+
+def judged(run: Trajectory, *findings: Finding) -> Feedback:
+    return Feedback(id=run.id, status="scored", score=0.8, raw_score=0.7, findings=list(findings), judge=JUDGE)
+
+
+def made(*messages: dict[str, Any], **fields: Any) -> Trajectory:
+    return Trajectory.model_validate({"id": "r", "messages": list(messages), **fields})
+
+
+def again(document: dict[str, Any], folder: Path) -> Trajectory:
+    path = folder / "back.json"
+    path.write_text(json.dumps(document))
+    (run,) = read(path)
+    return run
+
+
+def test_what_harbor_wrote_comes_back_field_by_field() -> None:
+    wanted = json.loads(SAMPLE.read_text())
+    subagents = wanted.pop("subagent_trajectories")
+    run, helper = read(SAMPLE)
+    document, sub = to_atif(run), to_atif(helper)
+    ours = document["extra"].pop("agent_rrm")
+    assert document == wanted and ours["outcome"] == 1.0 and ours["meta"] == {"subagents": ["helper-1"]}
+    assert sub["extra"].pop("agent_rrm")["meta"]["parent"] == {"trajectory_id": "t-1", "session_id": "s-1"}
+    assert {**sub, "extra": {}} == {**subagents[0], "extra": {}}
+
+
+def test_a_judges_figures_are_metrics_of_the_run_and_of_its_steps() -> None:
+    run, _ = read(SAMPLE)
+    findings = [
+        Finding(step=1, verdict="good", p_good=0.9, text="asked"),
+        Finding(step=2, verdict="bad"),
+        Finding(step=9, verdict="bad"),
+    ]
+    document = to_atif(run, judged(run, *findings))
+    assert document["final_metrics"]["total_steps"] == 5
+    said = document["final_metrics"]["extra"]["agent_rrm"]
+    assert (said["status"], said["score"], said["raw_score"], said["judge"]["model"]) == ("scored", 0.8, 0.7, "m")
+    assert said["findings"] == [{"step": 9, "verdict": "bad", "text": ""}] and "id" not in said
+    assert document["steps"][2]["metrics"] == {
+        **{"prompt_tokens": 20, "completion_tokens": 9, "cost_usd": 0.001},
+        "extra": {"agent_rrm": {"findings": [{"verdict": "good", "p_good": 0.9, "text": "asked"}]}},
+    }
+    assert document["steps"][4]["metrics"] == {"extra": {"agent_rrm": {"findings": [{"verdict": "bad", "text": ""}]}}}
+
+
+def test_a_later_judge_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    run, _ = read(SAMPLE)
+    first = to_atif(run, judged(run, Finding(step=1, verdict="bad"), Finding(step=2, verdict="bad")))
+    back = again(first, tmp_path)
+    second = to_atif(back, judged(back, Finding(step=2, verdict="good")))
+    held = [s.get("metrics", {}).get("extra", {}).get("agent_rrm") for s in second["steps"]]
+    assert held == [None, None, None, None, {"findings": [{"verdict": "good", "text": ""}]}]
+
+
+def test_what_the_format_has_no_place_for_is_kept_and_comes_back(tmp_path: Path) -> None:
+    run = made(
+        {"role": "developer", "content": "Be brief.", "timestamp": 0},
+        {"role": "user", "content": [{"type": "text", "text": "q"}, {"type": "input_file", "file_id": "f"}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"name": "f", "arguments": "{broken"}, {"name": "g", "id": "x", "arguments": {"a": 1}}],
+            "timestamp": "yesterday",
+            "odd": [1],
+        },
+        {"role": "user", "content": "Go on."},
+        {"role": "tool", "tool_call_id": "x", "content": "late", "duration_s": 0.5},
+        {"role": "tool", "tool_call_id": "gone", "content": None},
+        task="the task",
+        question_id="q-7",
+        outcome=0.25,
+        meta={"agent": "a name", "metrics": 1, "extra": {"mine": 2}},
+    )
+    document = to_atif(run)
+    system, user, agent, more = document["steps"]
+    assert system == {
+        **{"step_id": 1, "source": "system", "message": "Be brief.", "timestamp": "1970-01-01T00:00:00+00:00"},
+        "extra": {"agent_rrm": {"role": "developer"}},
+    }
+    assert user["message"][1] == {"type": "text", "text": '{"type": "input_file", "file_id": "f"}'}
+    assert agent["tool_calls"] == [
+        {
+            **{"tool_call_id": "call_3_1", "function_name": "f", "arguments": {}},
+            "extra": {"agent_rrm": {"arguments": "{broken"}},
+        },
+        {"tool_call_id": "x", "function_name": "g", "arguments": {"a": 1}},
+    ]
+    assert agent["observation"]["results"] == [
+        {"source_call_id": "x", "content": "late", "extra": {"agent_rrm": {"duration_s": 0.5}}}
+    ]
+    assert agent["extra"] == {"agent_rrm": {"odd": [1], "timestamp": "yesterday"}} and agent["message"] == ""
+    assert more["observation"]["results"] == [{"extra": {"agent_rrm": {"tool_call_id": "gone"}}}]
+    assert document["agent"] == {"name": "a name", "version": "unknown"}
+    back = again(document, tmp_path)
+    assert (back.id, back.task, back.question_id, back.outcome) == ("r", "the task", "q-7", 0.25)
+    assert (back.messages[2].tool_calls or [])[0].arguments == "{broken"
+    assert back.meta["metrics"] == 1 and back.meta["extra"] == {"mine": 2}
+
+
+def test_images_keep_their_place_or_become_text() -> None:
+    def part(raw: dict[str, Any]) -> dict[str, Any]:
+        return to_atif(made({"role": "user", "content": [raw]}))["steps"][0]["message"][0]
+
+    def image(kind: str, path: str) -> dict[str, Any]:
+        return {"type": "image", "source": {"media_type": kind, "path": path}}
+
+    url = "data:image/webp;base64,AA=="
+    assert part({"type": "image_url", "image_url": {"url": url}}) == image("image/webp", url)
+    assert part({"type": "image_url", "image_url": "a/b.JPG?x=1"}) == image("image/jpeg", "a/b.JPG?x=1")
+    source = {"type": "base64", "media_type": "image/png", "data": "AA"}
+    assert part({"type": "image", "source": source}) == image("image/png", "data:image/png;base64,AA")
+    other = {"type": "image_url", "image_url": {"url": "x.bmp"}}
+    assert part(other) == {"type": "text", "text": json.dumps(other)}
+
+
+def test_no_message_is_no_document() -> None:
+    with pytest.raises(ValueError, match="one step at least"):
+        to_atif(made())
+
+
+def test_the_command(tmp_path: Path) -> None:
+    source, scored, out = tmp_path / "in.jsonl", tmp_path / "scored.jsonl", tmp_path / "out.jsonl"
+    lines = [
+        {"id": f"r{k}", "messages": [{"role": "user", "content": f"q{k}"}, {"role": "assistant", "content": "a"}]}
+        for k in range(2)
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    first, _ = read(source)
+    row = {**judged(first).model_dump(), "id": "other", "source": {"file": "x", "digest": first.digest}}
+    scored.write_text(json.dumps(row) + "\n")
+
+    def run(*more: str) -> Any:
+        return CliRunner().invoke(APP, [str(source), "-o", str(out), *more])
+
+    result = run("--to", "atif", "--scores", str(scored))
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["scored"] == 1
+    one, two = map(json.loads, out.read_text().splitlines())
+    assert one["final_metrics"]["extra"]["agent_rrm"]["score"] == 0.8 and "final_metrics" not in two
+    assert [t.id for t in read(out)] == ["r0", "r1"]
+    assert "goes with --to atif" in str(run("--scores", str(scored)).exception)
+    scored.write_text(json.dumps({**row, "source": None}) + "\n")
+    before = out.read_text()
+    assert "none of these transcripts" in str(run("--to", "atif", "--scores", str(scored)).exception)
+    assert out.read_text() == before
