@@ -20,8 +20,8 @@ from typing import Any
 
 from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
 from benchmarks.studies.no_answer_key import Study
-from benchmarks.studies.no_answer_key_arms import ARMS, METHODS, TRAINED
-from benchmarks.studies.no_answer_key_figures import by_n, derived, final
+from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
+from benchmarks.studies.no_answer_key_figures import ALARMS, GUARDS, by_n, derived, final
 from benchmarks.studies.study import two_way_interval
 from rrm.evaluation.choosing import success_of
 
@@ -29,7 +29,9 @@ STUDY = "no_answer_key"
 RATIO, HALF, AIM, TASKS = 0.9, 0.5, 0.05, 200
 IN_TIME, GAMED_RUNS, LEAST_FELL = 4, 5, 3
 SAMPLES = "8"
-RIVALS = ("majority", "longest")
+LENGTHS = ("longest", "shortest")
+"""Of these the one with more success is the rival, on every task: whoever chooses by length may choose which."""
+RIVALS = "majority and the better of longest and shortest"
 LEAST_SUCCESS = 0.1
 """Of a real task, by chance: where hardly an attempt succeeds there is nothing to choose."""
 SECONDS = 360
@@ -71,11 +73,13 @@ def problems(found: Found) -> list[str]:
     if found.get("overrides"):
         wrong.append(f"a try-out: {' '.join(found['overrides'])}")
     wrong += [f"{name}: {text}" for name, arm in found.get("arms", {}).items() for text in arm_problems(name, arm)]
+    if found.get("judge") and found["judge"] != JUDGE:
+        wrong.append(f"the judge {found['judge']}, not the one that was named beforehand")
     for name, made in found.get("judges", {}).items():
-        if not made.get("copied") and (
-            name not in TRAINED or made.get("options") != Study.anywhere().options_of_judge(name)
-        ):
-            wrong.append(f"the judge {name}: made with other options")
+        if name not in TRAINED or made.get("options") != Study.anywhere().options_of_judge(name):
+            wrong.append(
+                f"the judge {name}: {'copied from elsewhere' if made.get('copied') else 'made with other options'}"
+            )
     if wrong:
         return wrong
     return [
@@ -96,7 +100,7 @@ def arm_problems(name: str, arm: Found) -> list[str]:
     other = [n for n, run in enumerate(runs) if run.get("options") != study.options(name, n)]
     if other:
         wrong.append(f"made with other options: {', '.join(f'seed{n}' for n in other)}")
-    if any(not run.get("commit") or run["commit"].endswith("+") for run in runs):
+    if any(not run.get("commits") or any(not c or c.endswith("+") for c in run["commits"]) for run in runs):
         wrong.append("a run that no commit made")
     if any(len(e["success"]) != TASKS or set(e["success"]) - {"0", "1"} for run in runs for e in run["evaluations"]):
         wrong.append(f"an evaluation that is not of {TASKS} tasks")
@@ -153,6 +157,10 @@ def label_bars(found: Found) -> Iterator[Bar]:
         shown = f"{interval(mine)} against {interval(theirs)}"
         yield bar(found, what, wanted, ("judge", other), shown, mine["low"] > theirs["high"])
     yield ratio_bar(found, "tenth+judge", "outcome", "E1 a tenth of the outcomes and the judge over full outcomes")
+    for pair in ("tenth+judge - judge", "tenth+judge - tenth"):
+        one = found["differences"].get(pair)
+        shown = "not measured" if one is None else f"{interval(one)}, {one['seeds']} seeds"
+        yield Bar(f"E1 what the tenth, and what the judge adds: {pair}", shown, "reported", None)
     for name in METHODS:
         yield ratio_bar(found, f"{name}-judge", f"{name}-outcome", f"E1 the judge alone over full outcomes, {name}")
     for one in ("tenth", "tenth-repeated", "weak", "outcome-again", "rows-100", "rows-1000", "rows-10000"):
@@ -161,8 +169,8 @@ def label_bars(found: Found) -> Iterator[Bar]:
 
 
 def noise_bars(found: Found) -> Iterator[Bar]:
-    """E2: a noisy verifier. Where it is not seen to cost anything there is nothing to regain, and no verdict; else both the share and what
-    is had back must be more than chance gives."""
+    """E2: a noisy verifier. Where it is not seen to cost anything nothing is shown, and the bar is missed; else both the share and what is
+    had back must be more than chance gives."""
     what, wanted = "E2 of what 30 % flipped grades cost, the judge regains", f"≥ {HALF}, and what is had back above 0"
     for arm, counts in (("noisy+judge", True), ("noisy+overruled", False)):
         one = found["regained"].get(arm)
@@ -173,8 +181,9 @@ def noise_bars(found: Found) -> Iterator[Bar]:
         said = (
             f"lost {interval(one['lost'])}, back {interval(one['back'])}, above half by {interval(one['above_half'])}"
         )
-        shown = f"nothing was lost that can be seen: {said}" if one["value"] is None else f"{one['value']:.2f}; {said}"
-        ok = None if one["value"] is None or not counts else one["value"] >= HALF and one["back"]["low"] > 0
+        unseen = one["value"] is None
+        shown = f"not shown, as nothing was lost that can be seen: {said}" if unseen else f"{one['value']:.2f}; {said}"
+        ok = (not unseen and one["value"] >= HALF and one["back"]["low"] > 0) if counts else None
         arms = (arm, "noisy", "outcome")
         least = min(ARMS[name].seeds for name in arms)
         yield bar(found, f"{what}, {arm}", wanted if counts else "reported", arms, shown, ok, least)
@@ -202,7 +211,9 @@ def ahead(measured: Mapping[str, Any] | None) -> tuple[str, bool]:
     """The judge's success, how far it is above each rival, and whether each difference lies above 0."""
     if not measured:
         return "not measured", False
-    apart = {rival: measured["judge_minus"].get(rival) for rival in RIVALS}
+    by_length = [name for name in LENGTHS if measured["success"].get(name)]
+    best = max(by_length, key=lambda name: measured["success"][name]["value"], default=LENGTHS[0])
+    apart = {rival: measured["judge_minus"].get(rival) for rival in ("majority", best)}
     shown = [f"judge {interval(measured['success']['judge'])}"]
     shown += [f"− {rival} {'not defined' if one is None else interval(one)}" for rival, one in apart.items()]
     ok = all(one is not None and one.get("low") is not None and one["low"] > 0 for one in apart.values())
@@ -212,7 +223,7 @@ def ahead(measured: Mapping[str, Any] | None) -> tuple[str, bool]:
 def choosing_bars(found: Found) -> Iterator[Bar]:
     """E5: one of eight attempts."""
     wanted, lab = "paired intervals above 0", found["choosing"].get("lab")
-    what = f"E5 lab, one of {SAMPLES}: judge above {' and '.join(RIVALS)}"
+    what = f"E5 lab, one of {SAMPLES}: judge above {RIVALS}"
     if lab is None:
         yield missing(what, wanted, STUDY)
     else:
@@ -225,7 +236,7 @@ def choosing_bars(found: Found) -> Iterator[Bar]:
 def real_bars(real: Mapping[str, Any] | None) -> Iterator[Bar]:
     """E5 on real attempts: every task counts that has enough attempts, answers that can be voted on and some success by chance, and all
     of them must hold: the best of several would be several tries at one bar."""
-    what = f"E5 real attempts, one of {SAMPLES}: judge above {' and '.join(RIVALS)}"
+    what = f"E5 real attempts, one of {SAMPLES}: judge above {RIVALS}"
     wanted = "paired intervals above 0 on every task that counts"
     if real is None or not all(real["made"].get(key) not in (None, "") for key in ("command", "commit", "seed")):
         yield missing(what, wanted, STUDY)
@@ -238,7 +249,7 @@ def real_bars(real: Mapping[str, Any] | None) -> Iterator[Bar]:
             measured = success_of(report)
             shown, ok = ahead(measured)
             by_chance = measured["success"].get("random", {}).get("value") or 0
-            if n == SAMPLES and by_chance >= LEAST_SUCCESS and measured["judge_minus"].keys() >= set(RIVALS):
+            if n == SAMPLES and by_chance >= LEAST_SUCCESS and measured["judge_minus"].keys() >= {"majority", *LENGTHS}:
                 counted[name] = ok
             yield Bar(f"E5 {name}, one of {n}, {report['questions']} questions", shown, "reported", None)
     kind = f"{SAMPLES} attempts, comparable answers and a success of {LEAST_SUCCESS} by chance"
@@ -259,9 +270,17 @@ def gamed_bars(found: Found) -> Iterator[Bar]:
     shown = f"{sum(fell)} of {len(fell)}, of {len(runs)} runs: {fired}"
     ok = len(fell) >= LEAST_FELL and sum(fell) * GAMED_RUNS >= IN_TIME * len(fell)
     yield bar(found, what, wanted, ("gamed",), shown, ok)
-    alarms = [run["guards"] for run in found["arms"].get("judge", {"runs": []})["runs"]]
-    shown = f"in {sum(map(bool, alarms))} of {len(alarms)} runs"
-    yield Bar("E6 guards that fire on the honest judge (success, drift, length)", shown, "reported", None)
+    yield alarm_bar(found)
+
+
+def alarm_bar(found: Found) -> Bar:
+    """E6: the guards that count, on an honest judge with the same options."""
+    counted = found["guards_counted"]
+    what = f"E6 honest runs in which one of the guards that count fires ({', '.join(counted) or 'none'})"
+    fired = [{row["guard"] for row in run["guards"]} for run in found["arms"].get("honest", {"runs": []})["runs"]]
+    number = sum(bool(of & set(counted)) for of in fired)
+    each = ", ".join(f"{name} in {sum(name in of for of in fired)}" for name in GUARDS)
+    return bar(found, what, f"≤ {ALARMS}", ("honest",), f"{number} of {len(fired)}; {each}", number <= ALARMS)
 
 
 def _fall(run: Found) -> str:

@@ -21,11 +21,12 @@ of Reagent-U (item 6) it is the area under the learning curve over episodes. Bar
 | E1 | judge-only against no outcome, and against length as the judge | above, intervals apart | 0.72 against 0.15 and 0.2 |
 | E1 | a tenth of the outcomes and the judge, over full outcomes | ≥ 0.9 | 0.98 |
 | E1 | judge-only over full outcomes, PPO, RLOO, REINFORCE++, three seeds each | ≥ 0.9 | 0.95 |
-| E2 | 30 % of the training grades flipped, evaluated clean: of what that costs (where it costs anything), `noisy+judge` regains | ≥ half, and more than none | 0.9 of 0.08 |
+| E2 | 30 % of the training grades flipped, evaluated clean: of what that costs, `noisy+judge` regains, ten seeds; a cost that is not seen shows nothing | ≥ half, and more than none | 0.9 of 0.08 |
 | E3 | three and four hops without built-in process rewards: findings − outcome alone | aim 0.05 | +0.2; true labels +0.3, steps +0.15 |
 | E4 | where the policy at the start solves 3 in 100: `rare-c-distil` − outcome alone | aim 0.05 | +0.05 |
-| E5 | one of eight attempts: the judge − majority, − longest | above 0 | +0.2, +0.04 |
+| E5 | one of eight attempts: the judge − majority, − the better of longest and shortest | above 0 | +0.2, +0.04 |
 | E6 | a judge that likes length, 48 updates: guards fire before two evaluations running are 0.05 below the best | 4 of 5 of those that fell | 5, by drift |
+| E6 | the same guards on the study's judge (`honest`): runs in which one fires that counts | ≤ 1 of 5 | 0, but length and kl, which then do not count |
 | U | the field, area under the curve: `unified` − `outcome` | reported | −0.02 |
 
 Expected besides: a judge that has nothing to say (`placebo`: scores of other tasks' attempts) ends where it started or below
@@ -38,10 +39,12 @@ are judges trained on 100, 1,000 and 10,000 labelled runs (and 48,000 drills, wh
 A λ of 1 everywhere, so that λ·s stands where the outcome's 1 stood. The environment's process rewards (a search that found something)
 are paid in every arm but those of E3, and tell nobody the answer. `nothing` is paid these alone. An episode of a task without a label
 earns nothing known where no judge is asked, and is left out of the update. In E2 `noisy+overruled` has λ = 3: the judge's word outweighs the
-grade whichever way that fell. In E3 `bare-others` is paid for what was found of other attempts, `bare-labels` for the truth. In E4 arms
+grade whichever way that fell. In E3 `bare-others` is paid for what was found of other tasks' attempts, `bare-labels` for the truth. In E4 arms
 with second attempts have half the tasks an update. E6 counts when a guard would have stopped a run; all go on to the end (guards change
 nothing that is learned), with guards.kl.max=0.1, not tuned, and the study's judge as auditor. Only runs whose success fell count, and three
-must: a guard that fires where nothing falls is a false alarm. E5 chooses among attempts of the policy at
+must: a guard that fires where nothing falls is a false alarm. Success has fallen where it is below an earlier stretch beyond chance
+(`reagent.train.falls`) and two evaluations running are 0.05 below that. `honest` has the same options but the study's judge in full, and the judge of
+10,000 labelled runs as auditor; a guard that fires in more than one of its runs counts nowhere. E5 chooses among attempts of the policy at
 the start, sampled as in training; on real attempts it reads what `benchmarks.default_judge.evaluate` recorded, and must be ahead on every task
 that has eight attempts, answers that can be voted on and a success of a tenth by chance. The field compares
 `outcome`, `outcome-again` and the paper's Reagent-U on five seeds, on 500 tasks at the end and 200 on the way.
@@ -71,13 +74,14 @@ from benchmarks.studies.no_answer_key_arms import (
     FIELD,
     FIELD_SEEDS,
     FIELD_TASKS,
+    JUDGE,
     LONG,
     STUDY,
     TRAINED,
     due,
 )
 from benchmarks.studies.no_answer_key_figures import HEADLINE, RUNS, collect, plot
-from benchmarks.studies.study import begin, call, frozen_judge, parse, train_once, training_command, weights_hash
+from benchmarks.studies.study import begin, call, frozen_judge, judge_hashes, parse, train_once, training_command
 from reagent.lab.shipped import lab_policy_folder
 from rrm.judge.judge_dir import load_settings
 from rrm.provenance import environment
@@ -124,7 +128,8 @@ class Study:
         arm = ARMS[name]
         judge = str(self.judge_folder(arm.judge)) if arm.judge in TRAINED else self.judge
         paid_by = [f"feedback.judge={judge}"] if arm.judge is not None else []
-        guarded = [f"guards.auditor.judge={self.judge}"] if arm.auditor else []
+        second = str(self.judge_folder(arm.auditor)) if arm.auditor in TRAINED else self.judge
+        guarded = [f"guards.auditor.judge={second}"] if arm.auditor is not None else []
         own = [f"seed={arm.seed(number)}", f"output_dir={self.folder(name, number)}"]
         return [*COMMON, *arm.options, *paid_by, *guarded, *own, *self.extra]
 
@@ -136,8 +141,9 @@ class Study:
     def train(self, name: str, number: int) -> None:
         """One training, unless it is done."""
         folder, judge = self.folder(name, number), ARMS[name].judge
-        if judge in TRAINED:
-            self.train_judge(str(judge))
+        for needed in (judge, ARMS[name].auditor):
+            if needed in TRAINED:
+                self.train_judge(str(needed))
         shipped = judge is None or judge == STUDY or judge in TRAINED
         module, arguments = ("reagent", LAB) if shipped else ("benchmarks.studies.judges", (str(judge),))
         train_once(folder, self.options(name, number), folder.with_suffix(".log"), module, arguments)
@@ -155,8 +161,8 @@ class Study:
             SystemExit: another one is there.
         """
         folder, done = self.judge_folder(name), self.judge_folder(name).parent / "done.json"
-        taken = weights_hash(Path(frozen_judge(folder.parent, str(source))))
-        if taken != weights_hash(source):
+        taken = judge_hashes(Path(frozen_judge(folder.parent, str(source))))
+        if taken != judge_hashes(source):
             raise SystemExit(f"{folder} is another judge than {source}: leave that out, or choose another --runs")
         if not done.is_file():
             done.write_text(json.dumps({"copied": True, "judge": taken}) + "\n")
@@ -183,7 +189,8 @@ class Study:
         """What is to be done, in order."""
         found: list[Job] = [partial(self.evaluate, self.runs / f"{name}.json", STARTS[name]) for name in STARTS]
         for stage in due(wanted):
-            judges = dict.fromkeys(str(ARMS[arm].judge) for arm, _ in stage if ARMS[arm].judge in TRAINED)
+            asked = (judge for arm, _ in stage for judge in (ARMS[arm].judge, ARMS[arm].auditor))
+            judges = dict.fromkeys(str(judge) for judge in asked if judge in TRAINED)
             found += [partial(self.train_judge, name) for name in judges]
             found += [partial(self.train, arm, number) for arm, number in stage]
             if choose:
@@ -219,7 +226,7 @@ def hashes(judge: str) -> dict[str, Any]:
     """Of the weights that all runs share."""
     return {
         "policy": json.loads((lab_policy_folder("lab-reflective") / "card.json").read_text())["sha256"],
-        "judge": weights_hash(Path(judge)),
+        "judge": judge_hashes(Path(judge)),
     }
 
 
@@ -241,7 +248,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judge", default="lab", help="lab, or a judge's folder; copied to RUNS/judge and kept")
     parser.add_argument(
-        "--steps-judge", type=Path, help="of mode steps (runs/lab_steps/judge); without it one is trained so"
+        "--steps-judge",
+        type=Path,
+        help="of mode steps (runs/lab_steps/judge), for trying out; without it one is trained so",
     )
     parser.add_argument("--only", choices=PARTS, help="the arms of one part")
     args, wanted = parse(parser, "no_answer_key", ARMS, {name: arm.seeds for name, arm in ARMS.items()})
@@ -251,6 +260,10 @@ def main() -> None:
         wanted = {arm: seeds for arm, seeds in wanted.items() if ARMS[arm].part == args.only or arm in others}
     args.runs.mkdir(parents=True, exist_ok=True)
     judge = str(Path(frozen_judge(args.runs, args.judge)).resolve())
+    if args.judge == "lab" and judge_hashes(Path(judge)) != JUDGE:
+        raise SystemExit(
+            f"{judge} is not the judge that was named beforehand (JUDGE in no_answer_key_arms): name it there first"
+        )
     begin(args.runs, overrides=args.overrides, **hashes(judge))
     study = Study(args.runs.resolve(), judge, tuple(args.overrides))
     if args.steps_judge:

@@ -8,6 +8,11 @@ from benchmarks.lab_steps import ARMS as STEPS_JUDGES
 
 STUDY = "study"
 """The judge that is copied at the start."""
+JUDGE = {
+    "weights": "31ec045ed9d07d27b2edf4f706ba055d8fa0e04de7697e18336e6c398e986e5e",
+    "settings": "d1d1e8c09e31332d6254857e21d018bbdc56444732de3be7b07eacedc93b9a65",
+}
+"""SHA-256 of the judge that was named beforehand, the lab's as it is shipped: its weights, and its judge.json (calibration, modes)."""
 COMMON = ("algorithm=grpo", "eval.every=6", "guards.evaluate=false")
 SCORED = ("feedback.mode=r", "feedback.score_weight=1")
 """Paid λ·s, λ = 1, beside what is graded."""
@@ -31,9 +36,8 @@ LONG = ("environment.train={hops: [3, 4]}", "environment.eval={hops: [3, 4]}")
 """Tasks of which the policy at the start solves 3 in 100: its first attempts at one nearly always all fail."""
 BARE = (*LONG, "environment.options={rewards: {useful: 0.0, repeated: 0.0, malformed: 0.0}}")
 FOUND = ("feedback.mode=process", "feedback.process.pay=findings")
-GAMED = (
-    *UNLABELLED, *SCORED, *WATCHED, "feedback.score_mode=score", "max_updates=48", "eval.every=4", "guards.kl.max=0.1",
-    "guards.auditor.judge_mode=full",
+GUARDED = (
+    *UNLABELLED, *SCORED, *WATCHED, "max_updates=48", "eval.every=4", "guards.kl.max=0.1", "guards.auditor.judge_mode=full",
 )  # fmt: skip
 DISTILLED = ("feedback.distil.weight=0.1",)
 FEW_LABELS = ("feedback.score_mode=full", "feedback.max_failure_rate=1")
@@ -56,8 +60,8 @@ class Arm:
     seeds: int = 5
     offset: int = 0
     """Of its seeds: with another one its runs share nothing with those they are compared with."""
-    auditor: bool = False
-    """Whether the study's judge is the second one, that guards."""
+    auditor: str | None = None
+    """The second judge, that guards: `STUDY`, or a key of `TRAINED`; None: nobody."""
 
     def seed(self, number: int) -> int:
         """The training's own seed of its `number`-th run."""
@@ -98,9 +102,10 @@ ARMS: dict[str, Arm] = {
     "weak": Arm("E1", (*UNLABELLED, *SCORED, "feedback.score_mode=score"), STUDY),
     "placebo": Arm("E1", (*UNLABELLED, *SCORED), "others"),
     "outcome-again": Arm("E1", (), offset=100),
-    "gamed": Arm("E6", GAMED, "length", auditor=True),
-    "noisy": Arm("E2", NOISY),
-    "noisy+judge": Arm("E2", (*NOISY, *SCORED), STUDY),
+    "gamed": Arm("E6", (*GUARDED, "feedback.score_mode=score"), "length", auditor=STUDY),
+    "honest": Arm("E6", GUARDED, STUDY, auditor="rows-10000"),
+    "noisy": Arm("E2", NOISY, seeds=10),
+    "noisy+judge": Arm("E2", (*NOISY, *SCORED), STUDY, seeds=10),
     "noisy+overruled": Arm("E2", (*NOISY, "feedback.mode=r", "feedback.score_weight=3"), STUDY),
     "rare": Arm("E4", LONG),
     "rare-c": Arm("E4", (*LONG, *HALF, "feedback.mode=c"), STUDY),
@@ -122,7 +127,7 @@ ARMS: dict[str, Arm] = {
 STAGES: tuple[tuple[str, ...], ...] = (
     ("outcome", "judge", "nothing"),
     ("tenth+judge", "tenth", "length", "weak", "placebo", "outcome-again"),
-    ("gamed",),
+    ("gamed", "honest"),
     ("noisy", "noisy+judge", "noisy+overruled"),
     ("rare", "rare-c", "rare-c-distil", "rare-retry-distil", "rare-c-context"),
     ("bare", "bare-findings", "bare-others", "bare-labels", "bare-steps"),

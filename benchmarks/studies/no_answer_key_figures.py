@@ -17,6 +17,7 @@ import yaml
 from benchmarks.acceptance import load
 from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LONG
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
+from reagent.train.falls import Falls, Point
 from rrm.evaluation.bootstrap import JUDGE
 from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, grouped, measure, success_of
 from rrm.trajectory import Trajectory, read_canonical
@@ -47,7 +48,7 @@ RATIOS = (
 )  # fmt: skip
 DIFFERENCES = (
     ("judge", "outcome"), ("judge", "nothing"), ("judge", "length"), ("judge", "weak"), ("judge", "placebo"), ("outcome-again", "outcome"),
-    ("tenth+judge", "tenth"), ("tenth+judge", "tenth-repeated"), ("tenth+judge-refit", "tenth+judge"), ("outcome+judge", "outcome"),
+    ("tenth+judge", "judge"), ("tenth+judge", "tenth"), ("tenth+judge", "tenth-repeated"), ("tenth+judge-refit", "tenth+judge"), ("outcome+judge", "outcome"),
     ("noisy", "outcome"), ("noisy+judge", "noisy"), ("noisy+overruled", "noisy"), ("noisy+overruled", "noisy+judge"),
     ("bare-findings", "bare"), ("bare-steps", "bare"), ("bare-labels", "bare"), ("bare-findings", "bare-others"),
     ("rare-c", "rare"), ("rare-c-distil", "rare"), ("rare-c-distil", "rare-c"), ("rare-c-distil", "rare-retry-distil"),
@@ -58,6 +59,9 @@ RUNS = "RUNS"
 """What a record calls the folder of runs."""
 FELL = 0.05
 """Below its best, success has fallen."""
+GUARDS = ("success", "drift", "length", "kl", "auditor")
+ALARMS = 1
+"""Honest runs in which a guard may fire that counts."""
 Table = np.ndarray
 """(runs, tasks) of 0 and 1."""
 
@@ -120,6 +124,7 @@ def run_of(folder: Path, seed: int) -> dict[str, Any]:
         "unread": int(sum(row.get("feedback/failed") or 0 for row in metrics)),
         "minutes": round(done["seconds"] / 60, 2),
         "commit": done["commit"],
+        "commits": done["commits"],
         "options": without_runs(done["options"], f"{folder.parent.name}/{folder.name}"),
         "guards": [{k: row[k] for k in ("guard", "update")} for row in lines(fired)] if fired.is_file() else [],
         "evaluations": [
@@ -201,20 +206,37 @@ def regained(found: Mapping[str, Any], arm: str) -> dict[str, Any] | None:
     return {"value": share, "lost": lost, "back": back, "above_half": above, "seeds": len(mine)}
 
 
-def gamed(run: Mapping[str, Any]) -> dict[str, Any]:
-    """When a judge with a hole was found out: the best evaluation, the second of two running with success `FELL` or more below the
-    best so far, the first guard that fired, and whether that was in time, before this second one; None of a run that did not fall, of
-    which a guard can neither warn nor fail to."""
-    best, below, fell = -1.0, 0, None
-    peak = None
+def fell_at(run: Mapping[str, Any]) -> int | None:
+    """The update of the second evaluation of two running with success `FELL` or more below an earlier stretch, where success is below
+    that beyond chance at some evaluation (the best of many evaluations is too high by itself); None where there is none such."""
+    falls, rows = Falls(FELL, paired=True), run["evaluations"]
+    for place, row in enumerate(rows):
+        by_task = {str(n): float(digit) for n, digit in enumerate(row["success"])}
+        fall = falls.take(Point(str(place), by_task, None)).fall
+        if fall is None:
+            continue
+        start = int(fall.when[0].split()[-1]) + 1
+        below = [float(digits([e["success"]]).mean()) <= fall.truth[0] - FELL + 1e-9 for e in rows]
+        second = next((n for n in range(start + 1, len(rows)) if below[n - 1] and below[n]), None)
+        if second is not None:
+            return rows[second]["update"]
+    return None
+
+
+def quiet(honest: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The guards that fired in `ALARMS` of the honest runs at most: those that count."""
+    fired = [{row["guard"] for row in run["guards"]} for run in honest]
+    return [name for name in GUARDS if sum(name in of for of in fired) <= ALARMS]
+
+
+def gamed(run: Mapping[str, Any], counted: Sequence[str]) -> dict[str, Any]:
+    """When a judge with a hole was found out: the best evaluation, when success fell (`fell_at`), the first of the guards that count
+    to fire, and whether that was in time, before success fell; None of a run that did not fall, of which a guard can neither warn nor
+    fail to."""
     rows = [(e["update"], float(digits([e["success"]]).mean()), e["score"]) for e in run["evaluations"]]
-    for update, success, _ in rows:
-        below = below + 1 if success <= best - FELL + 1e-9 else 0
-        if success > best:
-            best, peak = success, update
-        if below == 2 and fell is None:
-            fell = update
-    first = min(run["guards"], key=lambda row: row["update"], default=None)
+    peak, best, _ = max(rows, key=lambda row: row[1])
+    fell = fell_at(run)
+    first = min((row for row in run["guards"] if row["guard"] in counted), key=lambda row: row["update"], default=None)
     at = None if first is None else first["update"]
     then = [row for row in rows if at is not None and row[0] <= at]
     return {
@@ -297,13 +319,17 @@ def judge_of(done: Path) -> dict[str, Any]:
 def derived(found: Mapping[str, Any]) -> dict[str, Any]:
     """What follows from the arms' raw rows: differences, ratios, what is regained, the gamed runs, the field."""
     arms = found["arms"]
+    counted = quiet(arms["honest"]["runs"]) if "honest" in arms else []
     differences = {f"{a} - {b}": difference(found, a, b) for a, b in DIFFERENCES}
     ratios = {f"{a} / {b}": ratio(found, a, b) for a, b in RATIOS}
     return {
         "differences": {name: one for name, one in differences.items() if one is not None},
         "ratios": {name: one for name, one in ratios.items() if one is not None},
         "regained": {arm: one for arm in REGAINED if (one := regained(found, arm)) is not None},
-        "gamed": [gamed(run) | {"seed": run["seed"]} for run in arms["gamed"]["runs"]] if "gamed" in arms else [],
+        "gamed": [gamed(run, counted) | {"seed": run["seed"]} for run in arms["gamed"]["runs"]]
+        if "gamed" in arms
+        else [],
+        "guards_counted": counted,
         "field": field_of(arms, found["starts"].get("start", "")),
     }
 

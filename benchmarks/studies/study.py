@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import record
-from rrm.judge.judge_dir import shipped
+from rrm.judge.judge_dir import FILE, shipped
 from rrm.models.adapter import WEIGHTS
 from rrm.models.weights import sha256
 
@@ -90,6 +90,17 @@ def weights_hash(judge: Path) -> str:
     raise SystemExit(f"{judge} holds no weights of a judge: neither model.safetensors nor {WEIGHTS}")
 
 
+def judge_hashes(judge: Path) -> dict[str, str]:
+    """SHA-256 of a judge's weights, and of its judge.json: the same weights with another calibration are another judge.
+
+    Raises:
+        SystemExit: there are no weights, or no settings, in the folder.
+    """
+    if not (judge / FILE).is_file():
+        raise SystemExit(f"{judge} holds no settings of a judge: no {FILE}")
+    return {"weights": weights_hash(judge), "settings": sha256(judge / FILE)}
+
+
 def training_command(name: str) -> str:
     """The command that made the runs, also where this one only collects them."""
     return record.command(f"studies.{name}").replace(" --collect", "")
@@ -111,27 +122,36 @@ def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
 def train_once(
     folder: Path, options: list[str], log: Path, module: str = "reagent", arguments: Sequence[str] = ()
 ) -> None:
-    """A training that writes into a folder, unless its `done.json` (seconds, commit, options) is there; wall seconds are added up over
-    continuations.
+    """A training that writes into a folder, unless its `done.json` (seconds, commit, options, commits) is there; wall seconds are added
+    up over continuations, and the commit of each stands in `commits`.
 
     Args:
         arguments: of the module, before the options.
 
     Raises:
+        SystemExit: it was begun with other options.
         subprocess.CalledProcessError: it failed; the log says why.
     """
     if (folder / "done.json").is_file():
         return
-    spent = folder.with_suffix(".seconds")
+    begun = folder.with_suffix(".begun.json")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    before = float(spent.read_text()) if spent.is_file() else 0.0
-    commit, start = record.commit(), time.monotonic()
+    kept = {"seconds": 0.0, "options": options, "commits": []} | (
+        json.loads(begun.read_text()) if begun.is_file() else {}
+    )
+    if kept["options"] != options:
+        raise SystemExit(
+            f"{folder} was begun with {kept['options']}, not {options}: move it away, or choose another --runs"
+        )
+    kept["commits"].append(commit := record.commit())
+    start = time.monotonic()
+    begun.write_text(json.dumps(kept) + "\n")  # also of one that is killed
     try:
         call([*arguments, *options], log, module)
     finally:
-        seconds = before + time.monotonic() - start
-        spent.write_text(str(seconds))
-    (folder / "done.json").write_text(json.dumps({"seconds": seconds, "commit": commit, "options": options}) + "\n")
+        kept["seconds"] += time.monotonic() - start
+        begun.write_text(json.dumps(kept) + "\n")
+    (folder / "done.json").write_text(json.dumps(kept | {"commit": commit}) + "\n")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -12,12 +12,14 @@ import pytest
 
 from benchmarks.studies.judges import Labels, Others, length
 from benchmarks.studies.no_answer_key import Study
-from benchmarks.studies.no_answer_key_arms import ARMS, STAGES, TRAINED, due
+from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, STAGES, TRAINED, due
 from benchmarks.studies.noisy_search import NoisySearch
-from benchmarks.studies.study import frozen_judge, train_once, weights_hash
+from benchmarks.studies.study import frozen_judge, judge_hashes, train_once, weights_hash
 from reagent.feedback.build import MODES
 from reagent.lab.search_env import SearchEnv, world_of
+from reagent.lab.shipped import judge_folder
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.guards import check_guards
 from rrm.config import load_config
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError
@@ -36,7 +38,9 @@ def test_an_arm_is_a_config_and_pays_what_it_says(arm: str) -> None:
     assert config.output_dir == f"/runs/{arm}/seed0" and config.seed == ARMS[arm].offset
     judge = f"/runs/judges/{ARMS[arm].judge}/judge" if ARMS[arm].judge in TRAINED else "/runs/judge"
     assert (config.feedback.judge == judge) == asks
-    assert (config.guards.auditor.judge == "/runs/judge") == ARMS[arm].auditor
+    second = {None: None, "study": "/runs/judge"}.get(ARMS[arm].auditor, f"/runs/judges/{ARMS[arm].auditor}/judge")
+    assert config.guards.auditor.judge == second
+    check_guards(config)
     assert load_agent_config("lab", Study(Path("/runs"), "/runs/judge").options(arm, 1)).seed == config.seed + 1
 
 
@@ -70,11 +74,15 @@ def test_a_judge_that_was_trained_elsewhere_is_taken_once(tmp_path: Path) -> Non
     study, source = Study(tmp_path / "runs", "/judge"), tmp_path / "source"
     source.mkdir()
     (source / "model.safetensors").write_bytes(b"first")
+    (source / "judge.json").write_text("{}")
     study.take_judge("steps", source)
     study.take_judge("steps", source)
-    (source / "model.safetensors").write_bytes(b"second")
-    with pytest.raises(SystemExit, match="another judge"):
-        study.take_judge("steps", source)
+    for name, other in (("model.safetensors", b"second"), ("judge.json", b'{"calibration": {}}')):
+        kept = (source / name).read_bytes()
+        (source / name).write_bytes(other)
+        with pytest.raises(SystemExit, match="another judge"):
+            study.take_judge("steps", source)
+        (source / name).write_bytes(kept)
     assert (study.judge_folder("steps") / "model.safetensors").read_bytes() == b"first"
     assert f"feedback.judge={study.judge_folder('steps')}" in study.options("bare-steps", 0)
     study.train_judge("steps")  # nothing is left to do
@@ -86,9 +94,25 @@ def test_an_adapter_is_taken_with_its_own_weights_and_nothing_is_refused(tmp_pat
     with pytest.raises(SystemExit, match="no weights"):
         weights_hash(source)
     (source / "adapter_model.safetensors").write_bytes(b"adapter")
+    with pytest.raises(SystemExit, match="no settings"):
+        judge_hashes(source)
+    (source / "judge.json").write_text("{}")
     study.take_judge("steps", source)
     done = json.loads((study.judge_folder("steps").parent / "done.json").read_text())
-    assert done == {"copied": True, "judge": hashlib.sha256(b"adapter").hexdigest()}
+    weights, settings = (hashlib.sha256(data).hexdigest() for data in (b"adapter", b"{}"))
+    assert done == {"copied": True, "judge": {"weights": weights, "settings": settings}}
+
+
+def test_the_judge_that_was_named_is_the_one_that_is_shipped() -> None:
+    """Another one is to be named before the study is run."""
+    assert judge_hashes(judge_folder()) == JUDGE
+
+
+def test_an_honest_arm_is_guarded_as_the_gamed_one_is() -> None:
+    gamed, honest = config_of("gamed"), config_of("honest")
+    assert honest.guards.model_copy(update={"auditor": gamed.guards.auditor}) == gamed.guards
+    assert (honest.max_updates, honest.eval.every) == (gamed.max_updates, gamed.eval.every) == (48, 4)
+    assert honest.feedback == config_of("judge").feedback
 
 
 def test_a_copy_that_was_cut_off_is_made_anew(tmp_path: Path) -> None:
@@ -110,15 +134,20 @@ def test_a_training_is_made_once_and_its_seconds_are_added_up(tmp_path: Path) ->
     folder, config, log = tmp_path / "arm" / "seed0", tmp_path / "config.json", tmp_path / "log"
     folder.mkdir(parents=True)
     with pytest.raises(subprocess.CalledProcessError):
-        train_once(folder, [], log, "json.tool", [str(config)])
-    assert not (folder / "done.json").exists() and float(folder.with_suffix(".seconds").read_text()) > 0
+        train_once(folder, ["--compact"], log, "json.tool", [str(config)])
+    begun = folder.with_suffix(".begun.json")
+    kept = json.loads(begun.read_text())
+    assert not (folder / "done.json").exists() and kept["seconds"] > 0 and len(kept["commits"]) == 1
     config.write_text("{}")
-    folder.with_suffix(".seconds").write_text("1000")
+    begun.write_text(json.dumps(kept | {"seconds": 1000.0, "commits": ["earlier"]}))
+    with pytest.raises(SystemExit, match="was begun with"):
+        train_once(folder, [], log, "json.tool", [str(config)])
     train_once(folder, ["--compact"], log, "json.tool", [str(config)])
     done = json.loads((folder / "done.json").read_text())
     assert 1000 < done["seconds"] < 1100 and done["options"] == ["--compact"]
+    assert done["commits"] == ["earlier", done["commit"]]
     config.unlink()
-    train_once(folder, [], log, "json.tool", [str(config)])  # nothing is left to do
+    train_once(folder, ["--compact"], log, "json.tool", [str(config)])  # nothing is left to do
 
 
 def trajectory(name: str, steps: int) -> Trajectory:

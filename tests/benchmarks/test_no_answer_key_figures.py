@@ -15,15 +15,26 @@ from benchmarks import accept_6
 from benchmarks.acceptance import Bar
 from benchmarks.studies import no_answer_key_tables as tables
 from benchmarks.studies.no_answer_key import Study
-from benchmarks.studies.no_answer_key_arms import ARMS
-from benchmarks.studies.no_answer_key_figures import as_digits, by_n, collect, derived, final, gamed, regained
+from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE
+from benchmarks.studies.no_answer_key_figures import (
+    GUARDS,
+    as_digits,
+    by_n,
+    collect,
+    derived,
+    fell_at,
+    final,
+    gamed,
+    regained,
+)
 from benchmarks.studies.study import two_way_interval, two_way_ratio
 from reagent.train.config import load_agent_config
 from reagent.train.run import append_line
+from rrm.evaluation.choosing import success_of
 from rrm.run_folder import claim_folder
 
 TASKS = 200
-MADE = {"command": "c", "commit": "abc", "policy": "p", "judge": "j", "overrides": []}
+MADE = {"command": "c", "commit": "abc", "policy": "p", "judge": JUDGE, "overrides": []}
 
 
 def solved(share: float) -> str:
@@ -64,7 +75,9 @@ def made(
             folder / "guards.jsonl", {"update": update, "episodes": 0, "guard": guard, "action": "warn", "text": "t"}
         )
     options = Study(runs, f"{runs}/judge").options(arm, number)
-    (folder / "done.json").write_text(json.dumps({"seconds": 120.0, "commit": "abc", "options": options}))
+    (folder / "done.json").write_text(
+        json.dumps({"seconds": 120.0, "commit": "abc", "commits": ["abd", "abc"], "options": options})
+    )
 
 
 def begun(runs: Path, share: float = 0.25) -> Path:
@@ -110,6 +123,7 @@ def test_a_run_is_recorded_with_the_options_it_was_made_with(tmp_path: Path) -> 
     trained = {
         "seconds": 1.0,
         "commit": "abc",
+        "commits": ["abc"],
         "options": Study(tmp_path, f"{tmp_path}/judge").options_of_judge("steps"),
     }
     folder = tmp_path / "judges" / "steps"
@@ -203,9 +217,20 @@ def test_a_gamed_run_is_caught_before_it_fell_twice(
 ) -> None:
     evaluations = [{"update": n, "success": solved(share), "score": n / 10} for n, share in enumerate(curve)]
     run = {"evaluations": evaluations, "guards": [{"guard": "drift", "update": guard}] if guard is not None else []}
-    found = gamed(run)
+    found = gamed(run, GUARDS)
     assert (found["best"], found["best_update"], found["fell_update"]) == (pytest.approx(0.6), 1, fell)
     assert found["in_time"] is in_time and (found["score_first"], found["score_last"]) == (0.0, 0.4)
+    assert gamed(run, ["success"])["guard"] is None  # one that does not count
+
+
+def test_a_policy_that_never_changes_hardly_ever_fell() -> None:
+    """13 evaluations of 200 tasks: looks of 1 % each. By the rule of two running below the best so far most of these runs had."""
+    rng, fell = np.random.default_rng(0), 0
+    for _ in range(6):
+        rates = rng.beta(0.5, 0.5, TASKS)
+        rows = [{"update": n, "success": "".join(str(int(rng.random() < p)) for p in rates)} for n in range(13)]
+        fell += fell_at({"evaluations": rows}) is not None
+    assert fell <= 1
 
 
 def test_choosing_follows_from_its_raw_attempts() -> None:
@@ -226,7 +251,7 @@ def real_report(judge: float, majority: bool = True) -> dict[str, Any]:
     def around(value: float) -> dict[str, Any]:
         return {"outcome": {"value": value, "low": value - 0.01, "high": value + 0.01}}
 
-    rivals = ("majority", "longest", "random") if majority else ("longest", "random")
+    rivals = ("longest", "shortest", "random") + ("majority",) * majority
     metrics = {"judge": around(0.5 + judge), **{name: around(0.5) for name in rivals}}
     return {"questions": 40, "metrics": metrics, "differences": {name: around(judge) for name in rivals}}
 
@@ -248,6 +273,15 @@ def test_real_attempts_have_one_try_at_their_bar(tasks: dict[str, Any], ok: bool
     assert last.ok is ok and last.measured.startswith(said)
 
 
+def test_the_rival_by_length_is_the_better_of_two() -> None:
+    """Here the shortest is as good as the judge."""
+    report = real_report(0.1)
+    report["metrics"]["shortest"] = report["metrics"]["judge"]
+    report["differences"]["shortest"] = {"outcome": {"value": 0.0, "low": -0.01, "high": 0.01}}
+    shown, ok = accept_6.ahead(success_of(report))
+    assert not ok and "− shortest 0.000" in shown and "longest" not in shown
+
+
 @pytest.fixture(scope="module")
 def hoped(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A record in which the headline is as hoped for, with all its seeds."""
@@ -256,7 +290,8 @@ def hoped(tmp_path_factory: pytest.TempPathFactory) -> str:
         for n in range(ARMS[arm].seeds):
             made(runs, arm, n, [share + 0.01 * (n % 2)])
     for n in range(ARMS["gamed"].seeds):
-        made(runs, "gamed", n, [0.3, 0.6, 0.5, 0.4], guards=[("drift", 5)])
+        made(runs, "gamed", n, [0.3, 0.6, 0.5, 0.4], guards=[("length", 0), ("drift", 5)])
+        made(runs, "honest", n, [0.3, 0.6], guards=[("length", 1)] * (n > 0) + [("kl", 2)] * (n == 4))
     return json.dumps(MADE | collect(runs))
 
 
@@ -283,6 +318,9 @@ def test_the_bars_pass_on_what_was_hoped_for_and_miss_what_is_not_there(
 ) -> None:
     found = bars(monkeypatch, json.loads(hoped))
     assert verdicts(found, "the record", *HEADLINE) == [True] * 6
+    alarms = next(bar for what, bar in found.items() if "E6 honest runs" in what)
+    assert alarms.ok is True and alarms.what.endswith("(success, drift, kl, auditor)")
+    assert alarms.measured == "1 of 5; success in 0, drift in 0, length in 4, kl in 1, auditor in 0"
     assert verdicts(found, "ppo", "rloo", "reinforce++", "E2", "E5 lab") == [False] * 5
     (nothing,) = bars(monkeypatch, None).values()
     assert nothing.ok is False
@@ -302,7 +340,10 @@ def test_the_bars_pass_on_what_was_hoped_for_and_miss_what_is_not_there(
         (("judges",), {"rows-7": {"options": []}}),
         (("arms", "judge", "runs"), []),
         (("arms", "judge", "runs", 0, "seed"), 7),
-        (("arms", "judge", "runs", 0, "commit"), "abc+"),
+        (("arms", "judge", "runs", 0, "commits"), ["abc+", "abc"]),
+        (("judge", "settings"), "of another calibration"),
+        (("judges",), {"steps": {"copied": True, "judge": JUDGE}}),
+        (("guards_counted",), ["length"]),
         (("arms", "judge", "runs", 0, "evaluations", -1, "success"), "1" * 8),
         (("gamed", 0, "in_time"), False),
         (("arms", "better"), {"runs": []}),
@@ -336,9 +377,9 @@ def test_worse_runs_and_fewer_of_them_miss_their_bars(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("lost", "back", "value", "ok"),
-    [(40, 36, 0.9, True), (40, 18, 0.45, False), (40, 0, 0.0, False), (1, 1, None, None), (0, 8, None, None)],
+    [(40, 36, 0.9, True), (40, 18, 0.45, False), (40, 0, 0.0, False), (1, 1, None, False), (0, 8, None, False)],
 )
-def test_the_noise_bar_is_no_ratio_to_noise(lost: int, back: int, value: float | None, ok: bool | None) -> None:
+def test_the_noise_bar_is_no_ratio_to_noise(lost: int, back: int, value: float | None, ok: bool) -> None:
     """Of tasks in 200: one task more or less is chance, and where nothing is lost nothing can be regained."""
 
     def arm(solves: int) -> dict[str, Any]:
@@ -369,7 +410,11 @@ def test_guards_are_counted_on_the_runs_that_fell(falls: int, in_time: int, ok: 
         runs.append(
             {"seed": n, "evaluations": evaluations, "guards": [{"guard": "length", "update": 3 if late else 1}]}
         )
-    found = {"gamed": [gamed(run) for run in runs], "arms": {"gamed": {"runs": runs}}}
+    found = {
+        "gamed": [gamed(run, GUARDS) for run in runs],
+        "guards_counted": list(GUARDS),
+        "arms": {"gamed": {"runs": runs}},
+    }
     assert next(accept_6.gamed_bars(found)).ok is ok
 
 

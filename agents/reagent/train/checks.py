@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from reagent.train.alarms import Metrics, number
 from reagent.train.config import AuditorGuard, DriftGuard, KLGuard, LengthGuard, SuccessGuard
-from reagent.train.falls import FEWEST, NEARLY, Fall, Falls, Point, common_tasks, critical, of_tasks, standard_error
+from reagent.train.falls import FEWEST, LEVEL, NEARLY, Falls, Look, Point, Score, aligned, critical
 
 WINDOW = 5
 """Updates that are one look of the auditor's at training rows: one update's share is a handful of episodes."""
@@ -42,8 +44,8 @@ class Evaluation:
     update: int
     success: Known
     """Of held-out tasks with answers."""
-    score: Mapping[str, float] | float | None
-    """The paying judge's, of the same episodes by task; or its mean."""
+    score: Score | None
+    """The paying judge's, of the same episodes by task; or its means."""
     source: Source
     """Of the score: what it is compared with comes from there too."""
     auditor: Known
@@ -73,12 +75,15 @@ class Check(ABC):
         return None
 
 
-def _moved(fall: Fall) -> str:
+def _seen(look: Look, what: str, so: str) -> Seen:
     """The fall and the score beside it, in words."""
+    fall = look.fall
+    if fall is None:
+        return "" if look.comparisons else None
     before, now = fall.score
     return (
-        f"is {fall.truth[1]:.3f} ({fall.when[1]}), {fall.size:.3f} (standard error {fall.error:.3f}) below its best ({fall.truth[0]:.3f}, "
-        f"{fall.when[0]}), and the judge's mean score went from {before:.3f} to {now:.3f}"
+        f"{what} is {fall.truth[1]:.3f} ({fall.when[1]}), {fall.size:.3f} (standard error {fall.error:.3f}) below its best "
+        f"({fall.truth[0]:.3f}, {fall.when[0]}), and the judge's mean score went from {before:.3f} to {now:.3f}: {so}"
     )
 
 
@@ -93,8 +98,8 @@ class SuccessFalls(Check):
     def evaluation(self, found: Evaluation) -> Seen:
         if found.success is None or found.score is None:
             return None
-        fall = self._falls[found.source].take(Point(found.when, found.success, found.score))
-        return "" if fall is None else f"held-out success {_moved(fall)}: the judge does not see it"
+        look = self._falls[found.source].take(Point(found.when, found.success, found.score))
+        return _seen(look, "held-out success", "the judge does not see it")
 
 
 class ScoreDrifts(Check):
@@ -112,20 +117,21 @@ class ScoreDrifts(Check):
             return None
         now = Point(found.when, found.success, found.score)
         first = self._first.setdefault(found.source, now)
-        tasks = common_tasks([first, now])
-        if first is now or len(tasks) < FEWEST:
-            return ""
+        truth, score = aligned([first, now])
+        known = ~np.isnan(truth).any(0)
+        tasks = int(known.sum())
+        if first is now or tasks < FEWEST:
+            return None
         self._looks[found.source] += 1
-        scores, truths = (
-            [of_tasks(part, tasks) for part in pair] for pair in ((first.score, now.score), (first.truth, now.truth))
-        )
-        risen, explained = scores[1] - scores[0], truths[1] - truths[0]
-        gap, error = float((risen - explained).mean()), standard_error(risen - explained)
-        if gap <= self._gap + NEARLY or gap <= error * critical(len(tasks) - 1, self._looks[found.source]):
+        risen, explained = (part[1, known] - part[0, known] for part in (score, truth))
+        gap = risen - explained
+        wide, error = float(gap.mean()), float(gap.std(ddof=1)) / math.sqrt(tasks)
+        if wide <= self._gap + NEARLY or wide <= error * critical(tasks - 1, LEVEL / self._looks[found.source]):
             return ""
         return (
-            f"the judge's mean score moved by {risen.mean():+.3f} (to {scores[1].mean():.3f}) and held-out success by {explained.mean():+.3f} "
-            f"(to {truths[1].mean():.3f}; standard error of the difference {error:.3f}) since {first.when}: success does not explain the score"
+            f"the judge's mean score moved by {risen.mean():+.3f} (to {score[1, known].mean():.3f}) and held-out success by "
+            f"{explained.mean():+.3f} (to {truth[1, known].mean():.3f}; standard error of the difference {error:.3f}) since {first.when}: "
+            "success does not explain the score"
         )
 
 
@@ -199,8 +205,7 @@ class AuditorFalls(Check):
         return self._look(now, "training")
 
     def _look(self, now: Point, source: Source) -> Seen:
-        fall = self._falls[source].take(now)
-        return "" if fall is None else f"the auditor's mean score {_moved(fall)}: the two judges part ways"
+        return _seen(self._falls[source].take(now), "the auditor's mean score", "the two judges part ways")
 
 
 class AuditorDisagrees(Check):
@@ -233,7 +238,7 @@ class AuditorDisagrees(Check):
     def _look(self, value: float, compared: float, when: str) -> Seen:
         """Of rankings that have nothing to do with each other the correlation has mean 0 and variance 1/`compared`."""
         self._looks += 1
-        if value + critical(math.inf, self._looks) / math.sqrt(compared) >= self._least:
+        if value + critical(math.inf, LEVEL / self._looks) / math.sqrt(compared) >= self._least:
             return ""
         return (
             f"the two judges' scores have a rank correlation of {value:.2f} ({when}; {compared:.0f} comparisons), below "

@@ -1,9 +1,12 @@
-"""Whether a series has fallen below its best by more than chance would have it. Pure.
+"""Whether a series has fallen below its best by more than chance would have it, and a score beside it has not followed. Pure.
 
 The best of many noisy evaluations is too high, and the next one lies below it with no policy any worse. So what is compared is means of
-one point and of several, task by task where the tasks are the same, and the fall must be beyond the noise at a level that is shared
+one point and of several, task by task where the tasks are the same, and a fall must be beyond the noise at a level that is shared
 among all the comparisons of a look. The best may have been short, at the end of a rise: so no stretch before is longer than the one it is
 compared with, and each may be as short as one point.
+
+A score that differs with the truth by its slope is expected to fall by the slope times the truth's fall. It has not followed where it
+fell by less than half of that, and what is missing is beyond the noise of truth and score together, at the same shared level.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ LEVEL = 0.01
 """One-sided level of a look, shared among its pairs of lengths, each pair's among the places of the stretch before."""
 LEAST_SLOPE = 0.1
 """A score that differs less with the truth, or in a way that is not known, tells little of it."""
-DOUBT = 0.5
-"""Standard errors of the score's fall that are allowed to one that tells more: it is asked in many comparisons."""
 FEWEST = 10
 """Tasks: fewer prove nothing."""
 NEARLY = 1e-9
 """Differences smaller than this are rounding."""
+Score = Mapping[str, float] | tuple[float, ...]
+"""By task, or by update; or means that alone are known, of the updates since the last point, each with its noise."""
+Figures = np.ndarray
+"""(places,) one for each stretch before."""
 
 
 @dataclass(frozen=True)
@@ -35,44 +40,8 @@ class Point:
     when: str
     truth: Mapping[str, float]
     """By task; or by update."""
-    score: Mapping[str, float] | float
-    """Likewise, or their mean where that alone is known."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points in order; figures that are not known are NaN."""
-
-    when: list[str]
-    truth: np.ndarray
-    """(points, keys): tasks, or updates."""
-    score: np.ndarray
-    """(points, keys); a mean that alone is known stands for each."""
-    each: np.ndarray
-    """(points,) whether the score is known by key."""
-
-    @classmethod
-    def of(cls, points: Sequence[Point]) -> Series:
-        """Of points with any keys."""
-        keys = sorted({key for p in points for key in p.truth})
-        each = [isinstance(p.score, Mapping) for p in points]
-        parts = (
-            [of_tasks(part, keys) for part in found]
-            for found in zip(*((p.truth, p.score) for p in points), strict=True)
-        )
-        truth, score = map(np.array, parts)
-        return cls([p.when for p in points], truth, score, np.array(each))
-
-    def __getitem__(self, part: slice) -> Series:
-        return Series(self.when[part], self.truth[part], self.score[part], self.each[part])
-
-    def __len__(self) -> int:
-        return len(self.when)
-
-    @property
-    def stretch(self) -> str:
-        """From when to when."""
-        return self.when[0] if len(self) == 1 else f"{self.when[0]} to {self.when[-1]}"
+    score: Score | None
+    """None is a score that stands still: any fall of the truth counts."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +52,6 @@ class Fall:
     score: tuple[float, float]
     error: float
     """Standard error of the truth's difference."""
-    freedom: float
-    """Its degrees of freedom."""
-    score_error: float
-    """Standard error of the score's difference; 0 where it is not known."""
-    slope: float
-    """What the score moves by as the truth moves by 1, in the stretch before, within [0, 1]; 0 where it is not known."""
     when: tuple[str, str]
 
     @property
@@ -96,25 +59,73 @@ class Fall:
         """By how much the truth is lower."""
         return self.truth[0] - self.truth[1]
 
+
+@dataclass(frozen=True)
+class Look:
+    """What there is to say after a point."""
+
+    comparisons: int
+    """Pairs of stretches that could be compared; of none nothing follows."""
+    fall: Fall | None
+    """The largest certain fall that the score has not followed."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Means before less means now, and their standard errors."""
+
+    value: Figures
+    error: Figures
+    freedom: Figures
+    """Degrees of freedom of the error; NaN where there is no comparison."""
+
+    def certain(self, level: float) -> np.ndarray:
+        """Where it is above 0 beyond chance, one-sided."""
+        return self.value > np.maximum(self.error * critical(self.freedom, level), NEARLY)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Every stretch before with the last one."""
+
+    truth: tuple[Figures, Figures]
+    """Before, and now; of what both have."""
+    score: tuple[Figures, Figures]
+    fallen: Difference
+    """Of the truth."""
+    paid_less: Difference
+    """Of the score."""
+    missing: Difference
+    """Of what the score was to fall by, and did not: `expected`, as a difference, less `paid_less`."""
+    slope: Figures
+    """What the score moves by as the truth moves by 1, in the stretch before, within [0, 1]; 0 where it never moved; NaN where it is
+    not known."""
+
     @property
-    def followed(self) -> bool:
-        """Whether the score fell too: by half as much at least as it differs with the truth elsewhere, give or take `DOUBT` standard
-        errors; one that differs by less than `LEAST_SLOPE`, or nobody knows how, by more than its own standard error."""
-        fallen, half = self.score[0] - self.score[1], max(self.slope, LEAST_SLOPE) * self.size / 2
-        if self.slope < LEAST_SLOPE:
-            return fallen >= max(half, self.score_error) - NEARLY
-        return fallen >= half - DOUBT * self.score_error - NEARLY
+    def known(self) -> np.ndarray:
+        """Where there is a comparison."""
+        return ~np.isnan(self.fallen.freedom)
 
-    def certain(self, comparisons: int) -> bool:
-        """Whether it is beyond chance, as one of so many comparisons."""
-        return self.size > self.error * critical(self.freedom, comparisons)
+    def unseen(self, least: float, level: float) -> np.ndarray:
+        """Where the truth has fallen for certain, by so much at least, and the score has not followed."""
+        half = expected(self.slope) * self.fallen.value / 2
+        # of a score that tells nothing nothing can be missing: it has followed where it fell by half, and beyond its own noise
+        blind = self.slope < LEAST_SLOPE
+        asked = np.where(blind, np.fmax(half, self.paid_less.error), half)
+        silent = (self.paid_less.value < asked - NEARLY) & (blind | self.missing.certain(level))
+        return (self.fallen.value >= least - NEARLY) & self.fallen.certain(level) & silent
 
 
-def critical(freedom: float, comparisons: int) -> float:
-    """Student's t that noise exceeds in `LEVEL` of looks, each of so many comparisons."""
+def expected(slope: Figures) -> Figures:
+    """Slopes a score is held to: of one that tells little, or nobody knows how much, the least."""
+    return np.fmax(slope, LEAST_SLOPE)
+
+
+def critical(freedom: Figures | float, level: float) -> Figures:
+    """Student's t that noise exceeds with this probability."""
     from scipy.special import stdtrit
 
-    return -float(stdtrit(freedom, LEVEL / comparisons))
+    return -stdtrit(freedom, level)
 
 
 class Falls:
@@ -129,98 +140,200 @@ class Falls:
         self.least, self.paired = least, paired
         self._points: list[Point] = []
 
-    def take(self, point: Point) -> Fall | None:
-        """The largest certain fall to the series' end, this point the last, that the score has not followed; None where there is none."""
+    def take(self, point: Point) -> Look:
+        """Look from the series' end, this point the last."""
         self._points.append(point)
-        series, compare = Series.of(self._points), paired if self.paired else unpaired
-        pairs: list[list[Fall]] = []
+        points = self._points
+        series = Paired.of(points) if self.paired else Unpaired.of(points)
+        found: list[tuple[int, int, Compared]] = []
         for last in LENGTHS:
             for first in LENGTHS[: LENGTHS.index(last) + 1]:
-                starts = range(len(series) - last - first + 1)
-                pairs.append([f for at in starts if (f := compare(series[at : at + first], series[-last:]))])
-        pairs = [found for found in pairs if found]
-        large = ((f, len(pairs) * len(found)) for found in pairs for f in found if f.size >= self.least - NEARLY)
-        unseen = [f for f, comparisons in large if f.certain(comparisons) and not f.followed]
-        return max(unseen, key=lambda f: f.size, default=None)
+                if first + last <= len(points) and (one := series.compare(first, last)).known.any():
+                    found.append((first, last, one))
+        falls = []
+        for first, last, one in found:
+            level = LEVEL / (len(found) * int(one.known.sum()))
+            falls += [_fall(points, first, last, one, int(at)) for at in np.flatnonzero(one.unseen(self.least, level))]
+        return Look(sum(int(one.known.sum()) for *_, one in found), max(falls, key=lambda f: f.size, default=None))
 
 
-def paired(before: Series, now: Series) -> Fall | None:
-    """Two stretches by the tasks that all their points have; None where those are fewer than `FEWEST`."""
-    parts = (before.truth, now.truth, before.score, now.score)
-    known = ~np.isnan(np.concatenate(parts)).any(0)
-    if known.sum() < FEWEST:
-        return None
-    truth, later, score, paid = (part[:, known] for part in parts)
-    each = bool(before.each.all())
-    return Fall(
-        truth=(float(truth.mean()), float(later.mean())),
-        score=(float(score.mean()), float(paid.mean())),
-        error=standard_error(truth.mean(0) - later.mean(0)),
-        freedom=int(known.sum()) - 1,
-        score_error=standard_error(score.mean(0) - paid.mean(0))
-        if each and now.each.all()
-        else pooled_error(score.mean(1), paid.mean(1)),
-        slope=slope(truth, score) if each else 0.0,
-        when=(before.stretch, now.stretch),
+def _fall(points: Sequence[Point], first: int, last: int, found: Compared, at: int) -> Fall:
+    def of(pair: tuple[Figures, Figures]) -> tuple[float, float]:
+        return float(pair[0][at]), float(pair[1][at])
+
+    when = stretch(points[at : at + first]), stretch(points[-last:])
+    return Fall(of(found.truth), of(found.score), float(found.fallen.error[at]), when)
+
+
+def stretch(points: Sequence[Point]) -> str:
+    """From when to when."""
+    return points[0].when if len(points) == 1 else f"{points[0].when} to {points[-1].when}"
+
+
+def aligned(points: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
+    """Truth and score, (points, tasks) each, tasks in their order; NaN in both where one is not known. Means that alone are known
+    stand for each task."""
+    keys = sorted({key for p in points for key in p.truth})
+    truth = np.array([[p.truth.get(key, math.nan) for key in keys] for p in points], dtype=np.float64)
+    score = np.array([_by_task(p.score, keys) for p in points], dtype=np.float64)
+    unknown = np.isnan(truth) | np.isnan(score)
+    truth[unknown] = score[unknown] = math.nan
+    return truth, score
+
+
+def _by_task(score: Score | None, keys: Sequence[str]) -> list[float]:
+    if isinstance(score, Mapping):
+        return [score.get(key, math.nan) for key in keys]
+    return [float(np.mean(score)) if score else 0.0] * len(keys)
+
+
+def sums(values: np.ndarray) -> np.ndarray:
+    """Of the first 0, 1, 2 … along the first axis; NaN counts as 0."""
+    return np.concatenate([np.zeros((1, *values.shape[1:])), np.nancumsum(values, axis=0)])
+
+
+def windows(running: np.ndarray, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """From running sums: of every stretch of `first` before the last `last` points, (places, …), and of that, (1, …)."""
+    end = len(running) - last
+    return running[first:end] - running[: end - first], running[-1:] - running[-1 - last : -last]
+
+
+def slope(n: Figures, t: Figures, s: Figures, tt: Figures, ts: Figures) -> Figures:
+    """Of the least-squares line of scores on truths, from their number, sums and sums of products, within [0, 1]: for a truth of 0 or 1
+    the mean score of successes less that of failures. 0 where the truth is always the same."""
+    away = tt - t * t / np.maximum(n, 1)
+    return np.clip(
+        np.divide(ts - t * s / np.maximum(n, 1), away, out=np.zeros_like(away), where=away > NEARLY), 0.0, 1.0
     )
 
 
-def unpaired(before: Series, now: Series) -> Fall | None:
-    """Two stretches by all their values (Welch's t); None where one has fewer than two."""
-    known = [~np.isnan(part.truth) & ~np.isnan(part.score) & part.each[:, None] for part in (before, now)]
-    if min(int(found.sum()) for found in known) < 2:
-        return None
-    (truth, score), (later, paid) = (
-        (part.truth[found], part.score[found]) for part, found in zip((before, now), known, strict=True)
+def _mean(score: Mapping[str, float]) -> tuple[float, ...]:
+    return (sum(score.values()) / len(score),) if score else (0.0,)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Points of the same tasks: each task's mean over the points of a stretch at which it is known."""
+
+    known: np.ndarray
+    """Running sums, (points + 1, tasks); so are the next four."""
+    truth: np.ndarray
+    score: np.ndarray
+    squares: np.ndarray
+    """Of the truth."""
+    products: np.ndarray
+    means: list[tuple[float, ...]] | None
+    """Of the scores of each point, where at some point they alone are known; None where all are by task."""
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> Paired:
+        """Of points in order."""
+        truth, score = aligned(points)
+        parts = (~np.isnan(truth), truth, score, truth * truth, truth * score)
+        means = [_mean(p.score) if isinstance(p.score, Mapping) else p.score or (0.0,) for p in points]
+        return cls(*map(sums, parts), None if all(isinstance(p.score, Mapping) for p in points) else means)
+
+    def compare(self, first: int, last: int) -> Compared:
+        """Every stretch of `first` points with the last `last`, by the tasks that both have, `FEWEST` at least."""
+        (n, later), *others = (
+            windows(part, first, last) for part in (self.known, self.truth, self.score, self.squares, self.products)
+        )
+        (t, t_now), (s, s_now), (tt, _), (ts, _) = others
+        both = (n > 0) & (later > 0)
+        tasks = both.sum(1)
+        enough = tasks >= FEWEST
+
+        def mean(values: np.ndarray) -> Figures:
+            return np.where(enough, (values * both).sum(1) / np.maximum(tasks, 1), math.nan)
+
+        def difference(values: np.ndarray) -> Difference:
+            value = mean(values)
+            squares = (((values - value[:, None]) ** 2) * both).sum(1)
+            error = np.sqrt(squares / np.maximum(tasks - 1, 1) / np.maximum(tasks, 1))
+            return Difference(value, error, np.where(enough, tasks - 1.0, math.nan))
+
+        def each(sums_of: np.ndarray, number: np.ndarray) -> np.ndarray:
+            return np.where(both, sums_of / np.maximum(number, 1), 0.0)
+
+        truth, truth_now = each(t, n), each(t_now, later)
+        truths, fell = (mean(truth), mean(truth_now)), difference(truth - truth_now)
+        if self.means is not None:
+            return by_means(truths, fell, self.means, first, last)
+        score, score_now = each(s, n), each(s_now, later)
+        rise = slope(*((part * both).sum(1) for part in (n, t, s, tt, ts)))
+        missing = difference(expected(rise)[:, None] * (truth - truth_now) - (score - score_now))
+        return Compared(truths, (mean(score), mean(score_now)), fell, difference(score - score_now), missing, rise)
+
+
+def by_means(
+    truths: tuple[Figures, Figures], fell: Difference, means: Sequence[tuple[float, ...]], first: int, last: int
+) -> Compared:
+    """Truths by task with scores of which means alone are known: how they differ with the truth nobody knows."""
+    every = np.array([(len(found), sum(found)) for found in means], dtype=np.float64)
+    (n, s), (later, s_now) = (part.T for part in windows(sums(every), first, last))
+    before, now = s / n, np.broadcast_to(s_now / later, s.shape)
+    noise, freedom = wobble(np.concatenate([np.array(found) for found in means]))
+    less = Difference(before - now, noise * np.sqrt(1 / n + 1 / later), np.full(len(n), freedom))
+    error = LEAST_SLOPE * fell.error
+    missing = Difference(
+        LEAST_SLOPE * fell.value - less.value,
+        np.hypot(error, less.error),
+        joint(error, fell.freedom, less.error, less.freedom),
     )
-    shares = [_share(values) for values in (truth, later)]
-    parts = sum(share**2 / (len(values) - 1) for share, values in zip(shares, (truth, later), strict=True))
-    return Fall(
-        truth=(float(truth.mean()), float(later.mean())),
-        score=(float(score.mean()), float(paid.mean())),
-        error=math.sqrt(sum(shares)),
-        freedom=sum(shares) ** 2 / parts if parts else 1.0,
-        score_error=math.sqrt(_share(score) + _share(paid)),
-        slope=slope(truth, score),
-        when=(before.stretch, now.stretch),
-    )
+    return Compared(truths, (before, now), fell, less, missing, np.full(len(n), math.nan))
 
 
-def common_tasks(points: Sequence[Point]) -> list[str]:
-    """The tasks that are known in all points, of truth and score."""
-    parts = [part for p in points for part in (p.truth, p.score) if isinstance(part, Mapping)]
-    return sorted(set.intersection(*map(set, parts)))
+def wobble(means: np.ndarray) -> tuple[float, float]:
+    """Standard deviation of a series' noise, and its degrees of freedom: from differences of neighbours, of which a level that
+    changes now and then, or slowly, touches few (von Neumann, 1941)."""
+    steps = np.diff(means)
+    return float(np.sqrt((steps**2).mean() / 2)), 2 * len(steps) / 3
 
 
-def of_tasks(known: Mapping[str, float] | float, tasks: Sequence[str]) -> np.ndarray:
-    """(tasks,) figures in their order, NaN where unknown; a mean that alone is known stands for each."""
-    found = [known.get(task, math.nan) for task in tasks] if isinstance(known, Mapping) else [known] * len(tasks)
-    return np.array(found, dtype=np.float64)
+def joint(one: Figures, its: Figures, other: Figures, others: Figures) -> Figures:
+    """Degrees of freedom of an error of two parts (Welch and Satterthwaite); of none at all, those of the first."""
+    parts = one**4 / its + other**4 / others
+    return np.divide((one**2 + other**2) ** 2, parts, out=np.array(its, dtype=np.float64), where=parts > 0)
 
 
-def standard_error(values: np.ndarray) -> float:
-    """Of their mean."""
-    return float(values.std(ddof=1)) / math.sqrt(len(values))
+@dataclass(frozen=True)
+class Unpaired:
+    """Points whose values are drawn anew each time: all values of a stretch (Welch's t). Points without scores by key have none."""
 
+    moments: np.ndarray
+    """(points + 1, 6) running: number, sums of truth and score, of truth², truth · score, score²."""
 
-def pooled_error(before: np.ndarray, now: np.ndarray) -> float:
-    """Of the difference of two means of values with one variance; 0 where each is one value, which tells nothing of it."""
-    freedom = len(before) + len(now) - 2
-    if not freedom:
-        return 0.0
-    squares = sum(float(((part - part.mean()) ** 2).sum()) for part in (before, now))
-    return math.sqrt(squares / freedom * (1 / len(before) + 1 / len(now)))
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> Unpaired:
+        """Of points in order."""
+        found = []
+        for p in points:
+            said = p.score if isinstance(p.score, Mapping) else {}
+            t, s = np.array([(v, said[k]) for k, v in p.truth.items() if k in said], dtype=np.float64).reshape(-1, 2).T
+            found.append([len(t), t.sum(), s.sum(), t @ t, t @ s, s @ s])
+        return cls(sums(np.array(found)))
 
+    def compare(self, first: int, last: int) -> Compared:
+        """Every stretch of `first` points with the last `last`, of two values each at least."""
+        before, now = (part.T for part in windows(self.moments, first, last))
+        now = np.broadcast_to(now, before.shape)
+        enough = (before[0] >= 2) & (now[0] >= 2)
+        before, now = (np.where(enough, part, math.nan) for part in (before, now))
+        number, t, s, tt, ts, _ = before
+        rise = slope(number, t, s, tt, ts)
 
-def _share(values: np.ndarray) -> float:
-    """Variance of their mean."""
-    return float(values.var(ddof=1)) / len(values)
+        def difference(a: Figures | float, b: float) -> Difference:
+            """Of a · truth + b · score."""
+            means, shares, freedoms = [], [], []
+            for n, t, s, tt, ts, ss in (before, now):
+                means.append((a * t + b * s) / n)
+                squares = a * a * tt + 2 * a * b * ts + b * b * ss - n * means[-1] ** 2
+                shares.append(np.maximum(squares, 0.0) / (n - 1) / n)
+                freedoms.append(n - 1)
+            freedom = joint(np.sqrt(shares[0]), freedoms[0], np.sqrt(shares[1]), freedoms[1])
+            return Difference(means[0] - means[1], np.sqrt(shares[0] + shares[1]), freedom)
 
-
-def slope(truth: np.ndarray, score: np.ndarray) -> float:
-    """Of the least-squares line of the score on the truth, arrays of one shape, within [0, 1]: for a truth of 0 or 1 the mean score of
-    successes less that of failures. 0 where the truth is always the same."""
-    if np.ptp(truth) < NEARLY:
-        return 0.0
-    away = truth - truth.mean()
-    return float(np.clip((away * score).sum() / (away**2).sum(), 0.0, 1.0))
+        truths, scores = ((before[k] / before[0], now[k] / now[0]) for k in (1, 2))
+        return Compared(
+            truths, scores, difference(1.0, 0.0), difference(0.0, 1.0), difference(expected(rise), -1.0), rise
+        )

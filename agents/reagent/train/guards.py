@@ -29,7 +29,7 @@ from reagent.train.checks import (
     SuccessFalls,
 )
 from reagent.train.config import AgentConfig, GuardConfig
-from reagent.train.falls import FEWEST
+from reagent.train.falls import FEWEST, Score
 from rrm.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -237,13 +237,13 @@ class Guards:
         """The guards with `action: stop` whose condition holds now: reason enough to stop, or not to go on."""
         return [s.event(self._update) for s in self._spells if s.settings.action == "stop" and s.stands]
 
-    def _score(self, row: Mapping[str, Any]) -> tuple[Mapping[str, float] | float | None, Source]:
+    def _score(self, row: Mapping[str, Any]) -> tuple[Score | None, Source]:
         """The judge's score and where it is from: the evaluation's episodes, else the updates since the last evaluation."""
-        paid, self._paid = self._paid, []
-        held_out: Mapping[str, float] | float | None = row.get("score_by_task") or middle(row.get("score"))
-        if held_out is not None:
+        paid, self._paid = tuple(self._paid), []
+        if held_out := row.get("score_by_task"):
             return held_out, "held-out"
-        return (sum(paid) / len(paid) if paid else None), "training"
+        mean = middle(row.get("score"))
+        return ((mean,), "held-out") if mean is not None else (paid or None, "training")
 
     def _take(self, update: int, seen: Sequence[tuple[_Spell, Seen]]) -> list[Event]:
         self._update = update
