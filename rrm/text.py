@@ -46,9 +46,14 @@ _SAME_SIGN = str.maketrans(
 """Signs that are written in several ways, as one; before accents are folded, which makes `=` of `≠`."""
 _EMPHASIS = re.compile(r"(?<![^\W_])(?<![)\]}])(\*{1,3})(?=[^\s*])(.{1,200}?)(?<=[^\s*])\1(?![^\W_]|[*(\[{])")
 """Markdown's, not a product: `is **4**.`, but `2*3*4` and `(a)*(b)*(c)`."""
+_MINUS = re.compile(r"\A\s*-[ \t]+(?=[$\\(]*\.?\d|[^\W\d_]\s*(?:\Z|[-+*/^=<>!]))")
+"""Of a number or a letter of a formula: `- 5` is a list's item only beside others."""
 _LINE_MARK = re.compile(r"^[ \t]*(?:#{1,6}|[*+-]|>(?=[ \t]+[^\W\d_]{2}))[ \t]+", re.MULTILINE)
 """Markdown's: a heading, a list's item, a quotation (of words: `> 5` says more than `5`)."""
+_THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0),(?=\d{3}(?!\d))")
+"""As `_DIGIT_COMMA`, but `0,100` is no number of thousands."""
 _INTERVAL = re.compile(r"([\[(])([^\[\](),;]{1,60}[,;][^\[\](),;]{1,60})([\])])")
+_RELATIONS = frozenset("=<>!\u2190\u2192\u2248\u2261")
 _BOUNDS = frozenset({"inf", "infty", "infinity", "pi", "sqrt"})
 _TOKEN = re.compile(
     rf"(?P<word>{_WORD.pattern})|(?P<sign>!=|[+#*/^=<>\u00ac\u00b1\u2190-\u22ff\u27e6\u27e7]+)|(?P<mark>[-!()\[\]{{}}])"
@@ -104,23 +109,31 @@ def answer_form(text: str) -> str:
 
     `normalise`, but what alone tells answers apart stays: signs between words and `+` or `#` behind one (`x + 1`, `x ≤ 1`, `C++`),
     a minus and a factorial's `!` beside numbers and single letters (`x - 1`, `3!`, not `well-known!`), the square brackets of an
-    interval, and `a`, `an`, `the` where no longer word follows (`A`, `The`, `Vitamin A`, `A, B`). Markdown goes. An answer
-    without a word is itself.
+    interval, the brackets of a formula's part (`(1+2)*3`, `2^{n+1}`), and `a`, `an`, `the` where no longer word follows (`A`,
+    `The`, `Vitamin A`, `A, B`). Markdown goes. An answer without a word is itself.
     """
-    plain = _EMPHASIS.sub(r"\2", _LINE_MARK.sub("", unicodedata.normalize("NFC", text).translate(_SAME_SIGN)))
+    plain = unicodedata.normalize("NFC", text).translate(_SAME_SIGN)
+    if len(_LINE_MARK.findall(plain)) == 1:
+        plain = _MINUS.sub("-", plain)
+    plain = _EMPHASIS.sub(r"\2", _LINE_MARK.sub("", plain))
     plain = plain.replace("->", "\u2192").replace("=>", "\u2192")
     folded = (
         plain.casefold() if plain.isascii() else _fold(plain).replace("\N{FRACTION SLASH}", "/")
     )  # `½` folds to one
-    folded = _INTERVAL.sub(_bounded, _DIGIT_COMMA.sub("", folded))
+    folded = _INTERVAL.sub(_bounded, _THOUSANDS.sub("", _INTERVAL.sub(_parted, folded)))
     tokens = list(_TOKEN.finditer(folded))
+    signs = [
+        token.lastgroup == "sign" or _is_sign(before, token, after)
+        for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False)
+    ]
+    grouping = _grouping(tokens, signs)
     form, words = "", list[str]()
-    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+    for at, (token, sign) in enumerate(zip(tokens, signs, strict=True)):
         said = token.group()
         if token.lastgroup == "word":
             words.append(_plain(said))
-        elif token.lastgroup == "sign" or _is_sign(before, token, after):
-            form += _without_articles(words) + said
+        elif sign or at in grouping:
+            form += _without_articles(words) + (said if sign else "(" if said in "([{" else ")")
             words = []
     form = (form + _without_articles(words)).lstrip("+#*/^=\u2192").rstrip("*/^=<>\u2192")
     return form or " ".join(text.split())
@@ -145,6 +158,43 @@ def _is_sign(before: re.Match[str] | None, mark: re.Match[str], after: re.Match[
         return behind and beside
     opens = before is None or before.lastgroup == "sign" or before.group() in "([{"
     return mark.group() == "-" and ((behind and (follows or (beside and not close))) or (opens and follows and close))
+
+
+def _grouping(tokens: Sequence[re.Match[str]], signs: Sequence[bool]) -> set[int]:
+    """Where the brackets stand that hold a part of a formula together: with an operator inside, and one, or a word without a
+    space, beside them. `(1+2)*3` and `sqrt{x+1}`; not `x = (1+2)`, `(x, -y)`, `Paris (in A+B)`."""
+
+    def operator(at: int) -> bool:
+        return signs[at] and not set(tokens[at].group()) <= _RELATIONS
+
+    def joins(at: int, close: bool) -> bool:
+        """Whether what stands there makes the bracket a part of something."""
+        token = tokens[at]
+        return operator(at) or (close and (token.lastgroup == "word" or token.group() in "()[]{}"))
+
+    found, opened, operators = set[int](), list[tuple[int, int]](), 0
+    for at, token in enumerate(tokens):
+        operators += operator(at)
+        if token.group() in "([{":
+            opened.append((at, operators))
+        elif token.group() in ")]}" and opened:
+            start, before = opened.pop()
+            power = at + 1 < len(tokens) and tokens[at + 1].group().startswith("^")
+            minus = power and tokens[start + 1].group().startswith("-")  # `(-2)^2`, where it belongs to the number
+            if (operators > before or minus) and (
+                (start > 0 and joins(start - 1, tokens[start - 1].end() == tokens[start].start()))
+                or (at + 1 < len(tokens) and joins(at + 1, tokens[at + 1].start() == token.end()))
+            ):
+                found |= {start, at}
+    return found
+
+
+def _parted(found: re.Match[str]) -> str:
+    """Two numbers in brackets with a space behind their comma: `[1,200]` is no number of thousands, `(1,000)` may be one."""
+    opening, inside, closing = found.groups()
+    if re.search(r",0\d", inside) or not all(_is_operand(word) or word in _BOUNDS for word in _WORD.findall(inside)):
+        return found.group()
+    return f"{opening}{inside.replace(',', ', ')}{closing}"
 
 
 def _bounded(found: re.Match[str]) -> str:
