@@ -25,7 +25,10 @@ _BLOCKS: tuple[tuple[ActionKind, str, re.Pattern[str]], ...] = (
     *(("answer", "answer", re.compile(rf"<{tag}>(.*?)(</{tag}>|\Z)", re.DOTALL)) for tag in ANSWER_TAGS),
 )
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
-_FUNCTION_CALL = re.compile(r"<function_call>\s*+\[\s*+((\w+)\s*+\(.*?)(</function_call>|\Z)", re.DOTALL)
+_FUNCTION_CALLS = re.compile(r"<function_call>\s*+\[\s*+((\w[\w.]*+)\s*+\(.*?)(</function_call>|\Z)", re.DOTALL)
+_CALL = re.compile(r"(\w[\w.]*+)\s*+\((.*)\)", re.DOTALL)
+_IN_CALLS = re.compile(r"""\"(?:\\.|[^"\\])*+\\?(?:"|\Z)|'(?:\\.|[^'\\])*+\\?(?:'|\Z)|[()\[\]{},]""", re.DOTALL)
+"""What is needed to part calls: strings (to the end, where unclosed), brackets, commas."""
 _REACT = re.compile(r"^Action(?: \d+)?:[ \t]*([A-Za-z_][\w .-]*?)[ \t]*\[(.*?)\][ \t]*$", re.MULTILINE)
 _REACT_INPUT = re.compile(
     r"^Action(?: \d+)?:[ \t]*([A-Za-z_][\w.-]*)[ \t]*\nAction Input(?: \d+)?:[ \t]*(.*)$", re.MULTILINE
@@ -77,21 +80,44 @@ def _from_tagged_json(body: str, closed: bool) -> Action:
     )
 
 
+def _from_calls(body: str, name: str, closed: bool) -> list[Action]:
+    """The calls of `read(id=1), send(to="a")]`, one action each; one malformed action of `name` where they cannot be told apart."""
+    parts, depth, start, end = list[str](), 0, 0, None
+    for m in _IN_CALLS.finditer(body):
+        sign = m[0]
+        if sign in (",", "]") and depth == 0:
+            parts.append(body[start : m.start()].strip())
+            start = m.end()
+            if sign == "]":
+                end = m.end()
+                break
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+    parts = parts[:-1] if parts and not parts[-1] else parts  # a comma behind the last
+    calls = [_CALL.fullmatch(part) for part in parts]
+    if not closed or end is None or body[end:].strip() or not all(calls):
+        return [Action("call", name, _squeeze(body), malformed=True)]
+    return [Action("call", call[1], _squeeze(call[0])) for call in calls if call]
+
+
 def _from_text(text: str) -> list[Action]:
     """Actions written in plain text, in the order in which they occur."""
     found: list[tuple[int, Action]] = []
     for kind, name, pattern in _BLOCKS:
         for m in pattern.finditer(text):
-            if kind != "answer" or m[1].strip() or not m[2]:  # an empty `<final_answer>` beside a call is none
-                found.append((m.start(), Action(kind, name, _squeeze(m[1]), malformed=not m[2])))
+            found.append((m.start(), Action(kind, name, _squeeze(m[1]), malformed=not m[2])))
     found += [(m.start(), _from_tagged_json(m[1], bool(m[2]))) for m in _TOOL_CALL.finditer(text)]
-    for m in _FUNCTION_CALL.finditer(text):
-        found.append((m.start(), Action("call", m[2], _squeeze(m[1]), malformed=not m[3])))
+    for m in _FUNCTION_CALLS.finditer(text):
+        found += [(m.start(), action) for action in _from_calls(m[1], m[2], bool(m[3]))]
     for pattern in (_REACT, _REACT_INPUT):
         for m in pattern.finditer(text):
             kind: ActionKind = "answer" if m[1].lower() in ANSWER_CALLS else "call"
             found.append((m.start(), Action(kind, m[1].strip(), _squeeze(m[2]))))
     found += [(m.start(), Action("call", m[1].split()[0], _squeeze(m[1]))) for m in _ALFWORLD.finditer(text)]
+    if any(action.kind != "answer" for _, action in found):  # an empty `<final_answer>` beside a call is none
+        found = [(at, action) for at, action in found if action.kind != "answer" or action.text or action.malformed]
     return [action for _, action in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -113,11 +139,12 @@ def observation_text(step: Step) -> str:
 def final_answer(trajectory: Trajectory) -> tuple[int, str] | None:
     """The last proposed answer as (step number, text); None when the run ends without one.
 
-    Where no step marks its answer, a last message that only talks, and that nothing answers, is the answer.
+    An empty one proposes nothing. Where no step marks its answer, a last message that only talks, and that nothing answers, is
+    the answer.
     """
     steps = trajectory.steps
     for step in reversed(steps):
-        answers = [a.text for a in actions_of(step) if a.kind == "answer"]
+        answers = [a.text for a in actions_of(step) if a.kind == "answer" and a.text]
         if answers:
             return step.index, answers[-1]
     if steps and not actions_of(steps[-1]) and not steps[-1].observations:

@@ -22,9 +22,37 @@ _LINE = re.compile(
     | ^\#\#\#\#[ \t]*([-+$]?\d[\d,.]*)[ \t]*$""",
     re.MULTILINE | re.VERBOSE,
 )
+_MARK = re.compile(r"(?<=[^\s*])\*{1,3}|\*{1,3}(?=[^\s*]|\Z)|(?<![\w_])_{1,3}(?=\w|\Z)|(?<=[^\s_])_{1,3}(?!\w)")
+"""Markdown's emphasis, opened or closed; a `*` between spaces is a list's or a product's."""
+_EMPHASISED = re.compile(r"(\*{1,3}|_{1,3})(?=\S)(.+)(?<=\S)\1")
 
 
 def stated_answer(text: str) -> str | None:
     """The last answer stated in plain text, or None. What stands in `\\boxed{}` goes before what a line states."""
-    matches = _BOXED.findall(text) or [a or b or c for a, b, c in _LINE.findall(text)]
-    return " ".join(matches[-1].split()).rstrip(".*_") if matches else None
+    if boxed := _BOXED.findall(text):
+        return _unmarked("", boxed[-1])
+    if not (lines := list(_LINE.finditer(text))):
+        return None
+    last = lines[-1]
+    line = text.rfind("\n", 0, last.start()) + 1
+    return _unmarked(text[line : last.start(last.lastindex or 0)], last[last.lastindex or 0])
+
+
+def _unmarked(before: str, answer: str) -> str:
+    """The answer without a full stop and without Markdown's emphasis; `*` and `_` that close nothing stay (`A*`, `x_`).
+
+    Args:
+        before: what stands before it from the line's start, where an emphasis may open: `**Answer: `.
+    """
+    answer = " ".join(answer.split())
+    marks = _MARK.findall(before)
+    opened = marks[-1] if len(marks) % 2 else ""
+    while True:
+        bare = answer.rstrip(".")
+        if opened and bare.endswith(opened):
+            bare, opened = bare.removesuffix(opened).rstrip(), ""
+        elif (pair := _EMPHASISED.fullmatch(bare)) and pair[1] not in pair[2]:
+            bare = pair[2]
+        if bare == answer:
+            return answer
+        answer = bare

@@ -19,14 +19,15 @@ from functools import cached_property
 from rrm.annotation import Annotation, Finding
 from rrm.annotators.actions import Action, actions_of, final_answer, observation_text
 from rrm.annotators.answers import stated_answer
-from rrm.annotators.failures import error_of, is_transient
+from rrm.annotators.failures import error_of, is_transient, told_by_environment
 from rrm.feedback import format_findings
 from rrm.text import YES_NO, Words, content_words, normalise, whole_words
 from rrm.trajectory import Step, Trajectory
 
-VERSION = 2
+VERSION = 3
 """Of the checks: labels of another version are not mixed into one file. 2: failures as shells and servers report them, and more
-forms of an answer (`rrm.annotators.failures`, `rrm.annotators.answers`)."""
+forms of an answer (`rrm.annotators.failures`, `rrm.annotators.answers`). 3: what a person says is no tool's failure; a result
+that its log calls an error is one; each call of a list counts; an empty answer is an action, and answers nothing."""
 MAJOR = frozenset({"ignored_error", "malformed", "empty", "degenerate"})
 MINOR = frozenset({"repeat", "unused", "no_action"})
 _GAVE_UP = re.compile(
@@ -67,6 +68,15 @@ class _Read:
         return observation_text(self.step)
 
     @cached_property
+    def error(self) -> str | None:
+        """The failure that came back (`error_of`). Where the log itself says that a result is an error, it is one; what a person
+        replies is none."""
+        if not self.actions and _answered_by_user(self.step):
+            return None
+        flagged = any((m.model_extra or {}).get("is_error") is True for m in self.step.observations)
+        return error_of(self.observation) or ("error" if flagged else None)
+
+    @cached_property
     def seen(self) -> Words:
         """The observation, to look for phrases in."""
         return Words(normalise(self.observation))
@@ -95,8 +105,8 @@ def _describe_action(action: Action) -> str:
     return "prints text only" if _PRINT_ONLY.fullmatch(action.text) else "runs code"
 
 
-def _describe_observation(observation: str) -> str:
-    error = error_of(observation)
+def _describe_observation(read: _Read) -> str:
+    observation, error = read.observation, read.error
     if error:
         return error if error in ("error", "not understood") else f"error {error[:30]}"
     if "your answer is wrong" in observation.lower():
@@ -145,12 +155,9 @@ def _answer_origin(answer: str, earlier: _Earlier) -> str:
 
 
 def _answered_by_user(step: Step) -> bool:
-    """Whether a person replied. A first line that reports an error (`error: write …`) is an environment's, which has no role of
-    its own; a traceback may be what the person asks about."""
+    """Whether a person replied, and not an environment in the role of the user (`error: write …`)."""
     said = step.observations
-    if not said or any(m.role != "user" for m in said):
-        return False
-    return error_of(observation_text(step)) not in ("error", "not understood")
+    return bool(said) and all(m.role == "user" for m in said) and not told_by_environment(observation_text(step))
 
 
 def _described(read: _Read, earlier: _Earlier, repeated: _Read | None) -> str:
@@ -173,7 +180,7 @@ def _described(read: _Read, earlier: _Earlier, repeated: _Read | None) -> str:
     if answers:
         did = f"{did} and " if did else ""
         did += f"proposes an answer{_answer_origin(answers[-1].text, earlier)}"
-    return f"{did}; {_describe_observation(read.observation)}" if read.step.observations else did
+    return f"{did}; {_describe_observation(read)}" if read.step.observations else did
 
 
 def step_lines(steps: Sequence[Step]) -> list[str]:
@@ -222,12 +229,12 @@ def _check_action(read: _Read, same: Sequence[_Read], is_last: bool) -> tuple[st
     if any(a.malformed and a.kind == "call" for a in actions):
         return "malformed", "the call's arguments are malformed; write valid arguments"
     if len(same) > 1:
-        seen, number = same[-2].observation, same[-2].step.index
-        if error_of(seen) is None:
+        earlier, number = same[-2], same[-2].step.index
+        if earlier.error is None:
             return "repeat", f"repeats the call of step {number} and learns nothing new; try another one"
-        if not is_transient(seen) or len(same) > 2:
+        if not is_transient(earlier.observation) or len(same) > 2:
             return "ignored_error", f"ignores the error and repeats step {number}; fix the cause first"
-    if error_of(read.observation) == "not understood":
+    if read.error == "not understood":
         return "malformed", "no action that the environment understands; use the required format"
     if not actions and not is_last and not stated_answer(text) and not _answered_by_user(read.step):
         return "no_action", "takes no action; call a tool or answer"
@@ -253,7 +260,7 @@ def _check_result(read: _Read, said: set[str], answers: _Answers, task_words: se
 
     None where nothing can be said: no result, or an error. `said` and `answers` are those of the later steps.
     """
-    if not read.actions or _describe_observation(read.observation) not in _READABLE or _shows(read.step):
+    if not read.actions or _describe_observation(read) not in _READABLE or _shows(read.step):
         return None
     if answers.any_in(read.seen):
         return True

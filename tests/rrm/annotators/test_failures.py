@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import time
+from pathlib import Path
 
 import pytest
 
-from rrm.annotators.failures import error_of, is_transient
+from rrm.annotators.failures import error_of, is_transient, told_by_environment
 
 FAILED = {
     "exceptions": [
@@ -38,6 +41,19 @@ FAILED = {
         '{"ok": false, "error": "channel_not_found"}',
         '{"status": "error", "message": "quota"}',
         "{'error': 'no such user'}",
+        '[{"error": "no such user"}]',
+        '{"success": false, "message": "no such user"}',
+        '{"data": null, "errors": ["no such field"]}',
+        "Error: 404",
+        "error: 500",
+        "404: Not Found",
+        "<tool_use_error>File does not exist.</tool_use_error>",
+        "<error>\nquota\n</error>",
+        "Exit code 1\nls: cannot access 'x': No such file or directory",
+        "Process exited with code 127",
+        "Command exited with status 2",
+        "Command 'make' returned non-zero exit status 2.",
+        "Error on line 3: no such column",
     ],
     "shells and compilers": [
         "bash: ls: command not found",
@@ -55,6 +71,11 @@ FAILED = {
         "fatal: not a git repository (or any of the parent directories): .git",
         "main.c:3:5: error: expected ';' before 'return'",
         "error[E0308]: mismatched types",
+        "Permission denied",
+        "No such file or directory",
+        "sed: -e expression #1, char 5: unknown option to `s'",
+        "date: invalid date 'x'",
+        "tac: failed to create temporary file in '/tmp': No such file or directory",
     ],
 }
 NOT_UNDERSTOOD = [
@@ -99,6 +120,22 @@ WORKED = [
     '{"error": "", "rows": [1]}',
     '{"error": 0.03, "mse": 0.0009}',
     '{"errors_found": 3}',
+    '{"error": "none"}',
+    '{"error": "No error."}',
+    "{'error': 'none', 'rows': 2}",
+    '[{"error": "no such user"}, {"name": "Ann"}]',
+    '{"success": false}',
+    '{"data": {"a": 1}, "errors": []}',
+    "<error>none</error>",
+    "Exit code 0",
+    "Unable to create the perfect sourdough? Ten tips",
+    "notes: the failed to launch",
+    "timeline.md: invalid date was found by review",
+    "error on line 3 of the poem was fixed by the editor",
+    "index.html: option requires an argument",
+    "log.txt: you may not specify",
+    "Permission denied to nobody: a history",
+    "Error: 40",
     "drwxr-xr-x 2 root root 4096 error",
     "total 4\n-rw-r--r-- 1 root root 12 error.log\ngrep: the manual, page 3",
     "README.md:3: the error is described in errors.md",
@@ -136,9 +173,80 @@ def test_an_exception_is_named(result: str, name: str) -> None:
     assert error_of(result) == name
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "error: write `Action: search[query]` or `Answer: ...`",
+        "[CALL ERROR] The function calling of send_email has been refused",
+        "Invalid Action. Valid Actions are Search[<topic>].",
+        "Error: unknown tool `serch`",
+        "Page: x\n\nI don't understand your input. \nIf you want",
+    ],
+)
+def test_an_environment_in_the_role_of_the_user_is_told_by_its_words(told: str) -> None:
+    assert told_by_environment(told) and error_of(told) is not None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unable to access my account since Monday, can you help?",
+        "Failed to get my refund in time.",
+        "Error code 51 shows on my card reader.",
+        "Error: payment failed. What now?",
+        "Unknown action on my card, please block it",
+        "TypeError: x is not iterable",
+    ],
+)
+def test_a_person_who_writes_of_an_error_is_no_environment(said: str) -> None:
+    assert not told_by_environment(said)
+
+
+HELD_OUT = [
+    (
+        "transcripts_more/agentdojo.jsonl.gz",
+        79,
+        {750, 829, 1461, 1935, 2014, 3989, 4068, 4147},
+        {
+            1303,
+            1777,
+            2251,
+            2567,
+        },  # `Source Not Found.`, `You should verify your account first.`, and two of `Please verify …`
+    ),
+    (
+        "transcripts_more/intercode.jsonl.gz",
+        118,
+        {531, 885, 1003, 1121, 1239, 1357, 1593, 1947, 2065, 2183, 2301, 2537, 3127, 3481, 3717, 3835, 4897, 5841}
+        | {6431, 6549, 6785},
+        {5369, 7021},  # `md5sum: 'standard input': no properly formatted …`, and a shell named by a line of awk
+    ),
+    ("transcripts/tau_bench/gpt-4o-airline.json.gz", 19, {28, 85, 370, 655, 674, 712}, set[int]()),
+]
+"""60 tools' results of each file, at these distances (of InterCode those of bash), read by hand: those that say that the call
+failed and are found, and those that are missed. No pattern is to be written for one of the missed."""
+
+
+@pytest.mark.parametrize(("name", "distance", "found", "missed"), HELD_OUT)
+def test_failures_in_a_sample_that_was_read_by_hand(
+    shared_data: Path, name: str, distance: int, found: set[int], missed: set[int]
+) -> None:
+    """Precision 35 of 35, recall 35 of 41: AgentDojo's tools say some failures in their own words (`Source Not Found.`)."""
+    raw = gzip.decompress((shared_data / name).read_bytes()).decode()
+    lines = raw.splitlines() if name.endswith(".jsonl.gz") else []
+    rows = [json.loads(line) for line in lines if "intercode" not in name or "bash" in line] or json.loads(raw)
+    rows = [row for row in rows if "intercode" not in name or "bash" in row["source"] + row["id"]]
+    messages = [m for row in rows for m in row.get("messages") or row["traj"]]
+    results = [m["content"] for m in messages if m["role"] == "tool" and isinstance(m["content"], str)]
+    places = range(distance // 2, len(results), distance)[:60]
+    assert len(places) == 60 and found | missed <= set(places)
+    failed = {at for at in places if error_of(results[at]) is not None}
+    assert failed <= found | missed and failed >= found
+
+
 def test_a_failure_that_a_retry_can_cure() -> None:
     assert is_transient("HTTP 503 Service Unavailable") and is_transient("Command timed out")
-    assert not is_transient("bash: ls: command not found") and not is_transient("try again tomorrow")
+    assert not is_transient("bash: ls: command not found")
 
 
 @pytest.mark.parametrize(

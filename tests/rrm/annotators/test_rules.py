@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -49,8 +50,19 @@ def bad_steps(trajectory: Trajectory) -> list[int]:
         ),
         (
             '<function_call>[\n send(to="x", n=1)]</function_call>\n<final_answer></final_answer>',
-            [("call", "send", 'send(to="x", n=1)]', False)],
+            [("call", "send", 'send(to="x", n=1)', False)],
         ),
+        (
+            "<function_call>[read(id=[1, 2]), mail.send(to='a, b)]')]</function_call>",
+            [("call", "read", "read(id=[1, 2])", False), ("call", "mail.send", "mail.send(to='a, b)]')", False)],
+        ),
+        ("<function_call>[read(id=1),]</function_call>", [("call", "read", "read(id=1)", False)]),
+        ("<function_call>[read(id=1)</function_call>", [("call", "read", "read(id=1)", True)]),
+        ("<function_call>[read(id=1), oops]</function_call>", [("call", "read", "read(id=1), oops]", True)]),
+        ("<function_call>[read(id='1)]</function_call>", [("call", "read", "read(id='1)]", True)]),
+        ("<function_call>[read(id=1)]", [("call", "read", "read(id=1)]", True)]),
+        ("<answer></answer>", [("answer", "answer", "", False)]),
+        ("<search>x</search><answer>", [("call", "search", "x", False), ("answer", "answer", "", True)]),
         ("<function_call>[]</function_call>", []),
         ("> go to shelf 8", [("call", "go", "go to shelf 8", False)]),
         ("just talk", []),
@@ -95,6 +107,17 @@ def test_observation_text_drops_the_environments_counter() -> None:
         ("So I stop. Final Answer: 1,200", "1,200"),
         ("**Answer:** 42", "42"),
         ("**Final answer: 42**", "42"),
+        ("So: **Final Answer: 42.**", "42"),
+        ("__Answer: x_1__", "x_1"),
+        ("Final Answer: A*", "A*"),
+        ("* Answer: A*", "A*"),
+        ("The answer is **A***.", "A*"),
+        ("**The answer is A***", "A*"),
+        ("Answer: ***B***", "B"),
+        ("Answer: **A** or **B**", "**A** or **B**"),
+        ("Answer: snake_case_", "snake_case_"),
+        ("so \\boxed{x_*}", "x_*"),
+        ("so \\boxed{**42.**}", "42"),
         ("Final Answer:\n\nParis.", "Paris"),
         ("answer: no\nAnswer: yes", "yes"),
         ("The correct answer is B.", "B"),
@@ -120,7 +143,19 @@ def test_an_answer_as_the_projects_examples_write_it_is_seen() -> None:
 
 def test_an_empty_answer_block_is_no_answer() -> None:
     assert final_answer(run("<final_answer>\nEmma is free.\n</final_answer>")) == (1, "Emma is free.")
-    assert actions_of(run("I look.\n<final_answer></final_answer>", "ok").steps[0]) == []
+    beside = run("<function_call>[look()]</function_call>\n<final_answer></final_answer>", "ok")
+    assert [action.name for action in actions_of(beside.steps[0])] == ["look"]
+    alone = run(call({"q": "x"}), "found it there", "<answer></answer>", "go on", "<solution> </solution>")
+    assert final_answer(alone) is None and "no_action" not in faults(alone)
+    assert faults(alone)["no_answer"] == 1
+    assert rules.step_lines(alone.steps)[1].startswith("proposes an answer;")
+
+
+@pytest.mark.parametrize("body", ["f('" + "\\'" * 50_000, "f(" * 50_000, "f(" + "'" * 100_001, "f(x), " * 20_000])
+def test_a_long_hostile_list_of_calls_is_read_in_linear_time(body: str) -> None:
+    start = time.perf_counter()
+    assert actions_of(run(f"<function_call>[{body}</function_call>").steps[0])[0].malformed
+    assert time.perf_counter() - start < 1.0
 
 
 def test_final_answer() -> None:
@@ -216,6 +251,34 @@ def test_an_environment_that_reports_errors_as_the_user_is_no_conversation() -> 
     assert rules.step_lines(asked.steps)[0] == "speaks to the user; the user replies" and "no_action" not in faults(
         asked
     )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unable to access my account since Monday, can you help?",
+        "Failed to get my refund in time.",
+        "Error code 51 shows on my card reader.",
+        "Unknown action on my card, please block it",
+    ],
+)
+def test_what_a_person_says_of_an_error_is_no_tools_failure(said: str) -> None:
+    reply, thanks = ({"role": "user", "content": text} for text in (said, "Thanks."))
+    for complaint in (
+        run("How can I help you?", reply),
+        run("How can I help?", reply, "I have reset it for you.", thanks),
+    ):
+        assert faults(complaint) == {}
+        assert rules.step_lines(complaint.steps)[0] == "speaks to the user; the user replies"
+
+
+def test_a_result_that_its_log_calls_an_error_is_one() -> None:
+    told = {"content": "The user said no.", "is_error": True}
+    refused = run(call({"q": "a"}), told, call({"q": "a"}), told, "Final Answer: yes")
+    assert rules.step_lines(refused.steps)[:2] == ["calls search; error", "repeats step 1; error"]
+    assert faults(refused)["ignored_error"] == 1
+    busy = {"content": "It is busy, come back later", "is_error": True}
+    assert faults(run(call({"q": "a"}), busy, call({"q": "a"}), "it is blue", "Final Answer: blue")) == {}
 
 
 def test_a_conversation_with_a_user_needs_no_final_answer() -> None:
