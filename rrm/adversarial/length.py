@@ -46,7 +46,7 @@ class Growth(BaseModel):
     lift: float
     """mean score(grown) − score(base): above 0 length pays"""
     failed: float | None
-    """The same over bases with outcome 0; None without any."""
+    """The same over bases with an outcome below 0.5; None without any."""
 
 
 class GrowthReport(BaseModel):
@@ -85,8 +85,15 @@ def grown(bases: Sequence[Trajectory], tokens: int, seed: int, tokenizer: Tokeni
 
 
 def measure_growth(judge: Judge, cases: Sequence[GrownCase], mode: Mode = "score", *, seed: int = 0) -> GrowthReport:
-    """Judge each base and what became of it, and compare the scores."""
-    wanted = {t.id: t for case in cases for t in (case.base, case.grown)}
+    """Judge each base and what became of it, and compare the scores.
+
+    Raises:
+        ValueError: two different runs share an id, so one's score would be taken for the other's.
+    """
+    wanted: dict[str, Trajectory] = {}
+    for run in (t for case in cases for t in (case.base, case.grown)):
+        if wanted.setdefault(run.id, run) != run:
+            raise ValueError(f"two different runs have the id {run.id!r}: give each base an id of its own")
     score = {f.id: f.score for f in judge.judge(list(wanted.values()), mode=mode, seed=seed)}
     moves: dict[str, list[_Move]] = defaultdict(list)
     unscored = 0
@@ -95,7 +102,9 @@ def measure_growth(judge: Judge, cases: Sequence[GrownCase], mode: Mode = "score
         if before is None or after is None:
             unscored += 1
             continue
-        moves[f"{case.way} {case.share:g}"].append(_Move(after - before, case.base.outcome == 0.0))
+        moves[f"{case.way} {case.share:g}"].append(
+            _Move(after - before, case.base.outcome is not None and case.base.outcome < 0.5)
+        )
     groups = {name: _growth(found) for name, found in sorted(moves.items())}
     lifts = [lift for group in groups.values() for lift in (group.lift, group.failed) if lift is not None]
     return GrowthReport(unscored=unscored, lift=max(lifts, default=None), groups=groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -65,3 +66,16 @@ def test_what_is_not_scored_is_counted(cases: list[GrownCase]) -> None:
     report = measure_growth(EdgeJudge(0.3, silent=True), cases)
     assert report.unscored == len(cases) // 2 and set(report.groups) == {"steps 0.5", "words 0.5"}
     assert measure_growth(EdgeJudge(0.3), []).lift is None
+
+
+def test_graded_outcomes_below_a_half_are_failures(cases: list[GrownCase]) -> None:
+    half = [replace(c, base=c.base.model_copy(update={"outcome": 0.4})) for c in cases[:1]]
+    assert next(iter(measure_growth(EdgeJudge(0.3), half).groups.values())).failed is not None
+    good = [replace(c, base=c.base.model_copy(update={"outcome": 0.5})) for c in cases[:1]]
+    assert next(iter(measure_growth(EdgeJudge(0.3), good).groups.values())).failed is None
+
+
+def test_two_runs_of_one_id_are_refused(cases: list[GrownCase]) -> None:
+    other = replace(cases[0], base=cases[0].base.model_copy(update={"outcome": 0.7}))
+    with pytest.raises(ValueError, match="two different runs have the id"):
+        measure_growth(EdgeJudge(0.3), [cases[0], other])
