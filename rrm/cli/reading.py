@@ -18,7 +18,7 @@ from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers import read
 from rrm.readers.base import printable
 from rrm.readers.mapping import parse_pairs
-from rrm.readers.sources import missing
+from rrm.readers.paths import missing
 from rrm.score import PROGRESS_SECONDS, progress_log
 from rrm.trajectory import Trajectory
 

@@ -37,7 +37,8 @@ from rrm.readers.base import Container, Gatherer, Item, Reader, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
 from rrm.readers.outcomes import Scales, outcome_at
-from rrm.readers.sources import Value, expand, values
+from rrm.readers.paths import expand
+from rrm.readers.sources import Value, values
 from rrm.readers.unique import UniqueIds
 from rrm.trajectory import Trajectory
 

@@ -15,8 +15,8 @@ from rrm.readers import anthropic
 from rrm.readers.anthropic import anthropic_tools, unblock
 from rrm.readers.base import own_id
 from rrm.readers.chat import as_text, chat_message, chat_messages, is_chat, text_of, tool_list
+from rrm.readers.jsontext import parse_json
 from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
-from rrm.readers.sources import parse_json
 
 PAIRS = (("request", "response"), ("request_body", "response_body"), ("input", "output"), ("inputs", "output"))
 """Names of a request and its answer in one record."""

@@ -1,4 +1,4 @@
-"""Bytes to JSON values: paths, gzip, encodings, JSON or JSONL, parquet. What a file holds decides, not its name alone.
+"""Bytes to JSON values: gzip, encodings, JSON or JSONL, parquet. What a file holds decides, not its name alone.
 
 JSONL is streamed line by line; a JSON document is loaded whole. Every non-blank line ends up in a `Value` or in a
 `ReadError` (one error may stand for the rest of a file that cannot be decoded, and says so).
@@ -8,30 +8,23 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import difflib
-import functools
 import io
 import itertools
 import json
-import logging
-import math
 import os
-import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from rrm.errors import ReadError
-from rrm.readers.base import DATA_SUFFIXES, describe, printable, stem
-from rrm.readers.hub import HubSet, hub_rows, hub_set, is_hub
+from rrm.readers.base import describe, printable, stem
+from rrm.readers.hub import hub_rows, is_hub
+from rrm.readers.jsontext import DECODER, check_depth, decode, json_problem, parse_json, plain
 
-log = logging.getLogger(__name__)
 BLOCK = 1 << 18  # bytes read at a time
 LOOK_AHEAD = 20  # lines looked at to tell broken JSONL from an indented document
-MAX_DEPTH = 100  # containers inside containers; deeper values cannot be written back
 BINARY = {
     b"PK\x03\x04": "a zip archive: unpack it",
     b"\x28\xb5\x2f\xfd": "zstd: decompress it",
@@ -58,75 +51,11 @@ class Value:
     """The file holds nothing else, so this may be a container of runs rather than a run."""
 
 
-_OBJECTS = re.compile(rb'\s*(?:\[\s*)?\{\s*"')
-"""How a JSON object, or a list of them, begins; other files begin with a brace or a bracket, too."""
 Line = tuple[int, bytes] | ReadError
 
 
 class _Broken(Exception):
     """The byte stream ends here, for the reason given."""
-
-
-def expand(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str | ReadError]:
-    """Files in the given order, folders replaced by their data files (recursive, sorted); `-` and `hf:…` pass through."""
-    for given in paths:
-        path = os.fspath(given)
-        if os.path.isdir(path) and path != "-" and not is_hub(path):
-            yield from _folder(path)
-        else:
-            yield missing(path) or path  # a file, or a pipe such as /dev/stdin or <(zcat …)
-
-
-def missing(path: str) -> ReadError | None:
-    """What is wrong with an input that is not there, with the nearest name that is; None for one that is.
-
-    A data set on the hub is not asked for here, only its name is checked.
-    """
-    if is_hub(path):
-        return None if isinstance(named := hub_set(path), HubSet) else named
-    if path == "-" or os.path.exists(path):
-        return None
-    return ReadError(path, None, f"no such file or folder{_nearest(Path(path))}")
-
-
-def _folder(folder: str) -> Iterator[str | ReadError]:
-    """The folder's files, but hidden ones and those whose first bytes or name say that they hold no transcripts."""
-    files = sorted(p for p in Path(folder).rglob("*") if p.is_file())
-    visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
-    data = [p for p in visible if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
-    if len(data) < len(files):
-        others = sorted({p.name for p in files} - {p.name for p in data})
-        _say_once(f"{folder}: {len(others)} files are not data files and were left out: {others[:5]}")
-    if not data:
-        yield ReadError(
-            folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
-        )
-    yield from map(str, data)
-
-
-def _holds_json(path: Path) -> bool:
-    """Whether a file under another name (`run.traj`) begins as JSON objects do, or as parquet."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(512)
-    except OSError:
-        return True  # it is said where it is read
-    return head.startswith(b"PAR1") or _OBJECTS.match(head.removeprefix(codecs.BOM_UTF8)) is not None
-
-
-@functools.lru_cache(maxsize=256)
-def _say_once(message: str) -> None:
-    """A warning that a run which reads its input twice (to count, to report) gives once."""
-    log.warning("%s", message)
-
-
-def _nearest(path: Path) -> str:
-    """A hint with the nearest name that exists beside a path that does not."""
-    parent = path.parent
-    if not parent.is_dir():
-        return f"; the folder {parent} does not exist"
-    near = difflib.get_close_matches(path.name, sorted(os.listdir(parent)), n=1)
-    return f"; did you mean {parent / near[0]}?" if near else ""
 
 
 def values(path: str) -> Iterator[Value | ReadError]:
@@ -286,58 +215,6 @@ def _parse_line(path: str, line: tuple[int, bytes]) -> Value | ReadError:
         return ReadError(path, line[0], describe(error))
 
 
-def decode(data: bytes) -> str:
-    """UTF-8 (lone surrogates accepted, as they came); `ValueError` names the first byte that is not."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        try:
-            return data.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError as error:
-            at = error.start
-            raise ValueError(f"not UTF-8: byte {at + 1} is 0x{data[at]:02x}; convert the file to UTF-8") from error
-
-
-def _float(text: str) -> float | str:
-    number = float(text)
-    return number if math.isfinite(number) else text
-
-
-DECODER = json.JSONDecoder(parse_constant=str, parse_float=_float)
-"""NaN, Infinity and numbers beyond a double are kept as text: they are not JSON and would poison what we write."""
-
-
-def parse_json(text: str) -> Any:
-    """One JSON value; `ValueError` in words where it is none, is followed by more, or is nested too deeply."""
-    try:
-        value = DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(_json_problem(error)) from error
-    check_depth(value)
-    return value
-
-
-def _json_problem(error: json.JSONDecodeError) -> str:
-    where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-    near = printable(error.doc[error.pos : error.pos + 30])
-    return f"not JSON: {error.msg} at {where}" + (f", before {near!r}" if near else ": it ends there (cut off?)")
-
-
-def check_depth(value: Any) -> None:
-    """Raise `ValueError` where containers are nested deeper than `MAX_DEPTH` (without recursion)."""
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested more than {MAX_DEPTH} levels deep: not a transcript")
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-            if isinstance(child, dict | list)
-        ]
-
-
 def _document(path: str, lines: list[Line], is_jsonl: bool) -> Iterator[Value | ReadError]:
     """A file that is one JSON document (or several in a row), or plain text; what breaks in it is one error."""
     if lines and isinstance(lines[-1], ReadError):
@@ -374,7 +251,7 @@ def _sequence(text: str) -> tuple[list[tuple[int, Any]], str | None, int | None]
             value, position = DECODER.raw_decode(text, position)
             check_depth(value)
         except json.JSONDecodeError as error:
-            return found, _json_problem(error), line
+            return found, json_problem(error), line
         except (ValueError, RecursionError) as error:
             return found, describe(error), line
         found.append((line, value))
@@ -419,20 +296,3 @@ def _row(path: str, row: int, record: Any) -> Value | ReadError:
         return Value(row, plain(record))
     except (ValueError, RecursionError) as error:
         return ReadError(path, row, describe(error))
-
-
-def plain(value: Any) -> Any:
-    """An arrow value as plain JSON: empty struct fields left out, times as ISO text, bytes as base64, NaN as text."""
-    import base64
-
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -13,7 +13,7 @@ import pytest
 from rrm.errors import MissingExtra, ReadError
 from rrm.readers import read
 from rrm.readers.hub import HubSet, hub_set
-from rrm.readers.sources import missing
+from rrm.readers.paths import missing
 
 ROWS = [
     {"id": "a", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}], "correct": True},

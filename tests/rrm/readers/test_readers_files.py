@@ -17,7 +17,7 @@ from rrm import readers
 from rrm.errors import ReadError
 from rrm.readers import read
 from rrm.readers.base import Item, make
-from rrm.readers.sources import parse_json
+from rrm.readers.jsontext import parse_json
 from rrm.readers.unique import FLUSH, UniqueIds
 from rrm.trajectory import Trajectory
 

@@ -1,0 +1,80 @@
+"""JSON text to values that can be written back: encodings, numbers that are none, depth; and arrow values as plain JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+from rrm.readers.base import printable
+
+MAX_DEPTH = 100  # containers inside containers; deeper values cannot be written back
+
+
+def decode(data: bytes) -> str:
+    """UTF-8 (lone surrogates accepted, as they came); `ValueError` names the first byte that is not."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        try:
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            at = error.start
+            raise ValueError(f"not UTF-8: byte {at + 1} is 0x{data[at]:02x}; convert the file to UTF-8") from error
+
+
+def _float(text: str) -> float | str:
+    number = float(text)
+    return number if math.isfinite(number) else text
+
+
+DECODER = json.JSONDecoder(parse_constant=str, parse_float=_float)
+"""NaN, Infinity and numbers beyond a double are kept as text: they are not JSON and would poison what we write."""
+
+
+def parse_json(text: str) -> Any:
+    """One JSON value; `ValueError` in words where it is none, is followed by more, or is nested too deeply."""
+    try:
+        value = DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(json_problem(error)) from error
+    check_depth(value)
+    return value
+
+
+def json_problem(error: json.JSONDecodeError) -> str:
+    """What is wrong with a text, and where, in words."""
+    where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+    near = printable(error.doc[error.pos : error.pos + 30])
+    return f"not JSON: {error.msg} at {where}" + (f", before {near!r}" if near else ": it ends there (cut off?)")
+
+
+def check_depth(value: Any) -> None:
+    """Raise `ValueError` where containers are nested deeper than `MAX_DEPTH` (without recursion)."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} levels deep: not a transcript")
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+            if isinstance(child, dict | list)
+        ]
+
+
+def plain(value: Any) -> Any:
+    """An arrow value as plain JSON: empty struct fields left out, times as ISO text, bytes as base64, NaN as text."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -1,0 +1,82 @@
+"""Which files the inputs name: folders, and what in them is data; inputs that are not there."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import functools
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rrm.errors import ReadError
+from rrm.readers.base import DATA_SUFFIXES
+from rrm.readers.hub import HubSet, hub_set, is_hub
+
+log = logging.getLogger(__name__)
+_OBJECTS = re.compile(rb'\s*(?:\[\s*)?\{\s*"')
+"""How a JSON object, or a list of them, begins; other files begin with a brace or a bracket, too."""
+
+
+def expand(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str | ReadError]:
+    """Files in the given order, folders replaced by their data files (recursive, sorted); `-` and `hf:…` pass through."""
+    for given in paths:
+        path = os.fspath(given)
+        if os.path.isdir(path) and path != "-" and not is_hub(path):
+            yield from _folder(path)
+        else:
+            yield missing(path) or path  # a file, or a pipe such as /dev/stdin or <(zcat …)
+
+
+def missing(path: str) -> ReadError | None:
+    """What is wrong with an input that is not there, with the nearest name that is; None for one that is.
+
+    A data set on the hub is not asked for here, only its name is checked.
+    """
+    if is_hub(path):
+        return None if isinstance(named := hub_set(path), HubSet) else named
+    if path == "-" or os.path.exists(path):
+        return None
+    return ReadError(path, None, f"no such file or folder{_nearest(Path(path))}")
+
+
+def _folder(folder: str) -> Iterator[str | ReadError]:
+    """The folder's files, but hidden ones and those whose first bytes or name say that they hold no transcripts."""
+    files = sorted(p for p in Path(folder).rglob("*") if p.is_file())
+    visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
+    data = [p for p in visible if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
+    if len(data) < len(files):
+        others = sorted({p.name for p in files} - {p.name for p in data})
+        _say_once(f"{folder}: {len(others)} files are not data files and were left out: {others[:5]}")
+    if not data:
+        yield ReadError(
+            folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
+        )
+    yield from map(str, data)
+
+
+def _holds_json(path: Path) -> bool:
+    """Whether a file under another name (`run.traj`) begins as JSON objects do, or as parquet."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+    except OSError:
+        return True  # it is said where it is read
+    return head.startswith(b"PAR1") or _OBJECTS.match(head.removeprefix(codecs.BOM_UTF8)) is not None
+
+
+@functools.lru_cache(maxsize=256)
+def _say_once(message: str) -> None:
+    """A warning that a run which reads its input twice (to count, to report) gives once."""
+    log.warning("%s", message)
+
+
+def _nearest(path: Path) -> str:
+    """A hint with the nearest name that exists beside a path that does not."""
+    parent = path.parent
+    if not parent.is_dir():
+        return f"; the folder {parent} does not exist"
+    near = difflib.get_close_matches(path.name, sorted(os.listdir(parent)), n=1)
+    return f"; did you mean {parent / near[0]}?" if near else ""
