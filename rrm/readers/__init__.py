@@ -1,7 +1,7 @@
 """Transcripts from any framework as `Trajectory`: `for trajectory in rrm.readers.read(["runs/", "-"]): …`
 
-Each format is one small module with `NAME`, `sniff` and `parse`, and where it needs them `explode` or `gather` (see
-`rrm.readers.base`); add yours to `READERS`. The format is decided for each item by what it holds, so a folder or a file
+Each format is one small module with `NAME`, `sniff` and `parse`, and where it needs them `explode`, `gather` or `unpack`
+(see `rrm.readers.base`); add yours to `READERS`. The format is decided for each item by what it holds, so a folder or a file
 may mix formats.
 """
 
@@ -33,12 +33,13 @@ from rrm.readers import (
     tau2,
     tau_bench,
 )
+from rrm.readers.archive import Archive, Unpacker
 from rrm.readers.base import Container, Gatherer, Item, Reader, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
 from rrm.readers.outcomes import Scales, outcome_at
 from rrm.readers.paths import expand
-from rrm.readers.sources import Value, values
+from rrm.readers.sources import Value, members, values
 from rrm.readers.unique import UniqueIds
 from rrm.trajectory import Trajectory
 
@@ -77,8 +78,8 @@ def read(
 ) -> Iterator[Trajectory]:
     """Trajectories from files, folders (recursive, sorted) or `-` (standard input), streamed.
 
-    Files are JSON, JSONL or parquet, each plain or gzipped, told apart by what they hold. Ids are unique over the whole
-    call: a repeated id gets `#2`, `#3`, … and keeps its original in `meta["original_id"]`.
+    Files are JSON, JSONL or parquet, each plain or gzipped, or zip archives of such, told apart by what they hold. Ids are
+    unique over the whole call: a repeated id gets `#2`, `#3`, … and keeps its original in `meta["original_id"]`.
 
     Args:
         format: a name in `FORMATS`, or `auto` to decide for each item.
@@ -169,17 +170,22 @@ def _results(paths: list[str | os.PathLike[str]], how: _How) -> Iterator[Traject
             continue
         for place in [p for p in held if not PurePath(path).is_relative_to(p[0])]:  # files come sorted: it is complete
             yield from _gathered(place[1], held.pop(place), how)
-        yield from _file(path, how, held)
+        yield from _file(path, values(path), how, held)
     for (_, name), items in held.items():
         yield from _gathered(name, items, how)
 
 
-def _file(path: str, how: _How, held: _Held) -> Iterator[Trajectory | ReadError]:
+def _file(
+    path: str, found: Iterator[Value | Archive | ReadError] | Iterator[Value | ReadError], how: _How, held: _Held
+) -> Iterator[Trajectory | ReadError]:
     """Everything one file holds; what is spread over its lines follows at its end."""
     spread: dict[str, list[Item]] = {}
-    for value in values(path):
+    for value in found:
         if isinstance(value, ReadError):
             yield value
+            continue
+        if isinstance(value, Archive):
+            yield from _archive(value, how, held)
             continue
         items = list(_items(path, value, how.format, how.mapping))
         if not items:
@@ -196,6 +202,17 @@ def _file(path: str, how: _How, held: _Held) -> Iterator[Trajectory | ReadError]
                 spread.setdefault(name, []).append(item)
     for name, items in spread.items():
         yield from _gathered(name, items, how)
+
+
+def _archive(archive: Archive, how: _How, held: _Held) -> Iterator[Trajectory | ReadError]:
+    """What a zip holds: one format's own document, or files like those of a folder."""
+    for reader in READERS if how.format == "auto" else [FORMATS[how.format]]:
+        if isinstance(reader, Unpacker) and (runs := reader.unpack(archive)) is not None:
+            for run in runs:
+                yield run if isinstance(run, ReadError) else _parse(reader, run, how.outcome)
+            return
+    for place, found in members(archive):
+        yield from _file(place, found, how, held)
 
 
 def _gathered(name: str, items: list[Item], how: _How) -> Iterator[Trajectory | ReadError]:

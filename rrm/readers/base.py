@@ -2,9 +2,9 @@
 
 A reader is a module with `NAME`, `sniff(value) -> bool` and `parse(item) -> Trajectory`. It raises `ValueError` with a
 one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line. It may have `MARKS`: paths
-by which an error names it as the nearest format (`rrm.readers.formats`). Two more parts are optional: `explode`, where one
-document holds several runs (`Container`), and `gather`, where one run is spread over the lines of a file or the files of a
-folder (`Gatherer`).
+by which an error names it as the nearest format (`rrm.readers.formats`). Three more parts are optional: `explode`, where one
+document holds several runs (`Container`); `gather`, where one run is spread over the lines of a file or the files of a
+folder (`Gatherer`); and `unpack`, where a zip archive is one document (`rrm.readers.archive.Unpacker`).
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rrm.errors import ReadError
+from rrm.readers.archive import MAGIC, Archive
 from rrm.readers.base import DATA_SUFFIXES
 from rrm.readers.hub import HubSet, hub_set, is_hub
 
@@ -48,8 +49,8 @@ def _folder(folder: str) -> Iterator[str | ReadError]:
     visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
     data = [p for p in visible if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
     if len(data) < len(files):
-        others = sorted({p.name for p in files} - {p.name for p in data})
-        _say_once(f"{folder}: {len(others)} files are not data files and were left out: {others[:5]}")
+        others = {p.name for p in files} - {p.name for p in data}
+        say_left_out(folder, len(others), others)
     if not data:
         yield ReadError(
             folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
@@ -58,13 +59,29 @@ def _folder(folder: str) -> Iterator[str | ReadError]:
 
 
 def _holds_json(path: Path) -> bool:
-    """Whether a file under another name (`run.traj`) begins as JSON objects do, or as parquet."""
+    """Whether a file under another name (`run.traj`) begins as JSON objects do, or as parquet, or is a zip of data files."""
     try:
         with open(path, "rb") as file:
             head = file.read(512)
+            if head.startswith(MAGIC):
+                return any(map(names_data, Archive(str(path), file).names))
+    except ValueError:
+        return path.suffix.lower() in (".zip", ".eval")  # it is said where it is read; others are of who knows what
     except OSError:
         return True  # it is said where it is read
     return head.startswith(b"PAR1") or _OBJECTS.match(head.removeprefix(codecs.BOM_UTF8)) is not None
+
+
+def names_data(member: str) -> bool:
+    """Whether a member of an archive has a data file's name; hidden ones have none."""
+    path = PurePosixPath(member)
+    hidden = any(part.startswith((".", "__MACOSX")) and part != ".." for part in path.parts)
+    return path.suffix.lower() in DATA_SUFFIXES and not hidden
+
+
+def say_left_out(place: str, count: int, names: Iterable[str]) -> None:
+    """A warning that names some files of a folder, or members of an archive, that are not read."""
+    _say_once(f"{place}: {count} files are not data files and were left out: {sorted(names)[:5]}")
 
 
 @functools.lru_cache(maxsize=256)

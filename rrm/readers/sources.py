@@ -1,4 +1,4 @@
-"""Bytes to JSON values: gzip, encodings, JSON or JSONL, parquet. What a file holds decides, not its name alone.
+"""Bytes to JSON values: gzip, zip, encodings, JSON or JSONL, parquet. What a file holds decides, not its name alone.
 
 JSONL is streamed line by line; a JSON document is loaded whole. Every non-blank line ends up in a `Value` or in a
 `ReadError` (one error may stand for the rest of a file that cannot be decoded, and says so).
@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from rrm.errors import ReadError
+from rrm.readers.archive import BLOCK, MAGIC, Archive
 from rrm.readers.base import describe, printable, stem
 from rrm.readers.hub import hub_rows, is_hub
 from rrm.readers.jsontext import DECODER, check_depth, decode, json_problem, parse_json, plain
+from rrm.readers.paths import names_data, say_left_out
 
-BLOCK = 1 << 18  # bytes read at a time
 LOOK_AHEAD = 20  # lines looked at to tell broken JSONL from an indented document
 BINARY = {
-    b"PK\x03\x04": "a zip archive: unpack it",
+    b"PK\x03\x04": "a zip archive inside another file: unpack it",
     b"\x28\xb5\x2f\xfd": "zstd: decompress it",
     b"BZh": "bzip2: decompress it",
     b"\xfd7zXZ": "xz: decompress it",
@@ -58,14 +59,20 @@ class _Broken(Exception):
     """The byte stream ends here, for the reason given."""
 
 
-def values(path: str) -> Iterator[Value | ReadError]:
-    """Every JSON value of one file (of standard input, of a data set on the hub), in order."""
+def values(path: str) -> Iterator[Value | Archive | ReadError]:
+    """Every JSON value of one file (of standard input, of a data set on the hub), in order; of a zip the archive itself, which is
+    open until the next step."""
     if is_hub(path):
         yield from _hub(path)
         return
     try:
         with _open(path) as raw:
-            yield from _values(path, raw)
+            first, blocks = _peek(iter(lambda: raw.read(BLOCK), b""))
+            if first.startswith(MAGIC):
+                seekable = path != "-" and raw.seekable()  # a pipe is held whole
+                yield _archive(path, raw if seekable else io.BytesIO(b"".join(blocks)))
+            else:
+                yield from _values(path, first, blocks)
     except OSError as error:
         yield ReadError(path, None, f"cannot be read: {error.strerror or error}")
 
@@ -74,9 +81,44 @@ def _open(path: str) -> contextlib.AbstractContextManager[BinaryIO]:
     return contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
 
 
-def _values(path: str, raw: BinaryIO) -> Iterator[Value | ReadError]:
-    blocks: Iterator[bytes] = iter(lambda: raw.read(BLOCK), b"")
-    first, blocks = _peek(blocks)
+def _archive(path: str, file: BinaryIO) -> Archive | ReadError:
+    try:
+        return Archive(path, file)
+    except ValueError as error:
+        return ReadError(path, None, describe(error))
+
+
+def members(archive: Archive) -> Iterator[tuple[str, Iterator[Value | ReadError]]]:
+    """(place, values) of each data file in an archive that no format knows as a whole: a zipped folder, in its order."""
+    data = sorted(name for name in archive.names if names_data(name))
+    for name in data:
+        yield archive.place(name), _member(archive, name)
+    if len(data) < len(archive.names):
+        say_left_out(archive.path, len(archive.names) - len(data), map(printable, {*archive.names} - {*data}))
+    if not data:
+        yield archive.path, iter([ReadError(archive.path, None, "a zip archive without data files: nothing to read")])
+
+
+def _member(archive: Archive, name: str) -> Iterator[Value | ReadError]:
+    try:
+        yield from _values(archive.place(name), *_peek(_unpacked(archive, name)))
+    except _Broken as broken:
+        yield ReadError(archive.place(name), None, str(broken))
+
+
+def _unpacked(archive: Archive, name: str) -> Iterator[bytes]:
+    try:
+        yield from archive.blocks(name)
+    except ValueError as error:
+        raise _Broken(describe(error)) from error
+
+
+def load(archive: Archive, name: str) -> Any:
+    """A member that is one JSON document; `ValueError` (or `RecursionError`) where it is none, or cannot be unpacked."""
+    return parse_json(decode(b"".join(archive.blocks(name))))
+
+
+def _values(path: str, first: bytes, blocks: Iterator[bytes]) -> Iterator[Value | ReadError]:
     name = stem(path) if path == "-" else path
     if first.startswith(b"\x1f\x8b"):
         blocks = _gunzip(blocks)
