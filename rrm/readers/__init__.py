@@ -22,6 +22,7 @@ from rrm.readers import (
     calls,
     canonical,
     claude_code,
+    inspect_ai,
     langchain,
     mapping,
     mini_swe_agent,
@@ -34,10 +35,10 @@ from rrm.readers import (
     tau_bench,
 )
 from rrm.readers.archive import Archive, Unpacker
-from rrm.readers.base import Container, Gatherer, Item, Reader, describe
+from rrm.readers.base import Container, Gatherer, Item, Labeller, Reader, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
-from rrm.readers.outcomes import Scales, outcome_at
+from rrm.readers.outcomes import Outcome, Scales, outcome_at
 from rrm.readers.paths import expand
 from rrm.readers.sources import Value, members, values
 from rrm.readers.unique import UniqueIds
@@ -50,6 +51,7 @@ READERS: tuple[Reader, ...] = (
     mini_swe_agent,
     swe_agent,
     claude_code,
+    inspect_ai,
     tau2,
     tau_bench,
     calls,
@@ -227,15 +229,15 @@ def _parse(reader: Reader, item: Item, outcome: str | None) -> Trajectory | Read
     try:
         trajectory = reader.parse(item)
         if outcome is not None:
-            _set_outcome(trajectory, item.value, outcome)
+            label = reader.outcome if isinstance(reader, Labeller) else outcome_at
+            _set_outcome(trajectory, item.value, outcome, label(item.value, outcome))
         return trajectory
     except (ValueError, RecursionError) as error:
         return ReadError(item.path, item.line, f"{describe(error)} (format {reader.NAME})")
 
 
-def _set_outcome(trajectory: Trajectory, record: Any, path: str) -> None:
+def _set_outcome(trajectory: Trajectory, record: Any, path: str, said: Outcome | None) -> None:
     """Take the outcome from a named field; what the record calls its outcome is then a field like any other."""
-    said = outcome_at(record, path)
     if isinstance(record, dict) and record.get("outcome") is not None and path.removesuffix("?") != "outcome":
         trajectory.meta.setdefault("outcome", record["outcome"])
     trajectory.outcome = said and said.value

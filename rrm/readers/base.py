@@ -2,9 +2,10 @@
 
 A reader is a module with `NAME`, `sniff(value) -> bool` and `parse(item) -> Trajectory`. It raises `ValueError` with a
 one-sentence reason where the item cannot be read; `rrm.readers.read` adds the path and the line. It may have `MARKS`: paths
-by which an error names it as the nearest format (`rrm.readers.formats`). Three more parts are optional: `explode`, where one
+by which an error names it as the nearest format (`rrm.readers.formats`). Four more parts are optional: `explode`, where one
 document holds several runs (`Container`); `gather`, where one run is spread over the lines of a file or the files of a
-folder (`Gatherer`); and `unpack`, where a zip archive is one document (`rrm.readers.archive.Unpacker`).
+folder (`Gatherer`); `unpack`, where a zip archive is one document (`rrm.readers.archive.Unpacker`); and `outcome`, where
+labels are written in a way of the format's own (`Labeller`).
 """
 
 from __future__ import annotations
@@ -106,6 +107,15 @@ class Gatherer(Reader, Protocol):
         What comes out goes to `parse`, and `--outcome` names a path in its `value`. A part that belongs to no run is a
         `ReadError`; nothing is left out without one.
         """
+        ...
+
+
+@runtime_checkable
+class Labeller(Reader, Protocol):
+    """A reader of records that write labels in a way of their own (Inspect's C and I)."""
+
+    def outcome(self, record: Any, path: str, /) -> Outcome | None:
+        """The label at the path that `--outcome` names, as `rrm.readers.outcomes.outcome_at`."""
         ...
 
 

@@ -1,0 +1,285 @@
+"""`inspect`: logs of Inspect (`inspect_ai`), `.json` or `.eval` (a zip with a member a sample). Each sample and epoch is a run.
+
+Score labels are C, I, P (half) and N (no answer: 0), else numbers and words as everywhere. One scorer's score is the outcome; of
+several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. Fields: https://inspect.aisi.org.uk/eval-logs.html.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers.archive import Archive
+from rrm.readers.base import Item, describe, first_user_text, make
+from rrm.readers.chat import as_text, chat_message, text_of
+from rrm.readers.outcomes import MISSING, Outcome, as_outcome, get, outcome_at
+from rrm.readers.sources import load
+from rrm.trajectory import Trajectory
+
+NAME = "inspect"
+MARKS = ("eval.task|epoch", "samples[].messages|target")
+LABELS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+ATTACHMENT = "attachment://"
+MAX_UNFOLDED = 1 << 28  # characters: a few long attachments can be named a million times
+DROPPED = ("messages", "input", "events", "events_data", "attachments", "output", "timelines", "target")
+"""What the transcript already holds, or repeats of it; events are counted by kind."""
+Message = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """A log, or one sample of it."""
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("eval"), dict) and "task" in value["eval"] and ("samples" in value or "plan" in value):
+        return True
+    return "epoch" in value and "target" in value and isinstance(value.get("messages"), list) and "input" in value
+
+
+def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
+    """The samples of a `.json` log, each with what the log says about its evaluation; None for others."""
+    if not sniff(value) or not isinstance(value.get("samples"), list) or not isinstance(value.get("eval"), dict):
+        return None
+    context = {"eval": value["eval"], "other_scale": _other_scales(value["samples"])}
+    return ((sample, context) for sample in value["samples"])
+
+
+def unpack(archive: Archive) -> Iterator[Item | ReadError] | None:
+    """The samples of an `.eval` log, one in memory at a time; None for other archives."""
+    names = set(archive.names)
+    if not names & {"header.json", "_journal/start.json"} or not any(n.startswith("samples/") for n in names):
+        return None
+    return _samples(archive)
+
+
+def _samples(archive: Archive) -> Iterator[Item | ReadError]:
+    try:
+        # the header is written when the run ends; a run that was cut off has its start and partial summaries
+        finished = "header.json" in archive.names
+        header = load(archive, "header.json" if finished else "_journal/start.json")
+        lists = [n for n in archive.names if n == "summaries.json" or (not finished and "/summaries/" in n)]
+        summaries = [s for n in lists if isinstance(part := load(archive, n), list) for s in part]
+    except (ValueError, RecursionError) as error:
+        yield ReadError(archive.path, None, f"the log's header: {describe(error)} (format {NAME})")
+        return
+    about = header.get("eval") if isinstance(header, dict) else None
+    context = {"eval": about if isinstance(about, dict) else {}, "other_scale": _other_scales(summaries)}
+    for name in archive.names:
+        if name.startswith("samples/"):
+            try:
+                yield Item(load(archive, name), archive.place(name), context=context, format=NAME)
+            except (ValueError, RecursionError) as error:
+                yield ReadError(archive.place(name), None, f"{describe(error)} (format {NAME})")
+
+
+def _scores(sample: Any) -> dict[str, Any]:
+    """Scorer -> the value it gave, unread."""
+    scores = sample.get("scores") if isinstance(sample, dict) else None
+    if not isinstance(scores, dict):
+        return {}
+    return {name: s["value"] if isinstance(s, dict) and "value" in s else s for name, s in scores.items()}
+
+
+def _other_scales(samples: Iterable[Any]) -> set[str]:
+    """Scorers that gave a number outside [0, 1] somewhere in the log: on their scale a 1 may be the worst."""
+    return {
+        name
+        for sample in samples
+        for name, value in _scores(sample).items()
+        if isinstance(value, int | float) and not 0 <= value <= 1
+    }
+
+
+def label(value: Any) -> float | None:
+    """A score's value as a label in [0, 1]; None where it is none."""
+    return LABELS.get(value) if isinstance(value, str) and value in LABELS else as_outcome(value)
+
+
+def outcome(record: Any, path: str) -> Outcome | None:
+    """The label at a path such as `scores.match`; as `rrm.readers.outcomes.outcome_at` otherwise."""
+    name = path.removesuffix("?")
+    scores = _scores(record)
+    found = scores[name[7:]] if name.startswith("scores.") and name[7:] in scores else get(record, name)
+    if found is MISSING or (value := label(found)) is None:
+        return outcome_at(record, path)
+    return Outcome(value, name)
+
+
+def parse(item: Item) -> Trajectory:
+    """One sample in one epoch."""
+    sample = item.value
+    if not isinstance(sample, dict) or not isinstance(sample.get("messages"), list):
+        held = "samples were not logged" if sniff(sample) else "no list of `messages`"
+        raise ValueError(f"nothing to judge: {held}")
+    about = item.context.get("eval", {})
+    unfold = _Attachments(sample.get("attachments"))
+    events = [e for e in sample["events"] if isinstance(e, dict)] if isinstance(sample.get("events"), list) else []
+    times = _times(events)
+    raw = sample["messages"] or _asked(sample.get("input"))
+    messages = [m for i, one in enumerate(raw) for m in _messages(unfold.inside(one), f"messages[{i}]", times)]
+    given = sample.get("input")
+    task = unfold.inside(given) if isinstance(given, str) else first_user_text(messages)
+    scores = _scores(sample)
+    readable = {n: v for n, s in scores.items() if (v := label(s)) is not None and n not in _off(item)}
+    sole = next(iter(readable), None) if len(scores) == 1 else None
+    fields = {"outcome_fields": [f"scores.{name}" for name in readable]} if len(scores) > 1 else {}
+    number = f"{as_text(about.get('task', 'sample'))[:80]}:{as_text(sample.get('id'))[:80]}"
+    seen = [p for m in messages if m["role"] == "user" and isinstance(m["content"], list) for p in m["content"]]
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=_meta(sample, about, events, unfold) | fields,
+        id=f"{number}-epoch{as_text(sample.get('epoch', 1))[:20]}",
+        task=task,
+        # the words alone do not tell questions about different pictures apart
+        question_id=number if any(p.get("type") != "text" for p in seen) else None,
+        outcome=None if sole is None else Outcome(readable[sole], f"scores.{sole}"),
+        tools=_tools(events),
+    )
+
+
+def _off(item: Item) -> set[str]:
+    return item.context.get("other_scale", set())
+
+
+def _asked(given: Any) -> list[Any]:
+    """A sample that failed before its first message has only its input."""
+    return given if isinstance(given, list) else [{"role": "user", "content": given}] if given is not None else []
+
+
+def _meta(sample: Message, about: Message, events: list[Message], unfold: _Attachments) -> dict[str, Any]:
+    """What the sample and its log say beside the transcript; the judge sees none of it."""
+    kept = {k: v for k, v in sample.items() if k not in DROPPED and v not in (None, {}, [])}
+    if "id" in kept:
+        kept["sample_id"] = kept.pop("id")
+    target = unfold.inside(sample.get("target"))
+    if target not in (None, "", []):
+        kept["reference"] = target[0] if isinstance(target, list) and len(target) == 1 else target
+    output = sample["output"] if isinstance(sample.get("output"), dict) else {}
+    choices = output.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict) and "stop_reason" in choices[0]:
+        kept["stop_reason"] = choices[0]["stop_reason"]
+    data = about["dataset"] if isinstance(about.get("dataset"), dict) else {}
+    names = {"agent": about.get("model"), "eval_task": about.get("task"), "dataset": data.get("name")}
+    names |= {k: about.get(k) for k in ("eval_id", "run_id", "created")}
+    counts = Counter(as_text(e.get("event"))[:40] for e in events)
+    return kept | {k: v for k, v in names.items() if v is not None} | ({"events": dict(counts)} if counts else {})
+
+
+def _times(events: list[Message]) -> dict[str, Message]:
+    """Message or call id -> when it was made, and for a call how many seconds it took."""
+    times: dict[str, Message] = {}
+    for event in events:
+        if event.get("event") == "tool" and isinstance(event.get("id"), str):
+            took = event.get("working_time")
+            known = isinstance(took, int | float) and not isinstance(took, bool)
+            times[event["id"]] = {"timestamp": event.get("completed")} | ({"duration_s": took} if known else {})
+        elif event.get("event") == "model" and isinstance(made := get(event, "output.choices[0].message.id"), str):
+            times[made] = {"timestamp": event.get("completed", event.get("timestamp"))}
+    return times
+
+
+def _tools(events: list[Message]) -> list[dict[str, Any]] | None:
+    """The tools that the model was offered in any of its calls, each name once."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in events:
+        offered = event.get("tools") if event.get("event") == "model" else None
+        for tool in offered if isinstance(offered, list) else []:
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                known = {k: tool[k] for k in ("name", "description", "parameters") if k in tool}
+                found.setdefault(tool["name"], {"type": "function", "function": known})
+    return list(found.values()) or None
+
+
+def _messages(raw: Any, where: str, times: dict[str, Message]) -> list[Message]:
+    """One message; a tool that the model's server ran becomes a call and its result."""
+    if not isinstance(raw, dict):
+        raise ValueError(f"{where} must be an object with a role, got {type(raw).__name__}")
+    parts, thoughts, served = _content(raw.get("content"))
+    listed = raw.get("tool_calls")
+    calls = [_call(c) for c in (listed if isinstance(listed, list) else [])] + [call for call, _ in served]
+    failed, function = raw.get("error"), raw.get("function")
+    kept = {k: v for k, v in raw.items() if k not in ("content", "tool_calls", "error", "function", "internal")}
+    own = times.get(as_text(raw.get("tool_call_id" if raw.get("role") == "tool" else "id")), {})
+    message = chat_message({**own, **kept, "content": parts}, where)
+    if thoughts:
+        message["reasoning_content"] = "\n".join(thoughts)
+    if calls:
+        message["tool_calls"] = calls
+    if function is not None:
+        message["name"] = as_text(function)
+    if failed is not None:
+        said = as_text(failed.get("message", "") if isinstance(failed, dict) else failed)
+        message |= {"is_error": True, "error": failed}
+        if said not in text_of(message["content"]):
+            message["content"] = f"{text_of(message['content'])}\n{said}".strip()
+    return [message, *(result for _, result in served)]
+
+
+def _call(raw: Any) -> Message:
+    """One call; what could not be parsed as its arguments is said."""
+    if not isinstance(raw, dict):
+        return {"name": "", "arguments": as_text(raw)}
+    arguments = raw.get("arguments", {})
+    call: Message = {"name": as_text(raw.get("function", raw.get("name", ""))), "arguments": arguments}
+    if not isinstance(arguments, dict | str):
+        call["arguments"] = as_text(arguments)
+    if raw.get("id") is not None:
+        call["id"] = as_text(raw["id"])
+    return call | ({"parse_error": raw["parse_error"]} if raw.get("parse_error") is not None else {})
+
+
+def _content(raw: Any) -> tuple[Any, list[str], list[tuple[Message, Message]]]:
+    """(text or parts, thoughts, (call, result) pairs that the server ran) of a message's content."""
+    if not isinstance(raw, list):
+        return raw, [], []
+    parts, thoughts, served = list[Any](), list[str](), list[tuple[Message, Message]]()
+    for part in raw:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "reasoning":
+            thoughts.append(as_text(part.get("summary") or part.get("reasoning", "")))
+        elif kind == "tool_use":
+            number = as_text(part.get("id", ""))
+            call = {
+                "name": as_text(part.get("name", "")),
+                "arguments": as_text(part.get("arguments", "")),
+                "id": number,
+            }
+            failed = {"is_error": True} if part.get("error") is not None else {}
+            said = as_text(part.get("error") if failed else part.get("result", ""))
+            served.append(
+                (call, {"role": "tool", "tool_call_id": number, "name": call["name"], "content": said, **failed})
+            )
+        elif kind == "image":
+            parts.append({"type": "image_url", "image_url": {"url": as_text(part.get("image", ""))}})
+        elif kind == "text":
+            parts.append({"type": "text", "text": as_text(part.get("text", ""))})
+        else:
+            parts.append(part)
+    if all(isinstance(p, dict) and p.get("type") == "text" for p in parts):
+        return "\n".join(p["text"] for p in parts), thoughts, served
+    return parts, thoughts, served
+
+
+class _Attachments:
+    """Long texts and pictures, which a log holds once and names by `attachment://HASH`."""
+
+    def __init__(self, texts: Any) -> None:
+        self._texts = texts if isinstance(texts, dict) else {}
+        self._left = MAX_UNFOLDED
+
+    def inside(self, value: Any) -> Any:
+        """A copy with every name replaced; one that the log does not hold stays."""
+        if isinstance(value, str) and value.startswith(ATTACHMENT):
+            text = self._texts.get(value.removeprefix(ATTACHMENT))
+            if not isinstance(text, str):
+                return value
+            self._left -= len(text)
+            if self._left < 0:
+                raise ValueError(f"the sample's attachments unfold to more than {MAX_UNFOLDED:,} characters")
+            return text
+        if isinstance(value, list):
+            return [self.inside(v) for v in value]
+        return {k: self.inside(v) for k, v in value.items()} if isinstance(value, dict) else value
