@@ -127,6 +127,16 @@ SAMPLES: dict[str, Any] = {
         "scores": {"match": {"value": "C"}},
         "events": [{"event": "tool", "id": "c", "working_time": 0.5}],
     },
+    "otel": {
+        "traceId": "t",
+        "spanId": "s",
+        "startTimeUnixNano": "1",
+        "attributes": [
+            {"key": "gen_ai.input.messages", "value": {"stringValue": json.dumps([{"role": "user", "parts": []}])}},
+            {"key": "llm.input_messages.0.message.role", "value": {"stringValue": "user"}},
+        ],
+        "events": [{"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.score.value": 1}}],
+    },
     "tau2": {
         "info": {"environment_info": {"policy": "p", "domain_name": "d"}},
         "tasks": [{"id": "1"}],
@@ -279,7 +289,7 @@ def test_every_line_of_garbage_is_accounted_for(name: str, data: st.DataObject) 
         "otel",
         "langsmith",
     ):  # a run is many lines: its trajectory, or its error, says how many
-        failed = [re.search(r"(\d+) lines (?:of session|without)", e.reason) for e in errors]
+        failed = [re.search(r"(\d+) lines (?:of session|of trace|without)", e.reason) for e in errors]
         lines_seen = sum(t.meta.get("lines", 1) for t in found) + sum(int(m[1]) if m else 1 for m in failed)
         assert lines_seen == len(wanted)
     elif name != "tau2":

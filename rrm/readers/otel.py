@@ -1,0 +1,312 @@
+"""`otel`: OpenTelemetry traces of model calls (GenAI conventions, OpenInference, OpenLLMetry). One trace is one run.
+
+Read from OTLP JSON (`resourceSpans`, `resourceLogs`), one document or one a line, and from spans as the SDK's console exporter prints
+them. The longest conversation of a trace is the run (`rrm.readers.spans`). Evaluations recorded in a trace are kept in meta, as
+`evaluations`; none is taken for the outcome unless `--outcome evaluations.NAME.score` says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers.base import Item, describe, make
+from rrm.readers.chat import as_text
+from rrm.readers.otel_messages import from_json, messages_of, tools_of
+from rrm.readers.spans import Call, ToolRun, assemble, seconds
+from rrm.trajectory import Trajectory
+
+NAME = "otel"
+MARKS = (
+    "resourceSpans|resourceLogs|traceId|context.trace_id|trace_id",
+    "resourceSpans[].scopeSpans[].spans|resourceLogs[].scopeLogs[].logRecords|spanId|context.span_id|span_id",
+)
+OVER_FOLDER = False
+BATCHES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
+SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "scopeLogs", "scope_logs")
+RECORDS = ("spans", "logRecords", "log_records")
+EVALUATION = "gen_ai.evaluation.result"
+TEXTS = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.definitions")
+FLAT = ("llm.input_messages.", "llm.output_messages.", "llm.tools.", "gen_ai.prompt.", "gen_ai.completion.")
+MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+KINDS = ("gen_ai.operation.name", "openinference.span.kind", "traceloop.span.kind")
+INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
+OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
+Span = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """An OTLP document, or one span or log record with the ids of its trace."""
+    if not isinstance(value, dict):
+        return False
+    if any(isinstance(value.get(key), list) for key in BATCHES):
+        return True
+    return _ids(value) is not None and any(
+        k in value for k in ("attributes", "events", "startTimeUnixNano", "start_time", "body")
+    )
+
+
+def _ids(raw: Span) -> tuple[str, str, str | None] | None:
+    """(trace, span, parent) of a span or a log record, in hexadecimal without `0x`; None where it names no trace and span."""
+    place = raw["context"] if isinstance(raw.get("context"), dict) else raw
+    trace = next((v for k in ("traceId", "trace_id") if isinstance(v := place.get(k), str) and v), None)
+    span = next((v for k in ("spanId", "span_id") if isinstance(v := place.get(k), str) and v), None)
+    parent = next(
+        (v for k in ("parentSpanId", "parent_span_id", "parent_id") if isinstance(v := raw.get(k), str) and v), None
+    )
+    if trace is None or span is None:
+        return None
+    return trace.removeprefix("0x"), span.removeprefix("0x"), parent and parent.removeprefix("0x")
+
+
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """The traces of one file, in order of appearance: `{trace_id, attributes, evaluations, spans}`, the attributes of the root."""
+    traces: dict[str, list[Span]] = {}
+    first: dict[str, Item] = {}
+    lines: Counter[str] = Counter()
+    for item in items:
+        own = set[str]()
+        try:
+            for span in _spans(item.value):
+                traces.setdefault(span["trace_id"], []).append(span)
+                own.add(span["trace_id"])
+        except (ValueError, RecursionError) as error:
+            yield ReadError(item.path, item.line, f"{describe(error)} (format {NAME})")
+            continue
+        if not own:
+            yield ReadError(item.path, item.line, f"no span in it that names its trace (format {NAME})")
+        for trace in own:
+            first.setdefault(trace, item)
+            lines[trace] += 1
+    for trace, records in traces.items():
+        place = first[trace]
+        yield Item(_trace(trace, records), place.path, place.line, context={"lines": lines[trace]})
+
+
+def _spans(value: Any) -> Iterator[Span]:
+    """Each span and log record of a document, or the one that the value is, in one shape."""
+    if not isinstance(value, dict):
+        raise ValueError(f"a span is an object, got {type(value).__name__}")
+    if not any(isinstance(value.get(key), list) for key in BATCHES):
+        if (span := _span(value, {})) is not None:
+            yield span
+        return
+    for key in BATCHES:
+        for batch in _objects(value.get(key)):
+            about = batch["resource"] if isinstance(batch.get("resource"), dict) else {}
+            resource = _attributes(about.get("attributes"))
+            for scope in (s for name in SCOPES for s in _objects(batch.get(name))):
+                for raw in (r for name in RECORDS for r in _objects(scope.get(name))):
+                    if (span := _span(raw, resource)) is not None:
+                        yield span
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+
+
+def _span(raw: Span, resource: dict[str, Any]) -> Span | None:
+    """One span, or a log record as a span's event (`log`), in one shape; None where it names no trace."""
+    if (ids := _ids(raw)) is None:
+        return None
+    trace, span, parent = ids
+    attributes = _attributes(raw.get("attributes"))
+    status = raw["status"] if isinstance(raw.get("status"), dict) else {}
+    code = as_text(status.get("code", status.get("status_code", "")))
+    made: Span = {"trace_id": trace, "span_id": span, "parent_id": parent, "name": as_text(raw.get("name", ""))}
+    made |= {"resource": resource or _attributes(get_in(raw, "resource", "attributes")), "attributes": attributes}
+    made |= {"failed": code in ("2", "STATUS_CODE_ERROR", "ERROR")}
+    made |= {"message": as_text(status.get("message", status.get("description", "")))}
+    if "body" in raw and not any(k in raw for k in ("startTimeUnixNano", "start_time", "start_time_unix_nano")):
+        body = _any(raw["body"])
+        name = raw.get("eventName", raw.get("event_name")) or attributes.get("event.name", "")
+        event = {
+            "name": as_text(name),
+            "attributes": attributes | (body if isinstance(body, dict) else {"content": body}),
+        }
+        return made | {"log": event, "events": [], "start": _time(raw, "timeUnixNano", "time_unix_nano", "timestamp")}
+    made["start"] = _time(raw, "startTimeUnixNano", "start_time_unix_nano", "start_time")
+    made["end"] = _time(raw, "endTimeUnixNano", "end_time_unix_nano", "end_time")
+    made["events"] = [
+        {"name": as_text(e.get("name", "")), "attributes": _attributes(e.get("attributes"))}
+        for e in _objects(raw.get("events"))
+    ]
+    return made
+
+
+def get_in(raw: Any, *keys: str) -> Any:
+    """What stands under nested keys; None where nothing does."""
+    for key in keys:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    return raw
+
+
+def _time(raw: Span, *keys: str) -> float | None:
+    """Seconds since 1970, from nanoseconds (a number, or its digits) or from ISO text."""
+    value = next((raw[k] for k in keys if raw.get(k) is not None), None)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 25:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value / 1e9 if abs(value) < 10**24 else None
+    return seconds(value)
+
+
+def _attributes(raw: Any) -> dict[str, Any]:
+    """Attributes as an object: OTLP's list of keys and typed values, or the object an exporter printed."""
+    if isinstance(raw, dict):
+        return raw
+    return {as_text(pair["key"]): _any(pair.get("value")) for pair in _objects(raw) if "key" in pair}
+
+
+def _any(value: Any) -> Any:
+    """OTLP's typed value as plain JSON; a value that is plain already stays."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return value
+    ((kind, inner),) = value.items()
+    kind = kind.replace("_", "").lower()
+    if kind == "intvalue" and isinstance(inner, str) and inner.removeprefix("-").isdecimal() and len(inner) < 25:
+        return int(inner)
+    if kind in ("stringvalue", "boolvalue", "doublevalue", "intvalue", "bytesvalue"):
+        return inner
+    if kind == "arrayvalue":
+        inside = get_in(inner, "values")
+        return [_any(v) for v in inside] if isinstance(inside, list) else []
+    return _attributes(get_in(inner, "values")) if kind == "kvlistvalue" else value
+
+
+def _trace(trace: str, records: list[Span]) -> dict[str, Any]:
+    """A trace's spans in the order of their starts, each with the log records that belong to it."""
+    spans = {s["span_id"]: s for s in records if "log" not in s}
+    evaluations: dict[str, Any] = {}
+    for record in sorted((r for r in records if "log" in r), key=_start):
+        home = spans.setdefault(record["span_id"], {**record, "name": "", "attributes": {}, "events": [], "end": None})
+        home["events"].append(record["log"])
+    ordered = sorted(spans.values(), key=_start)
+    for span in ordered:
+        for event in span["events"]:
+            if event["name"] == EVALUATION:
+                said, name = (
+                    event["attributes"],
+                    as_text(event["attributes"].get("gen_ai.evaluation.name", "evaluation")),
+                )
+                parts = (("score", "score.value"), ("label", "score.label"), ("explanation", "explanation"))
+                found = {k: said.get(f"gen_ai.evaluation.{key}") for k, key in parts}
+                evaluations[_free(name, evaluations)] = {k: v for k, v in found.items() if v is not None}
+    root = next((s for s in ordered if s["parent_id"] not in spans), ordered[0])
+    return {
+        "trace_id": trace,
+        "attributes": root["attributes"],
+        "evaluations": evaluations,
+        "spans": ordered,
+        "root": root,
+    }
+
+
+def _start(span: Span) -> float:
+    return span["start"] if span["start"] is not None else 0.0
+
+
+def _free(name: str, taken: dict[str, Any]) -> str:
+    if name not in taken:
+        return name
+    return next(n for k in range(2, len(taken) + 3) if (n := f"{name}#{k}") not in taken)
+
+
+def parse(item: Item) -> Trajectory:
+    """One trace, as `gather` gives it."""
+    try:
+        return _run(item)
+    except (ValueError, RecursionError) as error:
+        told = f"{item.context['lines']} lines of trace {item.value['trace_id'][:40]}"
+        raise ValueError(f"{describe(error)}; left out: {told}") from error
+
+
+def _run(item: Item) -> Trajectory:
+    record, spans = item.value, item.value["spans"]
+    calls, runs, tools = list[Call](), list[ToolRun](), None
+    for span in spans:
+        if (run := _tool_run(span)) is not None:
+            runs.append(run)
+            continue
+        read, wrote = messages_of(span)
+        for message in wrote:
+            if span["end"] is not None:
+                message.setdefault("timestamp", span["end"])
+        calls.append(Call(read, wrote, _start(span)))
+        offered = tools_of(span["attributes"])
+        tools = offered if offered and len(offered) > len(tools or []) else tools
+    found = assemble(calls, runs)
+    if not found.messages:
+        raise ValueError(f"no messages in {len(spans)} spans: was recording of message content switched on?")
+    return make(item, NAME, found.messages, meta=_meta(item) | found.meta(), id=record["trace_id"], tools=tools)
+
+
+def _tool_run(span: Span) -> ToolRun | None:
+    """The run of a tool that a span records; None for another span."""
+    said = span["attributes"]
+    kinds = {as_text(said.get(key, "")).lower() for key in KINDS}
+    if not kinds & {"execute_tool", "tool"}:
+        return None
+    names = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
+    name = next((said[k] for k in names if isinstance(said.get(k), str)), span["name"].removeprefix("execute_tool "))
+    result = _first(said, "gen_ai.tool.call.result", "output.value", "traceloop.entity.output")
+    number = _first(said, "gen_ai.tool.call.id", "tool_call.id", "tool.id")
+    took = span["end"] - span["start"] if span["end"] is not None and span["start"] is not None else None
+    return ToolRun(
+        name,
+        None if number is None else as_text(number),
+        from_json(
+            _first(said, "gen_ai.tool.call.arguments", "tool.parameters", "input.value", "traceloop.entity.input")
+        ),
+        span["message"] if result is None and span["failed"] else result,
+        span["failed"],
+        _start(span),
+        None if took is None else round(took, 9),
+        span["end"],
+    )
+
+
+def _first(attributes: dict[str, Any], *keys: str) -> Any:
+    return next((attributes[k] for k in keys if attributes.get(k) is not None), None)
+
+
+def _meta(item: Item) -> dict[str, Any]:
+    """What the trace says beside its messages."""
+    record, spans, root = item.value, item.value["spans"], item.value["root"]
+    kinds = Counter(as_text(_first(s["attributes"], *KINDS) or "other")[:40] for s in spans)
+    models = [m for s in spans if (m := _first(s["attributes"], *MODELS)) is not None]
+    ends = [s["end"] for s in spans if s["end"] is not None]
+    starts = [s["start"] for s in spans if s["start"] is not None]
+    left = {k: v for k, v in record["attributes"].items() if k not in TEXTS and not k.startswith(FLAT)}
+    meta: dict[str, Any] = {"trace_id": record["trace_id"], "lines": item.context["lines"], "spans": dict(kinds)}
+    optional = {
+        "name": root["name"],
+        "model": models[0] if models else None,
+        "agent": _first(root["attributes"], "gen_ai.agent.name", "agent.name"),
+        "conversation_id": next(
+            (c for s in spans if (c := _first(s["attributes"], "gen_ai.conversation.id", "session.id"))), None
+        ),
+        "duration_s": round(max(ends) - min(starts), 9) if ends and starts else None,
+        "usage": _usage(spans),
+        "errors": [s["message"] or s["name"] for s in spans if s["failed"]],
+        "evaluations": record["evaluations"],
+        "attributes": left,
+        "resource": root["resource"],
+    }
+    return meta | {k: v for k, v in optional.items() if v not in (None, "", [], {})}
+
+
+def _usage(spans: list[Span]) -> dict[str, int]:
+    """Tokens read and written, over the calls themselves: an agent's span repeats the sum of its calls."""
+    calls = [
+        s
+        for s in spans
+        if as_text(_first(s["attributes"], *KINDS) or "").lower() not in ("invoke_agent", "agent", "chain")
+    ]
+    found: dict[str, int] = {}
+    for name, keys in (("input_tokens", INPUT_TOKENS), ("output_tokens", OUTPUT_TOKENS)):
+        counts = [n for s in calls if isinstance(n := _first(s["attributes"], *keys), int) and not isinstance(n, bool)]
+        found |= {name: sum(counts)} if counts else {}
+    return found
