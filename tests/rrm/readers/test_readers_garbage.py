@@ -137,6 +137,15 @@ SAMPLES: dict[str, Any] = {
         ],
         "events": [{"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.score.value": 1}}],
     },
+    "langsmith": {
+        "id": "r",
+        "trace_id": "t",
+        "run_type": "llm",
+        "inputs": {"messages": CHAT[:3]},
+        "outputs": {"choices": [{"message": CHAT[3]}]},
+        "feedback_stats": {"ok": {"n": 1, "avg": 1.0}},
+        "start_time": "2026-01-01T00:00:00",
+    },
     "tau2": {
         "info": {"environment_info": {"policy": "p", "domain_name": "d"}},
         "tasks": [{"id": "1"}],

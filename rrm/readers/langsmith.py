@@ -1,0 +1,335 @@
+"""`langsmith`: LangSmith's runs (`id, trace_id, parent_run_id, run_type, inputs, outputs`), a line or an element each. One trace is one run.
+
+The calls of the trace's `llm` runs give the messages, its `tool` runs the results (`rrm.readers.spans`). The outcome is feedback
+where the trace has one key of it, in [0, 1]; of several, `meta["outcome_fields"]` names them for `--outcome`.
+Fields: https://docs.langchain.com/langsmith/run-data-format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers.anthropic import anthropic_tools, unblock
+from rrm.readers.base import Item, describe, make, own_id
+from rrm.readers.chat import as_text, is_chat, tool_list
+from rrm.readers.langchain import is_messages, message_of
+from rrm.readers.outcomes import Outcome, as_outcome, get
+from rrm.readers.spans import Call, ToolRun, assemble, seconds
+from rrm.trajectory import Trajectory
+
+NAME = "langsmith"
+MARKS = ("run_type", "trace_id|dotted_order|parent_run_id|child_runs", "inputs|outputs")
+OVER_FOLDER = False
+ASKED = ("question", "input", "query", "prompt", "text")
+SAID = ("output", "answer", "result", "response", "text", "content")
+LONG = ("inputs", "outputs", "child_runs", "events", "serialized", "manifest", "messages")
+"""Fields of the root run that the transcript already holds, or that are long and say nothing of the run."""
+PAIR_ROLES = ("human", "user", "ai", "assistant", "system", "developer", "tool", "function")
+Record = dict[str, Any]
+Message = dict[str, Any]
+
+
+def sniff(value: Any) -> bool:
+    """One run, with its type and its place in a trace; or an object that lists runs."""
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get("runs"), list):
+        return bool(value["runs"]) and all(_is_run(r) for r in value["runs"])
+    return _is_run(value)
+
+
+def _is_run(value: Any) -> bool:
+    places = ("trace_id", "dotted_order", "parent_run_id", "child_runs", "session_id")
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("run_type"), str)
+        and ("inputs" in value or "outputs" in value)
+        and any(k in value for k in places)
+    )
+
+
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """The traces of one file, in order of appearance: the root run's fields, and all runs as `runs`."""
+    runs: dict[str, tuple[Record, Item]] = {}
+    for item in items:
+        found = list(_flattened(item.value))
+        if not found:
+            yield ReadError(item.path, item.line, f"a run is an object with an id (format {NAME})")
+        for number, run in enumerate(found):
+            name = own_id(run) or f"{item.line}/{number}"
+            runs.setdefault(name if name not in runs else f"{name} {item.line}/{number}", (run, item))
+    traces: dict[str, list[tuple[Record, Item]]] = {}
+    for name, (run, item) in runs.items():
+        traces.setdefault(_trace_of(name, run, runs), []).append((run, item))
+    made = [
+        Item(_trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context=_places(g)) for t, g in traces.items()
+    ]
+    # a 1 is no success where the file has the key's 5
+    other_scale = {_key(i.value, path) for i in made for path, value in _feedback(i.value).items() if _is_off(value)}
+    for item in made:
+        item.context["other_scale"] = other_scale
+        yield item
+
+
+def _places(group: list[tuple[Record, Item]]) -> dict[str, Any]:
+    return {"lines": len({id(item) for _, item in group})}
+
+
+def _flattened(value: Any) -> Iterator[Record]:
+    """A run and the runs inside it, or the runs of a list of them."""
+    left = deque([value])
+    while left:
+        run = left.popleft()
+        if not isinstance(run, dict):
+            continue
+        if isinstance(run.get("runs"), list) and "run_type" not in run:
+            left.extend(run["runs"])
+            continue
+        yield run
+        children = run.get("child_runs")
+        for child in children if isinstance(children, list) else []:
+            if isinstance(child, dict):
+                left.append({"parent_run_id": run.get("id"), "trace_id": run.get("trace_id"), **child})
+
+
+def _trace_of(name: str, run: Record, runs: dict[str, tuple[Record, Item]]) -> str:
+    """The run's trace: as it says, else the topmost of its parents that the file holds."""
+    seen = set[str]()
+    while name not in seen:
+        seen.add(name)
+        if (said := own_id(run, "trace_id")) is not None:
+            return said
+        parent = own_id(run, "parent_run_id")
+        if parent is None or parent not in runs:
+            return parent or name
+        name, run = parent, runs[parent][0]
+    return min(seen)  # parents in a circle
+
+
+def _trace(trace: str, runs: list[Record]) -> Record:
+    ordered = sorted(runs, key=_order)
+    root = next((r for r in ordered if own_id(r, "parent_run_id") is None), ordered[0])
+    return {**root, "trace_id": trace, "runs": ordered}
+
+
+def _order(run: Record) -> tuple[float, str]:
+    return _seconds(run.get("start_time")) or 0.0, as_text(run.get("dotted_order", ""))
+
+
+def _seconds(time: Any) -> float | None:
+    """Seconds since 1970; LangSmith's numbers are milliseconds."""
+    found = seconds(time)
+    return found / 1000 if found is not None and not isinstance(time, str) and found > 1e11 else found
+
+
+def _feedback(record: Record) -> dict[str, Any]:
+    """Path in the record -> what feedback says there: averages by key, or single feedbacks."""
+    stats, single = record.get("feedback_stats"), record.get("feedback")
+    found: dict[str, Any] = {}
+    if isinstance(stats, dict):
+        found = {
+            f"feedback_stats.{k}.avg": s["avg"]
+            for k, s in stats.items()
+            if isinstance(s, dict) and s.get("avg") is not None
+        }
+    if not found and isinstance(single, list):
+        keys = Counter(as_text(f.get("key")) for f in single if isinstance(f, dict))
+        for k, one in enumerate(single):
+            if isinstance(one, dict) and one.get("score") is not None and keys[as_text(one.get("key"))] == 1:
+                found[f"feedback[{k}].score"] = one["score"]
+    return found
+
+
+def _key(record: Record, path: str) -> str:
+    """The feedback's key, by which traces of a file are compared: its place in a list differs."""
+    return as_text(get(record, path.removesuffix(".score") + ".key")) if path.startswith("feedback[") else path
+
+
+def _is_off(value: Any) -> bool:
+    return isinstance(value, int | float) and not 0 <= value <= 1
+
+
+def parse(item: Item) -> Trajectory:
+    """One trace, as `gather` gives it."""
+    try:
+        return _run(item)
+    except (ValueError, RecursionError) as error:
+        told = f"{item.context['lines']} lines of trace {as_text(item.value['trace_id'])[:40]}"
+        raise ValueError(f"{describe(error)}; left out: {told}") from error
+
+
+def _run(item: Item) -> Trajectory:
+    record = item.value
+    runs: list[Record] = record["runs"]
+    parents = {own_id(r, "parent_run_id") for r in runs if r.get("run_type") == "llm"}
+    leaves = [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
+    calls = [_call(r) for r in leaves]
+    # a graph's state holds the whole conversation, results included
+    states = [r for r in runs if r.get("run_type") == "chain" and _listed(get_messages(r.get("outputs"))) is not None]
+    calls += [
+        Call([], _read(get_messages(r["outputs"]), f"run {own_id(r)} outputs", "assistant"), _end(r)) for r in states
+    ]
+    found = assemble(calls, [_tool_run(r) for r in runs if r.get("run_type") == "tool"])
+    messages = found.messages or _asked_and_said(record)
+    if not messages:
+        raise ValueError(f"no messages in {len(runs)} runs")
+    feedback = _feedback(record)
+    on_scale = {p: raw for p, raw in feedback.items() if _key(record, p) not in item.context["other_scale"]}
+    labels = {p: v for p, raw in on_scale.items() if (v := as_outcome(raw)) is not None}
+    sole = next(iter(labels), None) if len(feedback) == 1 else None
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=_meta(item, leaves) | found.meta() | ({"outcome_fields": list(labels)} if len(feedback) > 1 else {}),
+        id=as_text(record["trace_id"]),
+        outcome=None if sole is None else Outcome(labels[sole], sole),
+        tools=next((t for r in leaves if (t := _tools(r))), None),
+    )
+
+
+def _meta(item: Item, leaves: list[Record]) -> dict[str, Any]:
+    record = item.value
+    kept = {k: v for k, v in record.items() if k not in (*LONG, "runs", "id") and v not in (None, {}, [], "")}
+    models = ("extra.invocation_params.model", "extra.invocation_params.model_name", "extra.metadata.ls_model_name")
+    model = next((m for r in leaves for path in models if isinstance(m := get(r, path), str)), None)
+    start, end = _seconds(record.get("start_time")), _seconds(record.get("end_time"))
+    more = {"model": model, "duration_s": round(end - start, 6) if start is not None and end is not None else None}
+    counts = dict(Counter(as_text(r.get("run_type", ""))[:40] for r in record["runs"]))
+    return kept | {"lines": item.context["lines"], "runs": counts} | {k: v for k, v in more.items() if v is not None}
+
+
+def _end(run: Record) -> float:
+    return _seconds(run.get("end_time")) or _order(run)[0]
+
+
+def get_messages(value: Any) -> Any:
+    """What stands under `messages` (or, of a LangGraph command or output, one step deeper)."""
+    if not isinstance(value, dict):
+        return None
+    inner = value.get("output") if isinstance(value.get("output"), dict) else {}
+    return value.get("messages", inner.get("messages"))
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """A list of messages, or the only one in a batch; None for anything else."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list) and not _is_pair(value[0]):
+        value = value[0]
+    if not isinstance(value, list) or not value:
+        return None
+    return value if is_chat(value) or is_messages(value) or all(_is_pair(m) for m in value) else None
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and value[0] in PAIR_ROLES and isinstance(value[1], str)
+
+
+def _read(raw: Any, where: str, role: str) -> list[Message]:
+    """Messages in the OpenAI shape, from LangChain's, OpenAI's, Anthropic's blocks, or (role, text) pairs."""
+    made = list[Message]()
+    for i, one in enumerate(_listed(raw) or []):
+        if isinstance(one, list):
+            one = {"role": one[0], "content": one[1]}
+        made += _message(one, f"{where}[{i}]", role)
+    return made
+
+
+def _message(one: Any, where: str, role: str) -> list[Message]:
+    if isinstance(one, str):
+        return [{"role": role, "content": one}]
+    if isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), list):
+        return unblock(one, where)
+    return [message_of(one, where)]
+
+
+def _call(run: Record) -> Call:
+    """What an `llm` run read and wrote."""
+    inputs, where = run.get("inputs"), f"run {own_id(run)}"
+    read = _read(get_messages(inputs), f"{where} inputs", "user")
+    if not read and isinstance(inputs, dict):
+        prompts = inputs.get("prompts", inputs.get("prompt", inputs.get("input")))
+        prompts = prompts if isinstance(prompts, list) and _listed(prompts) is None else [prompts]
+        for prompt in prompts:
+            read += _read(prompt, f"{where} inputs", "user") or (
+                [{"role": "user", "content": prompt}] if isinstance(prompt, str) else []
+            )
+    system = inputs.get("system") if isinstance(inputs, dict) else None
+    if isinstance(system, str) and system and not any(m["role"] == "system" for m in read):
+        read.insert(0, {"role": "system", "content": system})
+    wrote = _wrote(run.get("outputs"), f"{where} outputs")
+    for message in wrote:
+        if isinstance(stamp := run.get("end_time"), str | int | float) and not isinstance(stamp, bool):
+            message.setdefault("timestamp", stamp)
+    return Call(read, wrote, _order(run)[0])
+
+
+def _wrote(outputs: Any, where: str) -> list[Message]:
+    """The answer: the first generation or choice, a message by itself, or a text."""
+    if not isinstance(outputs, dict):
+        return []
+    first = outputs.get("generations", outputs.get("choices"))
+    while isinstance(first, list) and first:
+        first = first[0]
+    if isinstance(first, dict):
+        if isinstance(first.get("message"), dict):
+            return _message(first["message"], where, "assistant")
+        return [{"role": "assistant", "content": as_text(first["text"])}] if "text" in first else []
+    if listed := _read(outputs.get("messages"), where, "assistant"):
+        return listed
+    for one in (outputs, outputs.get("message"), outputs.get("output")):
+        if isinstance(one, dict) and (isinstance(one.get("role"), str) or is_messages([one])):
+            return _message(one, where, "assistant")
+    said = next((v for k in SAID if isinstance(v := outputs.get(k), str)), None)
+    return [{"role": "assistant", "content": said}] if said is not None else []
+
+
+def _asked_and_said(record: Record) -> list[Message]:
+    """A trace without a model's call: what its root was asked, and what it said."""
+    inputs, outputs = record.get("inputs"), record.get("outputs")
+    asked = _read(get_messages(inputs), "inputs", "user")
+    if not asked and isinstance(inputs, dict):
+        text = next((v for k in ASKED if isinstance(v := inputs.get(k), str)), None)
+        asked = [{"role": "user", "content": text}] if text is not None else []
+    return [*asked, *_wrote(outputs, "outputs")] if asked else []
+
+
+def _tools(run: Record) -> list[dict[str, Any]] | None:
+    """The tools that a call offered."""
+    for path in ("extra.invocation_params.tools", "inputs.tools", "extra.options.tools"):
+        listed = get(run, path)
+        if isinstance(listed, list) and (tools := anthropic_tools(listed) or tool_list(listed)):
+            return tools
+    return None
+
+
+def _tool_run(run: Record) -> ToolRun:
+    """The result is the output's text, a ToolMessage's content, or the output as JSON; a failure is its error."""
+    inputs, outputs, failed = run.get("inputs"), run.get("outputs"), run.get("error") is not None
+    result = outputs.get("output", outputs) if isinstance(outputs, dict) else outputs
+    message = message_of(result) if is_messages([result]) else {}
+    # a tool's text that LangChain printed as `content='…' name='…' tool_call_id='…'` stays text
+    number = message.get("tool_call_id") or get(run, "extra.tool_call_id") or _printed_id(result)
+    start, end = _seconds(run.get("start_time")), _seconds(run.get("end_time"))
+    arguments = inputs.get("args", inputs) if isinstance(inputs, dict) else inputs
+    if isinstance(arguments, dict) and arguments.keys() == {"input"}:
+        arguments = None  # the arguments as Python prints them: not compared
+    stamp = run.get("end_time")
+    return ToolRun(
+        as_text(run.get("name", "")),
+        number if isinstance(number, str) else None,
+        arguments,
+        as_text(run["error"]) if failed else message.get("content", result),
+        failed or bool(message.get("is_error")),
+        start or 0.0,
+        round(end - start, 6) if start is not None and end is not None else None,
+        stamp if isinstance(stamp, str | int | float) and not isinstance(stamp, bool) else None,
+    )
+
+
+def _printed_id(result: Any) -> str | None:
+    found = re.search(r"tool_call_id='([^']{1,100})'\Z", result[-200:]) if isinstance(result, str) else None
+    return found[1] if found else None
