@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -282,10 +282,15 @@ def find_config(name: str, kind: str = "rrm") -> Path:
 
 
 def _valid_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    named = False
     for part in path:
+        if named:  # a name of the user's, in a mapping of sections
+            named = False
+            continue
         field = model.model_fields.get(str(part))
         if field is None:
             return []
+        named = get_origin(field.annotation) is dict
         inner = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if isinstance(a, type)]
         models = [a for a in inner if issubclass(a, BaseModel)]
         if not models:
@@ -294,7 +299,8 @@ def _valid_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str
     return list(model.model_fields)
 
 
-def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    """What is wrong with a config, a line a problem: `where: key: why`, an unknown key with the nearest valid one."""
     lines = []
     for problem in error.errors():
         key = ".".join(str(p) for p in problem["loc"])
@@ -356,13 +362,13 @@ def read_config(path: Path, model: type[C], overrides: Sequence[str] = ()) -> C:
     try:
         model.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_explain(error, model, str(path))) from error
+        raise ConfigError(explain(error, model, str(path))) from error
     for override in overrides:
         set_key(tree, override)
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_explain(error, model, "command line")) from error
+        raise ConfigError(explain(error, model, "command line")) from error
 
 
 def load_config(name: str, overrides: Sequence[str] | None = None) -> TrainConfig:

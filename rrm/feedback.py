@@ -35,6 +35,18 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _ANCHOR = re.compile(r"\[step (\d{1,6})\][ \t]*(?:(good|bad)[ \t]*:)?[ \t]*(.*?)(?=\[step \d{1,6}\]|\Z)", re.DOTALL)
 
 
+class CriterionAnswer(BaseModel):
+    """A judge's answer to one question of its criteria (`rrm.prompt.criteria`)."""
+
+    value: float | None = Field(default=None, ge=0.0, le=1.0)
+    """What it counts in the score; None: it has no value (not applicable)."""
+    label: str | None = None
+    """The answer as the scale has it; None where it is a number."""
+    why: str | None = None
+    steps: list[int] = Field(default_factory=list)
+    """Those it speaks of, from 1."""
+
+
 class JudgeInfo(BaseModel):
     """Everything needed to reproduce a score."""
 
@@ -64,6 +76,12 @@ class JudgeInfo(BaseModel):
     """The judge's own score, to be compared with `score`, where that is blended with a lexical model's (`rrm score --blend`)."""
     unblended_raw_score: float | None = Field(default=None, ge=0.0, le=1.0)
     """The same before calibration, to be compared with `raw_score`."""
+    criteria: str | None = None
+    """Name and hash of the criteria whose questions were asked; None: the fixed rubric."""
+    answered_in: Literal["schema", "tags"] | None = None
+    """Of criteria: how the answers came, by JSON schema or in tags."""
+    saw_reference: bool | None = None
+    """Whether the judge read the reference answer: its texts must then reach no agent. None as in rows of a fixed rubric: no."""
     samples: int = 1
     score_std: float | None = None
     """Standard deviation of the raw scores over `samples`, None for one sample."""
@@ -82,6 +100,8 @@ class Feedback(BaseModel):
     trace: str | None = None
     critique: str | None = None
     findings: list[Finding] = Field(default_factory=list)
+    criteria: dict[str, CriterionAnswer] | None = None
+    """The answers by the question's name, those that were read of a row without a score, too; None without criteria."""
     truncated_tokens: int = 0
     """Transcript tokens the judge did not see (budget)."""
     coverage: float | None = Field(default=None, ge=0.0, le=1.0)

@@ -1,0 +1,174 @@
+"""Criteria files: what they may say, what they are hashed by, what a model is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrm.errors import ConfigError
+from rrm.feedback import CriterionAnswer
+from rrm.prompt.criteria import (
+    Criteria,
+    answer_schema,
+    beside_text,
+    load_criteria,
+    notes_text,
+    parse_criteria,
+    shipped,
+    system_text,
+)
+
+YES_NO: dict[str, Any] = {"ask": "Done?", "scale": "yes_no"}
+
+
+def criteria(**questions: dict[str, Any]) -> Criteria:
+    return parse_criteria({"name": "mine", "questions": questions}, "here")
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "c.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_is_read_with_yes_and_no_as_words(tmp_path: Path) -> None:
+    text = (
+        "instructions: be fair\nquestions:\n  leaked:\n    ask: Was data leaked?\n    labels: {yes: 0, no: 1, off: null}\n"
+        "    weight: 2\n  share:\n    ask: How much?\n    scale: unit\n    may_not_apply: true\n"
+    )
+    found = load_criteria(written(tmp_path, text))
+    assert (found.name, found.see_reference, found.see_policy) == ("c", False, False)
+    assert found.questions["leaked"].answers == {"yes": 0.0, "no": 1.0, "off": None}
+    assert found.questions["share"].answers == {"not applicable": None} and found.questions["share"].of_numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("question:\n  a: {ask: x, scale: unit}\n", "unknown key 'question'; nearest valid key: questions"),
+        (
+            "questions:\n  a: {ask: x, scale: unit, wieght: 2}\n",
+            "unknown key 'questions.a.wieght'; nearest valid key: questions.a.weight",
+        ),
+        ("questions:\n  a: {ask: x, scale: percent}\n", "questions.a.scale"),
+        ("questions:\n  a: {ask: x}\n", "give one of `scale: yes_no`, `scale: unit` and `labels: {name: value, …}`"),
+        ("questions:\n  a: {ask: x, scale: unit, labels: {b: 1, c: 0}}\n", "give one of `scale: yes_no`"),
+        ("questions:\n  a: {ask: x, labels: {b: 1.5, c: 0}}\n", "the label 'b' has the value 1.5"),
+        ("questions:\n  a: {ask: x, labels: {b: .nan, c: 0}}\n", "the label 'b' has the value nan"),
+        ("questions:\n  a: {ask: x, labels: {Big: 1, big: 0}}\n", "'Big' and 'big' could not be told apart"),
+        ("questions:\n  a: {ask: x, labels: {b: null, c: null}}\n", "no label has a value"),
+        ("questions:\n  a: {ask: x, labels: {b: 1}}\n", "questions.a.labels"),
+        ("questions:\n  a: {ask: x, scale: unit, weight: 0}\n", "no question has a weight above 0"),
+        ("questions:\n  a: {ask: x, scale: unit, weight: -1}\n", "questions.a.weight"),
+        ("questions:\n  a: {ask: x, scale: unit, weight: .inf}\n", "questions.a.weight"),
+        ("questions:\n  a b: {ask: x, scale: unit}\n", "a question's name is a letter"),
+        ("questions:\n  a: {ask: x, scale: unit}\n  a: {ask: y, scale: unit}\n", "the key 'a' stands here a second"),
+        ("questions: {}\n", "questions"),
+        ("- a\n", "expected keys such as `questions`, found list"),
+        ("x: &x [1]\nquestions: *x\n", "an alias"),
+        ("questions: !!python/object:os.system {}\n", "not readable as YAML"),
+        ("questions: [\n", "not readable as YAML"),
+        ("? [a, b]\n: 1\n", "not readable as YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name_of_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_criteria(written(tmp_path, text))
+    assert said in str(error.value) and str(tmp_path / "c.yaml") in str(error.value)
+
+
+def test_an_unknown_name_lists_the_shipped_ones() -> None:
+    with pytest.raises(ConfigError, match="support-policy, task-success, tool-use; did you mean 'tool-use'"):
+        load_criteria("tool_use")
+
+
+def test_too_long_a_file_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="longer than 256 KiB"):
+        load_criteria(written(tmp_path, "#" * 300_000))
+
+
+@pytest.mark.parametrize("name", ["task-success", "tool-use", "support-policy"])
+def test_the_shipped_ones_are_whole(name: str) -> None:
+    found = load_criteria(name)
+    assert found.name == name and found.about and found.instructions and set(shipped()) >= {name}
+    assert not found.see_reference and found.see_policy == (name == "support-policy")
+    text = system_text(found, "full", structured=False)
+    assert all(f"- {question}: " in text for question in found.questions)
+
+
+def test_the_hash_is_of_what_is_asked(tmp_path: Path) -> None:
+    one = criteria(a=YES_NO, b={"ask": "How?", "scale": "unit"})
+    same = parse_criteria({"name": "other", "about": "x", **one.model_dump(include={"questions"})}, "there")
+    assert one.hash == same.hash and len(one.hash) == 12 and one.identity == f"mine ({one.hash})"
+    turned = criteria(b={"ask": "How?", "scale": "unit"}, a=YES_NO)
+    weighed = criteria(a={**YES_NO, "weight": 2}, b={"ask": "How?", "scale": "unit"})
+    seeing = one.model_copy(update={"see_policy": True})
+    assert len({one.hash, turned.hash, weighed.hash, seeing.hash}) == 4
+
+
+def test_the_score_is_the_weighted_mean_of_what_has_a_value() -> None:
+    found = criteria(a={**YES_NO, "weight": 3}, b=YES_NO, c={**YES_NO, "weight": 0}, d=YES_NO)
+    values = {"a": 1.0, "b": 0.0, "c": 0.0, "d": None}
+    assert found.value({name: CriterionAnswer(value=v) for name, v in values.items()}) == 0.75
+    assert found.value({"c": CriterionAnswer(value=1.0), "d": CriterionAnswer()}) is None
+    assert found.value({}) is None
+
+
+def test_the_schema_asks_for_the_reason_first_and_leaves_nothing_open() -> None:
+    found = criteria(
+        a={**YES_NO, "may_not_apply": True},
+        b={"ask": "How?", "scale": "unit"},
+        c={"ask": "How?", "scale": "unit", "may_not_apply": True},
+    )
+    schema = answer_schema(found, "score")
+    answers = schema["properties"]["answers"]
+    assert list(schema["properties"]) == schema["required"] == ["answers"] and schema["additionalProperties"] is False
+    assert list(answers["properties"]["a"]["properties"]) == ["why", "steps", "answer"]
+    assert answers["properties"]["a"]["properties"]["answer"] == {
+        "type": "string",
+        "enum": ["yes", "no", "not applicable"],
+    }
+    assert answers["properties"]["b"]["properties"]["answer"] == {"type": "number"}
+    assert answers["properties"]["c"]["properties"]["answer"] == {
+        "anyOf": [{"type": "number"}, {"type": "string", "enum": ["not applicable"]}]
+    }
+    assert list(answer_schema(found, "full")["properties"]) == ["trace", "answers", "critique"]
+    assert list(answer_schema(found, "critique")["properties"]) == ["answers", "critique"]
+
+
+def test_what_the_model_is_told() -> None:
+    found = parse_criteria({"instructions": "Be fair.\n", "questions": {"a": {**YES_NO, "may_not_apply": True}}}, "x")
+    beside = beside_text("no refunds", "42")
+    told = system_text(found, "score", structured=False, beside=beside)
+    assert '- a: Done? ("yes" or "no" or "not applicable")' in told and "Be fair." in told
+    assert "<<<\nno refunds\n>>>" in told and "<<<\n42\n>>>" in told and told.index("42") < told.index("<criterion")
+    assert "<critique>" not in told and "<critique>" in system_text(found, "critique", structured=False)
+    assert '"answers": {"a":' in system_text(found, "score", structured=True)
+    assert "Do not answer the questions yet" in notes_text(found) and beside_text(None, None) == ""
+
+
+KEYS = st.sampled_from(["ask", "scale", "labels", "weight", "a", "questions", "name", ""])
+LEAVES = st.sampled_from([None, True, 0, -1.5, float("nan"), "", "yes_no", "x" * 99, b"y"])
+TREES = st.recursive(LEAVES, lambda x: st.lists(x, max_size=2) | st.dictionaries(KEYS, x, max_size=3), max_leaves=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TREES)
+def test_garbage_is_a_config_error(tree: Any) -> None:
+    for given_tree in (tree if isinstance(tree, dict) else {}, {"questions": tree}, {"questions": {"a": tree}}):
+        try:
+            parse_criteria(given_tree, "garbage")
+        except ConfigError as error:
+            assert str(error).startswith("garbage")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(alphabet="a:&*!{}[]\n -?<|\"'#%", max_size=30))
+def test_garbage_files_are_config_errors(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = written(tmp_path_factory.getbasetemp(), text)
+    with pytest.raises(ConfigError):
+        load_criteria(path)
