@@ -40,6 +40,10 @@ class TooLong(EngineError):
     """A server cannot take a prompt of this length: another try, or another server of this context, would not change it."""
 
 
+class SchemaRefused(EngineError):
+    """A server takes no JSON schema for its reply: asked without one, it may answer."""
+
+
 class MissingExtra(RRMError):
     """An optional dependency is needed and absent; the message names the extra to install."""
 

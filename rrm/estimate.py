@@ -62,7 +62,8 @@ def estimate(
         first = first or list(zip(counts, window, strict=True))
         found.rows += len(window)
         found.prompt_tokens += sum(counts)
-    found.max_output_tokens = readings * OUTPUT_TOKENS[mode]
+    asked: int | None = getattr(judge, "answer_tokens", None)
+    found.max_output_tokens = readings * (asked or OUTPUT_TOKENS[mode])
     found.readings, found.coverage = readings, coverage_of(shares, judge.describe())
     if first and probe:
         first.sort(key=lambda pair: pair[0])
@@ -77,7 +78,11 @@ def estimate(
             judge.judge([t for _, t in middle[1:]], mode=mode, samples=samples, seed=seed)
         took, tokens = time.monotonic() - started, sum(n for n, _ in middle)
         # scoring is reading: time goes with tokens; writing a judgement dwarfs reading: time goes with rows
-        share = found.prompt_tokens / max(tokens, 1) if mode in ("score", "steps") else found.rows / len(middle)
+        share = (
+            found.prompt_tokens / max(tokens, 1)
+            if mode in ("score", "steps") and not asked
+            else found.rows / len(middle)
+        )
         found.seconds, found.probed = round(took * share, 1), len(middle)
     if price_in is not None or price_out is not None:
         cost = found.prompt_tokens * (price_in or 0.0) + found.max_output_tokens * (price_out or 0.0)

@@ -205,6 +205,9 @@ def _difference(name: str, before: Any, now: Any) -> str:
             "their scores are the judge's alone and further ones would be blended with its lexical model "
             "(--no-blend goes on so)"
         )
+    if name == "criteria":
+        was, now_is = (f"the criteria {c}" if c else "the judge's fixed rubric" for c in (before, now))
+        return f"they answer {was} and further ones would answer {now_is} (--criteria)"
     return f"{name} was {before!r} and is {now!r}"
 
 

@@ -1,7 +1,7 @@
 """The scoring run: transcripts in, one JSON line each out; append-only, resumable, nothing judged twice.
 
     OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, coverage, outside,
-                          outside_distance, judge, reason, source
+                          outside_distance, criteria, judge, reason, source
     OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
     OUT.jsonl.lock        locked while a run writes (`rrm.output`)
 
@@ -85,6 +85,9 @@ class ScoreSummary:
     outside: dict[str, int] | None = None
     """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
     alike. None where no row says."""
+    criteria: dict[str, dict[str, float | int]] | None = None
+    """By question: `mean` value of the rows with a score in which it has one, and how many these `rows` are; of this run and resumed
+    ones alike. None without criteria."""
     seconds: float = 0.0
 
 
@@ -176,6 +179,7 @@ def score_file(
                     summary.resumed += 1
                     taking.cover(status, out.coverage_of(trajectory))
                     taking.place(out.outside_of(trajectory))
+                    taking.answers.add(status, out.values_of(trajectory))
 
         taking = _Taking(out, summary, statuses, show, give_up_after)
         try:
@@ -195,6 +199,7 @@ def score_file(
     summary.rows, summary.statuses = len(seen), dict(sorted(statuses.items()))
     summary.coverage = coverage_of(taking.shares, judge.describe())
     summary.outside = outside_of(taking.marks)
+    summary.criteria = taking.answers.means()
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
@@ -215,6 +220,29 @@ def outside_of(marks: Sequence[bool]) -> dict[str, int] | None:
     return {"outside": outside, "rows": len(marks)}
 
 
+class Answers:
+    """Sums up the answers to criteria."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, int]] = {}
+
+    def add(self, status: str, values: Mapping[str, float | None] | None) -> None:
+        """Count one row's values; of a row without a score none."""
+        if status != "scored" or values is None:
+            return
+        for name, value in values.items():
+            total, rows = self._sums.get(name, (0.0, 0))
+            self._sums[name] = (total, rows) if value is None else (total + value, rows + 1)
+
+    def means(self) -> dict[str, dict[str, float | int]] | None:
+        """What the summary says; a question that has a value nowhere has no mean."""
+        told: dict[str, dict[str, float | int]] = {
+            name: {"mean": round(total / rows, 4), "rows": rows} if rows else {"rows": 0}
+            for name, (total, rows) in self._sums.items()
+        }
+        return told or None
+
+
 class _Taking:
     """Takes a window's feedback as it comes: matched by id, written, counted, shown; stops where nothing answers any more."""
 
@@ -233,6 +261,7 @@ class _Taking:
         """Coverage of the scored rows."""
         self.marks: list[bool] = []
         """Whether a row is outside what the judge was measured on, of the rows that say."""
+        self.answers = Answers()
 
     def cover(self, status: str, coverage: float | None) -> None:
         """Note what was read for a scored row."""
@@ -258,6 +287,8 @@ class _Taking:
         self.statuses[feedback.status] += 1
         self.cover(feedback.status, feedback.coverage)
         self.place(feedback.outside)
+        answers = feedback.criteria
+        self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:
             self.summary.first_failure = f"{feedback.status}: {feedback.reason}"
         self.failing = self.failing + 1 if feedback.status == "judge_error" else 0
@@ -288,6 +319,12 @@ def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:
     return {**feedback.model_dump(), "source": {**source, "digest": trajectory.digest}}
 
 
+def values_of(answers: Mapping[str, Any]) -> dict[str, float | None]:
+    """The values in a row's `criteria`."""
+    given = {name: answer.get("value") for name, answer in answers.items() if isinstance(answer, dict)}
+    return {name: v if isinstance(v, int | float) and not isinstance(v, bool) else None for name, v in given.items()}
+
+
 class Judged:
     """The rows an output holds, by id, and an append to them."""
 
@@ -300,6 +337,7 @@ class Judged:
         self._output, self._done = output, dict[str, tuple[str, str]]()
         """id → (status, digest)."""
         self._coverage, self._outside = dict[str, float](), dict[str, bool]()
+        self._values = dict[str, dict[str, float | None]]()
         for number, row in output.rows():
             try:
                 key, value = row["id"], (row["status"], row["source"]["digest"])
@@ -310,6 +348,8 @@ class Judged:
                 self._coverage[key] = share
             if isinstance(row.get("outside"), bool):
                 self._outside[key] = row["outside"]
+            if isinstance(answers := row.get("criteria"), dict):
+                self._values[key] = values_of(answers)
             if key in self._done:
                 raise RRMError(f"{output.path}:{number}: a second row of {key!r}; {WAY_OUT}")
             self._done[key] = value
@@ -342,6 +382,10 @@ class Judged:
     def outside_of(self, trajectory: Trajectory) -> bool | None:
         """Whether the trajectory's row says that it is outside what the judge was measured on; None where it does not say."""
         return self._outside.get(trajectory.id)
+
+    def values_of(self, trajectory: Trajectory) -> dict[str, float | None] | None:
+        """The values of the answers to criteria in the trajectory's row; None where it has none."""
+        return self._values.get(trajectory.id)
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append rows, which a kill does not undo."""

@@ -19,6 +19,8 @@ from rrm.extras import explain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = ("convert", "check", "show", "score", "choose", "annotate", "train", "eval", "report")
+GROUPS = ("criteria",)
+"""Commands with commands of their own."""
 
 
 def finish(summary: dict[str, Any], *, err: bool = False) -> None:
@@ -44,6 +46,8 @@ def _register() -> None:
     for name in COMMANDS:
         module = importlib.import_module(f"rrm.cli.{name}_cmd")
         app.command(name)(module.command)
+    for name in GROUPS:
+        app.add_typer(importlib.import_module(f"rrm.cli.{name}_cmd").group, name=name)
 
 
 def run(app: typer.Typer) -> None:

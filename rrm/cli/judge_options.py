@@ -64,6 +64,13 @@ class JudgeOptions:
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Requests to a server in flight at once; default: 8.")
     ] = None
+    criteria: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.yaml|NAME",
+            help="Questions that a chat model answers instead of the fixed rubric: a file, or a shipped name (rrm criteria list).",
+        ),
+    ] = None
     trust_remote_code: Annotated[
         bool | None,
         typer.Option("--trust-remote-code", help="Run the Python code in the folder of a judge or of its base."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from rrm.errors import EngineError
 
@@ -26,6 +26,8 @@ class SamplingParams:
     """For engines that call a server."""
     top_logprobs: int = 0
     """How many alternatives a token to ask a server for."""
+    json_schema: dict[str, Any] | None = field(default=None, hash=False)
+    """What a server's reply must be, where it can be held to that; one that refuses raises `rrm.errors.SchemaRefused`."""
 
 
 @dataclass(frozen=True)

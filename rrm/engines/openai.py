@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from rrm.engines.base import Reply, SamplingParams
-from rrm.engines.refusals import HINTS, OPTIONAL, RETRY_STATUS, EmptyReply, Rejected, Retry, is_too_long, workaround_of
+from rrm.engines.refusals import (
+    HINTS,
+    OPTIONAL,
+    RETRY_STATUS,
+    EmptyReply,
+    Rejected,
+    Retry,
+    is_too_long,
+    speaks_of_schema,
+    workaround_of,
+)
 from rrm.engines.replies import parse_reply, retry_after_s
-from rrm.errors import ConfigError, EngineError, KeyRefused, TooLong
+from rrm.errors import ConfigError, EngineError, KeyRefused, SchemaRefused, TooLong
 from rrm.loops import run
 from rrm.seeds import derive_seed
 
@@ -67,6 +77,8 @@ class OpenAIEngine:
         self.timeout_s, self.backoff_s = timeout_s, backoff_s
         self._quirks: frozenset[str] = frozenset()
         """What this server was found not to accept: a parameter's name, `no_logprobs`, `max_completion_tokens`."""
+        self.takes_schema: bool | None = None
+        """Whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet."""
         self._answered = False
         """Whether it ever accepted the key."""
 
@@ -189,6 +201,8 @@ class OpenAIEngine:
     ) -> Reply:
         """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
         quirks = self._quirks
+        if params.json_schema is not None and self.takes_schema is False:
+            raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
             try:
                 reply = await self._post(client, self._body(messages, params, seed, quirks), params)
@@ -197,7 +211,13 @@ class OpenAIEngine:
                     hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
                     error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
                     raise TooLong(str(error)) from rejected
+                named = speaks_of_schema(rejected)
                 workaround = workaround_of(rejected, params, quirks)
+                if params.json_schema is not None and rejected.status in (400, 422) and (named or workaround is None):
+                    if named:  # else it may be this one text that is refused
+                        self.takes_schema = False
+                    text = f"HTTP {rejected.status}: {rejected.text}"
+                    raise SchemaRefused(str(self._error(text, "ask without a JSON schema"))) from rejected
                 if workaround is None:
                     hint = HINTS.get(rejected.status, HINTS[400])
                     error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
@@ -234,6 +254,9 @@ class OpenAIEngine:
             body["extra_body"] = {"continue_final_message": True, "add_generation_prompt": False, **no_thinking}
         if params.top_logprobs > 0 and "no_logprobs" not in quirks:
             body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
+        if params.json_schema is not None:
+            schema = {"name": "judgement", "strict": True, "schema": params.json_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
 
     async def _post(self, client: AsyncOpenAI, body: dict[str, Any], params: SamplingParams) -> Reply:

@@ -21,6 +21,7 @@ _CONTEXT = re.compile(
     re.IGNORECASE,
 )
 """How servers (vLLM, TGI, llama.cpp, OpenAI, Anthropic, Gemini) say that a prompt does not fit their context."""
+_SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structured[ _-]?outputs?", re.IGNORECASE)
 _TOO_LARGE = 413
 HINTS = {
     400: "read the server's message; where it speaks of the context length, give that as --context",
@@ -71,3 +72,8 @@ def is_too_long(rejected: Rejected) -> bool:
     return rejected.status == _TOO_LARGE or (
         rejected.status in (400, 422) and _CONTEXT.search(rejected.text) is not None
     )
+
+
+def speaks_of_schema(rejected: Rejected) -> bool:
+    """Whether the refusal names the JSON schema that the reply was to follow."""
+    return _SCHEMA.search(rejected.text) is not None

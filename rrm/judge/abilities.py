@@ -21,17 +21,19 @@ class Abilities:
     local: bool
     """Whether its weights are here, rather than on a server."""
     prompt_version: str
+    asks: bool = False
+    """Whether it answers the questions of criteria, which it does in words."""
 
     def reads_slots(self, mode: Mode) -> bool:
         """Whether the mode is answered from slots: `steps`, and any other where the judge was trained in `steps` and not in
         that (`rrm.judge.steps`). A server shows no slots, but can be asked for a score in words."""
-        if mode == "steps" or (mode == "score" and not self.local):
+        if mode == "steps" or self.asks or (mode == "score" and not self.local):
             return mode == "steps"
         return "steps" in self.trained and mode not in self.trained
 
     def samples(self, mode: Mode) -> bool:
         """Whether replies are sampled in the mode: not where probabilities are read, at slots or at the score's place."""
-        return not self.reads_slots(mode) and (mode != "score" or not self.local)
+        return not self.reads_slots(mode) and (mode != "score" or not self.local or self.asks)
 
     def read_as(self, mode: Mode) -> Mode:
         """The mode whose prompts are read where this one is asked for."""
@@ -45,6 +47,8 @@ class Abilities:
         """
         if not self.reads_slots(mode):
             return
+        if self.asks:
+            raise RRMError("criteria are answered in words: choose mode score, critique or full, not steps")
         if not self.local:
             raise RRMError(
                 f"mode steps reads probabilities inside the model: {self.model} runs on a server; load its weights here, or "

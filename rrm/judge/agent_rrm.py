@@ -19,15 +19,18 @@ from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.abilities import Abilities
+from rrm.judge.criteria import CriteriaAsker
 from rrm.judge.cut import LocalCut, ServerCut
 from rrm.judge.domain import Marker, load_domain
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.reward_func import reward_func
 from rrm.judge.steps import judge_steps
+from rrm.judge.templated import TemplatedEngine
 from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.judge.wanted import Wanted
 from rrm.judge.windowed import LocalAsker, ServerAsker, judge_in_windows
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
+from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 from rrm.prompt.windows import Plan, Planner, Reading
@@ -99,6 +102,7 @@ class AgentRRM:
         max_new_tokens: int | None = None,
         timeout_s: float | None = None,
         concurrency: int | None = None,
+        criteria: Criteria | str | Path | None = None,
         trust_remote_code: bool = False,
     ) -> AgentRRM:
         """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
@@ -121,6 +125,8 @@ class AgentRRM:
             max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
             timeout_s: seconds a request to a server may take, 60 by default.
             concurrency: requests to a server in flight at once, 8 by default.
+            criteria: questions to answer instead of the fixed rubric (`rrm.prompt.criteria`), or their file or shipped name; of a
+                chat model that was not trained to judge.
             trust_remote_code: run the Python code in the judge's folder or its base's, where these have an architecture of
                 their own.
 
@@ -130,6 +136,7 @@ class AgentRRM:
         """
         from rrm.judge.loading import Options, load
 
+        asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
         loaded = load(
             model,
             Options(
@@ -146,6 +153,7 @@ class AgentRRM:
                 max_new_tokens=max_new_tokens,
                 timeout_s=timeout_s,
                 concurrency=concurrency,
+                criteria=asked,
                 trust_remote_code=trust_remote_code,
             ),
         )
@@ -263,12 +271,24 @@ class AgentRRM:
                 {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
             ),  # windows begin with their digest
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
+            **({} if self.criteria is None else {"criteria": self.criteria.identity}),
         }
 
     @property
     def abilities(self) -> Abilities:
         """What it can be asked for."""
-        return Abilities(self.model, self.settings.modes, self.prompter is not None, self.prompt_version)
+        local, asks = self.prompter is not None, self.criteria is not None
+        return Abilities(self.model, self.settings.modes, local, self.prompt_version, asks)
+
+    @property
+    def criteria(self) -> Criteria | None:
+        """The questions that it answers; None: it judges by the fixed rubric."""
+        return self.settings.criteria
+
+    @property
+    def answer_tokens(self) -> int | None:
+        """Tokens that its answers to criteria may take; None without criteria."""
+        return None if self.criteria is None else self.settings.max_new_tokens
 
     @property
     def prompt_version(self) -> str:
@@ -357,9 +377,11 @@ class AgentRRM:
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return judge_steps(engine, self.prompter, trajectories, wanted, self.settings.threshold)
 
-    def _asker(self) -> LocalAsker | ServerAsker:
+    def _asker(self) -> LocalAsker | ServerAsker | CriteriaAsker:
         """Who answers for the readings of version 2."""
         settings = self.settings
+        if settings.criteria is not None:
+            return self._criteria_asker(settings.criteria)
         if self.prompter is not None:
             engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
             return LocalAsker(engine, self.prompter, settings.modes, self._is_bad, settings.max_new_tokens)
@@ -368,6 +390,19 @@ class AgentRRM:
         planner = own if self.reader is None else self.reader.planner
         server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return ServerAsker(server, planner, self.reader, settings.modes, settings.opening)
+
+    def _criteria_asker(self, criteria: Criteria) -> CriteriaAsker:
+        """Who answers the questions of criteria."""
+        prompter = self.prompter or self.reader
+        budget = self.settings.transcript_tokens * (1 if prompter else CHARACTERS_PER_TOKEN)
+        tokenizer = prompter.tokenizer if prompter else CharacterTokenizer()
+        windows = self.max_windows if prompter is None else prompter.planner.max_windows
+        planner = Planner(tokenizer, budget, prompter.planner.clean if prompter else str, max_windows=windows)
+        if self.prompter is None:
+            server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
+            return CriteriaAsker(criteria, server, planner, self.reader)
+        engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
+        return CriteriaAsker(criteria, TemplatedEngine(engine, self.prompter.tokenizer), planner, None)
 
     def _cut(self) -> LocalCut | ServerCut:
         """Who answers in version 1."""
@@ -387,9 +422,13 @@ class AgentRRM:
         params = SamplingParams(
             max_new_tokens=self.settings.max_new_tokens, temperature=temperature, seed=seed, stop=("<score>",)
         )
+        if self.criteria is not None:
+            params = replace(params, stop=())
         if self.prompter is not None:
             return params
         timeout = getattr(self.engine, "timeout_s", SamplingParams.timeout_s)
+        if self.criteria is not None:
+            return replace(params, timeout_s=timeout)
         return replace(params, stop=("</score>",), timeout_s=timeout, top_logprobs=20)
 
     def _say_untried(self, mode: Mode) -> None:
@@ -422,6 +461,7 @@ class AgentRRM:
             max_new_tokens=self.settings.max_new_tokens,
             dtype=self.dtype,
             calibrated=self.settings.calibration.covers(mode),
+            criteria=None if self.criteria is None else self.criteria.identity,
         )
 
 

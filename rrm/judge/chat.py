@@ -16,13 +16,23 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rrm.annotation import Finding
 from rrm.engines.base import ChatEngine, Reply, SamplingParams
 from rrm.errors import EngineError, KeyRefused, RRMError, TooLong
-from rrm.feedback import Feedback, JudgeInfo, ParsedJudgement, Status, parse_findings, parse_judgement, parse_score
+from rrm.feedback import (
+    CriterionAnswer,
+    Feedback,
+    JudgeInfo,
+    ParsedJudgement,
+    Status,
+    parse_findings,
+    parse_judgement,
+    parse_score,
+)
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.prompt.prompter import GRID
 
@@ -77,6 +87,10 @@ class Judgement:
     """What it says of the steps; None: what the critique says."""
     temperature: float | None = None
     """The reply was sampled at, where that is known and something was sampled."""
+    criteria: Mapping[str, CriterionAnswer] | None = None
+    """Of a judge with criteria: the answers that were read."""
+    about: Mapping[str, Any] | None = None
+    """What its row says in `judge`, beyond what is known before it is asked."""
 
 
 def judge_chat(
@@ -204,6 +218,7 @@ def _feedback(
     return Feedback(
         id=item.id,
         status=said.status,
+        criteria=None if said.criteria is None else dict(said.criteria),
         score=score,
         raw_score=raw,
         trace=trace,
@@ -211,7 +226,7 @@ def _feedback(
         findings=findings,
         truncated_tokens=item.truncated_tokens,
         coverage=coverage,
-        judge=info,
+        judge=info.model_copy(update=dict(said.about)) if said.about else info,
         reason="; ".join(filter(None, (reason, said_of(phantoms | more)))) or None,
     )
 
@@ -220,10 +235,10 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
     """What one reply says, or why it says nothing (see the table at the top)."""
     if isinstance(reply, EngineError):
         return Judgement("too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply))
-    text = _open_think(reply.text)
+    text = open_think(reply.text)
     parsed = _parse(text)
     if parsed.score is None:
-        cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(_outside_think(text))
+        cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(outside_think(text))
         reason = "cut off by length before a complete score" if cut else parsed.problem
         return Judgement("truncated" if cut else "unparsable", parsed.trace, parsed.critique, reason=reason)
     expected = expected_score(reply, parsed.score)
@@ -232,19 +247,19 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
     return Judgement("scored", parsed.trace, parsed.critique, expected[0], expected[1])
 
 
-def _open_think(text: str) -> str:
+def open_think(text: str) -> str:
     """Thinking models' chat templates open the reasoning in the prompt: the reply then only closes it."""
     close = text.find("</think>")
     return "<think>" + text if close >= 0 and "<think>" not in text[:close] else text
 
 
-def _outside_think(text: str) -> str:
+def outside_think(text: str) -> str:
     """The text without its reasoning: a score tried out there is no verdict, whether the block was closed or not."""
     return _THINK_BLOCK.sub("", text).partition("<think>")[0]
 
 
 def _parse(text: str) -> ParsedJudgement:
-    verdict = parse_judgement(_outside_think(text))
+    verdict = parse_judgement(outside_think(text))
     problem = "no <score> block" if text.strip() and verdict.problem == "empty reply" else verdict.problem
     return verdict.model_copy(update={"trace": parse_judgement(text).trace, "problem": problem})
 

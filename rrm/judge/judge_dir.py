@@ -27,6 +27,7 @@ from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.judge.blend import Blend
 from rrm.judge.calibration import Calibration
+from rrm.prompt.criteria import Criteria
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 
 FILE = "judge.json"
@@ -102,6 +103,8 @@ class JudgeSettings(BaseModel):
     calibration: Calibration = Field(default_factory=Calibration)
     trained_on: dict[str, Any] = Field(default_factory=dict)
     """Facts for the reader: data, rows, seed, command, versions, hardware."""
+    criteria: Criteria | None = None
+    """The questions that it answers, instead of the fixed rubric; of a chat model alone."""
     blend: Blend | None = None
     """How the score goes together with that of the lexical model beside it (`rrm score --blend`); None: there is none."""
     default_blend: bool = False
@@ -147,7 +150,7 @@ _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 FOR_THE_READER = {"name", "default_mode", "default_blend", "trained_on", "training_questions"}
 """What `judge.json` says that decides no score."""
-LATER: dict[str, Any] = {"blend": None, "threshold": 0.5}
+LATER: dict[str, Any] = {"blend": None, "threshold": 0.5, "criteria": None}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
 LATER_OF_BLENDS: dict[str, Any] = {"windowed": None, "pooled": False}
 """The same of a blend's map of one mode."""

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
+from rrm.judge.calibration import Calibration
 from rrm.judge.judge_dir import (
     FILE,
     JudgeSettings,
@@ -24,6 +25,7 @@ from rrm.judge.judge_dir import (
 from rrm.models.base import base_path
 from rrm.models.device import default_device, default_dtype
 from rrm.models.hub import HubError, download
+from rrm.prompt.criteria import Criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 DTYPES = ("float32", "bfloat16", "float16")
+REPLY, REPLY_EACH = 512, 128
+"""Tokens of a reply to criteria: beside the answers, and of each."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,17 @@ class Options:
     max_new_tokens: int | None = None
     timeout_s: float | None = None
     concurrency: int | None = None
+    criteria: Criteria | None = None
     trust_remote_code: bool = False
     """Said by who loads, never by what is loaded."""
 
     def over(self, settings: JudgeSettings) -> JudgeSettings:
         """The settings with the budgets given here in the place of their own."""
         given = {"transcript_tokens": self.transcript_tokens, "max_new_tokens": self.max_new_tokens}
+        if self.criteria is not None and settings.criteria is None:
+            room = None if self.max_new_tokens else reply_tokens(self.criteria)
+            given |= {"criteria": self.criteria, "max_new_tokens": self.max_new_tokens or room}
+            given |= {"default_mode": settings.default_mode or "score"}
         return settings.model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
@@ -75,6 +84,11 @@ class Loaded:
     folder: Path | None = None
     """The directory it came from."""
     dtype: str | None = None
+
+
+def reply_tokens(criteria: Criteria) -> int:
+    """Tokens of a reply to criteria at most: a sentence and its answer a question, and what is said of the run besides."""
+    return REPLY + REPLY_EACH * len(criteria.questions)
 
 
 def load(model: str | None, options: Options) -> Loaded:
@@ -154,7 +168,9 @@ def _served_parts(engine: OpenAIEngine, folder: Path | None, options: Options) -
     from rrm.judge.serving import fitted
 
     plain = JudgeSettings(opening=False, prompt_version=PROMPT_VERSION)
-    settings = options.over(plain if folder is None else load_settings(folder))
+    own = plain if folder is None else load_settings(folder)
+    _check_criteria(own, options)
+    settings = options.over(own)
     _check_windows(settings, options)
     chosen = folder is not None or options.transcript_tokens is not None
     tokenizer = None if folder is None else _own_tokenizer(folder, options)
@@ -170,6 +186,25 @@ def _check_windows(settings: JudgeSettings, options: Options) -> None:
             f"max_windows is of prompt version {PROMPT_VERSION}; {settings.name} was made for version {CUT_VERSION}, which cuts a "
             "long transcript and reads it once"
         )
+
+
+def _check_criteria(settings: JudgeSettings, options: Options) -> None:
+    """Refuse other questions than those that a judge was trained or calibrated with."""
+    if options.criteria is None:
+        return
+    if settings.criteria is not None and settings.criteria.hash != options.criteria.hash:
+        raise ConfigError(
+            f"{settings.name} has criteria of its own, {settings.criteria.identity}, and its calibration is of these: leave out "
+            "--criteria, or name the model itself as openai:BASE_URL#model"
+        )
+    fixed = settings.modes or settings.trained_on or settings.calibration != Calibration()
+    if settings.criteria is None and fixed:
+        raise ConfigError(
+            f"{settings.name} was trained to judge by its fixed rubric and can answer no other questions: leave out --criteria, or "
+            "name a chat model that was not trained as a judge (--model openai:BASE_URL#model, or a folder with its weights)"
+        )
+    if settings.prompt_version == CUT_VERSION:
+        raise ConfigError(f"criteria are of prompt version {PROMPT_VERSION}; {settings.name} is of {CUT_VERSION}")
 
 
 def _reader(tokenizer: Any, settings: JudgeSettings, options: Options) -> Prompter | None:
@@ -236,6 +271,7 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     from rrm.engines.hf.host_memory import keep_freed_memory
 
     _check_windows(settings, options)
+    _check_criteria(settings, options)
     if options.timeout_s is not None or options.concurrency is not None or options.context is not None:
         raise ConfigError(
             f"timeout_s, concurrency and context are a server's; {model or 'the default judge'} runs in this process"

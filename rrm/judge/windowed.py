@@ -162,6 +162,19 @@ class Asker(Protocol):
         ...
 
 
+class WindowAsker(Asker, Protocol):
+    """One that judges, and says how it samples and counts."""
+
+    @property
+    def planner(self) -> Planner:
+        """Divides transcripts."""
+        ...
+
+    def temperature(self, params: SamplingParams) -> float | None:
+        """Replies are sampled at, where that is known before they are there."""
+        ...
+
+
 def read_in_windows(
     asker: Asker,
     trajectories: Sequence[Trajectory],
@@ -190,14 +203,12 @@ def read_in_windows(
 
     left, number = [chain for several in chains.values() for chain in several], 0
     while left:
-        asker.ask([_next_ask(chain, number) for chain in left], params, take)
+        asker.ask([next_ask(chain, number) for chain in left], params, take)
         left = [chain for chain in left if chain.result is None]
         number += 1
 
 
-def judge_in_windows(
-    asker: LocalAsker | ServerAsker, trajectories: Sequence[Trajectory], wanted: Wanted
-) -> list[list[Feedback]]:
+def judge_in_windows(asker: WindowAsker, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[list[Feedback]]:
     """Each transcript's judgements."""
     done: dict[int, list[Feedback]] = {}
 
@@ -213,9 +224,9 @@ def judge_in_windows(
     return [done[row] for row in range(len(trajectories))]
 
 
-def _next_ask(chain: Chain, number: int) -> Ask:
-    marks = chain.marks()
-    return Ask(chain, number, marks, chain.plan.steps(number))
+def next_ask(chain: Chain, number: int) -> Ask:
+    """The `number`-th reading, with what was found before it."""
+    return Ask(chain, number, chain.marks(), chain.plan.steps(number))
 
 
 # ---- a server ----
@@ -247,7 +258,7 @@ class ServerAsker:
         """What is read of a transcript, a request for each reading of each sample; tokens without findings, estimated in
         characters where there is no tokenizer."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
-        contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(_next_ask(chain, number))]
+        contents = [m["content"] for number in range(len(chain.plan)) for m in self.messages(next_ask(chain, number))]
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens * samples, len(chain.plan) * samples, chain.plan.coverage)
 
@@ -332,7 +343,7 @@ class LocalAsker:
         """What is read of a transcript; tokens without findings. Equal prompts are prefilled once: the first reading of all
         samples."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
-        asks = [_next_ask(chain, number) for number in range(len(chain.plan))]
+        asks = [next_ask(chain, number) for number in range(len(chain.plan))]
         first, *later = [len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks]
         return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage)
 

@@ -101,7 +101,9 @@ class Question(BaseModel):
     @property
     def answers(self) -> dict[str, float | None]:
         """The labels there are, with their values; of `unit` those beside the numbers."""
-        own = {"yes": 1.0, "no": 0.0} if self.scale == "yes_no" else dict(self.labels or {})
+        own: dict[str, float | None] = dict(self.labels or {})
+        if self.scale == "yes_no":
+            own = {"yes": 1.0, "no": 0.0}
         return {**own, NOT_APPLICABLE: None} if self.may_not_apply else own
 
     @property

@@ -118,15 +118,16 @@ function showSort() {
     button.setAttribute("aria-pressed", mine);
     button.setAttribute("aria-label", `Sort by ${SORTS[button.dataset.sort].label}${mine ? (query.descending ? ", now descending" : ", now ascending") : ""}`);
   }
+  for (const button of document.querySelectorAll("[data-criterion]")) button.setAttribute("aria-pressed", button.dataset.criterion === query.sort);
 }
 
 const DIRECTIONS = { score: ["high first", "low first"], id: ["Z first", "A first"], bad: ["most bad first", "fewest first"], steps: ["most first", "fewest first"], chars: ["longest first", "shortest first"], status: ["Z first", "A first"] };
 for (const [name, { label }] of Object.entries(SORTS)) {
-  $("columns").append(h("button", { type: "button", class: `head ${name}`, "data-sort": name, onclick: () => sortBy(name) }, name === "id" ? "Transcript" : label));
-  DIRECTIONS[name].forEach((words, k) => $("sort").append(h("option", { value: `${name} ${k === 0}` }, `${label}, ${words}`)));
+  if (name in DIRECTIONS) $("columns").append(h("button", { type: "button", class: `head ${name}`, "data-sort": name, onclick: () => sortBy(name) }, name === "id" ? "Transcript" : label));
+  (DIRECTIONS[name] ?? ["high first", "low first"]).forEach((words, k) => $("sort").append(h("option", { value: `${name} ${k === 0}` }, `${label}, ${words}`)));
 }
 $("sort").addEventListener("change", () => {
-  const [name, descending] = $("sort").value.split(" ");
+  const [, name, descending] = /^(.*) (true|false)$/.exec($("sort").value);
   Object.assign(query, { sort: name, descending: descending === "true" });
   showSort();
   refresh();

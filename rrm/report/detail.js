@@ -72,11 +72,11 @@ function facts(row, d) {
   );
 }
 
-const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", unblended_score: "Score before blending", unblended_raw_score: "Raw score before blending", threshold: "Step is good from", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
+const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", unblended_score: "Score before blending", unblended_raw_score: "Raw score before blending", threshold: "Step is good from", criteria: "Criteria", answered_in: "Answered in", saw_reference: "Saw the reference", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
 const SCORE_SOURCE = { expected: "expectation over the grid", sampled: "the number in the text" };
 
 function judgeDetails(judge) {
-  const shown = (key, value) => (key === "score_source" ? SCORE_SOURCE[value] : key === "calibrated" ? (value ? "yes" : "no") : typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(3) : String(value));
+  const shown = (key, value) => (key === "score_source" ? SCORE_SOURCE[value] : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(3) : String(value));
   const fields = Object.keys(JUDGE_LABELS).filter((key) => judge[key] !== undefined && judge[key] !== null);
   return h("details", { class: "judge" }, h("summary", null, `Judged by ${judge.model}, ${judge.mode} mode`),
     h("dl", { class: "facts" }, ...fields.map((key) => field(JUDGE_LABELS[key], shown(key, judge[key])))));
@@ -96,10 +96,18 @@ function verdict(row, d) {
     rows.outside[row] ? h("p", { class: "cut" }, icon("warn"), `This transcript is ${OUTSIDE}: its score may mean little.${d.distance ? ` It lies ${d.distance.toPrecision(3)} times as far from the training data as the limit.` : ""}`) : null,
     d.reason ? h("div", { class: "reason" }, longText(d.reason, "text mono")) : null,
     d.truncated_tokens ? h("p", { class: "cut" }, icon("cut"), `The judge did not see ${count(d.truncated_tokens, "token")} of this transcript: it was over the budget, and long observations lost their middle.`) : null,
+    d.criteria ? h("div", { class: "said" }, h("h3", null, "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, rows.steps[row])))) : null,
     d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, rows.steps[row])) : null,
     d.trace ? h("details", { class: "said", open: d.trace.length < 1200 }, h("summary", null, h("h3", null, "Trace"), h("span", { class: "muted" }, count(d.trace.length, "character"))), anchored(d.trace, rows.steps[row])) : null,
     judgeDetails(d.judge),
   );
+}
+
+/** An answer to a question of the criteria: what was said, why, and the steps it speaks of. */
+function criterion([name, label, value, why, on], steps) {
+  const said = label === null ? score2(value) : value === null ? label : `${label} (${score2(value)})`;
+  const links = on.filter((k) => k <= steps).map((k) => h("button", { type: "button", class: "link", onclick: () => showStep(k) }, `step ${k}`));
+  return h("div", { class: "criterion" }, h("dt", null, name), h("dd", null, h("strong", null, said), value === null ? null : scoreBar(value), why ? anchored(why, steps) : null, links.length ? h("span", { class: "on" }, ...links) : null));
 }
 
 const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict" };

@@ -35,7 +35,7 @@ function fillRow(item, position) {
   parts.score.textContent = score2(rows.score[i]);
   fillBar(parts.bar, rows.score[i]);
   parts.task.textContent = rows.task[i] || "(no task)";
-  parts.id.textContent = scored || !rows.note[i] ? rows.id[i] : `${rows.id[i]} · ${rows.note[i]}`;
+  parts.id.textContent = [rows.id[i], scored ? answersOf(i) : rows.note[i]].filter(Boolean).join(" · ");
   mark(parts.bad, "bad", rows.bad[i]);
   mark(parts.good, "good", rows.good[i]);
   parts.steps.textContent = rows.steps[i];
@@ -53,7 +53,8 @@ function rowLabel(i) {
   const verdict = rows.score[i] === null ? `${STATUS[rows.status[i]]}, no score` : `score ${score2(rows.score[i])}`;
   const read = rows.coverage[i] !== null && rows.coverage[i] < READ ? `, ${percent(rows.coverage[i])} of it read` : "";
   const outside = rows.outside[i] ? `, ${OUTSIDE}` : "";
-  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${read}${outside}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
+  const said = answersOf(i);
+  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${said ? `, ${said}` : ""}${read}${outside}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
 }
 
 function drawList() {

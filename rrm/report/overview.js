@@ -110,6 +110,21 @@ function coverage() {
   return h("section", { class: "coverage", "aria-label": "How much of each transcript was read" }, h("h2", null, "Read of a transcript"), h("dl", null, ...SHARES.map(line)));
 }
 
+/** The mean of each question's answers; its name sorts the list by it. Nothing without criteria. */
+function criteria() {
+  if (!rows.questions.length) return null;
+  const line = (name, q) => {
+    const values = everyRow.flatMap((i) => rows.criteria[i]?.[q]?.[0] ?? []);
+    const mean = values.reduce((sum, value) => sum + value, 0) / (values.length || 1);
+    const fill = h("span", { class: "fill" });
+    fill.style.width = `${100 * mean}%`;
+    const told = values.length ? `${score2(mean)} of ${whole.format(values.length)}` : "no value";
+    const sorter = h("button", { type: "button", class: "link", "data-criterion": `criterion ${q}`, "aria-pressed": "false", title: `Sort by ${name}`, onclick: () => sortBy(`criterion ${q}`) }, name);
+    return h("div", { class: "share" }, h("dt", null, sorter), h("dd", null, h("span", { class: "track", "aria-hidden": "true" }, fill), told));
+  };
+  return h("section", { class: "coverage criteria", "aria-label": "Mean of each question's answers" }, h("h2", null, "Criteria: mean of the answers that have a value"), h("dl", null, ...rows.questions.map(line)));
+}
+
 /** How many transcripts the judge's figures say nothing of; nothing where there are none, or no row says. */
 function outside() {
   const marked = rows.outside.filter((mark) => mark === true).length;
@@ -143,5 +158,5 @@ function buildOverview() {
   }
   plot.addEventListener("keydown", moveBin);
   const axis = h("div", { class: "axis", "aria-hidden": "true" }, ...["0", "0.25", "0.5", "0.75", "1"].map((tick) => h("span", null, tick)));
-  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), outside(), coverage()), h("div", { class: "plot" }, plot, axis));
+  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), outside(), criteria(), coverage()), h("div", { class: "plot" }, plot, axis));
 }

@@ -31,7 +31,21 @@ from rrm.trajectory import Trajectory
 
 BLOCK_CHARS = 256 * 1024
 SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "detail.js", "app.js")
-COLUMNS = ("id", "task", "status", "score", "raw", "steps", "chars", "good", "bad", "coverage", "outside", "note")
+COLUMNS = (
+    "id",
+    "task",
+    "status",
+    "score",
+    "raw",
+    "steps",
+    "chars",
+    "good",
+    "bad",
+    "coverage",
+    "outside",
+    "criteria",
+    "note",
+)
 
 
 def write_report(
@@ -83,7 +97,10 @@ def _spool_blocks(pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[
     if block:
         spool.write(_pack(block))
         sizes.append(len(block))
-    return {**columns, "blocks": sizes}
+    questions = list(dict.fromkeys(name for answers in columns["criteria"] for name in answers or ()))
+    # by place, not by name: ten thousand rows share one list of names
+    columns["criteria"] = [a and [a.get(name) for name in questions] for a in columns["criteria"]]
+    return {**columns, "questions": questions, "blocks": sizes}
 
 
 def _pack(lines: list[str]) -> str:

@@ -11,6 +11,17 @@ const SORTS = {
   status: { label: "Status", key: (i) => STATUS[rows.status[i]], descending: false },
 };
 
+rows.questions.forEach((name, q) => {
+  SORTS[`criterion ${q}`] = { label: name, key: (i) => rows.criteria[i]?.[q]?.[0] ?? null, descending: true };
+});
+
+/** A row's answer to the q-th question of its criteria, as text; null where there is none. */
+const answerOf = (i, q) => {
+  const answer = rows.criteria[i]?.[q];
+  return answer ? answer[1] ?? score2(answer[0]) : null;
+};
+const answersOf = (i) => rows.questions.flatMap((name, q) => (answerOf(i, q) === null ? [] : `${name}: ${answerOf(i, q)}`)).join(" · ");
+
 const VERDICTS = {
   any: () => true,
   bad: (i) => rows.bad[i] > 0,
@@ -32,7 +43,7 @@ const filtering = () =>
 const termsOf = (text) => Array.from(text.toLowerCase().matchAll(/"([^"]+)"|[^\s"]+/g), (m) => m[1] ?? m[0]);
 
 const labels = []; // row → what the list itself says of it, lower case, made when first searched
-const labelOf = (i) => (labels[i] ??= `${rows.id[i]}\n${rows.task[i]}\n${rows.note[i]}`.toLowerCase());
+const labelOf = (i) => (labels[i] ??= `${rows.id[i]}\n${rows.task[i]}\n${rows.note[i]}\n${answersOf(i)}`.toLowerCase());
 
 /** Rows that pass every filter but the score range (the histogram's), and those of them inside it, sorted. */
 function select(textHits) {

@@ -52,6 +52,7 @@ def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[
         "bad": verdicts.count("bad"),
         "coverage": None if feedback.coverage is None else round(feedback.coverage, 3),
         "outside": feedback.outside,
+        "criteria": criteria_of(feedback),
         "note": _one_line(note),
     }
 
@@ -72,6 +73,7 @@ def detail(trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | 
             "trace": feedback.trace,
             "critique": feedback.critique,
             "findings": [[f.step, f.verdict, f.text, *_probability(f)] for f in feedback.findings],
+            "criteria": [[n, a.label, a.value, a.why or "", a.steps] for n, a in (feedback.criteria or {}).items()],
             "reason": feedback.reason,
             "truncated_tokens": feedback.truncated_tokens,
             "distance": _finite(feedback.outside_distance),
@@ -79,6 +81,11 @@ def detail(trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | 
             "source": source or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
         }
     )
+
+
+def criteria_of(feedback: Feedback) -> dict[str, list[Any]] | None:
+    """`[value, label]` of each answer to criteria; None where there is none."""
+    return {name: [a.value, a.label] for name, a in (feedback.criteria or {}).items()} or None
 
 
 def _probability(finding: Finding) -> list[float]:

@@ -163,6 +163,11 @@ class Adapter(ABC):
         return False
 
     @classmethod
+    def asks_texts(cls, settings: FeedbackConfig) -> bool:
+        """Whether the policy is shown, or learns, what the judge writes."""
+        return False
+
+    @classmethod
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
         """Whether the mode, with these settings, puts texts of the judge into the policy's template: auxiliary rows, prompts."""
         return False

@@ -68,8 +68,10 @@ def make_feedback(
         record = folder / ("judgements.jsonl" if rank == 0 else f"judgements-{rank}.jsonl") if folder else None
         if judge is None:
             check_judge(settings, config.environment)
+        judge = judge or load_judge(settings, device)
+        check_unseen(judge, settings)
         judging = Judging(
-            judge or load_judge(settings, device),
+            judge,
             seed=derive_seed(config.seed, "judge"),
             record=record,
         )
@@ -99,6 +101,24 @@ def check_judge(settings: FeedbackConfig, environment: EnvironmentConfig, option
         f"runs of the search lab alone. Name one that reads your agent's transcripts: {option}=openai:BASE_URL#MODEL (any "
         f"chat model on an OpenAI-compatible server), {option}=default (small, of English agent runs), or the judge/ "
         "folder of an `rrm train` on transcripts like yours; `rrm eval` says how well it orders them"
+    )
+
+
+def check_unseen(judge: AgentRRM, settings: FeedbackConfig, option: str = "feedback.judge") -> None:
+    """Whether the policy may read, or learn, what the judge writes.
+
+    Args:
+        option: where the judge is named, for the message.
+
+    Raises:
+        ConfigError: the judge reads the reference answer, and the mode shows its texts to the policy or teaches them.
+    """
+    criteria = getattr(judge, "criteria", None)
+    if criteria is None or not criteria.see_reference or not MODES[settings.mode].asks_texts(settings):
+        return
+    raise ConfigError(
+        f"{option}: the judge's criteria {criteria.identity} let it read the reference answer, and feedback.mode={settings.mode} "
+        "hands its texts to the policy: set see_reference: false, or take its score alone with feedback.mode=r"
     )
 
 

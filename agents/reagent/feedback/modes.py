@@ -78,7 +78,8 @@ class SecondAttempts(Adapter):
         for one in judged:
             text = getattr(one.feedback, kind) if one.feedback is not None and one.score is not None else None
             report.counts[f"{kind}s"] += bool(text)
-            if text and leaks(text, one.episode.task, one.episode.trajectory):
+            knew = one.feedback is not None and one.feedback.judge.saw_reference
+            if text and (knew or leaks(text, one.episode.task, one.episode.trajectory)):
                 report.counts[f"leaked_{kind}s"] += 1
                 text = None
             found.append(text or None)
@@ -220,6 +221,10 @@ class CritiqueFeedback(SecondAttempts):
     @classmethod
     def writes_texts(cls, settings: FeedbackConfig) -> bool:
         return settings.context.weight != 0
+
+    @classmethod
+    def asks_texts(cls, settings: FeedbackConfig) -> bool:
+        return cls.asks_judge(settings)
 
     @property
     def judged_in(self) -> Mode:

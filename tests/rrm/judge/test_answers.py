@@ -1,0 +1,203 @@
+"""Replies to criteria: what is read of them, and how each one that cannot be read ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrm.engines.base import Reply
+from rrm.feedback import CriterionAnswer
+from rrm.judge.answers import read_answers, read_notes
+from rrm.judge.chat import Judgement
+from rrm.prompt.criteria import parse_criteria
+
+CRITERIA = parse_criteria(
+    {
+        "name": "c",
+        "questions": {
+            "done": {"ask": "Done?", "scale": "yes_no", "weight": 2},
+            "tone": {"ask": "Tone?", "labels": {"very warm": 1.0, "cold": 0.0, "silent": None}},
+            "care": {"ask": "Care?", "scale": "unit", "may_not_apply": True},
+        },
+    },
+    "here",
+)
+
+
+def item(answer: Any, why: Any = "so [step 1]", steps: Any = (1,)) -> dict[str, Any]:
+    return {"why": why, "steps": list(steps) if isinstance(steps, tuple) else steps, "answer": answer}
+
+
+def whole(**changed: Any) -> str:
+    answers = {"done": item("yes"), "tone": item("cold"), "care": item(0.5)}
+    return json.dumps({"answers": {name: a for name, a in {**answers, **changed}.items() if a is not None}})
+
+
+def block(name: str, answer: str, why: str = "so", steps: str = "1") -> str:
+    return f'<criterion name="{name}">\nwhy: {why}\nsteps: {steps}\nanswer: {answer}\n</criterion>\n'
+
+
+TAGS = block("done", "yes") + block("tone", "cold") + block("care", "0.5")
+
+
+def schema(text: str, stop: Any = "eos", mode: Any = "score") -> Judgement:
+    return read_answers(Reply(text, stop), CRITERIA, mode, 2, structured=True)
+
+
+def tags(text: str, stop: Any = "eos", mode: Any = "score") -> Judgement:
+    return read_answers(Reply(text, stop), CRITERIA, mode, 2, structured=False)
+
+
+@pytest.mark.parametrize("found", [schema(whole()), tags(TAGS)])
+def test_every_answer_is_read(found: Judgement) -> None:
+    assert (found.status, found.reason, found.trace, found.critique) == ("scored", None, None, None)
+    assert found.raw_score == (2 * 1.0 + 0.0 + 0.5) / 4
+    assert found.criteria is not None and list(found.criteria) == ["done", "tone", "care"]
+    assert [(a.value, a.label, a.steps) for a in found.criteria.values()] == [
+        (1.0, "yes", [1]),
+        (0.0, "cold", [1]),
+        (0.5, None, [1]),
+    ]
+    assert found.criteria["done"].why in ("so", "so [step 1]")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "reason"),
+    [
+        (whole(tone=None), "unparsable", "no answer to 'tone'"),
+        (whole(tone=item("tepid")), "unparsable", "the answer to 'tone' is not in its scale: \"tepid\" where \"very warm\" or"),
+        (whole(tone=item(None)), "unparsable", "the answer to 'tone' is not in its scale: null"),
+        (whole(tone="cold"), "unparsable", "no answer to 'tone': not an object"),
+        (whole(tone={"why": "x"}), "unparsable", "no answer to 'tone': not an object with an `answer`"),
+        (whole(done=item(True)), "unparsable", "the answer to 'done' is not in its scale: true"),
+        (whole(done=item(1)), "unparsable", "the answer to 'done' is not in its scale: \"1\""),
+        (whole(care=item(1.5)), "unparsable", "the answer to 'care' is not in its scale: 1.5 lies outside [0, 1]"),
+        (whole(care=item(10**400)), "unparsable", "the answer to 'care' is not in its scale: 1000"),
+        (whole(care=item(float("nan"))), "unparsable", "the answer to 'care' is not in its scale: nan"),
+        (whole(care=item(float("inf"))), "unparsable", "the answer to 'care' is not in its scale: inf"),
+        (whole(care=item(True)), "unparsable", "the answer to 'care' is not in its scale: true"),
+        (whole(care=item("7/10")), "unparsable", "the answer to 'care' is not in its scale: score '7/10'"),
+        (whole(care=item([0.5])), "unparsable", "the answer to 'care' is not in its scale: \"a JSON list\""),
+        (whole()[:-60], "unparsable", "no answer to 'care': the reply is no whole JSON object"),
+        (whole()[:70], "unparsable", "no answer to 'tone': the reply is no whole JSON object"),
+        ("Here you are: " + whole(), "unparsable", "no answer to 'care': text stands around the JSON object"),
+        (whole() + " I hope this helps", "unparsable", "no answer to 'care': the reply is no whole JSON object (Extra"),
+        ("", "unparsable", "no answer to 'done': empty reply"),
+        ("[]", "unparsable", "no answer to 'done': the reply has no object `answers`"),
+        ('{"answers": 1}', "unparsable", "no answer to 'done': the reply has no object `answers`"),
+        ("[" * 100_000, "unparsable", "no answer to 'done': the reply is no whole JSON object (nested too deep)"),
+        ('{"answers": {"done": {"answer": "yes", "answer": "no"}}}', "unparsable", "two different answers to 'done': \"yes\" and \"no\""),
+        ('{"answers": {"done": {"answer": "yes"}, "done": {"answer": "no"}}}', "unparsable", "two different answers to 'done'"),
+        ('{"answers": {"done": {"answer": "yes"}}, "answers": {}}', "unparsable", "`answers` stands in the reply twice"),
+    ],
+)  # fmt: skip
+def test_a_schema_reply_that_is_not_whole_ends_typed(text: str, status: str, reason: str) -> None:
+    found = schema(text)
+    assert (found.status, found.raw_score) == (status, None)
+    assert (found.reason is not None and found.reason.startswith(reason)) or reason in str(found.reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "reason"),
+    [
+        (TAGS.replace("yes", "maybe"), "unparsable", "the answer to 'done' is not in its scale: \"maybe\" where \"yes\" or \"no\""),
+        (block("done", "yes") + block("care", "1"), "unparsable", "no answer to 'tone'"),
+        (TAGS + block("tone", "very warm"), "unparsable", "two different answers to 'tone': \"cold\" and \"very warm\""),
+        (TAGS.replace("answer: cold", "answer: cold\nanswer: silent"), "unparsable", "'tone' is not in its scale: \"cold / silent\""),
+        (TAGS.replace("answer: cold", ""), "unparsable", "no answer to 'tone': its block has no line `answer: …`"),
+        (TAGS.replace("0.5", "0.5 or so"), "unparsable", "the answer to 'care' is not in its scale: score '0.5 or so'"),
+        (TAGS.replace('"tone"', '"other"'), "unparsable", "no answer to 'tone'"),
+        (f"<think>{TAGS}</think>I will not answer.", "unparsable", "no answer to 'done'"),
+        (f"<think>{TAGS}", "unparsable", "no answer to 'done'"),
+        ("  ", "unparsable", "no answer to 'done': empty reply"),
+        ("yes, cold, 0.5", "unparsable", "no answer to 'done'"),
+    ],
+)  # fmt: skip
+def test_a_tagged_reply_that_is_not_whole_ends_typed(text: str, status: str, reason: str) -> None:
+    found = tags(text)
+    assert (found.status, found.raw_score) == (status, None) and reason in str(found.reason)
+
+
+def test_a_reply_that_was_cut_off_is_truncated_only_where_something_is_missing() -> None:
+    assert schema(whole()[:-60], "length").status == "truncated"
+    assert tags(TAGS[:-20], "length").reason == "cut off by length: no answer to 'care'"
+    assert tags(TAGS, "length").status == "scored"
+    assert tags(TAGS.replace("cold", "tepid"), "length").status == "unparsable"
+
+
+def test_what_was_answered_is_kept_beside_the_failure() -> None:
+    found = tags(block("done", "no") + block("tone", "tepid"))
+    assert found.criteria == {"done": CriterionAnswer(value=0.0, label="no", why="so", steps=[1])}
+
+
+def test_answers_without_a_value_make_no_score() -> None:
+    only = {name: q for name, q in CRITERIA.questions.items() if name != "done"}
+    criteria = CRITERIA.model_copy(update={"questions": only})
+    reply = Reply(block("tone", "Silent") + block("care", "not_applicable"), "eos")
+    found = read_answers(reply, criteria, "score", 1, structured=False)
+    assert found.status == "unparsable" and "no question that counts was answered with a value" in str(found.reason)
+    assert found.criteria is not None and found.criteria["care"].label == "not applicable"
+    more = schema(whole(tone=item("silent"), care=item("Not-applicable")))
+    assert more.raw_score == 1.0 and more.criteria is not None and more.criteria["tone"].value is None
+
+
+@pytest.mark.parametrize(
+    "text", [f"```json\n{whole()}\n```", f"<think>hm {{}}</think>\n{whole()}", f"so…</think>{whole()}"]
+)
+def test_a_fence_and_thoughts_are_no_text_around(text: str) -> None:
+    assert schema(text).status == "scored"
+
+
+def test_labels_are_compared_without_case_and_markup() -> None:
+    assert tags(TAGS.replace("cold", "**Very_Warm**.").replace("yes", '"Yes".')).raw_score == 3.5 / 4
+
+
+def test_the_same_answer_twice_is_one() -> None:
+    assert tags(TAGS + block("tone", "Cold")).status == "scored"
+
+
+def test_steps_that_do_not_exist_are_cut_and_said() -> None:
+    found = schema(whole(done=item("yes", "fine\n[step 9] bad: made up", (2, 7, 2, True, "x"))))
+    assert found.criteria is not None and found.criteria["done"].steps == [2]
+    assert "7, 9" in str(found.reason) and found.status == "scored"
+    told = tags(TAGS.replace("steps: 1", "steps: 1-2, 8", 1))
+    assert told.criteria is not None and told.criteria["done"].steps == [1, 2] and ": 8" in str(told.reason)
+
+
+def test_modes_say_what_else_is_read() -> None:
+    extra = {"trace": "t", "critique": "[step 1] good: ok"}
+    text = json.dumps({**extra, **json.loads(whole())})
+    assert (schema(text, mode="full").trace, schema(text, mode="critique").trace) == ("t", None)
+    assert schema(text, mode="critique").critique == extra["critique"] and schema(text).critique is None
+    tagged = f"<think>t</think>{TAGS}<critique>{extra['critique']}</critique>"
+    assert (tags(tagged, mode="full").trace, tags(tagged, mode="full").critique) == ("t", extra["critique"])
+
+
+def test_notes_are_read_with_and_without_their_tag() -> None:
+    for text in ("<critique>[step 1] bad: rude</critique>", "[step 1] bad: rude"):
+        assert (read_notes(Reply(text, "eos"), 2).status, read_notes(Reply(text, "eos"), 2).critique) == (
+            "scored",
+            "[step 1] bad: rude",
+        )
+    assert read_notes(Reply("all is well", "eos"), 2).reason == "no note on a step"
+    assert (
+        read_notes(Reply("", "eos"), 2).reason == "empty reply"
+        and read_notes(Reply("", "length"), 2).status == "truncated"
+    )
+
+
+PIECES = st.sampled_from(
+    ['<criterion name="done">', "<criterion name=tone>", "</criterion>", "answer:", "why:", "steps:", " yes", "0.5", "\n", "{", "}",
+     '"answers"', ":", '"done"', ",", "[step 1]", "<think>", "</think>", "```", "nan", "\ud800", "\x00"]
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(PIECES, max_size=14), st.booleans(), st.sampled_from(["eos", "length", "stop"]))
+def test_garbage_is_never_a_number(pieces: list[str], structured: bool, stop: Any) -> None:
+    found = read_answers(Reply("".join(pieces), stop), CRITERIA, "full", 2, structured=structured)
+    assert found.status in ("unparsable", "truncated") and found.raw_score is None and found.reason
