@@ -47,6 +47,19 @@ class CriterionAnswer(BaseModel):
     """Those it speaks of, from 1."""
 
 
+class Ranked(BaseModel):
+    """How an attempt came out among the attempts at its question (`rrm.judge.rank`)."""
+
+    place: int = Field(ge=1)
+    """1 the best; those with equal scores share one."""
+    among: int = Field(ge=2)
+    """Attempts that were placed."""
+    heats: int = Field(ge=0)
+    """Prompts that placed it; 0 where all attempts have equal contents."""
+    group: str
+    """Hash over the contents of all attempts: with others the score would be another."""
+
+
 class JudgeInfo(BaseModel):
     """Everything needed to reproduce a score."""
 
@@ -102,6 +115,8 @@ class Feedback(BaseModel):
     findings: list[Finding] = Field(default_factory=list)
     criteria: dict[str, CriterionAnswer] | None = None
     """The answers by the question's name, those that were read of a row without a score, too; None without criteria."""
+    rank: Ranked | None = None
+    """Of a relative score, which says nothing of how good an attempt is: among whom it was placed."""
     truncated_tokens: int = 0
     """Transcript tokens the judge did not see (budget)."""
     coverage: float | None = Field(default=None, ge=0.0, le=1.0)

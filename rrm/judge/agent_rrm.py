@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,17 @@ from rrm.trajectory import Trajectory
 log = logging.getLogger(__name__)
 SAMPLING_TEMPERATURE = 0.7
 """Temperature of a local judge's replies where more than one is sampled; a single reply is greedy."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    """What a judge's model is talked to with."""
+
+    engine: ChatEngine
+    planner: Planner
+    """Its budget is that of a transcript."""
+    reader: Prompter | None
+    """With the model's tokenizer, where there is one and the model is on a server."""
 
 
 class AgentRRM:
@@ -226,7 +237,7 @@ class AgentRRM:
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
 
         def without_steps(trajectory: Trajectory) -> Feedback:
-            feedback = unspoken(trajectory, self._info(mode, seed))
+            feedback = unspoken(trajectory, self.info(mode, seed))
             if on_feedback is not None:
                 on_feedback(feedback)
             return feedback
@@ -253,7 +264,7 @@ class AgentRRM:
         found = around_unspoken(
             trajectories,
             lambda rows: self._judgements(rows, mode, k, seed, temperature, False),
-            lambda trajectory: [unspoken(trajectory, self._info(mode, seed))],
+            lambda trajectory: [unspoken(trajectory, self.info(mode, seed))],
         )
         marker = Marker(self.domain, trajectories)
         return [[marker.mark(f, t) for f in judged] for judged, t in zip(found, trajectories, strict=True)]
@@ -362,7 +373,7 @@ class AgentRRM:
         """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
         if not self.abilities.samples(mode):
             samples = 1
-        info, params = self._info(mode, seed), self._params(seed, temperature)
+        info, params = self.info(mode, seed), self._params(seed, temperature)
         wanted = Wanted(info, params, self.settings.calibration, samples, together, on_feedback)
         if self.abilities.reads_slots(mode):
             return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
@@ -381,7 +392,8 @@ class AgentRRM:
         """Who answers for the readings of version 2."""
         settings = self.settings
         if settings.criteria is not None:
-            return self._criteria_asker(settings.criteria)
+            chat = self.as_chat()
+            return CriteriaAsker(settings.criteria, chat.engine, chat.planner, chat.reader)
         if self.prompter is not None:
             engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
             return LocalAsker(engine, self.prompter, settings.modes, self._is_bad, settings.max_new_tokens)
@@ -391,8 +403,8 @@ class AgentRRM:
         server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return ServerAsker(server, planner, self.reader, settings.modes, settings.opening)
 
-    def _criteria_asker(self, criteria: Criteria) -> CriteriaAsker:
-        """Who answers the questions of criteria."""
+    def as_chat(self) -> Chat:
+        """The model as anybody would talk to it, for questions that are not the fixed rubric's."""
         prompter = self.prompter or self.reader
         budget = self.settings.transcript_tokens * (1 if prompter else CHARACTERS_PER_TOKEN)
         tokenizer = prompter.tokenizer if prompter else CharacterTokenizer()
@@ -400,9 +412,9 @@ class AgentRRM:
         planner = Planner(tokenizer, budget, prompter.planner.clean if prompter else str, max_windows=windows)
         if self.prompter is None:
             server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
-            return CriteriaAsker(criteria, server, planner, self.reader)
+            return Chat(server, planner, self.reader)
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        return CriteriaAsker(criteria, TemplatedEngine(engine, self.prompter.tokenizer), planner, None)
+        return Chat(TemplatedEngine(engine, self.prompter.tokenizer), planner, None)
 
     def _cut(self) -> LocalCut | ServerCut:
         """Who answers in version 1."""
@@ -450,7 +462,8 @@ class AgentRRM:
                 "%s samples nothing in mode %s: each transcript is read once, not %d times", self.model, mode, samples
             )
 
-    def _info(self, mode: Mode, seed: int) -> JudgeInfo:
+    def info(self, mode: Mode, seed: int) -> JudgeInfo:
+        """What its rows say of it, as far as that is known before it is asked."""
         return JudgeInfo(
             model=self.model,
             model_hash=self.model_hash,

@@ -112,6 +112,11 @@ class JudgeSettings(BaseModel):
     training_questions: list[str] = Field(default_factory=list)
     """`rrm.questions.question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
 
+    @property
+    def fixed_rubric(self) -> bool:
+        """Whether it was trained, or calibrated, to judge one run by the fixed rubric, and can be asked nothing else."""
+        return self.criteria is None and bool(self.modes or self.trained_on or self.calibration != Calibration())
+
 
 def load_settings(folder: Path) -> JudgeSettings:
     """The settings in a judge's directory; defaults for a plain model directory.

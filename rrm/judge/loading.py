@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
-from rrm.judge.calibration import Calibration
 from rrm.judge.judge_dir import (
     FILE,
     JudgeSettings,
@@ -197,8 +196,7 @@ def _check_criteria(settings: JudgeSettings, options: Options) -> None:
             f"{settings.name} has criteria of its own, {settings.criteria.identity}, and its calibration is of these: leave out "
             "--criteria, or name the model itself as openai:BASE_URL#model"
         )
-    fixed = settings.modes or settings.trained_on or settings.calibration != Calibration()
-    if settings.criteria is None and fixed:
+    if settings.fixed_rubric:
         raise ConfigError(
             f"{settings.name} was trained to judge by its fixed rubric and can answer no other questions: leave out --criteria, or "
             "name a chat model that was not trained as a judge (--model openai:BASE_URL#model, or a folder with its weights)"
