@@ -254,7 +254,7 @@ class Adapter(ABC):
 
             def ended(episode: Episode) -> None:
                 if judgeable(episode):
-                    take(as_judged(episode, firsts[episode.key] if firsts is not None else None))
+                    take(self._shown(episode, firsts[episode.key] if firsts is not None else None))
 
             return play(attempts, on_end=ended, **hooks)
 
@@ -265,9 +265,32 @@ class Adapter(ABC):
         if self._judging is None:
             raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
         asked = [i for i, e in enumerate(episodes) if judgeable(e)]
-        shown = [as_judged(episodes[i], firsts[i] if firsts else None) for i in asked]
+        shown = [self._shown(episodes[i], firsts[i] if firsts else None) for i in asked]
         said = dict(zip(asked, self._judging.ask(shown, mode, update, report), strict=True))
         return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
+
+    def ranked(self, episodes: Sequence[Episode], update: int, report: Report) -> list[Judged]:
+        """First attempts with relative scores; without one where no other attempt at the task could be judged."""
+        if self._judging is None:
+            raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
+        groups: dict[str, list[int]] = {}
+        for i, episode in enumerate(episodes):
+            if judgeable(episode):
+                groups.setdefault(episode.group_id, []).append(i)
+        asked = [places for places in groups.values() if len(places) > 1]
+        found = self._judging.rank([[self._shown(episodes[i]) for i in places] for places in asked], update, report)
+        said = {
+            i: f for places, several in zip(asked, found, strict=True) for i, f in zip(places, several, strict=True)
+        }
+        return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
+
+    def _shown(self, episode: Episode, first: Episode | None = None) -> Trajectory:
+        """What the judge is shown: with the reference answer where its criteria allow that, and the task is not held to have none
+        (`environment.label_share`)."""
+        shown, task = as_judged(episode, first), episode.task
+        if self._judging is None or not self._judging.sees_reference or task.answer is None or not task.graded:
+            return shown
+        return shown.model_copy(update={"meta": {**shown.meta, "reference": task.references}})
 
     def _judged(self, episode: Episode, said: Feedback | None) -> Judged:
         """With its score as it is paid, and by the judge's own calibration."""

@@ -23,6 +23,7 @@ from reagent.feedback.texts import TextWriter
 from reagent.train.config import AgentConfig, EnvironmentConfig
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.rank import check_ranks
 from rrm.seeds import derive_seed
 
 MODES: dict[ModeName, type[Adapter]] = {
@@ -70,6 +71,8 @@ def make_feedback(
             check_judge(settings, config.environment)
         judge = judge or load_judge(settings, device)
         check_unseen(judge, settings)
+        if settings.score_from == "rank":
+            check_ranks(judge)
         judging = Judging(
             judge,
             seed=derive_seed(config.seed, "judge"),
@@ -133,6 +136,7 @@ def load_judge(settings: FeedbackConfig, device: str, option: str = "feedback.ju
         RRMError: it cannot be loaded, or an option is not one of its kind of judge.
     """
     try:
-        return AgentRRM.from_pretrained(settings.judge, **{"device": device, **settings.judge_options.chosen})
+        how = {"device": device, **settings.judge_options.chosen}
+        return AgentRRM.from_pretrained(settings.judge, criteria=settings.criteria, **how)
     except RRMError as error:
         raise RRMError(f"{option}={settings.judge}: {error}") from error

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
@@ -38,7 +38,11 @@ def content_key(trajectory: Trajectory) -> str:
         [m.role, m.text(), m.reasoning_content or "", [[c.name, c.arguments_text()] for c in m.tool_calls or ()]]
         for m in trajectory.messages
     ]
-    content = json.dumps([trajectory.task, trajectory.tools or [], messages], sort_keys=True, default=str)
+    return _hash([trajectory.task, trajectory.tools or [], messages])
+
+
+def _hash(said: Any) -> str:
+    content = json.dumps(said, sort_keys=True, default=str)
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
@@ -68,6 +72,14 @@ class Report:
             self.problem or other.problem,
             self.seconds + other.seconds,
         )
+
+
+def _count_failures(found: Sequence[Feedback], report: Report) -> None:
+    for feedback in found:
+        if feedback.score is None:
+            report.counts["failed"] += 1
+            report.counts[f"failed_{feedback.status}"] += 1
+            report.problem = report.problem or feedback.reason or feedback.status
 
 
 class Judging:
@@ -106,7 +118,7 @@ class Judging:
 
         A failure counts each time it is met, and is not asked for again unless the judge could not be reached.
         """
-        keys = [content_key(t) for t in trajectories]
+        keys = [self.key(t) for t in trajectories]
         fresh = {
             key: t.model_copy(update={"id": key})
             for key, t in zip(keys, trajectories, strict=True)
@@ -121,11 +133,54 @@ class Judging:
         for key in set(keys):
             if self.known[key, mode].status == "judge_error":
                 del self.known[key, mode]
-        for feedback in found:
-            if feedback.score is None:
-                report.counts["failed"] += 1
-                report.counts[f"failed_{feedback.status}"] += 1
-                report.problem = report.problem or feedback.reason or feedback.status
+        _count_failures(found, report)
+        return found
+
+    @property
+    def sees_reference(self) -> bool:
+        """Whether its criteria let the judge read the reference answer."""
+        criteria = getattr(self.judge, "criteria", None)
+        return criteria is not None and criteria.see_reference
+
+    def key(self, trajectory: Trajectory) -> str:
+        """Names what this judge reads of a trajectory, and what it is asked."""
+        criteria, key = getattr(self.judge, "criteria", None), content_key(trajectory)
+        if criteria is None:
+            return key
+        seen = trajectory.meta.get("reference") if criteria.see_reference else None
+        return _hash([key, criteria.hash, seen])
+
+    def rank(self, groups: Sequence[Sequence[Trajectory]], update: int, report: Report) -> list[list[Feedback]]:
+        """Relative scores of attempts, those of a group compared with each other (`rrm.judge.rank`); counts go to `report`."""
+        from rrm.judge.rank import rank_groups
+
+        keys = [[self.key(t) for t in group] for group in groups]
+        names = [[f"{_hash(['rank', *sorted(group)])}-{key}" for key in group] for group in keys]
+        known = [all((name, "score") in self.known for name in group) for group in names]
+        fresh = [i for i, found in enumerate(known) if not found]
+        report.counts["judged"] += sum(map(len, groups))
+        if fresh:
+            started = time.perf_counter()
+            said = rank_groups(self.judge, [groups[i] for i in fresh], seed=self.seed)
+            pairs = [
+                pair
+                for i, ranking in zip(fresh, said, strict=True)
+                for pair in zip(names[i], ranking.feedback, strict=True)
+            ]
+            report.counts["asked"] += len(pairs)
+            report.counts["judge_tokens"] += sum(
+                self.judge.count_tokens([t for i in fresh for t in groups[i]], "score")
+            )
+            report.seconds += time.perf_counter() - started
+            self._note(pairs, "score", update)
+        found = [
+            [self.known[name, "score"].model_copy(update={"id": t.id}) for name, t in zip(*pair, strict=True)]
+            for pair in zip(names, groups, strict=True)
+        ]
+        for name in {name for group in names for name in group}:
+            if self.known[name, "score"].status == "judge_error":
+                del self.known[name, "score"]
+        _count_failures([feedback for group in found for feedback in group], report)
         return found
 
     @contextmanager
@@ -144,7 +199,7 @@ class Judging:
             fresh: dict[str, Trajectory] = {}
             while not waiting.empty():
                 trajectory = waiting.get()
-                key = content_key(trajectory)
+                key = self.key(trajectory)
                 if (key, mode) not in self.known:
                     fresh[key] = trajectory.model_copy(update={"id": key})
             if fresh:
@@ -174,11 +229,15 @@ class Judging:
         report.counts["asked"] += len(said)
         report.counts["judge_tokens"] += tokens
         report.seconds += time.perf_counter() - started
-        for key, feedback in zip(fresh, said, strict=True):
+        self._note(list(zip(fresh, said, strict=True)), mode, update)
+
+    def _note(self, pairs: Sequence[tuple[str, Feedback]], mode: Mode, update: int) -> None:
+        """Remember judgements by their keys, and put them on record."""
+        for key, feedback in pairs:
             self.known[key, mode] = feedback
         if self.record is not None:
             self.record.parent.mkdir(parents=True, exist_ok=True)
             with open(self.record, "a", encoding="ascii") as out:
-                for key, feedback in zip(fresh, said, strict=True):
+                for key, feedback in pairs:
                     row = {"update": update, "key": key, "mode": mode, "feedback": feedback.model_dump()}
                     out.write(json.dumps(row) + "\n")

@@ -60,13 +60,23 @@ class ScoreFeedback(Adapter):
     def round(self, update: int, attempts: Sequence[Attempt], play: Play) -> Round:
         """First attempts, paid for their scores."""
         report, mode = Report(), self.settings.score_mode
-        episodes = self.play(play, attempts, mode, update, report)
-        judged = self.judge(episodes, mode, update, report)
+        if self.settings.score_from == "rank":  # attempts are compared once all are there
+            episodes = play(attempts)
+            judged = self.ranked(episodes, update, report)
+        else:
+            episodes = self.play(play, attempts, mode, update, report)
+            judged = self.judge(episodes, mode, update, report)
         self.note_scores(judged, report)
         weight = self.weight(update)
         rows = [with_score(j.episode, self.paid_score(j, report), weight) for j in judged]
         self.note_rewards(rows, report)
         return Round(episodes, rows, report=report)
+
+    def scores(self, episodes: Sequence[Episode], update: int, report: Report) -> list[float | None]:
+        """As in `Adapter.scores`; relative ones where the reward is."""
+        if self.settings.score_from != "rank":
+            return super().scores(episodes, update, report)
+        return [self.paid_score(one, Report()) for one in self.ranked(episodes, update, report)]
 
 
 class SecondAttempts(Adapter):

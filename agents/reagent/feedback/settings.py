@@ -166,6 +166,12 @@ class FeedbackConfig(Section):
     """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`. `lab` reads runs of the
     search lab alone."""
     judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
+    criteria: str | None = None
+    """Questions that a chat judge answers instead of the fixed rubric, a file or a shipped name (`rrm.prompt.criteria`): s is then the
+    weighted mean of its answers, and an answer that is missing or not in its scale a failed judgement."""
+    score_from: Literal["judge", "rank"] = "judge"
+    """`rank` (mode `r`): s is relative, a chat judge's comparison of the attempts at one task (`rrm.judge.rank`). The scores of a
+    group average to ½, so that the reward says nothing of how good a group is."""
     score_mode: JudgeMode = "score"
     """The judge's mode in which scores for rewards are read: `score` is one prefill; `full` reasons before it scores."""
     critique_mode: Literal["critique", "full"] = "critique"
@@ -210,6 +216,12 @@ class FeedbackConfig(Section):
             raise ValueError(
                 f"feedback.recalibrate needs the judge's scores, which feedback.mode={self.mode} never asks for: "
                 f"choose one of {', '.join(SCORED)}, or set feedback.recalibrate=null"
+            )
+        if self.score_from == "rank" and (self.mode != "r" or self.curriculum or self.recalibrate):
+            wrong = f"mode={self.mode}" if self.mode != "r" else "curriculum" if self.curriculum else "recalibrate"
+            raise ValueError(
+                f"feedback.score_from=rank gives relative scores of first attempts, which feedback.{wrong} has no use for: set "
+                "feedback.score_from=judge, or take feedback.mode=r without curriculum and recalibrate"
             )
         if self.mode == "c" and self.refinement == "none":
             raise ValueError(

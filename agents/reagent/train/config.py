@@ -319,6 +319,8 @@ class AgentConfig(Section):
     def _group_methods_need_groups(self) -> AgentConfig:
         if self.algorithm in GROUP_METHODS and self.rollout.group_size < 2:
             raise ValueError(f"algorithm={self.algorithm} compares episodes of one task: set rollout.group_size ≥ 2")
+        if self.feedback.score_from == "rank" and self.rollout.group_size < 2:
+            raise ValueError("feedback.score_from=rank compares episodes of one task: set rollout.group_size ≥ 2")
         if not self.loss.action_mask and self.loss.advantage_mask and self.algorithm in ("ppo", "reinforce++"):
             raise ValueError(
                 "loss.action_mask=false with loss.advantage_mask=true leaves observation tokens without an advantage: "

@@ -1,0 +1,135 @@
+"""Rewards from a chat judge's comparison of attempts, and from its answers to criteria."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from feedback_lab import make_episode
+from pydantic import ValidationError
+
+from reagent.env.task import Task
+from reagent.feedback.build import check_unseen, load_judge
+from reagent.feedback.judging import Judging
+from reagent.feedback.modes import CritiqueFeedback, ScoreFeedback
+from reagent.feedback.settings import FeedbackConfig
+from reagent.rollout.episode import Episode
+from rrm.engines.scripted import ScriptedChatEngine
+from rrm.errors import ConfigError, EngineError, RRMError
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.judge_dir import JudgeSettings
+from rrm.prompt.criteria import Criteria, parse_criteria
+from rrm.trajectory import Message, Trajectory
+
+ASKED = {"questions": {"done": {"ask": "Done?", "scale": "yes_no"}}}
+CRITERIA = parse_criteria(ASKED, "here")
+SEEING = parse_criteria({**ASKED, "see_reference": True}, "here")
+
+
+def judge_of(script: Any, criteria: Criteria | None = None) -> AgentRRM:
+    return AgentRRM(ScriptedChatEngine(script), settings=JudgeSettings(opening=False, criteria=criteria))
+
+
+def episode(group: str, number: int, merit: int, **changes: Any) -> Episode:
+    messages = [Message(role="user", content="?"), Message(role="assistant", content=f"merit {merit}")]
+    trajectory = Trajectory(id=f"{group}/{number}", task="?", messages=messages)
+    made = make_episode([0.0], outcome=0.25)
+    return replace(made, group_id=group, attempt=number, trajectory=trajectory, prompt_messages=1, **changes)
+
+
+def rank_by_merit(messages: list[dict[str, str]], params: Any, key: str) -> str:
+    found = re.findall(r"^attempt ([A-Z]) \w{6}\n\[step 1\]\nagent: merit (\d)", messages[1]["content"], re.M)
+    order = [name for name, _ in sorted(found, key=lambda pair: -int(pair[1]))]
+    return f"<ranking>{' > '.join(order)}</ranking>"
+
+
+def rewards(feedback: ScoreFeedback, episodes: list[Episode]) -> tuple[list[float | None], dict[str, float]]:
+    found = feedback.round(0, [], lambda attempts, **hooks: episodes)
+    return [row.outcome_reward for row in found.rows], dict(found.report.counts)
+
+
+def ranked(judge: AgentRRM, record: Path | None = None, **settings: Any) -> ScoreFeedback:
+    config = FeedbackConfig(mode="r", score_from="rank", score_weight=0.5, **settings)
+    return ScoreFeedback(config, judging=Judging(judge, seed=0, record=record))
+
+
+def test_a_group_s_attempts_are_paid_by_their_order(tmp_path: Path) -> None:
+    record, judge = tmp_path / "j.jsonl", judge_of(rank_by_merit)
+    feedback = ranked(judge, record)
+    episodes = [episode("g", 0, 1), episode("h", 0, 5), episode("g", 1, 3), episode("h", 1, 4), episode("g", 2, 2)]
+    paid, counts = rewards(feedback, episodes)
+    assert paid == [0.25, 0.75, 0.75, 0.25, 0.5] and (counts["judged"], counts["asked"]) == (5, 5)
+    assert rewards(feedback, episodes)[0] == paid
+    assert isinstance(judge.engine, ScriptedChatEngine) and len(judge.engine.calls) == 2  # not asked again
+    again = ranked(judge_of([]), record)  # the record has all of them
+    assert again._judging is not None
+    again._judging.resume(1)
+    assert rewards(again, episodes)[0] == paid
+    assert len(record.read_text().splitlines()) == 5
+
+
+def test_an_attempt_without_another_is_unknown_and_failures_are_what_they_always_are() -> None:
+    paid, counts = rewards(ranked(judge_of([])), [episode("g", 0, 1), episode("h", 0, 2)])
+    assert paid == [None, None] and counts["judged"] == 0
+    pair = [episode("g", 0, 1), episode("g", 1, 2)]
+    paid, counts = rewards(ranked(judge_of(["<ranking>A</ranking>"])), pair)
+    assert paid == [0.25, 0.25] and (counts["failed_unparsable"], counts["floored"]) == (2, 2)
+    feedback = ranked(judge_of([EngineError("gone"), "<ranking>A = B</ranking>"]))
+    assert rewards(feedback, pair)[0] == [None, None]
+    assert rewards(feedback, pair)[0] == [0.5, 0.5]  # asked again, since nobody had answered
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "u"}, {"curriculum": {}}, {"recalibrate": {}}])
+def test_relative_scores_are_of_mode_r_alone(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"feedback\.score_from=rank gives relative scores"):
+        FeedbackConfig(**{"mode": "r", "score_from": "rank", **wrong})
+
+
+def answered(said: str) -> str:
+    return f'<criterion name="done">\nwhy: w\nsteps: 1\nanswer: {said}\n</criterion>'
+
+
+def test_criteria_give_the_score_and_a_failed_answer_is_a_failed_judgement() -> None:
+    judge = judge_of([answered("yes"), answered("no"), answered("perhaps"), EngineError("gone")], CRITERIA)
+    feedback = ScoreFeedback(FeedbackConfig(mode="r", score_weight=0.5), judging=Judging(judge, seed=0))
+    paid, counts = rewards(feedback, [episode("g", k, k) for k in range(4)])
+    assert paid == [0.75, 0.25, 0.25, None]
+    assert (counts["failed_unparsable"], counts["failed_judge_error"], counts["floored"]) == (1, 1, 1)
+
+
+def test_the_reference_is_shown_where_the_criteria_allow_it_and_the_task_is_graded() -> None:
+    task = Task("t", "?", "forty-two")
+    shown = []
+    for criteria, asked in ((SEEING, task), (CRITERIA, task), (SEEING, replace(task, graded=False))):
+        judge = judge_of(lambda *_: answered("yes"), criteria)
+        feedback = ScoreFeedback(FeedbackConfig(mode="r"), judging=Judging(judge, seed=0))
+        rewards(feedback, [episode("g", 0, 1, task=asked)])
+        assert isinstance(judge.engine, ScriptedChatEngine)
+        shown.append("forty-two" in json.dumps(judge.engine.calls[0][0]))
+    assert shown == [True, False, False]
+
+
+def test_other_criteria_are_other_judgements() -> None:
+    one, other = (Judging(judge_of([], criteria), seed=0) for criteria in (CRITERIA, SEEING))
+    assert len({one.key(episode("g", 0, 1).trajectory), other.key(episode("g", 0, 1).trajectory)}) == 2
+
+
+def test_texts_of_a_judge_that_saw_the_reference_are_refused() -> None:
+    for mode in ("c", "u"):
+        with pytest.raises(ConfigError, match=f"feedback.mode={mode} hands its texts to the policy"):
+            check_unseen(judge_of([], SEEING), FeedbackConfig(mode=mode))
+        check_unseen(judge_of([], CRITERIA), FeedbackConfig(mode=mode))
+    check_unseen(judge_of([], SEEING), FeedbackConfig(mode="r"))
+    assert CritiqueFeedback.asks_texts(FeedbackConfig(mode="c"))
+
+
+def test_the_config_names_criteria() -> None:
+    served = FeedbackConfig(mode="r", judge="openai:http://127.0.0.1:9/v1#m", criteria="tool-use")
+    judge = load_judge(served, "cpu")
+    assert judge.criteria is not None and judge.criteria.name == "tool-use"
+    with pytest.raises(RRMError, match="no criteria 'tool_use'"):
+        load_judge(served.model_copy(update={"criteria": "tool_use"}), "cpu")
