@@ -24,6 +24,7 @@ _BLOCKS: tuple[tuple[ActionKind, str, re.Pattern[str]], ...] = (
     ("call", "search", re.compile(r"<\|begin_of_query\|>(.*?)(<\|end_of_query\|>|\Z)", re.DOTALL)),
     *(("answer", "answer", re.compile(rf"<{tag}>(.*?)(</{tag}>|\Z)", re.DOTALL)) for tag in ANSWER_TAGS),
 )
+_EMPTY_ANSWER = re.compile(rf"<({'|'.join(ANSWER_TAGS)})>\s*</\1>")
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)(</tool_call>|\Z)", re.DOTALL)
 _FUNCTION_CALLS = re.compile(r"<function_call>\s*+\[\s*+((\w[\w.]*+)\s*+\(.*?)(</function_call>|\Z)", re.DOTALL)
 _CALL = re.compile(r"(\w[\w.]*+)\s*+\((.*)\)", re.DOTALL)
@@ -140,14 +141,14 @@ def final_answer(trajectory: Trajectory) -> tuple[int, str] | None:
     """The last proposed answer as (step number, text); None when the run ends without one.
 
     An empty one proposes nothing. Where no step marks its answer, a last message that only talks, and that nothing answers, is
-    the answer.
+    the answer; so are its words beside an empty block.
     """
     steps = trajectory.steps
     for step in reversed(steps):
         answers = [a.text for a in actions_of(step) if a.kind == "answer" and a.text]
         if answers:
             return step.index, answers[-1]
-    if steps and not actions_of(steps[-1]) and not steps[-1].observations:
-        text = steps[-1].message.text().strip()
-        return (steps[-1].index, stated_answer(text) or _squeeze(text)) if text else None
+    if steps and not steps[-1].message.tool_calls and not steps[-1].observations:
+        text = _EMPTY_ANSWER.sub("", steps[-1].message.text()).strip()
+        return (steps[-1].index, stated_answer(text) or _squeeze(text)) if text and not _from_text(text) else None
     return None

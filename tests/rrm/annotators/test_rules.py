@@ -149,6 +149,9 @@ def test_an_empty_answer_block_is_no_answer() -> None:
     assert final_answer(alone) is None and "no_action" not in faults(alone)
     assert faults(alone)["no_answer"] == 1
     assert rules.step_lines(alone.steps)[1].startswith("proposes an answer;")
+    said = run(call({"q": "x"}), "found it there", "The file is sent.\n<final_answer>\n</final_answer>")
+    assert final_answer(said) == (2, "The file is sent.") and "no_answer" not in faults(said)
+    assert final_answer(run("I give up.\nAction: Finish[]")) is None and final_answer(run("<answer>")) is None
 
 
 @pytest.mark.parametrize("body", ["f('" + "\\'" * 50_000, "f(" * 50_000, "f(" + "'" * 100_001, "f(x), " * 20_000])
