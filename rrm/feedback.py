@@ -14,11 +14,13 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from rrm.annotation import Finding, Verdict
+from rrm.jsonl import read_lines
 from rrm.verdicts import read_findings
 
 Mode = Literal["full", "critique", "score", "steps"]
@@ -224,3 +226,9 @@ def format_findings(findings: Iterable[Finding]) -> str:
 def clear(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that say good or bad: what is unclear is not passed on as a label."""
     return [f for f in findings if f.verdict != "unclear"]
+
+
+def read_feedback(path: Path) -> list[Feedback]:
+    """The rows of `rrm score`; of a row judged again (an id twice) the last counts."""
+    rows = read_lines(path, Feedback.from_json, "a row of `rrm score`")
+    return list({row.id: row for row in rows}.values())

@@ -5,7 +5,7 @@ OUT.jsonl.run.json    what made them: rows of different making are never mixed i
 OUT.jsonl.lock        locked while a run writes (the file itself stays)
 
 And what takes the place of another only when all of it is written: one file (`file_when_whole`), the files of a folder
-(`files_when_whole`).
+(`files_when_whole`), a whole folder (`folder_when_whole`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -272,3 +273,23 @@ def files_when_whole(folder: Path, owned: Sequence[str]) -> Iterator[Path]:
         if made:
             folder.rmdir()
         raise
+
+
+@contextmanager
+def folder_when_whole(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to build in, which takes its place when the block ends well.
+
+    A build that is stopped leaves what stood at `folder` as it was; a later one starts from nothing.
+    """
+    building, old = folder.with_name(f"{folder.name}.tmp"), folder.with_name(f"{folder.name}.old")
+    if old.exists() and not folder.exists():
+        old.rename(folder)  # stopped between the two renamings
+    for left in (building, old):
+        if left.exists():
+            shutil.rmtree(left)
+    yield building
+    if folder.exists():
+        folder.rename(old)
+    building.rename(folder)
+    if old.exists():
+        shutil.rmtree(old)

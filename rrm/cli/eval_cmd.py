@@ -18,8 +18,7 @@ from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inp
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.errors import ConfigError
 from rrm.extras import needs
-from rrm.feedback import OUTSIDE, Feedback
-from rrm.jsonl import read_lines
+from rrm.feedback import OUTSIDE, Feedback, read_feedback
 from rrm.labels import merged, truth_of
 from rrm.questions import met_before, question_of
 from rrm.readers.base import printable
@@ -208,12 +207,6 @@ def outside_by_source(rows: Sequence[Trajectory], feedback: Sequence[Feedback]) 
     return {
         name: {"share": sum(m) / len(m), "outside": sum(m), "rows": len(m)} for name, m in sorted(found.items())
     } or None
-
-
-def read_feedback(path: Path) -> list[Feedback]:
-    """The rows of `rrm score`; of a row judged again (an id twice) the last counts."""
-    rows = read_lines(path, Feedback.from_json, "a row of `rrm score`")
-    return list({row.id: row for row in rows}.values())
 
 
 def split_rows(

@@ -177,7 +177,7 @@ class AgentRRM:
             reader=loaded.reader,
             folder=loaded.folder,
             dtype=loaded.dtype,
-            max_windows=max_windows,
+            max_windows=loaded.settings.max_windows,
         )
 
     def save_pretrained(self, folder: str | Path) -> Path:

@@ -26,6 +26,10 @@ from rrm.folds import TooFew, grouped_folds
 
 EPS = 1e-6
 """Raw scores are kept this far from 0 and 1 before the logit."""
+RIDGE = 100.0
+"""One over the weight of a slope's square, beside the summed cross-entropy."""
+NEWTON = 30
+"""Most steps of Newton's method, and most halvings of one."""
 FOLDS = 5
 """In which one map is compared with two."""
 
@@ -101,7 +105,7 @@ def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod
         RRMError: scores that do not rise with the labels.
     """
     x, y = np.asarray(raw, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    _check_enough(y)
+    check_enough(y)
     if method == "isotonic":
         model = _isotonic(x, y)
         if np.ptp(model.y_thresholds_) < EPS:
@@ -165,7 +169,7 @@ def fit_by_reading(
     lacking: dict[bool, str] = {}
     for kind in (False, True):
         try:
-            _check_enough(y[many == kind])
+            check_enough(y[many == kind])
         except RRMError as error:
             lacking[kind] = str(error)
     one: Platt | Isotonic | None = None
@@ -194,12 +198,12 @@ def _better_apart(
         folds = grouped_folds(questions, FOLDS, seed=0)
         for fold in range(FOLDS):
             rest, here = folds != fold, folds == fold
-            _check_enough(y[rest])
-            one = _curve(x[rest], y[rest], method)
+            check_enough(y[rest])
+            one = curve(x[rest], y[rest], method)
             for kind in (False, True):
                 rows, mine = here & (many == kind), rest & (many == kind)
-                _check_enough(y[mine])
-                own = _curve(x[mine], y[mine], method)
+                check_enough(y[mine])
+                own = curve(x[mine], y[mine], method)
                 lower[rows] = _cross_entropy(one(x[rows]), y[rows]) - _cross_entropy(own(x[rows]), y[rows])
     except TooFew:
         return False
@@ -209,14 +213,57 @@ def _better_apart(
     return bool(lower.mean() > error)
 
 
-def _curve(x: np.ndarray, y: np.ndarray, method: CalibrationMethod) -> Callable[[np.ndarray], np.ndarray]:
-    """As `fit`'s map, whatever its slope."""
+def curve(x: np.ndarray, y: np.ndarray, method: CalibrationMethod) -> Callable[[np.ndarray], np.ndarray]:
+    """`fit`'s map of (N,) raw scores and labels of both outcomes, whatever its slope: (M,) raw scores → (M,) calibrated ones."""
     if method == "isotonic":
         model = _isotonic(x, y)
         return lambda raw: model.predict(raw) if len(raw) else raw
     reads = _reads(method)
     a, b = _logistic(_features(x, reads), y)
     return lambda raw: 1 / (1 + np.exp(-(a * _features(raw, reads) + b)))
+
+
+def curves(x: np.ndarray, y: np.ndarray, weights: np.ndarray, method: CalibrationMethod, at: np.ndarray) -> np.ndarray:
+    """`curve` of many weightings of the same rows at once: (N,) raw scores and labels, (B, N) weights ≥ 0, each with both outcomes
+    → (B, M) calibrated scores at (M,) raw ones."""
+    if method == "isotonic":
+        rows = np.arange(len(x))
+        drawn = [np.repeat(rows, w.astype(np.int64)) for w in weights]
+        return np.stack([curve(x[i], y[i], method)(at) for i in drawn]) if drawn else np.empty((0, len(at)))
+    reads = _reads(method)
+    a, b = _logistics(_features(x, reads), y, weights)
+    return 1 / (1 + np.exp(-(a[:, None] * _features(at, reads) + b[:, None])))
+
+
+def _logistics(z: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(B,) slopes and intercepts as `_logistic`'s, by Newton's method with its steps halved until the loss falls."""
+    middle, scale = z.mean(), z.std() or 1.0
+    u, ridge = (z - middle) / scale, 1 / (RIDGE * scale**2)
+
+    def loss(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        t = a[:, None] * u + b[:, None]
+        return (weights * (np.logaddexp(0, t) - y * t)).sum(axis=1) + ridge * a**2 / 2
+
+    mean = np.clip((weights @ y) / weights.sum(axis=1), EPS, 1 - EPS)
+    a, b = np.zeros(len(weights)), np.log(mean / (1 - mean))
+    now = loss(a, b)
+    for _ in range(NEWTON):
+        p = 1 / (1 + np.exp(-(a[:, None] * u + b[:, None])))
+        r, h = weights * (p - y), weights * p * (1 - p)
+        ga, gb = r @ u + ridge * a, r.sum(axis=1)
+        haa, hab, hbb = h @ u**2 + ridge, h @ u, h.sum(axis=1) + EPS
+        det = haa * hbb - hab**2
+        da, db = (hbb * ga - hab * gb) / det, (haa * gb - hab * ga) / det
+        step = np.ones(len(a))
+        for _ in range(NEWTON):
+            new = loss(a - step * da, b - step * db)
+            if (worse := new > now).sum() == 0:
+                break
+            step[worse] /= 2
+        a, b, now = a - step * da, b - step * db, np.minimum(new, now)
+        if float(np.abs(np.r_[step * da, step * db]).max(initial=0.0)) < EPS:
+            break
+    return a / scale, b - a * middle / scale
 
 
 def _isotonic(x: np.ndarray, y: np.ndarray) -> Any:
@@ -230,7 +277,7 @@ def _logistic(z: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     from sklearn.linear_model import LogisticRegression
 
     features, classes = np.concatenate([z, z])[:, None], np.r_[np.ones(len(y)), np.zeros(len(y))]
-    model = LogisticRegression(C=100.0).fit(features, classes, sample_weight=np.r_[y, 1 - y])
+    model = LogisticRegression(C=RIDGE).fit(features, classes, sample_weight=np.r_[y, 1 - y])
     return float(model.coef_[0, 0]), float(model.intercept_[0])
 
 
@@ -250,7 +297,12 @@ def _cross_entropy(p: np.ndarray, y: np.ndarray) -> np.ndarray:
     return -(y * np.log(sure) + (1 - y) * np.log(1 - sure))
 
 
-def _check_enough(y: np.ndarray) -> None:
+def check_enough(y: np.ndarray) -> None:
+    """Refuse (N,) labels in [0, 1] on which no map can be fitted.
+
+    Raises:
+        TooFew: fewer than ten, or one class only.
+    """
     if len(y) < 10 or y.min() >= 0.5 or y.max() < 0.5:
         raise TooFew(
             f"calibration needs at least ten rows with both outcomes, got {len(y)} with mean {y.mean() if len(y) else 0:.2f}"

@@ -1,12 +1,16 @@
-"""What a judge's card may say of its base: whose it is and under which licence. Nothing is claimed that is not known."""
+"""What a judge's card may say: of its base, whose it is and under which licence, and what is calibrated. Nothing is claimed that is
+not known."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import yaml
 
-from rrm.judge.judge_dir import judge_folder
+from rrm.feedback import Mode
+from rrm.judge.calibration import P_GOOD
+from rrm.judge.judge_dir import JudgeSettings, judge_folder
 from rrm.models.hub import HubError, download
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
@@ -57,3 +61,68 @@ def front_matter(text: str) -> dict[str, Any]:
     except yaml.YAMLError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def calibrated(settings: JudgeSettings) -> str:
+    """One sentence: in which modes scores are calibrated, however transcripts are read in them."""
+    covers = settings.calibration.covers
+    modes: list[str] = []
+    for mode in get_args(Mode):
+        if covers(mode) or covers(mode, windowed=True):
+            modes.append(
+                mode if covers(mode) else f"{mode} (of transcripts read in windows, as all were that it was fitted on)"
+            )
+    if not modes:
+        return "Its scores are not calibrated."
+    said = f"Scores are calibrated in mode {' and '.join(modes)}" + (", in no other." if len(modes) < 4 else ".")
+    return said + (" So is the probability of each step." if P_GOOD in settings.calibration.modes else "")
+
+
+CALIBRATION = "## Calibrated on labels"
+"""Heading of the card's last section, of a judge that `rrm calibrate` made."""
+
+
+def served_card(settings: JudgeSettings) -> str:
+    """The card of a judge that is a server's model and its settings."""
+    asked = f"the questions of {settings.criteria.identity}" if settings.criteria else "the fixed rubric"
+    lines = [
+        "---", *card_head(None), "---", "", f"# {settings.name}", "",
+        f"A reasoning reward model for agents: the model of {settings.engine}, asked {asked}. {calibrated(settings)}", "",
+        f"Transcript budget: {settings.transcript_tokens} tokens; longer transcripts are read in windows of as many.", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def with_section(card: str, heading: str, section: str) -> str:
+    """The card with a section of this heading at its end, in the place of an earlier one."""
+    return f"{card.partition(heading)[0].rstrip()}\n\n{heading}\n\n{section}"
+
+
+def calibrated_section(record: Mapping[str, Any]) -> str:
+    """What `rrm calibrate` found, for a card.
+
+    Args:
+        record: of `calibration.json`.
+    """
+    labels = ", ".join(f"{n} from {source}" for source, n in record["labels"].items())
+    lines = [
+        f"Mode {record['mode']}, {record['rows']} rows of {record['questions']} questions, {record['positive']:.0%} of success "
+        f"({labels}). What stands above was measured before. On data unlike these rows scores are not calibrated.", "",
+        "| out of fold | before | after |", "|---|---|---|",
+    ]  # fmt: skip
+    for name in ("ece", "brier", "auroc"):
+        before, after = ("–" if record[k] is None else interval_text(record[k][name]) for k in ("before", "after"))
+        lines.append(f"| {name} | {before} | {after} |")
+    if record["interval"]:
+        lines += ["", "| raw score | calibrated | 95 % interval |", "|---|---|---|"]
+        lines += [
+            f"| {at['raw']:.3f} | {at['score']:.3f} | {at['low']:.3f} – {at['high']:.3f} |" for at in record["interval"]
+        ]
+    return "\n".join([*lines, ""])
+
+
+def interval_text(found: Mapping[str, Any]) -> str:
+    """`0.071 [0.032, 0.110]`; without the interval where there is none, a dash for no value."""
+    if found["value"] is None:
+        return "–"
+    return f"{found['value']:.3f}" + ("" if found["low"] is None else f" [{found['low']:.3f}, {found['high']:.3f}]")

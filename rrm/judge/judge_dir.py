@@ -6,6 +6,7 @@
     adapter_model.safetensors  and adapter_config.json, over `base`; or model.safetensors and config.json; or nothing
     tokenizer.json, …          with the chat template the judge is used with
     evaluation.json README.md  what was measured
+    calibration.json, .jsonl   what `rrm calibrate` fitted, and the rows it used
 
 A directory without weights names the server that has them: `"engine": "openai:http://host:8000/v1#model"`.
 """
@@ -99,10 +100,14 @@ class JudgeSettings(BaseModel):
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     transcript_tokens: int = 2048
     max_new_tokens: int = 512
+    max_windows: int | None = Field(default=None, ge=1)
+    """Windows read of a transcript at most, of a judge that was calibrated so; None: all."""
     grid: list[float] = Field(default_factory=lambda: [i / 10 for i in range(11)])
     calibration: Calibration = Field(default_factory=Calibration)
     trained_on: dict[str, Any] = Field(default_factory=dict)
     """Facts for the reader: data, rows, seed, command, versions, hardware."""
+    calibrated_on: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Facts for the reader of each map that `rrm calibrate` fitted: rows, questions, where the labels are from, samples, seed."""
     criteria: Criteria | None = None
     """The questions that it answers, instead of the fixed rubric; of a chat model alone."""
     blend: Blend | None = None
@@ -153,9 +158,9 @@ DECISIVE = (
 CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
-FOR_THE_READER = {"name", "default_mode", "default_blend", "trained_on", "training_questions"}
+FOR_THE_READER = {"name", "default_mode", "default_blend", "trained_on", "calibrated_on", "training_questions"}
 """What `judge.json` says that decides no score."""
-LATER: dict[str, Any] = {"blend": None, "threshold": 0.5, "criteria": None}
+LATER: dict[str, Any] = {"blend": None, "threshold": 0.5, "criteria": None, "max_windows": None}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
 LATER_OF_BLENDS: dict[str, Any] = {"windowed": None, "pooled": False}
 """The same of a blend's map of one mode."""

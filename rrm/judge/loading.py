@@ -60,7 +60,8 @@ class Options:
 
     def over(self, settings: JudgeSettings) -> JudgeSettings:
         """The settings with the budgets given here in the place of their own."""
-        given = {"transcript_tokens": self.transcript_tokens, "max_new_tokens": self.max_new_tokens}
+        names = ("transcript_tokens", "max_new_tokens", "max_windows")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.criteria is not None and settings.criteria is None:
             room = None if self.max_new_tokens else reply_tokens(self.criteria)
             given |= {"criteria": self.criteria, "max_new_tokens": self.max_new_tokens or room}
@@ -175,7 +176,7 @@ def _served_parts(engine: OpenAIEngine, folder: Path | None, options: Options) -
     tokenizer = None if folder is None else _own_tokenizer(folder, options)
     # a window counted in characters leaves room for texts whose tokens are shorter
     settings = fitted(settings, engine, context=options.context, chosen=chosen, exact=tokenizer is not None)
-    return settings, _reader(tokenizer, settings, options)
+    return settings, _reader(tokenizer, settings)
 
 
 def _check_windows(settings: JudgeSettings, options: Options) -> None:
@@ -205,11 +206,11 @@ def _check_criteria(settings: JudgeSettings, options: Options) -> None:
         raise ConfigError(f"criteria are of prompt version {PROMPT_VERSION}; {settings.name} is of {CUT_VERSION}")
 
 
-def _reader(tokenizer: Any, settings: JudgeSettings, options: Options) -> Prompter | None:
+def _reader(tokenizer: Any, settings: JudgeSettings) -> Prompter | None:
     """Renders within the judge's budget with its own tokenizer; None where there is none."""
     if tokenizer is None:
         return None
-    return Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)
+    return Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows)
 
 
 def _own_tokenizer(folder: Path, options: Options) -> Any:
@@ -254,10 +255,10 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
     settings = options.over(load_settings(folder))
     _check_windows(settings, options)
     if settings.engine is not None or (folder / "tokenizer.json").is_file():
-        return settings, _reader(_own_tokenizer(folder, options), settings, options)
+        return settings, _reader(_own_tokenizer(folder, options), settings)
     needs("local", f"the tokenizer of {model or 'the default judge'}", "transformers")
     tokenizer = _tokenizer(_base_folder(folder, settings, options), options)
-    return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)
+    return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows)
 
 
 def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: Options) -> Loaded:
@@ -282,7 +283,7 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
     weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
     settings = options.over(settings)
-    prompter = Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, options.max_windows)
+    prompter = Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows)
     batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **batch)
     return Loaded(

@@ -14,16 +14,19 @@ from rrm.judge.loading import base_of
 from rrm.models.hub import upload
 from rrm.output import files_when_whole
 
+CALIBRATED = ("calibration.json", "calibration.jsonl")
+"""Written by `rrm calibrate`: what was fitted, and the rows used."""
 PACKAGE = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template.jinja",
-    "evaluation.json", "README.md", "LICENSE*", "lexical.json", "domain.json",
+    "evaluation.json", "README.md", "LICENSE*", "lexical.json", "domain.json", *CALIBRATED,
 )  # fmt: skip
 """Files of a judge's directory beside `judge.json`. Nothing else is copied: a run's folder may hold anything."""
 KEPT = ("README.md", "LICENSE*")
 """Those that may be the folder's own, and decide nothing."""
 SMALL = (
     "tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md", "lexical.json", "domain.json",
+    *CALIBRATED,
 )  # fmt: skip
 """Those of a judge whose weights are on a server."""
 

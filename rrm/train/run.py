@@ -19,8 +19,10 @@ from rrm.errors import ConfigError
 from rrm.feedback import Feedback, Mode
 from rrm.imports import imported, is_import_path
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import save_settings
 from rrm.labels import step_targets_of, truth_of
+from rrm.output import folder_when_whole
 from rrm.provenance import environment
 from rrm.train import export as finish
 from rrm.train.blending import fit_words
@@ -134,7 +136,7 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
         "stages": [name for name in ("sft", "rl", "calibration") if getattr(config, name).enabled],
         **environment(),
     }
-    with finish.in_place_when_whole(run.folder / "judge") as building:
+    with folder_when_whole(run.folder / "judge") as building:
         finish.export(model, run, building, trained_modes(run), facts)
         judge = AgentRRM.from_pretrained(
             str(building), device="cpu" if config.cpu else None, trust_remote_code=config.model.trust_remote_code
@@ -153,7 +155,9 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
             steps_only = [t for t in part if t.id in steps and t.id not in chosen]
             random.Random(config.seed).shuffle(steps_only)
             judged: dict[Mode, list[Feedback]] = {}
-            card["calibration"] = finish.calibrate(judge, rows, labels, config, judged, steps, steps_only)
+            card["calibration"] = calibrate(
+                judge, rows, labels, config.calibration, config.seed, judged=judged, steps=steps, steps_only=steps_only
+            )
             if config.calibration.blend:
                 card["blend"] = fit_words(judge, building, run, rows, labels, judged)
             save_settings(building, judge.settings)

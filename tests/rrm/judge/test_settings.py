@@ -20,7 +20,8 @@ def test_an_older_judge_keeps_its_hash_and_its_settings(tmp_path: Path) -> None:
     assert (settings.default_mode, settings.threshold) == (None, 0.5)
     kept = settings.model_dump(
         mode="json",
-        exclude={"name", "trained_on", "training_questions", "default_mode", "default_blend", "threshold", "blend"},
+        exclude={"name", "trained_on", "training_questions", "default_mode", "default_blend", "threshold", "blend"}
+        | {"calibrated_on", "max_windows", "criteria"},
     )
     assert settings_hash(settings) == hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
     assert settings_hash(settings) == settings_hash(settings.model_copy(update={"default_mode": "steps"}))

@@ -21,11 +21,12 @@ from rrm.evaluation.metrics.process import fit_threshold
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt, fit, half_of
+from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.shown import shown
 from rrm.labels import StepTarget
 from rrm.prompt.prompter import Prompter
-from rrm.train.export import calibrate, measure
+from rrm.train.export import measure
 from rrm.trajectory import Message, Trajectory
 
 SETTINGS = JudgeSettings(modes=["steps"], prompt_version="2", transcript_tokens=600)
@@ -250,8 +251,8 @@ def test_calibration_of_steps_fits_scores_and_single_steps(tokenizer: Any) -> No
             labels.append(float(ruined == wrong))
         verdicts = ["bad" if ruined and k == 1 else "good" for k in range(length)]
         steps[str(n)] = StepTarget((*verdicts[:-1], "bad" if wrong else "good"))  # pyright: ignore[reportArgumentType]
-    config, judged = TrainConfig(calibration=CalibrationSettings(modes=["steps"])), {}
-    found = calibrate(judge, rows, labels, config, judged, steps, unlabelled)
+    config, judged = CalibrationSettings(modes=["steps"]), {}
+    found = calibrate(judge, rows, labels, config, judged=judged, steps=steps, steps_only=unlabelled)
     assert set(found) == set(judge.settings.calibration.modes) == {"steps", "steps@windowed", "steps_p_good"}
     assert found["steps"] == found["steps@windowed"]  # both readings say the same here: one map of all rows
     assert found["steps"]["rows"] == len(labels) == len(judged["steps"])
@@ -299,9 +300,9 @@ def test_p_good_is_calibrated_as_it_is_read_with_the_threshold_that_is_chosen(to
     cut = fit_threshold(np.array([raw for raw, _ in first]), np.array([y < 0.5 for _, y in first]), half).value
     assert 0.75 < cut < 0.9 and first != last
     judge = wary(tokenizer)
-    config = TrainConfig(calibration=CalibrationSettings(modes=["steps"]))
+    config = CalibrationSettings(modes=["steps"])
     labels = [float(n % 4 >= 2) for n in range(30)]
-    found = calibrate(judge, rows[:30], labels, config, {}, steps, rows[30:])["steps_p_good"]
+    found = calibrate(judge, rows[:30], labels, config, steps=steps, steps_only=rows[30:])["steps_p_good"]
     fitted = judge.settings.calibration.modes["steps_p_good"]
     assert fitted == fitted_on(last) != fitted_on(first)
     assert judge.settings.threshold == found["threshold"] == pytest.approx(fitted(cut))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from reagent.lab.model import build_lab_model, build_lab_tokenizer
-from rrm.config import CalibrationSettings, TrainConfig
+from rrm.config import CalibrationSettings
 from rrm.engines.base import Completion, SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
@@ -18,10 +18,11 @@ from rrm.errors import EngineError, RRMError, TooLong
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.card import calibrated
+from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.local import expectation
 from rrm.prompt.prompter import Prompter
-from rrm.train.export import calibrate, calibrated
 from rrm.trajectory import Message, Trajectory
 
 SERVED = JudgeSettings(opening=False, prompt_version="2", transcript_tokens=400)
@@ -292,7 +293,7 @@ def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> N
     right = [n % 40 not in (0, 22) if n % 2 == 0 else n % 10 not in (1, 3) for n in range(160)]
     labels = [float(("RUIN" in str(t.messages)) != ok) for t, ok in zip(rows, right, strict=True)]
     judge = script.over(modes=["score", "critique"])
-    found = calibrate(judge, rows, labels, TrainConfig(calibration=CalibrationSettings(modes=["score"])))
+    found = calibrate(judge, rows, labels, CalibrationSettings(modes=["score"]))
     assert set(found) == set(judge.settings.calibration.modes) == {"score", "score@windowed"}
     assert found["score"]["rows"] == found["score@windowed"]["rows"] == 80
     short, long = judge.judge([run("s", 2), run("l", N)], mode="score")
@@ -302,7 +303,7 @@ def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> N
         assert feedback.score == pytest.approx(sum(shares) / len(shares), abs=0.02)
     assert short.score is not None and long.score is not None and short.score > long.score + 0.1
     windows = script.over(modes=["score", "critique"])
-    config = TrainConfig(calibration=CalibrationSettings(modes=["score"]))
+    config = CalibrationSettings(modes=["score"])
     found = calibrate(windows, rows[1::2], labels[1::2], config)  # it warned that the other map had no row
     assert set(found) == set(windows.settings.calibration.modes) == {"score@windowed"}
     of_long = {key for key, _, _ in script.asked for t in rows[1::2] if key.partition("/")[0] == t.id}

@@ -21,9 +21,11 @@ from rrm.config import TrainConfig
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
+from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.lexical import FILE, Lexical
 from rrm.labels import truth_of
+from rrm.output import folder_when_whole
 from rrm.train import export, ranks
 from rrm.train.blending import fit_words
 from rrm.train.prepare import prepare
@@ -180,7 +182,7 @@ def test_a_stopped_run_of_lora_and_rl_is_finished_with_the_adapter_of_rl(tmp_pat
 def test_a_judge_stopped_between_two_renamings_is_found_again(tmp_path: Path) -> None:
     (tmp_path / "judge.old").mkdir()
     (tmp_path / "judge.old" / "kept").touch()
-    with pytest.raises(RRMError), export.in_place_when_whole(tmp_path / "judge"):
+    with pytest.raises(RRMError), folder_when_whole(tmp_path / "judge"):
         assert (tmp_path / "judge" / "kept").exists()
         raise RRMError("stopped again")
     assert (tmp_path / "judge" / "kept").exists()
@@ -356,7 +358,7 @@ def test_a_mode_without_training_rows_is_neither_calibrated_nor_measured(one: tu
         tree(one[0], calibration=calibration, evaluation={"max_rows": 4, "full_rows": 4})
     )
     rows = [t for t, _ in make_transcripts(4, seed=9)]
-    assert export.calibrate(judge, rows, [1.0, 0.0, 1.0, 0.0], config)["full"]["skipped"].startswith(
+    assert calibrate(judge, rows, [1.0, 0.0, 1.0, 0.0], config.calibration)["full"]["skipped"].startswith(
         "trained on no row"
     )
     assert export.measure(judge, rows, {}, config).keys() == {"score"}

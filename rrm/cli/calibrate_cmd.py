@@ -1,0 +1,128 @@
+"""`rrm calibrate`: a judge's scores as probabilities of success, by some labels of your own."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from rrm.annotation import match, read_annotations
+from rrm.cli import finish
+from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.paths import check_folder
+from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
+from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
+from rrm.judge.card import interval_text
+from rrm.readers.outcomes import refuse_other_scales
+
+log = logging.getLogger(__name__)
+console = Console(stderr=True, highlight=False)
+
+
+class Methods(StrEnum):
+    """How raw scores are mapped."""
+
+    platt = "platt"
+    platt_score = "platt_score"
+    isotonic = "isotonic"
+
+
+@with_judge_options
+def command(
+    inputs: list[str] = typer.Argument(..., metavar="LABELLED...", help="Files, folders, or - for standard input."),
+    output: Path = typer.Option(..., "-o", "--output", metavar="DIR", help="The new judge's directory."),
+    mode: Modes | None = typer.Option(
+        None,
+        help="The mode whose scores are calibrated, and which DIR then has as its own. Default: the judge's own, full where it "
+        "names none.",
+        show_default=False,
+    ),
+    method: Methods | None = typer.Option(
+        None,
+        help="platt: logistic in the logit of the raw score; platt_score: in the raw score, for grades; isotonic: makes ties. "
+        "Default: as the judge's own map, platt_score for a model that was never trained to judge.",
+        show_default=False,
+    ),
+    samples: int = typer.Option(1, min=1, help="Judgements per transcript; the score is their mean."),
+    annotations: Path | None = typer.Option(
+        None, metavar="FILE.jsonl", help="Annotations: labels of runs without an outcome, and of steps."
+    ),
+    seed: int = typer.Option(0, help="Of the judge, the folds and the bootstrap."),
+    resamples: int = typer.Option(1000, min=100, help="Bootstrap resamples of the questions."),
+    overwrite: bool = typer.Option(
+        False, "--overwrite", help="Judge everything again, dropping DIR.rows.jsonl; DIR itself is never written over."
+    ),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
+    *,
+    judge: JudgeOptions,
+) -> None:
+    """Calibrate a judge on labelled transcripts: a trained one, a server's model, or one with criteria.
+
+    DIR is a judge's directory with the new maps: rrm score --model DIR gives calibrated scores. The label is the outcome, or the mean
+    score of the annotations where there is none. Transcripts of questions that the judge was trained on are left out. What the maps are
+    worth is measured out of fold, by question. A killed run goes on when the same command is given again: no row is asked for twice.
+    Exit code 1: lines could not be read, or the judge failed on some rows.
+    """
+    from rrm.calibrate import calibrate_judge, check_new, labelled_rows
+
+    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+    given = [*inputs, *([str(annotations)] if annotations else [])]
+    refuse_missing(given)
+    refuse_overlap(given, output)
+    check_new(output)
+    check_folder(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with ErrorLog(output) as errors:
+        everything = list(read_inputs(inputs, errors, **reading))
+    refuse_other_scales(everything)
+    matched = match(everything, read_annotations(annotations) if annotations else [])
+    if complaint := matched.complaint():
+        log.warning("%s: %s; they are not used", annotations, complaint)
+    loaded = load_judge(judge)
+    chosen: Any = chosen_mode(mode, loaded, Modes.full)
+    labelled = labelled_rows(everything, matched.by_id, loaded.settings, chosen)
+    record = calibrate_judge(
+        loaded,
+        labelled,
+        output,
+        mode=chosen,
+        method=method.value if method else None,
+        samples=samples,
+        seed=seed,
+        resamples=resamples,
+        overwrite=overwrite,
+    )
+    show(record)
+    failed = record["statuses"].get("judge_error", 0)
+    if failed:
+        log.warning(
+            "%d transcripts ended in judge_error and are not in the maps; the same command with another -o asks again",
+            failed,
+        )
+    said = {k: v for k, v in record.items() if k not in ("judge", "difference")}
+    finish({"output": str(output), **said, "unreadable": errors.count, "errors": errors.written_to})
+    if errors.count or failed:
+        raise typer.Exit(1)
+
+
+def show(record: dict[str, Any]) -> None:
+    """What was fitted and what it is worth, on standard error."""
+    labels = ", ".join(f"{n} {source}" for source, n in record["labels"].items())
+    console.print(
+        f"{record['rows']} rows of {record['questions']} questions, {record['positive']:.0%} of success; labels: {labels}",
+        markup=False,
+    )
+    for name in ("ece", "brier", "auroc"):
+        if record["before"] is not None:
+            before, after = (interval_text(record[k][name]) for k in ("before", "after"))
+            console.print(f"{name:>6} out of fold: {before} before, {after} after", markup=False)
+    for at in record["interval"] or ():
+        console.print(
+            f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False
+        )

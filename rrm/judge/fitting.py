@@ -1,0 +1,196 @@
+"""Fitting a judge's maps (`rrm.judge.calibration`) to labelled rows: what `rrm train` ends with, and `rrm calibrate` does alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from rrm.config import CalibrationMethod, CalibrationSettings
+from rrm.errors import RRMError
+from rrm.evaluation.metrics.process import fit_threshold
+from rrm.feedback import Feedback, Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import P_GOOD, fit, fit_by_reading, half_of, key_of
+from rrm.labels import StepTarget
+from rrm.questions import question_of
+from rrm.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
+Ask = Callable[[Sequence[Trajectory], Mode], list[Feedback]]
+"""The judge's feedback on rows, in their order, under the settings it has when it is asked."""
+
+
+def calibrate(
+    judge: AgentRRM,
+    trajectories: Sequence[Trajectory],
+    targets: Sequence[float],
+    settings: CalibrationSettings,
+    seed: int = 0,
+    *,
+    judged: dict[Mode, list[Feedback]] | None = None,
+    steps: Mapping[str, StepTarget] | None = MappingProxyType({}),
+    steps_only: Sequence[Trajectory] = (),
+    ask: Ask | None = None,
+) -> dict[str, Any]:
+    """Fit the maps of each configured mode on calibration rows: of transcripts read at once, and where some are read in
+    windows, of these (`key_of`). Returns what was fitted, by the maps' keys.
+
+    Where raw scores do not rise with the labels, or a mode was not trained, it is left uncalibrated, and said so. `steps` comes
+    first: what it finds is told to the later windows of `score`.
+
+    Args:
+        judged: takes each mode's feedback on the first rows, for whoever has further use for it.
+        steps: labelled steps by trajectory id, for mode `steps`; None: the map of single steps and the threshold stay as they are.
+        steps_only: further rows, of which only steps are labelled.
+        ask: gives the judge's feedback, where it is kept somewhere; by default the judge does.
+    """
+    found: dict[str, Any] = {}
+    ask = ask or (lambda rows, mode: judge.judge(rows, mode=mode, seed=seed))
+    for mode in sorted(settings.modes, key=lambda mode: mode != "steps"):
+        if untrained(judge, mode):
+            logger.warning("mode %s stays uncalibrated: the judge was trained on no row of it", mode)
+            found[mode] = {"skipped": "trained on no row of this mode", "rows": 0}
+            continue
+        if mode == "steps" and steps is not None:
+            most = settings.max_rows
+            every = [*trajectories[:most], *steps_only[:most]]
+            feedback, fitted_maps = calibrate_steps(judge, every, targets[:most], steps, settings, ask)
+            found |= fitted_maps
+            if judged is not None:
+                judged[mode] = feedback[: len(trajectories[:most])]
+            continue
+        most = settings.max_rows if mode in ("score", "steps") else settings.sampled_rows
+        rows, labels = trajectories[:most], targets[:most]
+        feedback = ask(rows, mode)
+        if judged is not None:
+            judged[mode] = feedback
+        in_windows = [judge.in_windows(t, mode) for t in rows]
+        found |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, settings.method)
+    return found
+
+
+def _fitted_by_reading(
+    judge: AgentRRM,
+    mode: Mode,
+    rows: Sequence[Trajectory],
+    feedback: Sequence[Feedback],
+    labels: Sequence[float | None],
+    in_windows: Sequence[bool],
+    method: CalibrationMethod,
+) -> dict[str, Any]:
+    """Fit and keep a mode's maps (`rrm.judge.calibration.fit_by_reading`): what was fitted for transcripts read at once, and for
+    those read in windows, where there are any; or why nothing was, were it that none of them was scored."""
+    found: dict[str, Any] = {}
+    scored = [
+        (f.raw_score, y, many, question_of(t))
+        for t, f, y, many in zip(rows, feedback, labels, in_windows, strict=True)
+        if f.raw_score is not None and y is not None
+    ]
+    raw, known, windowed, questions = zip(*scored, strict=True) if scored else ((), (), (), ())
+    fitted = fit_by_reading(raw, known, windowed, questions, method)
+    kinds = {many for many, y in zip(in_windows, labels, strict=True) if y is not None} or {False}
+    for many in (False, True):
+        key = key_of(mode, many)
+        judge.settings.calibration.modes.pop(key, None)
+        if many in fitted.maps:
+            judge.settings.calibration.modes[key] = fitted.maps[many]
+            found[key] = fitted.maps[many].model_dump()
+        elif many in kinds:
+            logger.warning("%s stays uncalibrated: %s", key, fitted.lacking[many])
+            found[key] = {"skipped": fitted.lacking[many], "rows": windowed.count(many)}
+    return found
+
+
+def calibrate_steps(
+    judge: AgentRRM,
+    rows: Sequence[Trajectory],
+    targets: Sequence[float],
+    steps: Mapping[str, StepTarget],
+    settings: CalibrationSettings,
+    ask: Ask,
+) -> tuple[list[Feedback], dict[str, Any]]:
+    """Mode `steps`: fit the threshold with the best MCC and the map of single steps' p_good, then the maps of the scores, of
+    transcripts read at once and of those read in windows.
+
+    What is found of earlier steps stands in later windows. So the threshold is chosen first, as a raw probability; transcripts of
+    which a window would be told something else by it are read again; and the maps are fitted on what is said then, as it will be
+    in use: a map rises (but for isotonic plateaus), so each step stays on its side of the threshold, whose calibrated value is
+    stored.
+
+    Args:
+        targets: of the first rows; of the others only steps are known.
+
+    Returns:
+        The feedback, its findings before calibration, and what was fitted, by the maps' keys.
+    """
+    labels = [*targets, *[None] * (len(rows) - len(targets))]
+    maps = judge.settings.calibration.modes
+    for key in (P_GOOD, key_of("steps"), key_of("steps", windowed=True)):
+        maps.pop(key, None)
+    judge.settings.threshold = 0.5  # an earlier one was of an earlier map
+    said = ask(rows, "steps")
+    in_windows = [judge.in_windows(t, "steps") for t in rows]
+    found = {P_GOOD: _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)}
+    if P_GOOD in maps:
+        first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
+        pairs = _step_pairs(rows, said, steps)
+        cut = judge.settings.threshold = _threshold(pairs, half_of(first))
+        again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
+        for i, feedback in zip(again, ask([rows[i] for i in again], "steps"), strict=True):
+            said[i] = feedback
+        if again:
+            found[P_GOOD] = _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)
+        maps.setdefault(P_GOOD, first)
+        judge.settings.threshold = judge.settings.calibration.p_good(cut)
+        found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": judge.settings.threshold, "read_again": len(again)}
+    return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method)
+
+
+def _step_pairs(
+    rows: Sequence[Trajectory], said: Sequence[Feedback], steps: Mapping[str, StepTarget]
+) -> list[tuple[float, float]]:
+    """(p_good, 1 where the step is good) of each labelled step that was read."""
+    return [
+        (finding.p_good, float(verdict == "good"))
+        for t, feedback in zip(rows, said, strict=True)
+        if t.id in steps
+        for finding in feedback.findings
+        if finding.p_good is not None and (verdict := steps[t.id].verdicts[finding.step - 1]) is not None
+    ]
+
+
+def _threshold(pairs: Sequence[tuple[float, float]], half: float) -> float:
+    """The p_good from which a step is called good, before calibration (`process.fit_threshold`); the one that becomes one half (`half`),
+    said so, where none tells good from bad."""
+    try:
+        return fit_threshold(np.array([p for p, _ in pairs]), np.array([y < 0.5 for _, y in pairs]), half).value
+    except RRMError as error:
+        logger.warning("verdicts are at one half: %s", error)
+        return half
+
+
+def _turned(feedback: Feedback, threshold: float) -> bool:
+    """Whether some step would have another verdict by this threshold."""
+    return any(f.p_good is not None and (f.verdict == "bad") != (f.p_good < threshold) for f in feedback.findings)
+
+
+def _fitted(
+    judge: AgentRRM, key: str, pairs: Sequence[tuple[float, float]], method: CalibrationMethod
+) -> dict[str, Any]:
+    """Fit and keep a judge's map; what was fitted, or why nothing was."""
+    try:
+        fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method)
+    except RRMError as error:
+        logger.warning("%s stays uncalibrated: %s", key, error)
+        return {"skipped": str(error), "rows": len(pairs)}
+    judge.settings.calibration.modes[key] = fitted
+    return fitted.model_dump()
+
+
+def untrained(judge: AgentRRM, mode: Mode) -> bool:
+    """Whether the judge is known to have had no row of the mode: what it writes there says nothing of it."""
+    return bool(judge.settings.modes) and mode not in judge.settings.modes

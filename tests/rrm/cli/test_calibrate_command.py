@@ -1,0 +1,226 @@
+"""`rrm calibrate`: what it reads, asks, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from openai_server import Answer, Server, completion, failure, serve
+from typer.testing import CliRunner
+
+from rrm.annotation import Annotation
+from rrm.cli import calibrate_cmd
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.calibration import Platt
+from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
+from rrm.questions import question_keys
+from rrm.trajectory import Message, Source, Trajectory, write_jsonl
+
+
+def row(n: int, won: bool | None, says: str, question: int) -> Trajectory:
+    messages = [
+        Message(role="user", content=f"Question {question}."),
+        Message(role="assistant", content=f"{says} n{n}."),
+    ]
+    outcome = None if won is None else float(won)
+    return Trajectory(
+        id=f"r{n}", task=f"Question {question}.", question_id=f"q{question}", messages=messages, outcome=outcome
+    )
+
+
+def rows(count: int = 60) -> list[Trajectory]:
+    """Three attempts at each question; who says well has won in four of five cases, who says ill in one of five."""
+    return [row(n, (n % 2 == 0) != (n % 5 == 0), "well" if n % 2 == 0 else "ill", n // 3) for n in range(count)]
+
+
+def grade(_: int, body: dict[str, Any]) -> Answer:
+    """A model that is too sure of itself."""
+    said = body["messages"][-1]["content"]
+    return completion(f"<critique>[step 1] good: fine</critique><score>{'0.9' if 'well' in said else '0.6'}</score>")
+
+
+def invoke(*args: object):
+    app = typer.Typer()
+    app.command()(calibrate_cmd.command)
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+def calibrate(folder: Path, server: Server, data: Sequence[Trajectory], *options: object):
+    write_jsonl(folder / "rows.jsonl", data)
+    spec = f"openai:{server.url}#m"
+    return invoke(folder / "rows.jsonl", "--model", spec, "-o", folder / "mine", "--resamples", 200, *options)
+
+
+def test_a_server_becomes_a_directory_that_gives_calibrated_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    with serve(grade) as server:
+        done = calibrate(tmp_path, server, rows())
+        assert done.exit_code == 0, done.output
+        asked = len(server.requests)
+        judge = AgentRRM.from_pretrained(str(tmp_path / "mine"))
+        well, ill = judge.judge([row(900, None, "well", 900), row(901, None, "ill", 901)], mode="full")
+    assert asked == 60
+    assert (well.raw_score, ill.raw_score, well.judge.calibrated) == (0.9, 0.6, True)
+    assert well.score == pytest.approx(0.8, abs=0.02) and ill.score == pytest.approx(0.2, abs=0.02)
+    settings = load_settings(tmp_path / "mine")
+    assert (settings.engine, settings.default_mode, settings.name) == (f"openai:{server.url}#m", "full", "mine")
+    fitted = settings.calibration.modes["full"]
+    assert isinstance(fitted, Platt) and fitted.reads == "score"  # what a chat model writes are grades
+    assert settings.calibrated_on["full"]["labels"] == {"outcome:outcome": 60}
+    record = json.loads((tmp_path / "mine" / "calibration.json").read_text())
+    assert (record["rows"], record["questions"], record["folds"], record["statuses"]) == (60, 20, 5, {"scored": 60})
+    assert record["before"]["auroc"]["value"] == pytest.approx(0.8) and record["before"]["ece"][
+        "value"
+    ] == pytest.approx(0.25)
+    assert (
+        record["after"]["ece"]["value"] < 0.1 and record["after"]["brier"]["value"] < record["before"]["brier"]["value"]
+    )
+    assert record["difference"]["brier"]["high"] < 0
+    used = [json.loads(line) for line in (tmp_path / "mine" / "calibration.jsonl").read_text().splitlines()]
+    assert [u["id"] for u in used] == [f"r{n}" for n in range(60)]
+    assert used[0]["raw_score"] == 0.9 and used[0]["label"] == 0.0 and used[0]["label_from"] == "outcome:outcome"
+    texts = "".join(path.read_text() for path in (tmp_path / "mine").iterdir())
+    assert "very-secret" not in texts and "Question 1" not in texts and "critique>" not in texts
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert "in mode full" in card and "60 from outcome:outcome" in card and "| ece | 0.250" in card
+    line = json.loads(done.stdout.strip().splitlines()[-1])
+    assert line["rows"] == 60 and line["after"]["auroc"]["value"] == record["after"]["auroc"]["value"]
+
+
+def test_a_killed_calibration_asks_for_no_row_twice_and_nothing_is_written_over(tmp_path: Path) -> None:
+    def dies(n: int, body: dict[str, Any]) -> Answer:
+        return failure(401) if n >= 25 else grade(n, body)
+
+    with serve(dies) as server:
+        assert calibrate(tmp_path, server, rows(), "--concurrency", 1).exit_code != 0
+    assert not (tmp_path / "mine").exists()
+    kept = (tmp_path / "mine.rows.jsonl").read_text().splitlines()
+    assert len(kept) == 25
+    with serve(grade) as server:
+        assert calibrate(tmp_path, server, rows()).exit_code == 0
+        assert len(server.requests) == 35
+        before = (tmp_path / "mine" / "judge.json").read_bytes()
+        again = calibrate(tmp_path, server, rows())
+        assert "is there already" in str(again.exception) and len(server.requests) == 35
+    assert (tmp_path / "mine" / "judge.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (rows(9), "at least ten rows with both outcomes, got 9"),
+        ([row(n, True, "well", n) for n in range(30)], "got 30 with mean 1.00"),
+        ([*rows(9), *(row(n, None, "well", n) for n in range(20, 50))], "30 transcripts have no label"),
+    ],
+)
+def test_too_few_labels_or_one_class_are_refused_before_anything_is_asked(
+    tmp_path: Path, data: list[Trajectory], why: str
+) -> None:
+    with serve(grade) as server:
+        assert re.search(why, str(calibrate(tmp_path, server, data).exception))
+        assert server.requests == [] and not (tmp_path / "mine").exists()
+
+
+def test_few_labels_say_how_few_and_what_interval_they_leave(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serve(grade) as server:
+        assert calibrate(tmp_path, server, rows(12)).exit_code == 0
+    assert "12 labels (5 of success) of 4 questions" in caplog.text and "uncertain by up to" in caplog.text
+    record = json.loads((tmp_path / "mine" / "calibration.json").read_text())
+    assert record["widest"] > 0.25 and record["folds"] == 4
+    assert record["after"]["ece"]["value"] is not None and record["after"]["ece"]["low"] is None
+
+
+def test_scores_that_do_not_rise_with_the_labels_are_no_judge(tmp_path: Path) -> None:
+    with serve(grade) as server:
+        data = [t.model_copy(update={"outcome": 1.0 - (t.outcome or 0.0)}) for t in rows()]
+        assert "raw scores fall as labels rise" in str(calibrate(tmp_path, server, data).exception)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_questions_that_the_judge_was_trained_on_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = rows()
+    with serve(grade) as server:
+        own = JudgeSettings(opening=False, modes=["full"], training_questions=question_keys(data[:9]))
+        save_settings(tmp_path / "trained", own)
+        done = calibrate(tmp_path, server, data, "--settings", tmp_path / "trained")
+        assert done.exit_code == 0, done.output
+        assert len(server.requests) == 51
+        refused = calibrate(tmp_path / "mine", server, data, "--settings", tmp_path / "trained", "--mode", "score")
+    assert "9 of 60 labelled transcripts are of questions that this judge was trained on" in caplog.text
+    record = json.loads((tmp_path / "mine" / "calibration.json").read_text())
+    assert (record["rows"], record["left_out"]) == (51, {"unlabelled": 0, "trained_on": 9})
+    assert load_settings(tmp_path / "mine").training_questions == own.training_questions
+    assert "was trained in full, not in score" in str(refused.exception)
+
+
+def test_rows_without_a_score_are_no_rows_of_the_map(tmp_path: Path) -> None:
+    def some(n: int, body: dict[str, Any]) -> Answer:
+        return (
+            completion("I cannot say.") if re.search(r" n[3-6]\.", body["messages"][-1]["content"]) else grade(n, body)
+        )
+
+    with serve(some) as server:
+        assert calibrate(tmp_path, server, rows()).exit_code == 0
+    record = json.loads((tmp_path / "mine" / "calibration.json").read_text())
+    assert record["statuses"] == {"scored": 56, "unparsable": 4} and record["rows"] == 56
+    with serve(lambda n, body: completion("I cannot say.")) as server:
+        refused = calibrate(tmp_path, server, rows(), "-o", tmp_path / "other")
+    assert "of 60 labelled rows: 60 unparsable" in str(refused.exception) and not (tmp_path / "other").exists()
+
+
+def test_labels_come_from_named_fields_and_annotations(tmp_path: Path) -> None:
+    data = [t.model_copy(update={"source": Source(file="f", line=1, outcome_field="info.won")}) for t in rows()]
+    unlabelled = [t.model_copy(update={"outcome": None}) for t in data[:6]]
+    notes = [
+        Annotation(trajectory_id=t.id, digest=t.digest, score=t.outcome, annotator="ann", kind="human")
+        for t in data[:6]
+    ]
+    (tmp_path / "notes.jsonl").write_text("".join(n.model_dump_json(exclude_none=True) + "\n" for n in notes))
+    with serve(grade) as server:
+        done = calibrate(
+            tmp_path, server, [*unlabelled, *data[6:]], "--annotations", tmp_path / "notes.jsonl", "--samples", 1
+        )
+    assert done.exit_code == 0, done.output
+    facts = load_settings(tmp_path / "mine").calibrated_on["full"]
+    assert facts["labels"] == {"annotation:ann": 6, "outcome:info.won": 54}
+
+
+def test_a_calibrated_judge_is_calibrated_again_in_another_mode(tmp_path: Path) -> None:
+    with serve(grade) as server:
+        assert calibrate(tmp_path, server, rows(), "--max-windows", 3).exit_code == 0
+        write_jsonl(tmp_path / "rows.jsonl", rows())
+        given = [tmp_path / "rows.jsonl", "--model", tmp_path / "mine", "--mode", "score", "-o", tmp_path / "both"]
+        done = invoke(*given, "--resamples", 200, "--method", "isotonic")
+        assert done.exit_code == 0, done.output
+    both = load_settings(tmp_path / "both")
+    assert set(both.calibration.modes) == set(both.calibrated_on) == {"full", "score"}
+    assert (both.default_mode, both.max_windows, both.calibration.modes["score"].method) == ("score", 3, "isotonic")
+    assert (tmp_path / "both" / "README.md").read_text().count("## Calibrated on labels") == 1
+    assert AgentRRM.from_pretrained(str(tmp_path / "both")).max_windows == 3
+
+
+def test_criteria_are_calibrated_and_stay_with_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\ninstructions: Judge the run.\nquestions:\n  done:\n    ask: Was it done?\n    scale: unit\n"
+    )
+
+    def answers(_: int, body: dict[str, Any]) -> Answer:
+        value = 0.9 if "well" in body["messages"][-1]["content"] else 0.6
+        given = {"done": {"answer": value, "why": "so it was", "steps": [1]}}
+        return completion(json.dumps({"answers": given}))
+
+    with serve(answers) as server:
+        done = calibrate(tmp_path, server, rows(), "--criteria", tmp_path / "mine.yaml")
+        assert done.exit_code == 0, done.output
+        judge = AgentRRM.from_pretrained(str(tmp_path / "mine"))
+        assert judge.criteria is not None and judge.criteria.name == "mine" and judge.settings.default_mode == "score"
+        (found,) = judge.judge([row(900, None, "well", 900)], mode="score")
+    assert (found.raw_score, found.judge.calibrated) == (0.9, True) and found.score == pytest.approx(0.8, abs=0.02)
+    assert f"asked the questions of {judge.criteria.identity}" in (tmp_path / "mine" / "README.md").read_text()
