@@ -35,6 +35,7 @@ from rrm.readers import (
     swe_agent,
     tau2,
     tau_bench,
+    verl,
 )
 from rrm.readers.archive import Archive, Unpacker
 from rrm.readers.base import Container, Gatherer, Item, Labeller, Reader, describe
@@ -58,6 +59,7 @@ READERS: tuple[Reader, ...] = (
     langsmith,
     tau2,
     tau_bench,
+    verl,
     calls,
     langchain,
     responses,

@@ -255,8 +255,8 @@ def _known(raw: Any, fields: dict[str, type]) -> tuple[Object, Object]:
 
 def _agent(trajectory: Trajectory, meta: Object) -> Object:
     """The agent, as the source names it; else by the format it was read from."""
-    said = meta.pop("agent") if isinstance(meta.get("agent"), dict | str) else {}
-    said = {"name": said} if isinstance(said, str) else said
+    told: Any = meta.pop("agent") if isinstance(meta.get("agent"), dict | str) else {}
+    said: Object = {"name": told} if isinstance(told, str) else told
     names = {k: said[k] for k in ("name", "version", "model_name") if isinstance(said.get(k), str)}
     extra = dict(said["extra"]) if isinstance(said.get("extra"), dict) else {}
     rest = {k: v for k, v in said.items() if k not in names and not (k == "extra" and isinstance(v, dict))}

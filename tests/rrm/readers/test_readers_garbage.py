@@ -104,6 +104,15 @@ SAMPLES: dict[str, Any] = {
         "history": [{**ASK, "agent": "main", "is_demo": True}, {**ASK, "agent": "main"}, SWE_SAID, SWE_HEARD],
         "info": {"exit_status": "submitted", "submission": "+"},
     },
+    "verl": {
+        "input": "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
+        "output": '<think>t</think><tool_call>{"name": "n", "arguments": {}}</tool_call><|im_end|>\n<|im_start|>user\n'
+        "<tool_response>r</tool_response><|im_end|>\n<|im_start|>assistant\na<|im_end|>",
+        "gts": "a",
+        "score": 1.0,
+        "step": 3,
+        "steps": [{"input": "user\nq\nassistant\n", "output": "a", "step_index": 0, "acc": True}],
+    },
     "claude_code": {
         **SESSION,
         "message": {"role": "assistant", "id": "m", "content": BLOCKS},

@@ -1,0 +1,275 @@
+"""A chat as the text that a model read and wrote: ChatML's or Llama-3's marks, or what is left when special tokens were left out.
+
+A mark inside of a message is that message's text: a turn begins only where the turn before it ended, and a tool's response only ends
+with its own closing tag. Where the marks themselves were left out (verl decodes so), role lines take their place; a tool's text that
+imitates those cannot be told from them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from rrm.readers.chat import ROLES
+
+Turn = tuple[str, str]
+"""A role (of `ROLES`' values) and the text as it stands."""
+_NAMES = "system|developer|user|assistant|tool|ipython|environment"
+_PADS = r"(?:\s|<\|endoftext\|>|<\|begin_of_text\|>|<\|end_of_text\|>|<s>|</s>|<\|finetune_right_pad_id\|>)*"
+_FAMILIES = {
+    "<|im_start|>": (rf"<\|im_start\|>({_NAMES})\n", r"<\|im_end\|>"),
+    "<|im_end|>": (rf"<\|im_start\|>({_NAMES})\n", r"<\|im_end\|>"),
+    "<|start_header_id|>": (
+        rf"<\|start_header_id\|>({_NAMES})<\|end_header_id\|>\n{{0,2}}",
+        r"(?:<\|eot_id\|>|<\|eom_id\|>)",
+    ),
+    "<|eot_id|>": (
+        rf"<\|start_header_id\|>({_NAMES})<\|end_header_id\|>\n{{0,2}}",
+        r"(?:<\|eot_id\|>|<\|eom_id\|>)",
+    ),
+}
+"""A mark that tells the family -> (a turn's beginning, its end)."""
+RESPONSE, RESPONSE_END = "<tool_response>", "</tool_response>"
+_TAG = re.compile(r"</?(?:think|tool_call|tool_response)>")
+_ENDS = {
+    "text": ("<think>", "<tool_call>", RESPONSE),
+    "think": ("</think>",),
+    "call": ("</tool_call>",),
+    "response": (RESPONSE_END,),
+}
+"""What is being read -> the tags that end it."""
+_LINE = re.compile(rf"(?:\A|\n)({_NAMES})\n")
+_GLUED = re.compile(r"\A\s*(system|user)\n\n(.*?)assistant\n\n\Z", re.DOTALL)
+_OPENS = re.compile(rf"\s*{RESPONSE}")
+
+
+def prompt_turns(text: str) -> tuple[list[Turn], str]:
+    """The turns of a prompt, and what it makes the model's own turn begin with ('' or, say, `<think>`)."""
+    if (marks := _marks(text)) is not None:
+        turns, closed = _marked(text, "user", *marks)
+    elif glued := _GLUED.match(text):  # Llama-3's without its marks: nothing stands between a text and the next role
+        system, found, user = glued[2].partition("user\n\n")
+        turns = [("system", system), ("user", user)] if glued[1] == "system" and found else [(glued[1], glued[2])]
+        return [(role, said.strip()) for role, said in turns if said.strip()], ""
+    else:
+        turns, closed = _lines(text, "user", anywhere=re.match(rf"\s*(?:{_NAMES})\n", text) is not None), False
+    if turns and turns[-1][0] == "assistant" and not closed:
+        return turns[:-1], turns[-1][1].lstrip()
+    return turns, ""
+
+
+def reply_turns(text: str, begun: str = "") -> list[Turn]:
+    """The turns of what followed a prompt: the model's first, then what came back and what it said to that.
+
+    Args:
+        begun: what the prompt made the model's turn begin with.
+    """
+    marks = _marks(text)
+    turns = _lines(text, "assistant", anywhere=False) if marks is None else _marked(text, "assistant", *marks)[0]
+    if turns and turns[0][0] == "assistant":
+        turns[0] = ("assistant", begun + turns[0][1])
+    return [(role, said) for role, said in turns if said.strip()]
+
+
+def _marks(text: str) -> tuple[str, str] | None:
+    """The marks of the family that shows first; None where there is none."""
+    found = [(at, mark) for mark in _FAMILIES if (at := text.find(mark)) >= 0]
+    return _FAMILIES[min(found)[1]] if found else None
+
+
+def _marked(text: str, first: str, begin: str, end: str) -> tuple[list[Turn], bool]:
+    """The turns between marks, and whether the last one was ended."""
+    start = re.compile(rf"{_PADS}{begin}").match(text)
+    role, at = (ROLES[start[1]], start.end()) if start else (first, 0)
+    last_response = text.rfind(RESPONSE_END)
+    is_open = _opens(role, text, at)
+    turns: list[Turn] = []
+    for mark in re.compile(rf"{end}{_PADS}{begin}").finditer(text, at):
+        if is_open and last_response > mark.start() and not _closes(text, mark.start()):
+            continue
+        turns.append((role, text[at : mark.start()]))
+        role, at = ROLES[mark[1]], mark.end()
+        is_open = _opens(role, text, at)
+    rest = text[at:]
+    ended = re.compile(rf"{end}(?:{end}|{_PADS})\Z").search(rest)
+    turns.append((role, rest[: ended.start()] if ended else rest))
+    return [(r, said) for r, said in turns if said.strip() or (r, said) == turns[-1]], ended is not None
+
+
+def _opens(role: str, text: str, at: int) -> bool:
+    """Whether a turn that begins here is a tool's response in its tags."""
+    return role in ("user", "tool") and _OPENS.match(text, at) is not None
+
+
+def _closes(text: str, at: int) -> bool:
+    """Whether a response's closing tag stands before this place."""
+    return text[max(0, at - 100) : at].rstrip().endswith(RESPONSE_END)
+
+
+def _lines(text: str, first: str, *, anywhere: bool) -> list[Turn]:
+    """The turns between lines that hold a role alone.
+
+    Args:
+        anywhere: a prompt's, which begins with such a line. Of a reply they count only in pairs: what came back, and the model again.
+    """
+    found = [m for m in _LINE.finditer(text) if anywhere or m.start() > 0]
+    last = max((m.start() for m in found if ROLES[m[1]] == "assistant"), default=-1)
+    role, at, is_open = first, 0, False
+    turns: list[Turn] = []
+    for mark in found:
+        then = ROLES[mark[1]]
+        if mark.start() > 0:
+            if not _may_follow(then, role) or (is_open and not _closes(text, mark.start())):
+                continue
+            back = not anywhere and then in ("user", "tool")
+            if back and last < mark.start() and _OPENS.match(text, mark.end()) is None:
+                continue
+            turns.append((role, text[at : mark.start()]))
+        role, at = then, mark.end()
+        is_open = _opens(role, text, at)
+    return [*turns, (role, text[at:])]
+
+
+def _may_follow(role: str, before: str) -> bool:
+    if before == "system":
+        return role == "user"
+    return role == "assistant" if before in ("user", "tool") else role in ("user", "tool")
+
+
+# ---- turns as messages -----------------------------------------------------------------------------------------------
+
+
+def turn_messages(turns: list[Turn], calls_before: int = 0) -> list[dict[str, Any]]:
+    """Messages: thinking, tool calls and tool responses are taken out of the text where their tags are whole."""
+    messages: list[dict[str, Any]] = []
+    count = calls_before
+    for role, said in turns:
+        if role == "assistant":
+            made = _assistant(said, count)
+            count += sum(len(m.get("tool_calls", ())) for m in made)
+            messages += made
+        elif role == "tool" or said.lstrip().startswith(RESPONSE):
+            messages += _responses(said, messages)
+        else:
+            messages.append({"role": role, "content": said.strip()})
+    return messages
+
+
+def _responses(said: str, before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The responses of a turn, each to one call of the message before it: there are no more of them than calls."""
+    calls = before[-1].get("tool_calls", []) if before and before[-1]["role"] == "assistant" else []
+    text = said.strip()
+    if text.startswith(RESPONSE):
+        text = text.removeprefix(RESPONSE).removesuffix(RESPONSE_END)
+        parts = (
+            re.split(r"</tool_response>\s*<tool_response>", text, maxsplit=max(len(calls) - 1, 0)) if calls else [text]
+        )
+    else:
+        parts = [text]
+    return [_tool(part, calls[i] if i < len(calls) else None) for i, part in enumerate(parts)]
+
+
+def _tool(text: str, call: dict[str, Any] | None) -> dict[str, Any]:
+    answered = {"name": "environment"} if call is None else {"tool_call_id": call["id"], "name": call["name"]}
+    return {"role": "tool", "content": text.strip("\n"), **answered}
+
+
+def _assistant(said: str, count: int) -> list[dict[str, Any]]:
+    """One turn of the model's; more messages where it holds what tools responded (runs that are one text)."""
+    writer = _Writer(count)
+    state, at = "text", 0
+    tags = list(_TAG.finditer(said))
+    if tags and tags[0].group() == "</think>":  # the prompt opened it
+        state = "think"
+    for tag in tags:
+        name = tag.group()
+        if name not in _ENDS[state] or (name == RESPONSE and not writer.asked(said, at, tag.start())):
+            continue
+        span = said[at : tag.start()]
+        if state == "text":
+            writer.text += span
+        elif state == "think":
+            writer.thought += span
+        elif state == "call":
+            writer.call(span)
+        else:
+            writer.response(span)
+        state = {"<think>": "think", "<tool_call>": "call", RESPONSE: "response"}.get(name, "text")
+        at = tag.end()
+    rest = said[at:]
+    if state == "think":
+        writer.thought += rest
+    elif state == "response":
+        writer.response(rest)
+    else:
+        writer.text += ("<tool_call>" if state == "call" else "") + rest
+    writer.flush()
+    return writer.messages
+
+
+class _Writer:
+    """Collects text, thinking and calls into messages."""
+
+    def __init__(self, count: int) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.text = self.thought = ""
+        self._calls: list[dict[str, Any]] = []
+        self._count = count
+        self._asked_at = -1
+
+    def call(self, text: str) -> None:
+        """A call; what is none stays in the text, for a malformed call is evidence."""
+        try:
+            made = json.loads(text)
+        except (ValueError, RecursionError):
+            made = None
+        if isinstance(made, dict) and isinstance(made.get("name"), str) and made["name"]:
+            arguments = made.get("arguments", made.get("parameters", {}))
+            self._count += 1
+            call = {"name": made["name"], "arguments": arguments, "id": f"call_{self._count}"}
+            if not isinstance(arguments, dict | str):
+                call["arguments"] = json.dumps(arguments, ensure_ascii=False)
+            rest = {k: v for k, v in made.items() if k not in ("name", "arguments", "parameters", "id")}
+            self._calls.append({**rest, **call})
+        else:
+            self.text += f"<tool_call>{text}</tool_call>"
+        self._asked_at = len(self.text)
+
+    def asked(self, said: str, at: int, end: int) -> bool:
+        """Whether a call has just been made: only then is a response one, and not the model's own words."""
+        return self._asked_at == len(self.text) and end - at < 1000 and not said[at:end].strip()
+
+    def response(self, text: str) -> None:
+        """What a tool responded in the middle of the text."""
+        waiting = list(self._calls)
+        self.flush()
+        answered = [m.get("tool_call_id") for m in self.messages if m["role"] == "tool"]
+        if not waiting:  # the second response to the calls of one message
+            last = next((m for m in reversed(self.messages) if m["role"] == "assistant"), {})
+            waiting = [c for c in last.get("tool_calls", ()) if c["id"] not in answered]
+        self.messages.append(_tool(text, waiting[0] if waiting else None))
+        self._asked_at = 0
+
+    def flush(self) -> None:
+        """End the model's message, if it holds anything."""
+        said, thought = self.text.strip(), self.thought.strip()
+        if said or thought or self._calls:
+            message: dict[str, Any] = {"role": "assistant", "content": said or None}
+            message |= {"reasoning_content": thought} if thought else {}
+            message |= {"tool_calls": self._calls} if self._calls else {}
+            self.messages.append(message)
+        self.text, self.thought, self._calls, self._asked_at = "", "", [], -1
+
+
+def declared_tools(turns: list[Turn]) -> list[dict[str, Any]] | None:
+    """The tools that a system prompt lists between `<tools>` tags, one JSON object a line; None where it lists none."""
+    text = next((said for role, said in turns if role == "system"), "")
+    listed = text.partition("<tools>\n")[2].partition("\n</tools>")
+    if not listed[1]:
+        return None
+    try:
+        tools = [json.loads(line) for line in listed[0].splitlines() if line.strip()]
+    except (ValueError, RecursionError):
+        return None
+    return tools if tools and all(isinstance(tool, dict) for tool in tools) else None
