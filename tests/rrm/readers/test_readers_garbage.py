@@ -67,6 +67,7 @@ ATIF_STEPS = [
         "observation": {"results": [{"source_call_id": "c", "content": "r"}]},
     },
 ]
+OPENHANDS_ACT = {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls", "thought": "t"}}
 SAMPLES: dict[str, Any] = {
     "canonical": {
         "schema_version": 1,
@@ -104,6 +105,29 @@ SAMPLES: dict[str, Any] = {
         "history": [{**ASK, "agent": "main", "is_demo": True}, {**ASK, "agent": "main"}, SWE_SAID, SWE_HEARD],
         "info": {"exit_status": "submitted", "submission": "+"},
     },
+    "openhands": {
+        "instance_id": "i",
+        "history": [
+            {"id": 0, "source": "user", "action": "message", "args": {"content": "q", "image_urls": ["u"]}},
+            {
+                **OPENHANDS_ACT,
+                "tool_call_metadata": {
+                    "tool_call_id": "c1",
+                    "model_response": {"id": "m", "choices": [{"message": CHAT[1]}]},
+                },
+            },
+            {"id": 2, "source": "agent", "cause": 1, "observation": "run", "content": "a", "extras": {"exit_code": 0}},
+            {
+                "id": "e",
+                "source": "agent",
+                "kind": "ActionEvent",
+                "tool_call": {"id": "c", "name": "n", "arguments": "{}"},
+            },
+            {"id": "f", "source": "environment", "kind": "ObservationEvent", "observation": {"content": []}},
+        ],
+        "test_result": {"report": {"resolved": True}},
+    },
+    "openhands_events": OPENHANDS_ACT,
     "verl": {
         "input": "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
         "output": '<think>t</think><tool_call>{"name": "n", "arguments": {}}</tool_call><|im_end|>\n<|im_start|>user\n'
@@ -306,6 +330,7 @@ def test_every_line_of_garbage_is_accounted_for(name: str, data: st.DataObject) 
         "calls",
         "otel",
         "langsmith",
+        "openhands_events",
     ):  # a run is many lines: its trajectory, or its error, says how many
         failed = [re.search(r"(\d+) lines (?:of session|of trace|without)", e.reason) for e in errors]
         lines_seen = sum(t.meta.get("lines", 1) for t in found) + sum(int(m[1]) if m else 1 for m in failed)

@@ -1,0 +1,329 @@
+"""`openhands`: OpenHands' event logs, a list of events or a record that holds one (`history`, `events`, `trajectory`).
+
+Both kinds: those up to 0.62 (`action` and `observation`, joined by `cause`) and the SDK's (`kind: ActionEvent`, …). The calls of one reply
+of the model's are one message. Events that say nothing to the model (state changes, pauses) stay in `meta["other_events"]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.readers.base import Item, make, own_id, without
+from rrm.readers.chat import as_text, tool_call, tool_list
+from rrm.readers.outcomes import Outcome, find_outcome
+from rrm.readers.swe_agent import ENVIRONMENT, INSTANCE
+from rrm.trajectory import Trajectory
+
+NAME = "openhands"
+MARKS = (
+    "history[].source|events[].source|trajectory[].source|[].source",
+    "history[].action|events[].kind|[].kind|[].action",
+)
+HOLDERS = ("history", "events", "trajectory")
+SDK = frozenset(
+    [
+        "SystemPromptEvent",
+        "MessageEvent",
+        "ActionEvent",
+        "ObservationEvent",
+        "UserRejectObservation",
+        "AgentErrorEvent",
+        "CondensationSummaryEvent",
+        "Condensation",
+        "CondensationRequest",
+        "PauseEvent",
+        "InterruptEvent",
+        "ConversationStateUpdateEvent",
+        "ConversationErrorEvent",
+        "TokenEvent",
+        "HookExecutionEvent",
+        "LLMCompletionLogEvent",
+        "ACPToolCallEvent",
+    ]
+)
+QUIET = frozenset(["change_agent_state", "agent_state_changed", "null", "condensation", "condensation_request"])
+"""Events up to 0.62 that say nothing to the model."""
+NO_ARGUMENT = ("thought", "confirmation_state", "security_risk")
+Object = dict[str, Any]
+
+
+def is_event(value: Any) -> bool:
+    """One event of either kind."""
+    if not isinstance(value, dict) or not isinstance(value.get("source"), str | None):
+        return False
+    if isinstance(value.get("kind"), str) and value["kind"] in SDK:
+        return "id" in value and "source" in value
+    act, seen = isinstance(value.get("action"), str), isinstance(value.get("observation"), str)
+    return (act != seen) and ("args" if act else "content") in value and ("id" in value or "source" in value)
+
+
+def _events(value: Any) -> tuple[str, list[Any]] | None:
+    """(the key, '' for a list alone, and the events); a history of pairs, as old logs have, is one list."""
+    if isinstance(value, list):
+        flat = [e for pair in value for e in pair] if value and all(isinstance(p, list) for p in value) else value
+        return ("", flat) if flat and all(map(is_event, flat[:3])) else None
+    for key in HOLDERS if isinstance(value, dict) else ():
+        if isinstance(value.get(key), list) and (found := _events(value[key])) is not None:
+            return key, found[1]
+    return None
+
+
+def sniff(value: Any) -> bool:
+    """Events at the beginning of a list, or of one that a record holds."""
+    return _events(value) is not None
+
+
+def parse(item: Item) -> Trajectory:
+    """One run."""
+    found = _events(item.value)
+    if found is None:
+        raise ValueError(f"no list of events, alone or under {', '.join(HOLDERS)}")
+    log = _Log()
+    for k, event in enumerate(found[1]):
+        if not isinstance(event, dict):
+            raise ValueError(f"event {k} must be an object, got {type(event).__name__}")
+        log.add(event, k)
+    record = item.value if isinstance(item.value, dict) else {}
+    meta = without(record, found[0]) | ({"other_events": log.others} if log.others else {})
+    if "lines" in item.context:
+        meta["lines"] = item.context["lines"]
+    name = own_id(record, "instance_id", "id", "conversation_id") or item.context.get("id")
+    return make(
+        item,
+        NAME,
+        log.messages,
+        meta=meta,
+        id=name,
+        question_id=name if name and INSTANCE.fullmatch(name) else None,
+        outcome=_outcome(record),
+        tools=log.tools,
+    )
+
+
+def _outcome(record: Object) -> Outcome | None:
+    """As the record says, or the report of the evaluation that it holds; a score there is another thing's."""
+    if (said := find_outcome(record)) is not None:
+        return said
+    for path in (("report",), ("test_result",), ("test_result", "report")):
+        place: Any = record
+        for key in path:
+            place = place.get(key) if isinstance(place, dict) else None
+        if isinstance(place, dict) and isinstance(place.get("resolved"), bool):
+            return Outcome(float(place["resolved"]), ".".join((*path, "resolved")))
+    return None
+
+
+class _Log:
+    """Messages as events come."""
+
+    def __init__(self) -> None:
+        self.messages: list[Object] = []
+        self.others: list[Object] = []
+        self.tools: list[Object] | None = None
+        self._calls: dict[Any, tuple[str, str]] = {}
+        """An action's event id -> its call's id and name."""
+        self._open: tuple[str, Object] | None = None
+        """The reply that actions belong to, and its message."""
+
+    def add(self, event: Object, k: int) -> None:
+        """One event."""
+        if isinstance(event.get("kind"), str) and event["kind"] in SDK:
+            self._sdk(event)
+        elif isinstance(event.get("action"), str):
+            self._action(event, k)
+        elif isinstance(event.get("observation"), str):
+            self._observation(event)
+        else:
+            self.others.append(event)
+
+    def _say(self, role: str, content: Any, event: Object, **more: Any) -> Object:
+        message = {"role": role, "content": content, **{key: v for key, v in more.items() if v is not None}}
+        if isinstance(stamp := event.get("timestamp"), str):
+            message["timestamp"] = stamp
+        self.messages.append(message)
+        return message
+
+    # ---- up to 0.62
+
+    def _action(self, event: Object, k: int) -> None:
+        kind, args = event["action"], event["args"] if isinstance(event.get("args"), dict) else {}
+        spoken = event.get("source") == "agent"
+        if kind == "system":
+            self.tools = tool_list(args.get("tools")) or self.tools
+            self._say("system", _text(args.get("content")), event)
+        elif kind == "message":
+            urls = args.get("image_urls") or args.get("images_urls")
+            content = _with_images(_text(args.get("content")), urls)
+            self._open = None
+            self._say("assistant" if spoken else "user", content, event, file_urls=args.get("file_urls"))
+        elif not spoken or kind in QUIET:
+            self.others.append(event)
+        else:
+            self._asked(event, args, k)
+
+    def _asked(self, event: Object, args: Object, k: int) -> None:
+        """What the agent did: as its model's reply has it, where the log holds that."""
+        metadata = event.get("tool_call_metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        number = metadata.get("tool_call_id")
+        number = number if isinstance(number, str) else f"event_{event.get('id', k)}"
+        name = as_text(metadata.get("function_name") or event["action"])
+        self._calls[_key(event.get("id"))] = (number, name)
+        response = metadata.get("model_response")
+        reply_id = response.get("id") if isinstance(response, dict) else None
+        same = self._open[1] if self._open is not None and self._open[0] == reply_id else {}
+        if any(call.get("id") == number for call in same.get("tool_calls", ())):
+            return
+        reply = _reply(response)
+        calls = (
+            [tool_call(c) for c in reply.get("tool_calls") or ()] if isinstance(reply.get("tool_calls"), list) else []
+        )
+        if not any(call.get("id") == number for call in calls):
+            given = {key: v for key, v in args.items() if key not in NO_ARGUMENT and v is not None}
+            calls = [*calls, {"name": name, "arguments": given, "id": number}]
+        said = _text(reply.get("content")) or _text(args.get("thought"))
+        thought = reply.get("reasoning_content")
+        message = self._say("assistant", said or None, event, tool_calls=calls, llm_metrics=event.get("llm_metrics"))
+        if thought is not None:
+            message["reasoning_content"] = as_text(thought)
+        self._open = (reply_id, message) if isinstance(reply_id, str) else None
+
+    def _observation(self, event: Object) -> None:
+        kind, content = event["observation"], _text(event.get("content"))
+        extras = event.get("extras")
+        if kind in QUIET or (kind == "recall" and not content):
+            self.others.append(event)
+            return
+        call = self._calls.get(_key(event.get("cause")))
+        answered = (
+            {"name": ENVIRONMENT if kind == "error" else kind}
+            if call is None
+            else dict(zip(_ANSWER, call, strict=True))
+        )
+        message = self._say("tool", content, event, extras=extras or None, **answered)
+        if kind == "error":
+            message["is_error"] = True
+
+    # ---- the SDK
+
+    def _sdk(self, event: Object) -> None:
+        kind = event["kind"]
+        if kind == "ActionEvent":
+            self._acted(event)
+            return
+        if kind == "SystemPromptEvent":
+            parts = [p for p in (event.get("system_prompt"), event.get("dynamic_context")) if p is not None]
+            self._say("system", _parts(parts), event)
+            listed = event["tools"] if isinstance(event.get("tools"), list) else []
+            self.tools = [_tool(t) for t in listed if isinstance(t, dict)] or self.tools
+        elif kind == "MessageEvent" and isinstance(event.get("llm_message"), dict):
+            said = event["llm_message"]
+            role = "assistant" if event.get("source") == "agent" else "user"
+            content = _parts(_list(said.get("content")) + _list(event.get("extended_content")))
+            message = self._say(role, content, event, sender=event.get("sender"))
+            if said.get("reasoning_content") is not None:
+                message["reasoning_content"] = as_text(said["reasoning_content"])
+        elif kind == "ObservationEvent":
+            seen = event.get("observation")
+            held = seen if isinstance(seen, dict) else {"content": seen}
+            rest = {k: v for k, v in held.items() if k not in ("content", "kind", "is_error")}
+            content = held["content"] if "content" in held else as_text(rest)
+            message = self._say(
+                "tool", _parts(_list(content) + _list(event.get("extended_content"))), event, **_answer(event)
+            )
+            message |= {"is_error": True} if held.get("is_error") is True else {}
+            message |= {"extras": rest} if rest and "content" in held else {}
+        elif kind == "UserRejectObservation":
+            self._say("tool", f"Action rejected: {_text(event.get('rejection_reason'))}", event, **_answer(event))
+        elif kind == "AgentErrorEvent":
+            self._say("tool", _text(event.get("error")), event, is_error=True, **_answer(event))
+        elif kind == "CondensationSummaryEvent":
+            self._say("user", _text(event.get("summary")), event, name="condenser")
+        elif kind == "ACPToolCallEvent":
+            call = {
+                "name": _text(event.get("title")),
+                "arguments": event.get("raw_input"),
+                "id": event.get("tool_call_id"),
+            }
+            self._say("assistant", None, event, tool_calls=[tool_call(call)])
+            if event.get("raw_output") is not None or event.get("content") is not None:
+                self._say("tool", as_text(event.get("raw_output") or event.get("content")), event, **_answer(event))
+        else:
+            self.others.append(event)
+            return
+        self._open = None
+
+    def _acted(self, event: Object) -> None:
+        """A call; those of one reply are one message."""
+        raw = event["tool_call"] if isinstance(event.get("tool_call"), dict) else {}
+        call = tool_call({k: v for k, v in raw.items() if k != "origin"})
+        call["name"] = call["name"] or _text(event.get("tool_name"))
+        if "id" not in call and event.get("tool_call_id") is not None:
+            call["id"] = as_text(event["tool_call_id"])
+        if not raw and isinstance(event.get("action"), dict):
+            call["arguments"] = {k: v for k, v in event["action"].items() if k != "kind"}
+        reply = event.get("llm_response_id")
+        thought = _parts(_list(event.get("thought")))
+        if self._open is not None and self._open[0] == reply and not thought:
+            self._open[1]["tool_calls"].append(call)
+            return
+        message = self._say("assistant", thought or None, event, tool_calls=[call])
+        if event.get("reasoning_content") is not None:
+            message["reasoning_content"] = as_text(event["reasoning_content"])
+        self._open = (reply, message) if isinstance(reply, str) else None
+
+
+_ANSWER = ("tool_call_id", "name")
+
+
+def _answer(event: Object) -> Object:
+    """Which call an event of the SDK's answers."""
+    names = {"tool_call_id": event.get("tool_call_id"), "name": event.get("tool_name")}
+    return {k: as_text(v) for k, v in names.items() if v is not None} or {"name": ENVIRONMENT}
+
+
+def _reply(response: Any) -> Object:
+    """The message of a chat completion."""
+    choices = response.get("choices") if isinstance(response, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else None
+    message = first.get("message") if isinstance(first, dict) else None
+    return message if isinstance(message, dict) else {}
+
+
+def _key(value: Any) -> Any:
+    return value if isinstance(value, int | str) else None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else as_text(value)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _with_images(text: str, urls: Any) -> str | list[Object]:
+    if not isinstance(urls, list) or not urls:
+        return text
+    return [{"type": "text", "text": text}, *({"type": "image_url", "image_url": {"url": as_text(u)}} for u in urls)]
+
+
+def _parts(raw: list[Any]) -> str | list[Object]:
+    """Parts of the SDK's: text alone as one text."""
+    made: list[Object] = []
+    for part in raw:
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            made.append({"type": "text", "text": part["text"]})
+        elif isinstance(part, dict) and isinstance(part.get("image_urls"), list):
+            made += [{"type": "image_url", "image_url": {"url": as_text(u)}} for u in part["image_urls"]]
+        else:
+            made.append({"type": "text", "text": as_text(part)})
+    texts = [p["text"] for p in made if p["type"] == "text"]
+    return "\n".join(texts) if len(texts) == len(made) else made
+
+
+def _tool(raw: Object) -> Object:
+    """A tool's definition, whose parameters the log does not hold."""
+    function = {"name": _text(raw.get("name") or raw.get("title") or raw.get("kind"))}
+    function |= {"description": raw["description"]} if isinstance(raw.get("description"), str) else {}
+    return {"type": "function", "function": function}
