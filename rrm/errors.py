@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rrm.usage import Usage
 
 
 class RRMError(Exception):
@@ -31,9 +35,16 @@ class ConfigError(RRMError):
 class EngineError(RRMError):
     """An engine could not produce a completion (time-out, HTTP status, empty reply) after its retries."""
 
+    usage: Usage | None = None
+    """What the tries used."""
+
 
 class KeyRefused(EngineError):
     """A server refuses the API key: whatever else is asked of it fails alike, so a run stops at once."""
+
+
+class SpendingLimit(RRMError):
+    """A limit of money is reached: what was under way is finished and kept, and the rest was not begun."""
 
 
 class TooLong(EngineError):

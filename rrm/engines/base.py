@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from rrm.errors import EngineError
+from rrm.errors import EngineError, KeyRefused
+from rrm.usage import Usage
 
 StopReason = Literal["eos", "stop", "length"]
 
@@ -138,6 +139,25 @@ class Reply:
     """Per generated token: alternative token text → log-probability, where the server gives them."""
     tokens: list[str] = field(default_factory=list)
     """The generated tokens' texts, aligned with `top_logprobs`."""
+    usage: Usage | None = None
+    """What a server used for it, tries that failed included; None: not a server."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a ChatEngine is asked."""
+
+    messages: list[dict[str, str]]
+    key: str
+    """Names the row: its seed derives from it."""
+    begins: bool = True
+    """Whether it begins a piece of work, which a spending limit leaves out whole; False: it belongs to that of the request before."""
+    about: Any = None
+    """The asker's own."""
+
+
+Answered = Callable[[Request, Reply | EngineError], Request | None]
+"""Takes a reply, or the error in its place; returns what to ask next in its turn, None where that is all."""
 
 
 class ChatEngine(Protocol):
@@ -146,3 +166,26 @@ class ChatEngine(Protocol):
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. `key` names the row: its seed and its retries' seeds derive from (params.seed, key, try)."""
         ...
+
+
+def converse(engine: ChatEngine, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
+    """Ask each request, and what `answered` says comes after it: as many at once as the engine can, else one after the other.
+
+    Raises:
+        KeyRefused: the server does not take the key.
+        SpendingLimit: requests were left out.
+    """
+    at_once = getattr(engine, "converse", None)
+    if at_once is not None:
+        at_once(requests, params, answered)
+        return
+    for request in requests:
+        following: Request | None = request
+        while following is not None:
+            try:
+                reply: Reply | EngineError = engine.complete(following.messages, params, following.key)
+            except KeyRefused:
+                raise
+            except EngineError as error:
+                reply = error
+            following = answered(following, reply)

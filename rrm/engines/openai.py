@@ -1,8 +1,9 @@
 """`openai`: a ChatEngine over any OpenAI-compatible server (vLLM, llama.cpp, Ollama, OpenAI, …).
 
-Bounded concurrency in one asyncio loop per call; retries with exponential back-off and jitter, `Retry-After` honoured,
-and a new seed on every try (the same seed would sample the same bad reply again). What cannot be retried fails at once.
-The API key is read from OPENAI_API_KEY, sent to the server, and never logged or put into a message.
+Bounded concurrency in one asyncio loop per call, over one address or several (`rrm.engines.endpoints`); retries with
+exponential back-off and jitter, `Retry-After` honoured, and a new seed on every try (the same seed would sample the same bad
+reply again). What cannot be retried fails at once. The API key is read from OPENAI_API_KEY; it and the values of headers are
+sent to the server, and never logged or put into a message. Every reply and error says what its tries used (`rrm.usage`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from rrm.engines.base import Reply, SamplingParams
+from rrm.engines.base import Answered, Reply, Request, SamplingParams
+from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
+from rrm.engines.feed import Feed
 from rrm.engines.refusals import (
     HINTS,
     OPTIONAL,
@@ -24,35 +30,49 @@ from rrm.engines.refusals import (
     Rejected,
     Retry,
     is_too_long,
+    no_money,
     speaks_of_schema,
     workaround_of,
 )
-from rrm.engines.replies import parse_reply, retry_after_s
-from rrm.errors import ConfigError, EngineError, KeyRefused, SchemaRefused, TooLong
+from rrm.engines.replies import parse_reply, retry_after_s, usage_of
+from rrm.engines.server_options import ServerOptions, addresses_of, public, shown_address
+from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 from rrm.loops import run
 from rrm.seeds import derive_seed
+from rrm.usage import Purse, Usage, total_of
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-    from tenacity import RetryCallState
+    from openai.resources.chat import AsyncCompletions
 
 log = logging.getLogger(__name__)
+THROTTLED_TRIES = 3
+"""Further tries, for each one after a failure, where a server turns a request away because it is asked too much at once."""
 MAX_BACKOFF_S = 20.0
 LIST_TIMEOUT_S = 5.0
 """Longest wait for the list of a server's models."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The way to the servers while a call lasts."""
+
+    gate: Gate
+    ask: Mapping[str, AsyncCompletions]
+    """By address."""
 
 
 class OpenAIEngine:
     """A ChatEngine over HTTP.
 
     Args:
-        base_url: e.g. `http://localhost:8000/v1`.
+        base_url: e.g. `http://localhost:8000/v1`; several of one model, with commas between them.
         model: the name the server knows the model by.
         api_key: default OPENAI_API_KEY, or "none" for servers that want no key.
-        concurrency: requests in flight at once.
-        max_retries: tries after the first.
+        concurrency: requests in flight at once, at all addresses together.
+        max_retries: tries after the first; three times as many where the server is asked too much at once.
         timeout_s: seconds a whole request may take (the smaller of this and `params.timeout_s`).
         backoff_s: first pause between tries; doubles up to 20 s, with full jitter.
+        options: how it is asked beside that.
     """
 
     def __init__(
@@ -64,17 +84,25 @@ class OpenAIEngine:
         max_retries: int = 4,
         timeout_s: float = 60.0,
         backoff_s: float = 0.5,
+        options: ServerOptions | None = None,
     ) -> None:
-        if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
-            raise EngineError(f"{base_url!r} is not a server's address; write e.g. http://localhost:8000/v1")
+        urls = list(dict.fromkeys(url.strip().rstrip("/") for url in base_url.split(",")))
+        for url in urls:
+            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+                raise EngineError(
+                    f"{shown_address(url)!r} is not a server's address; write e.g. http://localhost:8000/v1"
+                )
         if concurrency < 1 or max_retries < 0:
             raise EngineError(f"concurrency must be ≥ 1 and max_retries ≥ 0, got {concurrency} and {max_retries}")
         key = (api_key or os.environ.get("OPENAI_API_KEY") or "none").strip()
         if not key.isascii() or not key.isprintable():
             raise EngineError("the API key holds characters that cannot be sent in a header; set OPENAI_API_KEY again")
-        self.base_url, self.model, self._api_key = base_url, model, key
-        self.concurrency, self.max_retries = concurrency, max_retries
-        self.timeout_s, self.backoff_s = timeout_s, backoff_s
+        self.base_url, self.model, self._api_key = ",".join(urls), model, key
+        self.concurrency = room_for(concurrency) if concurrency > 1 else 1
+        self.max_retries, self.timeout_s, self.backoff_s = max_retries, timeout_s, backoff_s
+        self.options = options or ServerOptions()
+        self.purse = Purse(self.options.prices, self.options.max_cost)
+        self.endpoints = Endpoints(urls, self.concurrency)
         self._quirks: frozenset[str] = frozenset()
         """What this server was found not to accept: a parameter's name, `no_logprobs`, `max_completion_tokens`."""
         self.takes_schema: bool | None = None
@@ -87,20 +115,27 @@ class OpenAIEngine:
         """Whether this server was found to sample at a temperature of its own (reasoning models)."""
         return "temperature" in self._quirks
 
+    @property
+    def thinking_tokens(self) -> int:
+        """Room for thinking in each reply, beside that of what is wanted."""
+        return self.options.thinking_tokens or 0
+
     @classmethod
     def from_spec(cls, spec: str, **options: Any) -> OpenAIEngine:
-        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#agent-rrm`."""
-        url, sep, model = spec.removeprefix("openai:").rpartition("#")
-        if not spec.startswith("openai:") or not sep or not model:
-            raise ConfigError(f"model {spec!r}: write openai:BASE_URL#model, e.g. openai:http://localhost:8000/v1#name")
-        return cls(url, model, **options)
+        """`openai:BASE_URL#model`, e.g. `openai:http://localhost:8000/v1#agent-rrm`; several addresses with commas."""
+        urls, model = addresses_of(spec)
+        return cls(",".join(urls), model, **options)
 
     def context_tokens(self) -> int | None:
         """Tokens of the model's context as the server says (`max_model_len` of GET /models, vLLM's); None where it does not."""
+        said = [self._context_at(endpoint.url) for endpoint in self.endpoints.all]
+        return min((tokens for tokens in said if tokens is not None), default=None)
+
+    def _context_at(self, url: str) -> int | None:
         from openai import OpenAI, OpenAIError
 
         try:
-            with OpenAI(base_url=self.base_url, api_key=self._api_key, max_retries=0, timeout=LIST_TIMEOUT_S) as client:
+            with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S) as client:
                 listed = json.loads(client.models.with_raw_response.list().http_response.content)
             found = [m["max_model_len"] for m in listed["data"] if m["id"] == self.model and "max_model_len" in m]
         except (OpenAIError, ValueError, TypeError, KeyError, RecursionError) as error:
@@ -129,75 +164,135 @@ class OpenAIEngine:
 
         Raises:
             KeyRefused: the server does not take the key; rows that had not finished by then are not asked.
+            SpendingLimit: the money is spent; rows that had not begun by then are not asked.
         """
         if len(keys) != len(list_of_messages):
             raise ValueError(f"{len(list_of_messages)} rows but {len(keys)} keys")
-        return run(self._complete_many(list_of_messages, params, keys, on_reply))
+        done: dict[int, Reply | EngineError] = {}
 
-    async def _complete_many(
-        self,
-        rows: Sequence[list[dict[str, str]]],
-        params: SamplingParams,
-        keys: Sequence[str],
-        on_reply: Callable[[int, Reply | EngineError], None] | None,
-    ) -> list[Reply | EngineError]:
-        from openai import AsyncOpenAI
-
-        slots, refused = asyncio.Semaphore(self.concurrency), list[KeyRefused]()
-
-        async def row(i: int, client: AsyncOpenAI) -> Reply | EngineError:
-            async with slots:
-                if refused:  # before this row's turn came, and before it was cancelled
-                    raise refused[0]
-                try:
-                    reply: Reply | EngineError = await self._with_retries(client, rows[i], params, keys[i])
-                except KeyRefused as error:
-                    refused.append(error)
-                    raise  # the others would fare no better: leaving cancels them
-                except EngineError as error:
-                    reply = error
+        def answered(request: Request, reply: Reply | EngineError) -> None:
+            done[request.about] = reply
             if on_reply is not None:
-                on_reply(i, reply)
-            return reply
+                on_reply(request.about, reply)
 
-        # the client belongs to this loop; its own retries are off, they would repeat the seed
-        async with AsyncOpenAI(base_url=self.base_url, api_key=self._api_key, max_retries=0) as client:
-            return list(await asyncio.gather(*(row(i, client) for i in range(len(rows)))))
+        rows = enumerate(zip(list_of_messages, keys, strict=True))
+        self.converse([Request(messages, key, about=i) for i, (messages, key) in rows], params, answered)
+        return [done[i] for i in range(len(list_of_messages))]
+
+    def converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
+        """Ask each request, and after it what `answered` says comes next; `concurrency` of them at once.
+
+        Requests are begun in their order, and what follows one is asked in its place, so prompts that begin alike stay together.
+
+        Args:
+            requests: read as they are needed, and a little ahead, in a thread of its own unless they are a sequence.
+
+        Raises:
+            KeyRefused: the server does not take the key; what had not finished by then is lost.
+            SpendingLimit: the money is spent: what was under way is finished, and what had not begun is left out.
+        """
+        run(self._converse(requests, params, answered))
+
+    async def _converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
+        from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient
+
+        slots, under_way = asyncio.Semaphore(self.concurrency), [0]
+
+        async def turn(request: Request, line: _Line) -> None:
+            """A request and all that follows it."""
+            following: Request | None = request
+            before: Endpoint | None = None
+            try:
+                while following is not None:
+                    try:
+                        reply, before = await self._with_retries(line, following, params, before)
+                    except KeyRefused:
+                        raise  # the others would fare no better: leaving cancels them
+                    except EngineError as error:
+                        reply = error
+                    following = answered(following, reply)
+            finally:
+                under_way[0] -= 1
+                slots.release()
+
+        left_out = False
+        # clients belong to this loop; their own retries are off, they would repeat the seed
+        limits = type(DEFAULT_CONNECTION_LIMITS)(
+            max_connections=self.concurrency, max_keepalive_connections=self.concurrency
+        )
+        async with AsyncExitStack() as stack:
+            http = await stack.enter_async_context(DefaultAsyncHttpxClient(limits=limits))
+            urls = [endpoint.url for endpoint in self.endpoints.all]
+            # imported here, and not within the first request's time
+            ask = {url: AsyncOpenAI(**self._way_to(url), http_client=http).chat.completions for url in urls}
+            line = _Line(Gate(self.endpoints), ask)
+            feed = stack.enter_context(Feed(requests, ahead=self.concurrency))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    while not left_out:
+                        await slots.acquire()
+                        request = await feed.next()
+                        if request is None:
+                            break
+                        left_out = request.begins and self.purse.closed(under_way[0])
+                        if not left_out:
+                            under_way[0] += 1
+                            tasks.create_task(turn(request, line))
+            except BaseExceptionGroup as several:
+                raise several.exceptions[0] from several.exceptions[0].__cause__
+        if left_out:
+            raise SpendingLimit(self.purse.why_closed())
 
     async def _with_retries(
-        self, client: AsyncOpenAI, messages: list[dict[str, str]], params: SamplingParams, key: str
-    ) -> Reply:
-        from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
+        self, line: _Line, request: Request, params: SamplingParams, before: Endpoint | None
+    ) -> tuple[Reply, Endpoint]:
+        """A reply, and who gave it."""
+        failures = throttled = 0
+        paid: list[Usage] = []
+        while True:
+            # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
+            seed = derive_seed(params.seed, request.key, failures + throttled) % 2**31
+            endpoint = await line.gate.take(before)
+            burst = endpoint.bursts
+            try:
+                reply = await self._ask(line.ask[endpoint.url], endpoint, request.messages, params, seed, paid)
+                self.endpoints.answered(endpoint)
+                return replace(reply, usage=total_of(paid)), endpoint
+            except EngineError as error:
+                self.endpoints.answered(endpoint)  # with a no, but it did
+                error.usage = total_of(paid)
+                raise
+            except Retry as error:
+                failures, throttled = failures + (not error.throttled), throttled + error.throttled
+                if failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries:
+                    self.endpoints.failed(endpoint, error, burst, 0.0)
+                    if isinstance(error, EmptyReply):
+                        return Reply(text="", stop_reason="eos", usage=total_of(paid)), endpoint
+                    reason = f"{error.reason} (tried {failures + throttled} times)"
+                    failure = self._error(endpoint, reason, error.hint)
+                    failure.usage = total_of(paid)
+                    raise failure from error
+                pause = self._pause(failures + throttled, error)
+                elsewhere = self.endpoints.failed(endpoint, error, burst, pause)
+            finally:
+                await line.gate.give(endpoint)
+            if not elsewhere:
+                await asyncio.sleep(pause)
 
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(Retry),
-            stop=stop_after_attempt(self.max_retries + 1),
-            wait=self._pause,
-            reraise=True,
-        )
-        attempt = 0
-        try:
-            async for state in retrying:
-                with state:
-                    # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
-                    seed = derive_seed(params.seed, key, attempt) % 2**31
-                    attempt += 1
-                    return await self._ask(client, messages, params, seed)
-        except EmptyReply:
-            return Reply(text="", stop_reason="eos")
-        except Retry as error:
-            raise self._error(f"{error.reason} (tried {attempt} times)", error.hint) from error
-        raise AssertionError("tenacity either returns or raises")
-
-    def _pause(self, state: RetryCallState) -> float:
-        from tenacity import wait_random_exponential
-
-        pause = wait_random_exponential(multiplier=self.backoff_s, max=MAX_BACKOFF_S)(state)
-        error = state.outcome.exception() if state.outcome else None
-        return max(pause, error.retry_after) if isinstance(error, Retry) else pause
+    def _pause(self, tries: int, error: Retry) -> float:
+        """Seconds until the next try, after so many."""
+        # not seeded on purpose: clients that wait alike would meet again
+        pause = random.uniform(0.0, min(self.backoff_s * 2 ** (tries - 1), MAX_BACKOFF_S))
+        return max(pause, error.retry_after)
 
     async def _ask(
-        self, client: AsyncOpenAI, messages: list[dict[str, str]], params: SamplingParams, seed: int
+        self,
+        ask: AsyncCompletions,
+        endpoint: Endpoint,
+        messages: list[dict[str, str]],
+        params: SamplingParams,
+        seed: int,
+        paid: list[Usage],
     ) -> Reply:
         """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
         quirks = self._quirks
@@ -205,11 +300,11 @@ class OpenAIEngine:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
             try:
-                reply = await self._post(client, self._body(messages, params, seed, quirks), params)
+                reply = await self._post(ask, self._body(messages, params, seed, quirks), params, paid)
             except Rejected as rejected:
                 if is_too_long(rejected):
                     hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
-                    error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
+                    error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
                     raise TooLong(str(error)) from rejected
                 named = speaks_of_schema(rejected)
                 workaround = workaround_of(rejected, params, quirks)
@@ -217,10 +312,12 @@ class OpenAIEngine:
                     if named:  # else it may be this one text that is refused
                         self.takes_schema = False
                     text = f"HTTP {rejected.status}: {rejected.text}"
-                    raise SchemaRefused(str(self._error(text, "ask without a JSON schema"))) from rejected
+                    raise SchemaRefused(str(self._error(endpoint, text, "ask without a JSON schema"))) from rejected
                 if workaround is None:
                     hint = HINTS.get(rejected.status, HINTS[400])
-                    error = self._error(f"HTTP {rejected.status}: {rejected.text}", hint)
+                    error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
+                    if no_money(rejected.status, rejected.text):
+                        raise KeyRefused(str(error)) from rejected
                     # a 403 after answers is a filter's objection to one text; a 401 is never about the text
                     if rejected.status == 401 or (rejected.status == 403 and not self._answered):
                         raise KeyRefused(str(error)) from rejected
@@ -246,12 +343,17 @@ class OpenAIEngine:
             "temperature": params.temperature,
             "top_p": params.top_p,
             "seed": seed,
-            limit: params.max_new_tokens,
+            limit: params.max_new_tokens + self.thinking_tokens,
         }
+        if self.options.reasoning_effort is not None:
+            body["reasoning_effort"] = self.options.reasoning_effort
+        more = dict(self.options.extra_body or {})
         if messages[-1]["role"] == "assistant":  # go on from there (vLLM, SGLang), not after an end of turn
             # a template that would open a reasoning block of its own is told not to, as when a judge is trained
-            no_thinking = {"chat_template_kwargs": {"enable_thinking": False}}
-            body["extra_body"] = {"continue_final_message": True, "add_generation_prompt": False, **no_thinking}
+            template = {"enable_thinking": False} | (more.get("chat_template_kwargs") or {})
+            more |= {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": template}
+        if more:
+            body["extra_body"] = more
         if params.top_logprobs > 0 and "no_logprobs" not in quirks:
             body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
         if params.json_schema is not None:
@@ -259,15 +361,22 @@ class OpenAIEngine:
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
 
-    async def _post(self, client: AsyncOpenAI, body: dict[str, Any], params: SamplingParams) -> Reply:
-        """One HTTP request; every way it can fail becomes `Retry` or `Rejected`."""
+    async def _post(
+        self, ask: AsyncCompletions, body: dict[str, Any], params: SamplingParams, paid: list[Usage]
+    ) -> Reply:
+        """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
         import openai
 
         limit = min(self.timeout_s, params.timeout_s)
+        used, whole = Usage(requests=1, unreported=1), False
         try:
             # the client's own limit is per read; a server that drips bytes must end as well
             async with asyncio.timeout(limit):
-                raw = await client.chat.completions.with_raw_response.create(**body, timeout=limit)
+                raw = await ask.with_raw_response.create(**body, timeout=limit)
+            payload = _json(raw.http_response)
+            used = usage_of(payload)
+            reply = _reply(payload, raw.http_response, params.stop)
+            whole = True
         except (TimeoutError, openai.APITimeoutError) as error:
             raise Retry(
                 f"no reply within {limit:g} s",
@@ -275,31 +384,58 @@ class OpenAIEngine:
             ) from error
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            raise Retry(f"cannot connect ({cause})", "check that the server runs at this address") from error
+            unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
+            used = Usage(requests=1, unreported=int(not unconnected))
+            raise Retry(
+                f"cannot connect ({cause})"
+                if unconnected
+                else f"the connection broke off ({cause or type(cause).__name__})",
+                "check that the server runs at this address",
+                unconnected=unconnected,
+            ) from error
         except openai.APIStatusError as error:
+            used = Usage(requests=1)
             status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
-            if status in RETRY_STATUS or status >= 500:
-                hint = HINTS.get(status, "look into the server's log")
-                raise Retry(f"HTTP {status}: {text}", hint, retry_after_s(error.response.headers)) from error
+            if (status in RETRY_STATUS or status >= 500) and not no_money(status, text):
+                hint, wait = HINTS.get(status, "look into the server's log"), retry_after_s(error.response.headers)
+                raise Retry(f"HTTP {status}: {text}", hint, wait, throttled=status == 429) from error
             raise Rejected(status, text) from error
-        try:
-            payload = json.loads(raw.http_response.content)
-            reply = parse_reply(payload, params.stop)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-            text = raw.http_response.text.strip()[:300]
-            raise Retry(f"not a chat completion: {text!r}", "check that the server speaks OpenAI's API") from error
+        finally:
+            paid.append(self.purse.pay(used, whole=whole))
         if not reply.text.strip() and reply.stop_reason != "length":
             raise EmptyReply("empty reply", "look into the server's log")
         return reply
 
-    def _error(self, reason: str, hint: str) -> EngineError:
-        text = f"{self._name()}: {reason}; {hint}"
-        return EngineError(text.replace(self._api_key, "***") if self._api_key != "none" else text)
+    def _way_to(self, url: str) -> dict[str, Any]:
+        """A client's own; the password is no part of the address, which HTTP libraries log."""
+        headers = self.options.headers_to(url)
+        return {"base_url": public(url), "api_key": self._api_key, "default_headers": headers, "max_retries": 0}
+
+    def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:
+        text = f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"
+        text = text.replace(self._api_key, "***") if self._api_key != "none" else text
+        return EngineError(self.options.hide(text, [endpoint.url for endpoint in self.endpoints.all]))
 
     def _name(self) -> str:
-        parts = urlsplit(self.base_url)
-        host = parts.netloc.rpartition("@")[2]  # a password in the address stays out of messages
-        return f"{urlunsplit((parts.scheme, host, parts.path, '', ''))} ({self.model})"
+        return f"{', '.join(shown_address(e.url) for e in self.endpoints.all)} ({self.model})"
+
+
+def _json(response: Any) -> Any:
+    try:
+        return json.loads(response.content)
+    except (ValueError, RecursionError) as error:
+        raise _garbage(response) from error
+
+
+def _reply(payload: Any, response: Any, stop: tuple[str, ...]) -> Reply:
+    try:
+        return parse_reply(payload, stop)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise _garbage(response) from error
+
+
+def _garbage(response: Any) -> Retry:
+    return Retry(f"not a chat completion: {response.text.strip()[:300]!r}", "check that the server speaks OpenAI's API")
 
 
 def _encodable(text: str) -> str:

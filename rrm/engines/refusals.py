@@ -25,6 +25,7 @@ _SCHEMA = re.compile(r"response_format|json_?schema|guided_?\w*|grammar|structur
 _TOO_LARGE = 413
 HINTS = {
     400: "read the server's message; where it speaks of the context length, give that as --context",
+    402: "top up the account",
     401: "set OPENAI_API_KEY to a key this server accepts",
     403: "set OPENAI_API_KEY to a key that may use this model",
     404: "check the base URL (it usually ends in /v1) and the model's name",
@@ -41,10 +42,20 @@ class Rejected(Exception):
 
 
 class Retry(Exception):
-    """A failure worth another try; `hint` is what to do once the tries are used up."""
+    """A failure worth another try.
 
-    def __init__(self, reason: str, hint: str, retry_after: float = 0.0) -> None:
+    Args:
+        hint: what to do once the tries are used up.
+        retry_after: seconds, as the server asks.
+        throttled: it is asked too much at once, and works.
+        unconnected: nobody answers there.
+    """
+
+    def __init__(
+        self, reason: str, hint: str, retry_after: float = 0.0, *, throttled: bool = False, unconnected: bool = False
+    ) -> None:
         self.reason, self.hint, self.retry_after = reason, hint, retry_after
+        self.throttled, self.unconnected = throttled, unconnected
         super().__init__(reason)
 
 
@@ -77,3 +88,8 @@ def is_too_long(rejected: Rejected) -> bool:
 def speaks_of_schema(rejected: Rejected) -> bool:
     """Whether the refusal names the JSON schema that the reply was to follow."""
     return _SCHEMA.search(rejected.text) is not None
+
+
+def no_money(status: int, text: str) -> bool:
+    """Whether the account has no money or quota left, which no wait changes."""
+    return status == 402 or (status == 429 and "insufficient_quota" in text)

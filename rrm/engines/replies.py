@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rrm.engines.base import Reply, StopReason
+from rrm.usage import Usage, read_usage
 
 MAX_WAIT_S = 300.0
 """Longest pause a server's `Retry-After` may ask for."""
@@ -63,7 +64,30 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning.strip() and text.strip() and "</think>" not in text:
         text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}</think>{text}"
+    elif isinstance(reasoning, str) and reasoning.strip() and not text.strip() and reason == "length":
+        text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}"  # cut before it said anything
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
+
+
+def usage_of(payload: Any) -> Usage:
+    """What a reply says that it used; thinking that it does not count is counted at its tokens, where it gives these."""
+    usage = read_usage(payload.get("usage") if isinstance(payload, dict) else None)
+    if usage.reasoning_tokens or usage.unreported:
+        return usage
+    return usage.model_copy(update={"reasoning_tokens": min(_thinking_tokens(payload), usage.completion_tokens)})
+
+
+def _thinking_tokens(payload: Any) -> int:
+    """Tokens up to the end of thinking; all where it does not end, none where it does not begin or tokens are not given."""
+    try:
+        tokens = [str(item["token"]) for item in payload["choices"][0]["logprobs"]["content"]]
+    except (TypeError, KeyError, IndexError):
+        return 0
+    text = "".join(tokens)
+    end = text.find("</think>")
+    if end < 0:
+        return len(tokens) if text.lstrip().startswith("<think>") else 0
+    return _tokens_within(tokens, end + len("</think>"))
 
 
 def _content_text(content: Any) -> str:

@@ -20,17 +20,22 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     hang: bool = False
     """Never answer (until the server is closed)."""
+    drop: bool = False
+    """Close the connection without an answer."""
 
 
-def completion(text: str | None, finish_reason: str = "stop", logprobs: Any = None, **message: Any) -> Answer:
-    """A well-formed chat completion."""
+def completion(
+    text: str | None, finish_reason: str = "stop", logprobs: Any = None, usage: Any = None, **message: Any
+) -> Answer:
+    """A well-formed chat completion; `usage` as the server says it, None: not at all."""
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": text, **message},
         "finish_reason": finish_reason,
         "logprobs": logprobs,
     }
-    return Answer(body=json.dumps({"id": "x", "object": "chat.completion", "choices": [choice]}).encode())
+    said = {} if usage is None else {"usage": usage}
+    return Answer(body=json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], **said}).encode())
 
 
 def failure(status: int, message: str = "broken", **headers: str) -> Answer:
@@ -45,7 +50,14 @@ class Server:
     url: str
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """All headers of each request, names in lower case."""
     most_at_once: int = 0
+
+
+class _Httpd(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512  # hundreds that connect at once are not kept waiting
 
 
 @contextmanager
@@ -62,10 +74,14 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
                 number = len(server.requests)
                 server.requests.append(body)
                 server.keys.append(self.headers["Authorization"])
+                server.headers.append({name.lower(): value for name, value in self.headers.items()})
                 active[0] += 1
                 server.most_at_once = max(server.most_at_once, active[0])
             try:
                 said = answer(number, body)
+                if said.drop:
+                    self.close_connection = True
+                    return
                 if said.hang:
                     closing.wait(30)
                     self.close_connection = True
@@ -90,8 +106,7 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""
 
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.daemon_threads = True
+    httpd = _Httpd(("127.0.0.1", 0), Handler)
     server = Server(f"http://127.0.0.1:{httpd.server_address[1]}/v1")
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

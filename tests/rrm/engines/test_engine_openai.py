@@ -170,8 +170,8 @@ def test_retry_after_is_honoured() -> None:
     waits: list[float] = []
 
     class Watched(OpenAIEngine):
-        def _pause(self, state: Any) -> float:
-            waits.append(super()._pause(state))
+        def _pause(self, tries: int, error: Any) -> float:
+            waits.append(super()._pause(tries, error))
             return 0.0
 
     with serve(in_turn(failure(429, retry_after="41"), failure(500), completion("fine"))) as server:

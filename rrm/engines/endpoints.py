@@ -1,0 +1,162 @@
+"""The addresses that one model is served at: whom to ask next, how much at once, and when to leave one alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rrm.engines.refusals import Retry
+from rrm.engines.server_options import shown_address
+
+log = logging.getLogger(__name__)
+STRIKES = 3
+"""Failures one after the other that put an address out, where another answers; one that cannot be connected to is out at once."""
+OUT_S = 5.0
+"""How long it is left out the first time; doubled each time it fails again."""
+MAX_OUT_S = 300.0
+SPARE_FILES = 256
+"""Files beside connections that a process may need."""
+
+
+@dataclass(eq=False)
+class Endpoint:
+    """One address, and how it fared."""
+
+    url: str
+    limit: float
+    """Requests at once: halved where the server says that it is too many, and slowly raised again."""
+    in_flight: int = 0
+    strikes: int = 0
+    """Failures since it answered last."""
+    out_until: float = 0.0
+    rests_until: float = 0.0
+    """As the server asked (`Retry-After`)."""
+    out_s: float = OUT_S
+    bursts: int = field(default=0)
+    """How often the limit was halved: replies of one burst halve it once."""
+
+
+class Endpoints:
+    """Hands out places at addresses, the one with the least in flight first.
+
+    Args:
+        urls: of one model.
+        concurrency: requests at once at all of them together.
+        clock: seconds, for tests.
+    """
+
+    def __init__(self, urls: Sequence[str], concurrency: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.all = [Endpoint(url, float(concurrency)) for url in urls]
+        self.concurrency, self.clock = concurrency, clock
+        self._turn = 0
+
+    def free(self, before: Endpoint | None = None) -> Endpoint | None:
+        """Whom to ask now; None: nobody yet.
+
+        Args:
+            before: who was asked for the same transcript before, and may still hold its beginning: preferred among equals.
+        """
+        now = self.clock()
+        alive = [e for e in self.all if e.out_until <= now] or self.all
+        able = [e for e in alive if e.rests_until <= now and e.in_flight < self._most(e)]
+        if not able:
+            return None
+        least = min(e.in_flight for e in able)
+        equal = [e for e in able if e.in_flight == least]
+        if before in equal:
+            return before
+        self._turn += 1
+        return equal[self._turn % len(equal)]
+
+    def _most(self, endpoint: Endpoint) -> float:
+        # one that was out is tried with one request, while others do the work
+        return 1.0 if endpoint.out_until and len(self.all) > 1 else endpoint.limit
+
+    def wait_s(self) -> float | None:
+        """Seconds after which somebody is free again without a reply; None: only a reply changes that."""
+        now = self.clock()
+        times = [t for e in self.all if (t := max(e.rests_until, e.out_until)) > now]
+        return max(min(times) - now, 0.001) if times else None
+
+    def answered(self, endpoint: Endpoint) -> None:
+        """It did."""
+        endpoint.strikes, endpoint.out_until, endpoint.out_s = 0, 0.0, OUT_S
+        endpoint.limit = min(self.concurrency, endpoint.limit + 1.0 / endpoint.limit)
+
+    def failed(self, endpoint: Endpoint, error: Retry, burst: int, pause: float) -> bool:
+        """It did not; whether another address can be asked at once.
+
+        Args:
+            burst: `endpoint.bursts` when the request was sent.
+            pause: seconds to leave it alone, where it asked for some.
+        """
+        now = self.clock()
+        if error.retry_after > 0:
+            endpoint.rests_until = max(endpoint.rests_until, now + pause)
+        if error.throttled:
+            if burst == endpoint.bursts:
+                endpoint.limit, endpoint.bursts = max(1.0, endpoint.limit / 2), burst + 1
+            return any(e is not endpoint and max(e.rests_until, e.out_until) <= now for e in self.all)
+        endpoint.strikes += 1
+        if len(self.all) > 1 and (error.unconnected or endpoint.strikes >= STRIKES) and endpoint.out_until <= now:
+            if not endpoint.out_until:
+                # not what it said: that may quote a secret header
+                why = "nobody answers there" if error.unconnected else f"it failed {endpoint.strikes} times in a row"
+                log.warning("%s is left out for now: %s", shown_address(endpoint.url), why)
+            endpoint.out_until, endpoint.out_s = now + endpoint.out_s, min(endpoint.out_s * 2, MAX_OUT_S)
+        return any(e.out_until <= now for e in self.all if e is not endpoint)
+
+
+class Gate:
+    """Waits for places at `Endpoints`; of one event loop."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self.endpoints, self._changed = endpoints, asyncio.Condition()
+
+    async def take(self, before: Endpoint | None = None) -> Endpoint:
+        """A place, as soon as there is one."""
+        async with self._changed:
+            while (endpoint := self.endpoints.free(before)) is None:
+                try:
+                    async with asyncio.timeout(self.endpoints.wait_s()):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+            endpoint.in_flight += 1
+            self._changed.notify()  # there may be room for the next one too
+            return endpoint
+
+    async def give(self, endpoint: Endpoint) -> None:
+        """The place back."""
+        endpoint.in_flight -= 1
+        async with self._changed:
+            self._changed.notify()
+
+
+def room_for(connections: int) -> int:
+    """How many connections this process may open, at most as many as wanted; raises its limit of open files as far as it may."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (ValueError, OSError):  # macOS has a lower limit of its own
+        most = soft
+    room = max(1, min(connections, most - SPARE_FILES if most > SPARE_FILES else most // 2))
+    if room < connections:
+        log.warning(
+            "this process may open %d files: %d requests are sent at once, not %d (ulimit -n raises that)",
+            most,
+            room,
+            connections,
+        )
+    return room

@@ -1,0 +1,193 @@
+"""How a server is asked, beside the messages: what varies its answers, and what only concerns the way to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from rrm.errors import ConfigError
+from rrm.usage import Prices
+
+OWN = frozenset(
+    (
+        "messages",
+        "model",
+        "stream",
+        "n",
+        "seed",
+        "temperature",
+        "reasoning_effort",
+        "max_tokens",
+        "max_completion_tokens",
+    )
+)
+"""What a request's body holds by options of their own, or must hold for a reply to be read."""
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
+_CLIENTS = {name.lower(): name for name in ("Accept", "Authorization", "Content-Type", "User-Agent")}
+_SCHEMES = {"Basic", "Bearer", "Token"}
+_HIDDEN = 4
+"""Header values of fewer characters (`1`, `on`) are no secrets, and hiding them would garble messages."""
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """None leaves a value to the judge or the server.
+
+    Raises:
+        ConfigError: a value that no request could carry.
+    """
+
+    temperature: float | None = None
+    """Replies are sampled at; by default 0, or the judge's own where several are sampled."""
+    reasoning_effort: str | None = None
+    """`low`, `medium`, `high`, …, as the server names them."""
+    extra_body: Mapping[str, Any] | None = None
+    """More of the request's body."""
+    thinking_tokens: int | None = None
+    """Room for thinking beside that of the reply."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """More headers. Their values are sent, and written nowhere."""
+    prices: Prices | None = None
+    max_cost: float | None = None
+    """Most money to spend."""
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None and not 0.0 <= self.temperature <= 10.0:
+            raise ConfigError(f"--temperature {self.temperature}: write a number from 0 to 10")
+        if self.thinking_tokens is not None and self.thinking_tokens < 0:
+            raise ConfigError(f"--thinking-tokens {self.thinking_tokens}: write a number from 0")
+        if taken := sorted(OWN & set(self.extra_body or {})):
+            raise ConfigError(
+                f"--extra-body may not hold {', '.join(taken)}: that has an option of its own, or is fixed"
+            )
+        for name, value in self.headers.items():
+            check_header(name, value)
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """What of it varies the answers, as far as it was given: compared when a run goes on."""
+        said = {
+            "temperature": self.temperature,
+            "reasoning_effort": self.reasoning_effort,
+            "extra_body": None if self.extra_body is None else dict(self.extra_body),
+            "thinking_tokens": self.thinking_tokens or None,
+        }
+        return {name: value for name, value in said.items() if value is not None}
+
+    def headers_to(self, url: str) -> dict[str, str]:
+        """What is sent to an address: its password, as HTTP's basic authorization, and the headers, under the names that the client
+        gives its own, which they take the place of."""
+        credentials = urlsplit(url).netloc.rpartition("@")[0]
+        sent: dict[str, str] = {}
+        if credentials:
+            user, _, password = credentials.partition(":")
+            token = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
+            sent["Authorization"] = f"Basic {token}"
+        return sent | {_CLIENTS.get(name.lower(), name): value for name, value in self.headers.items()}
+
+    def hide(self, text: str, urls: Sequence[str] = ()) -> str:
+        """The text without the values of headers, and without the passwords in addresses."""
+        secrets = {unquote(urlsplit(url).netloc.rpartition("@")[0].partition(":")[2]) for url in urls}
+        secrets |= {value for url in ("", *urls) for value in self.headers_to(url).values()}
+        # "Bearer sk-…": a server quotes the token alone
+        parts = {part for value in secrets for part in (value, *value.split()) if len(part) >= _HIDDEN} - _SCHEMES
+        for part in sorted(parts, key=len, reverse=True):
+            text = text.replace(part, "***")
+        return text
+
+
+def check_header(name: str, value: str) -> None:
+    """Refuse what no request can carry; the message does not quote the value.
+
+    Raises:
+        ConfigError: not a header's name, or a value of other than printable ASCII characters.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"--header: {name!r} is no header's name; write NAME=VALUE, the value as $VARIABLE where it is secret"
+        )
+    if not value or not value.isascii() or not value.isprintable():
+        raise ConfigError(f"--header {name}: its value is empty or holds characters that cannot be sent in a header")
+
+
+def read_headers(pairs: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """`NAME=VALUE` by name; `$VARIABLE` and `${VARIABLE}` in a value are read from the environment.
+
+    Raises:
+        ConfigError: not of that form, a variable that is not set, a name given twice.
+    """
+    found: dict[str, str] = {}
+    known = os.environ if environment is None else environment
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        name = name.strip()
+        if not separator:  # not quoted: it may be a secret with its name forgotten
+            raise ConfigError("--header: write NAME=VALUE, the value as $VARIABLE where it is secret")
+        if name.lower() in {other.lower() for other in found}:
+            raise ConfigError(f"--header {name} is given twice")
+        for match in _VARIABLE.finditer(value):
+            if (match[1] or match[2]) not in known:
+                raise ConfigError(f"--header {name}: the environment has no {match[1] or match[2]}")
+        found[name] = _VARIABLE.sub(lambda m: known[m[1] or m[2]].strip(), value).strip()
+        check_header(name, found[name])
+    return found
+
+
+def read_extra_body(text: str) -> dict[str, Any]:
+    """A JSON object, or that of a file: `@FILE`.
+
+    Raises:
+        ConfigError: no file, or no JSON object.
+    """
+    said, where = text, "--extra-body"
+    try:
+        if text.startswith("@"):
+            where = f"--extra-body: {text[1:]}"
+            said = Path(text[1:]).expanduser().read_text(encoding="utf-8")
+        found = json.loads(said, parse_constant=_no_number)
+    except OSError as error:
+        raise ConfigError(f"{where}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} is not JSON ({error}); write e.g. '{{\"top_k\": 20}}', or @FILE") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where} is not a JSON object; write e.g. '{{\"top_k\": 20}}'")
+    return found
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def addresses_of(spec: str) -> tuple[list[str], str]:
+    """(base URLs, model) of `openai:URL[,URL…]#model`.
+
+    Raises:
+        ConfigError: not of that form.
+    """
+    urls, sep, model = spec.removeprefix("openai:").rpartition("#")
+    found = [url.strip() for url in urls.split(",") if url.strip()]
+    if not spec.startswith("openai:") or not sep or not model or not found:
+        raise ConfigError(
+            f"model {public(spec)!r}: write openai:BASE_URL#model, e.g. openai:http://localhost:8000/v1#name; several servers of one "
+            "model with commas between their addresses"
+        )
+    return found, model
+
+
+def public(spec: str) -> str:
+    """An address, or a server judge's name, without the users and passwords in it."""
+    return re.sub(r"(?<=://)[^/@#,\s]*@", "", spec)
+
+
+def shown_address(url: str) -> str:
+    """An address as messages have it: without password and query."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
