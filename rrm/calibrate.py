@@ -24,7 +24,7 @@ import numpy as np
 
 from rrm.annotation import Annotation
 from rrm.config import CalibrationMethod, CalibrationSettings
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import ConfigError, RRMError, SpendingLimit
 from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, out_of_fold
 from rrm.feedback import Feedback, Mode, read_feedback
 from rrm.judge.agent_rrm import AgentRRM
@@ -138,7 +138,11 @@ class Asking:
         self.passes += 1
         path = self.path(self.passes)
         told = {"threshold": self.judge.settings.threshold} if mode == "steps" else {}
-        score_file(self.judge, rows, path, mode=mode, total=len(rows), retry_errors=True, settings=told, **self.how)
+        done = score_file(
+            self.judge, rows, path, mode=mode, total=len(rows), retry_errors=True, settings=told, **self.how
+        )
+        if done.stopped is not None:
+            raise SpendingLimit(f"{path}: {done.stopped}")
         by_id = {feedback.id: feedback for feedback in read_feedback(path)}
         return [by_id[t.id] for t in rows]
 

@@ -10,6 +10,7 @@ from rrm.feedback import Mode
 from rrm.pacing import windows
 from rrm.score import Judge, coverage_of
 from rrm.trajectory import Trajectory
+from rrm.usage import Prices, Usage
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
 """Room a reply needs at most, for the estimate."""
@@ -34,7 +35,9 @@ class Estimate:
     coverage: dict[str, float | int] | None = None
     """As in `rrm.score.ScoreSummary`."""
     cost: float | None = None
-    """In the currency of the prices given."""
+    """In the currency of the prices given: at most, as `max_output_tokens` are."""
+    cost_of_prompts: float | None = None
+    """Of that, what is read."""
 
 
 def estimate(
@@ -45,13 +48,14 @@ def estimate(
     samples: int = 1,
     seed: int = 0,
     probe: int = 4,
-    price_in: float | None = None,
-    price_out: float | None = None,
+    prices: Prices | None = None,
+    thinking_tokens: int = 0,
 ) -> Estimate:
     """Rows, tokens, and time extrapolated from `probe` transcripts of middling length, judged and thrown away (from one,
     where that takes more than a second).
 
-    `price_in` and `price_out` are per million tokens.
+    Args:
+        thinking_tokens: room for thinking beside each reply.
     """
     found, first, shares, readings = Estimate(), list[tuple[int, Trajectory]](), list[float](), 0
     for window in windows(inputs, 256):
@@ -63,7 +67,7 @@ def estimate(
         found.rows += len(window)
         found.prompt_tokens += sum(counts)
     asked: int | None = getattr(judge, "answer_tokens", None)
-    found.max_output_tokens = readings * (asked or OUTPUT_TOKENS[mode])
+    found.max_output_tokens = readings * ((asked or OUTPUT_TOKENS[mode]) + thinking_tokens)
     found.readings, found.coverage = readings, coverage_of(shares, judge.describe())
     if first and probe:
         first.sort(key=lambda pair: pair[0])
@@ -84,7 +88,8 @@ def estimate(
             else found.rows / len(middle)
         )
         found.seconds, found.probed = round(took * share, 1), len(middle)
-    if price_in is not None or price_out is not None:
-        cost = found.prompt_tokens * (price_in or 0.0) + found.max_output_tokens * (price_out or 0.0)
-        found.cost = round(cost / 1e6, 4)
+    if prices is not None:
+        read = Usage(prompt_tokens=found.prompt_tokens)
+        found.cost_of_prompts = round(prices.of(read), 6)
+        found.cost = round(prices.of(read.model_copy(update={"completion_tokens": found.max_output_tokens})), 6)
     return found

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
 from rrm.annotation import Finding, Verdict
 from rrm.jsonl import read_lines
+from rrm.usage import Usage
 from rrm.verdicts import read_findings
 
 Mode = Literal["full", "critique", "score", "steps"]
@@ -83,6 +84,8 @@ class JudgeInfo(BaseModel):
     """Numbers the weights are computed in; None for a server."""
     temperature: float | None = None
     """The reply was sampled at; None where nothing was sampled (`score` mode of a local judge) or the server chose."""
+    request: dict[str, Any] | None = None
+    """What else was asked of a server that varies its answers (`reasoning_effort`, `extra_body`, `thinking_tokens`); None: nothing."""
     calibrated: bool | None = None
     """Whether `score` was calibrated for this mode, or is `raw_score` as it is; None without a score."""
     threshold: float | None = Field(default=None, ge=0.0, le=1.0)
@@ -128,6 +131,8 @@ class Feedback(BaseModel):
     says nothing of such a row. None: the judge has no `domain.json`, or there is no step."""
     outside_distance: float | None = Field(default=None, ge=0.0)
     """How far it is from the nearest training transcripts, in thresholds: above 1 is outside."""
+    usage: Usage | None = None
+    """What a server used for this row, tries that failed included; None: no server was asked (and rows of an older version)."""
     judge: JudgeInfo
     reason: str | None = None
     """What went wrong, where the status is not `scored`; of a scored row: samples that failed, steps that were made up."""

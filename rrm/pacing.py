@@ -1,9 +1,9 @@
-"""Work in slices sized after the clock: what a kill may cost, and how often progress is heard of, in seconds."""
+"""Work in slices sized after the clock: what a kill may cost, and how often progress is heard of, in seconds. And their order."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -35,3 +35,23 @@ def windows(
             size, window = max(1, min(largest, int(size * min(factor, GROWTH)))), []
     if window:
         yield window
+
+
+def beside(items: Iterable[T], group: Callable[[T], Hashable], ahead: int) -> Iterator[T]:
+    """The items, those of one group one after the other as far as they stand within `ahead` of each other; groups in the order of
+    their first items."""
+    size, window = min(FIRST_WINDOW, ahead), list[T]()
+
+    def grouped() -> Iterator[T]:
+        groups: dict[Hashable, list[T]] = {}
+        for item in window:
+            groups.setdefault(group(item), []).append(item)
+        for several in groups.values():
+            yield from several
+
+    for item in items:
+        window.append(item)
+        if len(window) >= size:
+            yield from grouped()
+            window, size = [], min(ahead, int(size * GROWTH))  # a slow input is not waited for at first
+    yield from grouped()

@@ -13,9 +13,9 @@ from typing import Any
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import Ranking, group_hash, position_bias, rank_groups
+from rrm.judged import to_row
 from rrm.output import WAY_OUT, Output, open_output
 from rrm.questions import question_of
-from rrm.score import to_row
 from rrm.trajectory import Trajectory
 
 TOGETHER = 256
@@ -76,6 +76,7 @@ def rank_file(
         "statuses": dict(sorted(statuses.items())),
         "position_bias": position_bias(rankings),
         "first_failure": first_failure,
+        "usage_now": None if judge.purse is None else judge.purse.usage.model_dump(),
     }
 
 

@@ -1,7 +1,7 @@
 """The scoring run: transcripts in, one JSON line each out; append-only, resumable, nothing judged twice.
 
     OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, coverage, outside,
-                          outside_distance, criteria, judge, reason, source
+                          outside_distance, criteria, usage, judge, reason, source
     OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
     OUT.jsonl.lock        locked while a run writes (`rrm.output`)
 
@@ -19,14 +19,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from rrm.errors import RRMError
+from rrm.errors import RRMError, SpendingLimit
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
-from rrm.output import WAY_OUT, Output, open_output
-from rrm.pacing import windows
+from rrm.judged import FAILED, Judged, is_failed
+from rrm.output import open_output
+from rrm.pacing import beside, windows
 from rrm.prompt.rendering import CUT_VERSION
+from rrm.questions import question_of
+from rrm.spending import Spending
 from rrm.trajectory import Trajectory
+from rrm.usage import Purse
 
 log = logging.getLogger(__name__)
 progress_log = logging.getLogger("rrm.progress")
@@ -64,7 +68,7 @@ class Judge(Protocol):
 
 @dataclass
 class ScoreSummary:
-    """What a run did; `rows == judged + resumed` is the number of inputs."""
+    """What a run did; `rows == judged + resumed` is the number of inputs, unless it was stopped."""
 
     output: str
     rows: int = 0
@@ -88,6 +92,13 @@ class ScoreSummary:
     criteria: dict[str, dict[str, float | int]] | None = None
     """By question: `mean` value of the rows with a score in which it has one, and how many these `rows` are; of this run and resumed
     ones alike. None without criteria."""
+    usage: dict[str, Any] | None = None
+    """What all rows of the output used of a server (`rrm.usage.Usage`), those of earlier runs included, each use once. None where
+    no row says."""
+    usage_now: dict[str, Any] | None = None
+    """What this run's rows used."""
+    stopped: str | None = None
+    """Why the run ended before its inputs did, and how to go on; None: it did not."""
     seconds: float = 0.0
 
 
@@ -146,7 +157,7 @@ def score_file(
         inputs: trajectories with unique ids, streamed; at most `chunk_size` are held at a time.
         chunk_size: largest window handed to the judge at once (it sorts a window by length).
         overwrite: start afresh, dropping the rows of an earlier run.
-        retry_errors: judge rows with status `judge_error` again (the file is rewritten without them first).
+        retry_errors: judge rows with status `judge_error` again (the file is rewritten without them in the end).
         settings: anything else that decides the scores (token budget, …), compared on resume.
         total: number of inputs where known, for the time left.
         progress: a progress bar on stderr where that is a terminal, else a line of the log every half minute.
@@ -158,11 +169,16 @@ def score_file(
     """
     fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
     summary, statuses, seen = ScoreSummary(str(output)), Counter[str](), set[str]()
+    resumed = Counter[str]()  # apart: a server's inputs are read in a thread of their own
     started = time.monotonic()
     with ExitStack() as stack:
-        again = _failed if retry_errors else None
+        again = is_failed if retry_errors else None
         rows = stack.enter_context(open_output(Path(output), fingerprint, overwrite=overwrite, empty=again))
-        out = Judged(rows, retry_errors)
+        purse: Purse | None = getattr(judge, "purse", None)
+        out = Judged(rows, retry_errors, Spending() if purse is None else Spending(purse.priced))
+        if purse is not None:
+            purse.begin(out.spending.total)
+        stack.callback(out.tidy)
         show = stack.enter_context(progress_bar(total, progress))
 
         def unjudged() -> Iterator[Trajectory]:
@@ -175,7 +191,7 @@ def score_file(
                 if status is None:
                     yield trajectory
                 else:
-                    statuses[status] += 1
+                    resumed[status] += 1
                     summary.resumed += 1
                     taking.cover(status, out.coverage_of(trajectory))
                     taking.place(out.outside_of(trajectory))
@@ -183,10 +199,19 @@ def score_file(
 
         taking = _Taking(out, summary, statuses, show, give_up_after)
         try:
-            for window in windows(unjudged(), chunk_size):
-                taking.expect(window)
-                judge.judge(window, mode=mode, samples=samples, seed=seed, on_feedback=taking.take)
+            how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed, "on_feedback": taking.take}
+            streams = getattr(judge, "streams", None)
+            if streams is not None and streams(mode):
+                rows_in = beside(unjudged(), question_of, chunk_size)
+                cast(Any, judge).judge_stream(taking.expecting(rows_in), **how)
                 taking.settle()
+            else:
+                for window in windows(unjudged(), chunk_size):
+                    taking.expect(window)
+                    judge.judge(window, **how)
+                    taking.settle()
+        except SpendingLimit as limit:
+            summary.stopped = str(limit)
         except KeyboardInterrupt:
             kept = summary.judged + summary.resumed
             log.warning(
@@ -196,7 +221,11 @@ def score_file(
                 summary.judged,
             )
             raise
-    summary.rows, summary.statuses = len(seen), dict(sorted(statuses.items()))
+    summary.rows = len(seen) if summary.stopped is None else summary.judged + summary.resumed
+    summary.statuses = dict(sorted((statuses + resumed).items()))
+    summary.usage, summary.usage_now = (
+        None if usage is None else usage.model_dump() for usage in (out.spending.total, out.spending.now)
+    )
     summary.coverage = coverage_of(taking.shares, judge.describe())
     summary.outside = outside_of(taking.marks)
     summary.criteria = taking.answers.means()
@@ -277,12 +306,18 @@ class _Taking:
         """The transcripts whose feedback comes next."""
         self.waiting = {t.id: t for t in window}
 
+    def expecting(self, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """The transcripts, each expected from when it is handed over."""
+        for trajectory in trajectories:
+            self.waiting[trajectory.id] = trajectory
+            yield trajectory
+
     def take(self, feedback: Feedback) -> None:
         """Write one row."""
         trajectory = self.waiting.pop(feedback.id, None)
         if trajectory is None:
             raise RRMError(f"the judge returned a row for {feedback.id!r}, which it was not asked about (any more)")
-        self.out.append([to_row(feedback, trajectory)])
+        self.out.append(feedback, trajectory)
         self.summary.judged += 1
         self.statuses[feedback.status] += 1
         self.cover(feedback.status, feedback.coverage)
@@ -291,7 +326,7 @@ class _Taking:
         self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:
             self.summary.first_failure = f"{feedback.status}: {feedback.reason}"
-        self.failing = self.failing + 1 if feedback.status == "judge_error" else 0
+        self.failing = self.failing + 1 if feedback.status == FAILED else 0
         if self.failing and self.summary.first_error is None:
             self.summary.first_error = feedback.reason
         self.show(self.summary.judged, self.summary.resumed)
@@ -307,89 +342,6 @@ class _Taking:
             raise RRMError(
                 f"the judge returned no row for {len(self.waiting)} transcripts; missing: {list(self.waiting)[:5]}"
             )
-
-
-def _failed(row: Mapping[str, Any]) -> bool:
-    return row.get("status") == "judge_error"
-
-
-def to_row(feedback: Feedback, trajectory: Trajectory) -> dict[str, Any]:
-    """An output row: the feedback, and where its transcript came from."""
-    source = trajectory.source.model_dump(exclude={"outcome_field"}) if trajectory.source else {}
-    return {**feedback.model_dump(), "source": {**source, "digest": trajectory.digest}}
-
-
-def values_of(answers: Mapping[str, Any]) -> dict[str, float | None]:
-    """The values in a row's `criteria`."""
-    given = {name: answer.get("value") for name, answer in answers.items() if isinstance(answer, dict)}
-    return {name: v if isinstance(v, int | float) and not isinstance(v, bool) else None for name, v in given.items()}
-
-
-class Judged:
-    """The rows an output holds, by id, and an append to them."""
-
-    def __init__(self, output: Output, retry_errors: bool) -> None:
-        """Read the rows that stand; `retry_errors` drops those with status `judge_error` from the file.
-
-        Raises:
-            RRMError: a line that is no row of a scoring run, or a second one of an id.
-        """
-        self._output, self._done = output, dict[str, tuple[str, str]]()
-        """id → (status, digest)."""
-        self._coverage, self._outside = dict[str, float](), dict[str, bool]()
-        self._values = dict[str, dict[str, float | None]]()
-        for number, row in output.rows():
-            try:
-                key, value = row["id"], (row["status"], row["source"]["digest"])
-            except (KeyError, TypeError) as error:
-                raise RRMError(f"{output.path}:{number}: not a row of `rrm score`; {WAY_OUT}") from error
-            share = row.get("coverage")
-            if isinstance(share, int | float) and not isinstance(share, bool):
-                self._coverage[key] = share
-            if isinstance(row.get("outside"), bool):
-                self._outside[key] = row["outside"]
-            if isinstance(answers := row.get("criteria"), dict):
-                self._values[key] = values_of(answers)
-            if key in self._done:
-                raise RRMError(f"{output.path}:{number}: a second row of {key!r}; {WAY_OUT}")
-            self._done[key] = value
-        failed = {key for key, (status, _) in self._done.items() if status == "judge_error"}
-        if retry_errors and failed:
-            output.keep(lambda row: row["id"] not in failed)
-            self._done = {key: value for key, value in self._done.items() if key not in failed}
-            log.warning("%s: %d transcripts that ended in judge_error are judged again", output.path, len(failed))
-
-    def status_of(self, trajectory: Trajectory) -> str | None:
-        """The status of a trajectory's row, None where it has none yet.
-
-        Raises:
-            RRMError: the row is of other content.
-        """
-        if trajectory.id not in self._done:
-            return None
-        status, known = self._done[trajectory.id]
-        if known != trajectory.digest:
-            raise RRMError(
-                f"{self._output.path} holds a judgement of {trajectory.id!r}, but that transcript has changed since; "
-                f"{WAY_OUT}"
-            )
-        return status
-
-    def coverage_of(self, trajectory: Trajectory) -> float | None:
-        """What the trajectory's row says was read; None where it does not."""
-        return self._coverage.get(trajectory.id)
-
-    def outside_of(self, trajectory: Trajectory) -> bool | None:
-        """Whether the trajectory's row says that it is outside what the judge was measured on; None where it does not say."""
-        return self._outside.get(trajectory.id)
-
-    def values_of(self, trajectory: Trajectory) -> dict[str, float | None] | None:
-        """The values of the answers to criteria in the trajectory's row; None where it has none."""
-        return self._values.get(trajectory.id)
-
-    def append(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Append rows, which a kill does not undo."""
-        self._output.append(rows)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from rrm.annotation import Annotation
 from rrm.engines.base import ChatEngine, SamplingParams
+from rrm.errors import SpendingLimit
 from rrm.feedback import Feedback, JudgeInfo, clear, format_findings
 from rrm.judge.chat import ChatItem, judge_chat
 from rrm.pacing import windows
@@ -88,12 +89,15 @@ def annotate(
     """One annotation for each trajectory the model gave a usable reply to, in input order.
 
     Args:
-        engine: what answers; one with `complete_many` is asked a whole window at once.
+        engine: what answers; one with `converse` is asked a whole window at once.
         model: name written into the annotations.
         transcript_tokens: budget of a rendered transcript, a token counted as four characters.
         window: most trajectories held at once, which is what a killed run may have to ask again.
         counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read),
             `traces_too_long`, `without_steps` and the statuses of replies that were of no use.
+
+    Raises:
+        SpendingLimit: the engine's money is spent; what it had answered by then was yielded.
     """
     counts = Counter() if counts is None else counts
     info = JudgeInfo(model=model, prompt_version=CUT_VERSION, mode="full")
@@ -108,7 +112,17 @@ def annotate(
         rows = [t for t in given if t.steps]
         counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
         items = [prompt(t, transcript_tokens) for t in rows]
-        for trajectory, feedback in zip(rows, judge_chat(engine, items, info=info, params=params), strict=True):
+        said, limit = list[Feedback](), None
+        try:
+            answered = zip(
+                rows, judge_chat(engine, items, info=info, params=params, on_feedback=said.append), strict=True
+            )
+        except SpendingLimit as reached:
+            limit, by_id = reached, {f.id: f for f in said}
+            answered = [(t, by_id[t.id]) for t in rows if t.id in by_id]
+        for trajectory, feedback in answered:
             annotation = to_annotation(trajectory, feedback, model, counts)
             if annotation is not None:
                 yield annotation
+        if limit is not None:
+            raise limit

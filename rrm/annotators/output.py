@@ -28,7 +28,7 @@ class Labelled:
         """digest → ids of the transcripts with that content that have a label (or are being given one)"""
         self._taken: dict[str, set[str]] = defaultdict(set)
         """The part of them that was met in this run's input."""
-        self.read = self.resumed = self.repeated = 0
+        self.read = self.resumed = self.repeated = self.written = 0
         for number, row in output.rows():
             try:
                 annotation = Annotation.model_validate(row)
@@ -55,5 +55,8 @@ class Labelled:
                 self.resumed += 1
 
     def append(self, annotations: Iterable[Annotation]) -> int:
-        """Append annotations as they are made; returns how many."""
-        return self._output.append(a.model_dump(exclude_none=True) for a in annotations)
+        """Append annotations as they are made; returns how many, which `written` counts as they come."""
+        before = self.written
+        for annotation in annotations:
+            self.written += self._output.append([annotation.model_dump(exclude_none=True)])
+        return self.written - before

@@ -14,13 +14,15 @@ import typer
 from rich.console import Console
 
 from rrm import __version__
-from rrm.errors import RRMError, file_problem
+from rrm.errors import RRMError, SpendingLimit, file_problem
 from rrm.extras import explain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = ("convert", "check", "show", "score", "choose", "rank", "annotate", "train", "eval", "calibrate", "report")
 GROUPS = ("criteria",)
 """Commands with commands of their own."""
+STOPPED = 4
+"""Exit code of a run that a limit of money ended."""
 
 
 def finish(summary: dict[str, Any], *, err: bool = False) -> None:
@@ -51,8 +53,8 @@ def _register() -> None:
 
 
 def run(app: typer.Typer) -> None:
-    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 130 interrupted,
-    143 terminated."""
+    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 4 a limit of money
+    reached, 130 interrupted, 143 terminated."""
     app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
     terminated = False
 
@@ -67,6 +69,8 @@ def run(app: typer.Typer) -> None:
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
     try:
         app()
+    except SpendingLimit as limit:
+        _fail(limit, STOPPED)
     except RRMError as error:
         _fail(error)
     except ModuleNotFoundError as error:
@@ -87,10 +91,10 @@ def run(app: typer.Typer) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def _fail(error: RRMError) -> NoReturn:
+def _fail(error: RRMError, code: int = 2) -> NoReturn:
     # soft_wrap: off a terminal a line stays one line, so that a command in it can be copied
     Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, style="red", soft_wrap=True)
-    sys.exit(2)
+    sys.exit(code)
 
 
 def main() -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from rrm.cli import finish
-from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli import STOPPED, finish
+from rrm.cli.judge_options import OF_SERVERS, JudgeOptions, option_of, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, counting, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, SpendingLimit
+from rrm.usage import Purse
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,6 @@ def command(
     samples: int = typer.Option(4, "--samples", min=1, help="self: judgements of each transcript."),
     keep: int = typer.Option(1, min=1, help="self: most judgements kept of a transcript."),
     mode: Modes = typer.Option(Modes.full, help="self: what the judge writes."),
-    temperature: float | None = typer.Option(None, min=0.0, help="llm: default 0. self: default 1."),
     seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
@@ -58,7 +59,8 @@ def command(
 
     A killed run goes on where it stopped when the same command is given again; what brought no annotation is tried again
     then. `--model` is an openai:BASE_URL#model for llm, any judge for self. Exit code 1: some lines could not be read, the
-    model's reply was of no use for some transcripts, or there is no annotation at all.
+    model's reply was of no use for some transcripts, or there is no annotation at all. Exit code 4: --max-cost was reached in this
+    run, and transcripts are left.
     """
     from rrm.annotators.output import Labelled
     from rrm.output import open_output
@@ -67,20 +69,25 @@ def command(
     counts = Counter[str]()
     options: dict[str, Any] = {}
     if annotator is Annotators.llm:
-        options = {"seed": seed, "temperature": temperature or 0.0}
+        options = {"seed": seed, "temperature": judge.temperature or 0.0}
     elif annotator is Annotators.self:
-        options = {"seed": seed, "temperature": 1.0 if temperature is None else temperature}
+        options = {"seed": seed, "temperature": 1.0 if judge.temperature is None else judge.temperature}
+        judge = replace(judge, temperature=None)  # its own way to sample
         options |= {"k": samples, "keep": keep, "mode": mode.value}
     elif annotator is Annotators.given:
         options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words}
-    made_by, annotate = _open(annotator, judge, options, counts)
+    made_by, annotate, purse = _open(annotator, judge, options, counts)
     made_by |= {"outcome": outcome}
+    stopped: str | None = None
     with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
         labelled = Labelled(out)
         reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
         rows = read_inputs(inputs, errors, strict=strict, **reading)
         try:
-            written = labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))
+            labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))
+        except SpendingLimit as limit:
+            stopped = str(limit)
+            log.warning("stopped: %s", stopped)
         except KeyboardInterrupt:
             log.warning("interrupted: what was annotated is kept in %s; run the same command again to go on", output)
             raise
@@ -91,15 +98,19 @@ def command(
             "annotator": annotator.value,
             "output": str(output),
             "transcripts": labelled.read,
-            "annotations": written,
+            "annotations": labelled.written,
             "resumed": labelled.resumed,
             "repeated": labelled.repeated,
             **dict(sorted(counts.items())),
+            "usage": None if purse is None else purse.usage.model_dump(),
+            "stopped": stopped,
             "unreadable": errors.count,
             "errors": errors.written_to,
         }
     )
-    nothing = not written and not labelled.resumed
+    if stopped is not None:
+        raise typer.Exit(STOPPED)
+    nothing = not labelled.written and not labelled.resumed
     if nothing:
         why = (
             ", ".join(f"{n} {what}" for what, n in sorted(counts.items()) if n)
@@ -122,22 +133,23 @@ def _fields(pairs: list[str]) -> dict[str, str] | None:
 
 def _open(
     annotator: Annotators, judge: JudgeOptions, options: dict[str, Any], counts: Counter[str]
-) -> tuple[dict[str, Any], Any]:
-    """(what decides its annotations, the function over trajectories); the model is loaded here, before any reading."""
+) -> tuple[dict[str, Any], Any, Purse | None]:
+    """(what decides its annotations, the function over trajectories, what is paid for it); the model is loaded here, before any reading."""
     made_by = {"annotator": annotator.value, **options}
     if annotator in (Annotators.given, Annotators.rules) and judge.given:
         raise ConfigError(f"--annotator {annotator.value} asks no model: leave out {', '.join(judge.given)}")
     if annotator is Annotators.given:
         from rrm.annotators import given
 
-        return made_by, lambda rows: given.annotate(rows, counts=counts, **options)
+        return made_by, lambda rows: given.annotate(rows, counts=counts, **options), None
     if annotator is Annotators.rules:
         from rrm.annotators import rules
 
-        return made_by | {"rules": rules.VERSION}, lambda rows: rules.annotate(rows, counts=counts)
+        return made_by | {"rules": rules.VERSION}, lambda rows: rules.annotate(rows, counts=counts), None
     if annotator is Annotators.llm:
         from rrm.annotators import llm
         from rrm.engines.openai import OpenAIEngine
+        from rrm.engines.server_options import public
         from rrm.prompt.rendering import CUT_VERSION
 
         model = judge.model or ""
@@ -146,13 +158,23 @@ def _open(
         budgets = {"transcript_tokens": judge.transcript_tokens, "max_new_tokens": judge.max_new_tokens}
         options |= {name: value for name, value in budgets.items() if value is not None}
         foreign = {"--model", "--transcript-tokens", "--max-new-tokens", "--timeout", "--concurrency"}
+        foreign |= {option_of(name) for name in OF_SERVERS}
         if others := [name for name in judge.given if name not in foreign]:
             raise ConfigError(f"--annotator llm takes no {', '.join(others)}")
         engine = OpenAIEngine.from_spec(model, **judge.served)
-        made_by |= {"model": model, "prompt_version": CUT_VERSION, **budgets}
-        return made_by, lambda rows: llm.annotate(rows, engine, model=model, counts=counts, **options)
+        model = public(model)
+        made_by |= {"model": model, "prompt_version": CUT_VERSION, **budgets, **engine.options.deciding}
+        return made_by, lambda rows: llm.annotate(rows, engine, model=model, counts=counts, **options), engine.purse
     from rrm.annotators import self_
 
+    if judge.max_cost is not None:
+        raise ConfigError(
+            "--max-cost is for --annotator llm; several judgements of a transcript are not kept before all are there"
+        )
     loaded = judge.load()
     made_by |= loaded.describe()
-    return made_by, lambda rows: self_.annotate(rows, loaded, model=loaded.model, counts=counts, **options)
+    return (
+        made_by,
+        lambda rows: self_.annotate(rows, loaded, model=loaded.model, counts=counts, **options),
+        loaded.purse,
+    )

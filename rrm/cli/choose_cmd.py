@@ -60,6 +60,10 @@ def command(
     of_judge = [*judge.given, *["--mode"] * (mode is not None), *["--blend or --no-blend"] * (blend is not None)]
     if scores is not None and of_judge:
         raise ConfigError(f"--scores has the judge's scores already: leave out {', '.join(of_judge)}")
+    if judge.max_cost is not None:
+        raise ConfigError(
+            "--max-cost is of runs that can go on: score with `rrm score` first, and choose with --scores"
+        )
     if JUDGE not in strategies and (scores is not None or of_judge):
         said = ", ".join([*["--scores"] * (scores is not None), *of_judge])
         raise ConfigError(f"scores are for --by judge, which is not asked for: name it, or leave out {said}")

@@ -16,7 +16,7 @@ from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, SpendingLimit
 from rrm.extras import needs
 from rrm.feedback import OUTSIDE, Feedback, read_feedback
 from rrm.labels import merged, truth_of
@@ -166,7 +166,9 @@ def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: i
     from rrm.score import score_file
 
     path = output.with_suffix(f".rows{run + 1 if run else ''}.jsonl")
-    score_file(judge, rows, path, total=len(rows), retry_errors=True, **how)
+    done = score_file(judge, rows, path, total=len(rows), retry_errors=True, **how)
+    if done.stopped is not None:
+        raise SpendingLimit(f"{path}: {done.stopped}")
     return read_feedback(path)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 if TYPE_CHECKING:
+    from rrm.engines.server_options import ServerOptions
     from rrm.judge.agent_rrm import AgentRRM
 
 
@@ -21,7 +22,7 @@ class JudgeOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="A directory, a hub id, openai:BASE_URL#model, or a shipped judge's name. Default: the default judge."
+            help="A directory, a hub id, openai:BASE_URL#model (more addresses with commas), or a shipped judge's name. Default: the default judge."
         ),
     ] = None
     settings: Annotated[
@@ -71,6 +72,42 @@ class JudgeOptions:
             help="Questions that a chat model answers instead of the fixed rubric: a file, or a shipped name (rrm criteria list).",
         ),
     ] = None
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0, help="Replies of a server are sampled at; default: 0, or 0.7 where several are sampled."),
+    ] = None
+    reasoning_effort: Annotated[
+        str | None, typer.Option(metavar="EFFORT", help="How long a server's model thinks: low, medium, high, …")
+    ] = None
+    thinking_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Room for thinking beside --max-new-tokens; a reply cut inside it is `truncated`. Default: 0."
+        ),
+    ] = None
+    extra_body: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE", help="More of each request's body, e.g. '{\"top_k\": 20}'.")
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A header of each request; give several one by one. $NAME in a value is read from the environment. Values are "
+            "written nowhere.",
+        ),
+    ] = None
+    price: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IN,OUT[,CACHED]", help="A server's prices of a million tokens each: money in rows and summary."
+        ),
+    ] = None
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="With --price: begin nothing more once the output has cost so much; what is begun is finished."
+        ),
+    ] = None
     trust_remote_code: Annotated[
         bool | None,
         typer.Option("--trust-remote-code", help="Run the Python code in the folder of a judge or of its base."),
@@ -79,18 +116,43 @@ class JudgeOptions:
     @property
     def given(self) -> list[str]:
         """The options that were given, as they are written on the command line."""
-        return [f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name) is not None]
+        return [option_of(f.name) for f in fields(self) if getattr(self, f.name) is not None]
 
     @property
     def served(self) -> dict[str, Any]:
         """What was given for an engine over HTTP, by `OpenAIEngine`'s names."""
-        said = {"timeout_s": self.timeout, "concurrency": self.concurrency}
+        said = {"timeout_s": self.timeout, "concurrency": self.concurrency, "options": self.server()}
         return {name: value for name, value in said.items() if value is not None}
+
+    def server(self) -> ServerOptions | None:
+        """How a server is asked beside that; None where nothing of it was given.
+
+        Raises:
+            ConfigError: a value that cannot be used.
+        """
+        from rrm.engines.server_options import ServerOptions, read_extra_body, read_headers
+        from rrm.usage import Prices, Purse
+
+        if all(getattr(self, name) is None for name in OF_SERVERS):
+            return None
+        options = ServerOptions(
+            temperature=self.temperature,
+            reasoning_effort=self.reasoning_effort,
+            extra_body=None if self.extra_body is None else read_extra_body(self.extra_body),
+            thinking_tokens=self.thinking_tokens,
+            headers=read_headers(self.header or []),
+            prices=None if self.price is None else Prices.parse(self.price),
+            max_cost=self.max_cost,
+        )
+        Purse(options.prices, options.max_cost)  # refused before anything is loaded
+        return options
 
     def how(self) -> dict[str, Any]:
         """All but the model's name, by the names of `rrm.judge.loading.Options`."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("model", "timeout")}
-        return said | {"timeout_s": self.timeout, "trust_remote_code": bool(self.trust_remote_code)}
+        others = {"model", "timeout", *OF_SERVERS}
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
+        said |= {"timeout_s": self.timeout, "server": self.server()}
+        return said | {"trust_remote_code": bool(self.trust_remote_code)}
 
     def load(self) -> AgentRRM:
         """The judge."""
@@ -98,6 +160,15 @@ class JudgeOptions:
 
         how = self.how()
         return AgentRRM.from_pretrained(self.model, max_transcript_tokens=how.pop("transcript_tokens"), **how)
+
+
+def option_of(name: str) -> str:
+    """A field of `JudgeOptions` as it is written on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+OF_SERVERS = ("temperature", "reasoning_effort", "thinking_tokens", "extra_body", "header", "price", "max_cost")
+"""The options that `ServerOptions` holds."""
 
 
 def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -46,6 +46,10 @@ def command(
 
     if judge.model is None:
         raise ConfigError("say which chat model compares: --model openai:BASE_URL#model, or a folder with its weights")
+    if judge.max_cost is not None:
+        raise ConfigError(
+            "--max-cost is of `rrm score` and `rrm annotate`: leave it out; the summary says what was used"
+        )
     check_paths(inputs, output, None)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:

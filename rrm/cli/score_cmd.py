@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rrm.cli import finish
+from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.errors import RRMError
@@ -57,7 +57,9 @@ def command(
     seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
     html: Path | None = typer.Option(None, metavar="REPORT.html", help="Also write a page to read the judgements in."),
     dry_run: bool = typer.Option(
-        False, "--dry-run", help="Print rows, tokens and an estimate (times a few transcripts; calls no server)."
+        False,
+        "--dry-run",
+        help="Print rows, tokens and an estimate, of money too where --price is given (times a few transcripts; calls no server).",
     ),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
@@ -66,8 +68,6 @@ def command(
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
-    price_in: float | None = typer.Option(None, min=0, help="Price of a million prompt tokens, for --dry-run."),
-    price_out: float | None = typer.Option(None, min=0, help="Price of a million written tokens, for --dry-run."),
     *,
     judge: JudgeOptions,
 ) -> None:
@@ -75,7 +75,8 @@ def command(
 
     A killed run goes on where it stopped when the same command is given again. Lines that cannot be read go to
     OUT.errors.jsonl. Exit code 1: some lines could not be read, the judge could not be reached for some rows, or no row
-    has a usable score; other rows without one (unparsable, truncated, too_long) are counted in the summary.
+    has a usable score; other rows without one (unparsable, truncated, too_long) are counted in the summary. Exit code 4: --max-cost
+    was reached, and transcripts are left.
     """
     from rrm.estimate import estimate
     from rrm.judge.blended import Blended, scorer_of
@@ -90,7 +91,9 @@ def command(
         trajectories = read_inputs(inputs, errors, strict=strict, **reading)
         run: dict[str, Any] = {"mode": chosen_mode(mode, loaded, Modes.full), "samples": samples, "seed": seed}
         if dry_run:
-            run |= {"price_in": price_in, "price_out": price_out}
+            options = judge.server()
+            if options is not None:
+                run |= {"prices": options.prices, "thinking_tokens": options.thinking_tokens or 0}
             served = getattr(loaded, "prompter", loaded) is None
             # a server's time is not ours to measure, and asking costs money
             formats = FileFormats()
@@ -101,13 +104,14 @@ def command(
             scorer = scorer_of(loaded, run["mode"], blend)
             done = score_file(scorer, trajectories, output, total=count_inputs(inputs, reading), **run)
             summary = {**asdict(done), "blended": isinstance(scorer, Blended)}
-            if html is not None:
+            if html is not None and done.stopped is None:
                 from rrm.report import write_report
 
                 write_report(pair_rows(read_inputs(inputs, None, **reading), output), html)
                 summary["html"] = str(html)
     unjudged = summary.get("statuses", {}).get("judge_error", 0)
-    useless = not dry_run and not summary.get("statuses", {}).get("scored")
+    stopped = summary.get("stopped")
+    useless = not dry_run and not stopped and not summary.get("statuses", {}).get("scored")
     if useless:
         log.error("no transcript has a usable score: %s", printable(why_useless(summary, errors.count)))
     elif unjudged:
@@ -117,7 +121,11 @@ def command(
             unjudged,
             printable(str(reason)),
         )
+    if stopped:
+        log.warning("stopped: %s%s", stopped, "; the report is written once all is judged" if html is not None else "")
     finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
+    if stopped:
+        raise typer.Exit(STOPPED)
     if errors.count or unjudged or useless:
         raise typer.Exit(1)
 
@@ -137,7 +145,7 @@ def why_useless(summary: dict[str, Any], unreadable: int) -> str:
 
 ADVICE = {
     "unparsable": "The model does not write the judge's format: try another mode or model, or a trained judge's --settings",
-    "truncated": "Replies end before their score: raise --max-new-tokens",
+    "truncated": "Replies end before their score: raise --max-new-tokens, or --thinking-tokens where the model thinks first",
     "too_long": "Prompts are longer than the model's positions: lower --transcript-tokens, or give a server's --context",
     "judge_error": "Once what they name is mended, --retry-errors judges them again",
 }

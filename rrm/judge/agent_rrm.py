@@ -9,14 +9,15 @@ feedback = judge.judge(trajectories, mode="full")
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rrm.annotators import rules
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
-from rrm.errors import RRMError
+from rrm.engines.server_options import ServerOptions
+from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.abilities import Abilities
 from rrm.judge.criteria import CriteriaAsker
@@ -25,6 +26,7 @@ from rrm.judge.domain import Marker, load_domain
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.reward_func import reward_func
 from rrm.judge.steps import judge_steps
+from rrm.judge.streaming import judge_stream
 from rrm.judge.templated import TemplatedEngine
 from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.judge.wanted import Wanted
@@ -35,6 +37,7 @@ from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 from rrm.prompt.windows import Plan, Planner, Reading
 from rrm.trajectory import Trajectory
+from rrm.usage import Purse
 
 log = logging.getLogger(__name__)
 SAMPLING_TEMPERATURE = 0.7
@@ -89,6 +92,8 @@ class AgentRRM:
                 f"{self.settings.prompt_version}: give both the one it was trained in"
             )
         self.model, self.model_hash, self.folder, self.dtype = model, model_hash, folder, dtype
+        self.asked: ServerOptions = getattr(engine, "options", ServerOptions())
+        """How its server is asked; that of a judge here is empty."""
         self.domain = load_domain(folder)
         self._untried: set[Mode] = set()
         self._said_unsampled = False
@@ -114,12 +119,13 @@ class AgentRRM:
         timeout_s: float | None = None,
         concurrency: int | None = None,
         criteria: Criteria | str | Path | None = None,
+        server: ServerOptions | None = None,
         trust_remote_code: bool = False,
     ) -> AgentRRM:
         """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
 
         Args:
-            model: a directory, a hub id, `openai:BASE_URL#model`, the name of an installed judge, or None for the
+            model: a directory, a hub id, `openai:BASE_URL#model` (of several addresses: with commas), the name of an installed judge, or None for the
                 shipped default judge.
             settings: with `openai:…`: the directory or hub id of the judge that the server serves.
             revision: branch, tag or commit of a hub id.
@@ -138,6 +144,7 @@ class AgentRRM:
             concurrency: requests to a server in flight at once, 8 by default.
             criteria: questions to answer instead of the fixed rubric (`rrm.prompt.criteria`), or their file or shipped name; of a
                 chat model that was not trained to judge.
+            server: how a server is asked beside that: temperature, headers, prices, …
             trust_remote_code: run the Python code in the judge's folder or its base's, where these have an architecture of
                 their own.
 
@@ -165,6 +172,7 @@ class AgentRRM:
                 timeout_s=timeout_s,
                 concurrency=concurrency,
                 criteria=asked,
+                server=server,
                 trust_remote_code=trust_remote_code,
             ),
         )
@@ -221,18 +229,14 @@ class AgentRRM:
     ) -> list[Feedback]:
         """One Feedback per trajectory, in order. Failures keep their status and are never a number.
 
-        With `samples` > 1 replies are sampled at temperature 0.7 and the score is their mean; where nothing is sampled (`steps`,
+        With `samples` > 1 replies are sampled at temperature 0.7, unless a server's options say another, and the score is their mean; where nothing is sampled (`steps`,
         `score` on a local model, text of a judge that only reads slots) each transcript is read once, and that is said once.
         A transcript without a step is `unparsable`, and no model is asked.
 
         Args:
             on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
         """
-        if samples < 1:
-            raise RRMError(f"samples must be at least 1, got {samples}")
-        self._say_untried("steps" if self.abilities.reads_slots(mode) else mode)
-        if samples > 1 and not self.abilities.samples(mode):
-            self._say_unsampled(mode, samples)
+        temperature = self._checked(mode, samples)
         marker = Marker(self.domain, trajectories)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
 
@@ -242,13 +246,41 @@ class AgentRRM:
                 on_feedback(feedback)
             return feedback
 
-        temperature = SAMPLING_TEMPERATURE if samples > 1 else 0.0
         found = around_unspoken(
             trajectories,
             lambda rows: [row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, hear)],
             without_steps,
         )
         return [marker.mark(feedback, t) for feedback, t in zip(found, trajectories, strict=True)]
+
+    def streams(self, mode: Mode) -> bool:
+        """Whether `judge_stream` can be asked for this mode: of a server's judge that reads in windows and has no criteria."""
+        whole = self.prompt_version != CUT_VERSION and self.criteria is None
+        return self.prompter is None and whole and not self.abilities.reads_slots(mode)
+
+    def judge_stream(
+        self,
+        trajectories: Iterable[Trajectory],
+        *,
+        mode: Mode = "full",
+        samples: int = 1,
+        seed: int = 0,
+        on_feedback: Callable[[Feedback], None],
+    ) -> None:
+        """`judge` for any number of transcripts: the next one is begun as soon as a request of the server's may be sent.
+
+        Args:
+            trajectories: read in a thread of their own, a little ahead.
+            on_feedback: hears of each row as soon as it is judged, of one at a time.
+
+        Raises:
+            SpendingLimit: the money is spent: what was begun was judged, the rest was not.
+        """
+        temperature = self._checked(mode, samples)
+        samples = samples if self.abilities.samples(mode) else 1
+        info, params = self._info(mode, seed), self._params(seed, temperature)
+        wanted = Wanted(info, params, self.settings.calibration, samples, True, None)
+        judge_stream(self._asker(), trajectories, wanted, self.domain, on_feedback)
 
     def sample(
         self,
@@ -283,7 +315,13 @@ class AgentRRM:
             ),  # windows begin with their digest
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
             **({} if self.criteria is None else {"criteria": self.criteria.identity}),
+            **self.asked.deciding,
         }
+
+    @property
+    def purse(self) -> Purse | None:
+        """What is paid for its server; None where it has none."""
+        return getattr(self.engine, "purse", None)
 
     @property
     def abilities(self) -> Abilities:
@@ -353,6 +391,26 @@ class AgentRRM:
         return reward_func(lambda rows: self.judge(rows, mode=mode, seed=seed))
 
     # ---- inside ----
+
+    def _checked(self, mode: Mode, samples: int) -> float:
+        """The temperature for so many judgements in this mode.
+
+        Raises:
+            RRMError: less than one.
+            ConfigError: several, at a temperature at which all are alike.
+        """
+        if samples < 1:
+            raise RRMError(f"samples must be at least 1, got {samples}")
+        self._say_untried("steps" if self.abilities.reads_slots(mode) else mode)
+        if samples > 1 and not self.abilities.samples(mode):
+            self._say_unsampled(mode, samples)
+        elif samples > 1 and self.asked.temperature == 0:
+            raise ConfigError(
+                f"{samples} samples at --temperature 0 would all be alike: raise it, or leave out --samples"
+            )
+        if self.asked.temperature is not None:
+            return self.asked.temperature
+        return SAMPLING_TEMPERATURE if samples > 1 else 0.0
 
     def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
         """The windows of a transcript, and what is asked of all but the last."""
@@ -473,6 +531,7 @@ class AgentRRM:
             transcript_tokens=self.settings.transcript_tokens,
             max_new_tokens=self.settings.max_new_tokens,
             dtype=self.dtype,
+            request={k: v for k, v in self.asked.deciding.items() if k != "temperature"} or None,
             calibrated=self.settings.calibration.covers(mode),
             criteria=None if self.criteria is None else self.criteria.identity,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rrm.errors import ConfigError, RRMError
@@ -10,6 +10,7 @@ from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.lexical import Lexical
 from rrm.trajectory import Trajectory
+from rrm.usage import Purse
 
 
 def blends_unasked(judge: AgentRRM, mode: Mode) -> bool:
@@ -66,9 +67,7 @@ class Blended:
         Raises:
             ConfigError: the blend was not fitted for the mode.
         """
-        if self.judge_alone.abilities.read_as(mode) not in self.blend.modes:
-            fitted = ", ".join(self.blend.modes)
-            raise ConfigError(f"{self.judge_alone.model} blends in mode {fitted}, not in {mode}: leave out --blend")
+        self._check(mode)
         by_id, done = {t.id: t for t in trajectories}, dict[str, Feedback]()
 
         def take(feedback: Feedback) -> None:
@@ -78,6 +77,38 @@ class Blended:
 
         self.judge_alone.judge(trajectories, mode=mode, samples=samples, seed=seed, on_feedback=take)
         return [done[t.id] for t in trajectories]
+
+    def streams(self, mode: Mode) -> bool:
+        """Whether `judge_stream` can be asked (`AgentRRM.streams`)."""
+        return self.judge_alone.streams(mode)
+
+    def judge_stream(
+        self,
+        trajectories: Iterable[Trajectory],
+        *,
+        mode: Mode = "full",
+        samples: int = 1,
+        seed: int = 0,
+        on_feedback: Callable[[Feedback], None],
+    ) -> None:
+        """`judge` for any number of transcripts (`AgentRRM.judge_stream`); their ids are unique."""
+        self._check(mode)
+        begun: dict[str, Trajectory] = {}
+
+        def noted() -> Iterator[Trajectory]:
+            for trajectory in trajectories:
+                begun[trajectory.id] = trajectory
+                yield trajectory
+
+        def take(feedback: Feedback) -> None:
+            on_feedback(self.blended(feedback, begun.pop(feedback.id)))
+
+        self.judge_alone.judge_stream(noted(), mode=mode, samples=samples, seed=seed, on_feedback=take)
+
+    def _check(self, mode: Mode) -> None:
+        if self.judge_alone.abilities.read_as(mode) not in self.blend.modes:
+            fitted = ", ".join(self.blend.modes)
+            raise ConfigError(f"{self.judge_alone.model} blends in mode {fitted}, not in {mode}: leave out --blend")
 
     def blended(self, feedback: Feedback, trajectory: Trajectory) -> Feedback:
         """The row with the blended score; one without a score stays as it is."""
@@ -90,6 +121,11 @@ class Blended:
         info = feedback.judge.model_copy(update={**own, "calibrated": fitted.covers(windowed=windowed)})
         score = fitted.probability(raw, windowed=windowed)
         return feedback.model_copy(update={"raw_score": raw, "score": score, "judge": info})
+
+    @property
+    def purse(self) -> Purse | None:
+        """What is paid for its judge's server."""
+        return self.judge_alone.purse
 
     def describe(self) -> dict[str, Any]:
         """What decides the scores."""

@@ -6,7 +6,7 @@
 | the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
 | empty reply, no score, a score that is not a number in [0, 1] | `unparsable` |
 | the server cannot take a prompt of this length (`TooLong`) | `too_long` |
-| cut off by length before a complete score | `truncated` |
+| cut off by length before a complete score, or inside its thinking | `truncated` |
 
 Where the server gives log-probabilities the score is Σ p(v)·v over the grid, else the number in the text.
 """
@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rrm.annotation import Finding
-from rrm.engines.base import ChatEngine, Reply, SamplingParams
-from rrm.errors import EngineError, KeyRefused, RRMError, TooLong
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, converse
+from rrm.errors import EngineError, RRMError, TooLong
 from rrm.feedback import (
     CriterionAnswer,
     Feedback,
@@ -35,6 +35,7 @@ from rrm.feedback import (
 )
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.prompt.prompter import GRID
+from rrm.usage import Usage, total_of
 
 MIN_MASS = 0.9
 """Probability the server's alternatives must place on the grid before their expectation is believed."""
@@ -91,6 +92,8 @@ class Judgement:
     """Of a judge with criteria: the answers that were read."""
     about: Mapping[str, Any] | None = None
     """What its row says in `judge`, beyond what is known before it is asked."""
+    usage: Usage | None = None
+    """What a server used for it."""
 
 
 def judge_chat(
@@ -132,7 +135,7 @@ def judge_chat(
 
     rows = [item.request() for item in items for _ in range(samples)]
     keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
-    complete_all(engine, rows, params, keys, take)
+    complete_all(engine, rows, params, keys, take, [k == 0 for _ in items for k in range(samples)])
     return [done[row] for row in range(len(items))]
 
 
@@ -142,20 +145,20 @@ def complete_all(
     params: SamplingParams,
     keys: Sequence[str],
     take: Callable[[int, Reply | EngineError], None],
+    begins: Sequence[bool] | None = None,
 ) -> None:
-    """Every row's reply through `take`: at once where the engine can, else one after the other."""
-    many = getattr(engine, "complete_many", None)
-    if many is not None:
-        many(rows, params, keys, take)
-        return
-    for i, (messages, key) in enumerate(zip(rows, keys, strict=True)):
-        try:
-            reply: Reply | EngineError = engine.complete(messages, params, key)
-        except KeyRefused:
-            raise
-        except EngineError as error:
-            reply = error
-        take(i, reply)
+    """Every row's reply through `take`: many at once where the engine can, else one after the other.
+
+    Args:
+        begins: which rows begin a piece of work, which a spending limit leaves out whole; default: all.
+    """
+
+    def answered(request: Request, reply: Reply | EngineError) -> None:
+        take(request.about, reply)
+
+    found = enumerate(zip(rows, keys, strict=True))
+    requests = [Request(messages, key, begins is None or begins[i], about=i) for i, (messages, key) in found]
+    converse(engine, requests, params, answered)
 
 
 def to_feedback(
@@ -177,12 +180,13 @@ def combine(
     calibrate: Callable[[float], float] | None = None,
 ) -> Feedback:
     """One Feedback of one or more judgements: the scores' mean, and the texts of the judgement nearest to it (pure)."""
+    usage = total_of(j.usage for j in judgements)
     scored = [j for j in judgements if j.raw_score is not None]
     failed = [j for j in judgements if j.raw_score is None]
     if not scored:
         first = failed[0]
         unscored = {"samples": len(judgements), "calibrated": None, **_temperature(first)}
-        return _feedback(item, first, info.model_copy(update=unscored), None, None, first.reason)
+        return _feedback(item, first, info.model_copy(update=unscored), None, None, first.reason, usage)
     scores = [j.raw_score for j in scored if j.raw_score is not None]
     mean = statistics.fmean(scores)
     nearest = min(scored, key=lambda j: abs((j.raw_score or 0.0) - mean))
@@ -199,7 +203,7 @@ def combine(
     )
     gone = f"{len(failed)} of {len(judgements)} samples gave no score ({failed[0].reason})" if failed else None
     reason = "; ".join(filter(None, (gone, nearest.reason))) or None
-    return _feedback(item, nearest, info, mean, mean if calibrate is None else calibrate(mean), reason)
+    return _feedback(item, nearest, info, mean, mean if calibrate is None else calibrate(mean), reason, usage)
 
 
 def _temperature(judgement: Judgement) -> dict[str, float]:
@@ -207,7 +211,13 @@ def _temperature(judgement: Judgement) -> dict[str, float]:
 
 
 def _feedback(
-    item: ChatItem, said: Judgement, info: JudgeInfo, raw: float | None, score: float | None, reason: str | None
+    item: ChatItem,
+    said: Judgement,
+    info: JudgeInfo,
+    raw: float | None,
+    score: float | None,
+    reason: str | None,
+    usage: Usage | None,
 ) -> Feedback:
     trace, phantoms = cut_from_trace(said.trace, item.n_steps) if said.trace else (said.trace, set[int]())
     critique, more = cut_from_critique(said.critique, item.n_steps) if said.critique else (said.critique, set[int]())
@@ -226,6 +236,7 @@ def _feedback(
         findings=findings,
         truncated_tokens=item.truncated_tokens,
         coverage=coverage,
+        usage=usage,
         judge=info.model_copy(update=dict(said.about)) if said.about else info,
         reason="; ".join(filter(None, (reason, said_of(phantoms | more)))) or None,
     )
@@ -234,17 +245,28 @@ def _feedback(
 def read_reply(reply: Reply | EngineError) -> Judgement:
     """What one reply says, or why it says nothing (see the table at the top)."""
     if isinstance(reply, EngineError):
-        return Judgement("too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply))
+        return Judgement(
+            "too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply), usage=reply.usage
+        )
     text = open_think(reply.text)
     parsed = _parse(text)
     if parsed.score is None:
         cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(outside_think(text))
-        reason = "cut off by length before a complete score" if cut else parsed.problem
-        return Judgement("truncated" if cut else "unparsable", parsed.trace, parsed.critique, reason=reason)
-    expected = expected_score(reply, parsed.score)
-    if expected is None:
-        return Judgement("scored", parsed.trace, parsed.critique, parsed.score)
-    return Judgement("scored", parsed.trace, parsed.critique, expected[0], expected[1])
+        reason = _why_cut(reply, text) if cut else parsed.problem
+        status: Status = "truncated" if cut else "unparsable"
+        return Judgement(status, parsed.trace, parsed.critique, reason=reason, usage=reply.usage)
+    score, off_grid = expected_score(reply, parsed.score) or (parsed.score, None)
+    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, usage=reply.usage)
+
+
+def _why_cut(reply: Reply, text: str) -> str:
+    """What a reply that was cut off by length had come to."""
+    thought = reply.usage.reasoning_tokens if reply.usage is not None else 0
+    if "<think>" in _THINK_BLOCK.sub("", text) or (thought and not text.strip()):
+        # all tries' tokens are counted together, so of one alone it is known how long it thought
+        after = f" after {thought} tokens of it" if thought and reply.usage and reply.usage.requests == 1 else ""
+        return f"cut off by length inside its thinking{after}: raise --thinking-tokens, or lower --reasoning-effort"
+    return "cut off by length before a complete score"
 
 
 def open_think(text: str) -> str:

@@ -13,7 +13,7 @@ is asked again without it, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,13 +24,14 @@ from rrm.errors import ConfigError, EngineError, SchemaRefused
 from rrm.feedback import Mode, Reads
 from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.chat import Judgement, complete_all, read_reply
-from rrm.judge.windowed import Ask, Chain, next_ask
+from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
 from rrm.prompt.criteria import TAG, Criteria, answer_schema, beside_text, notes_text, system_text
 from rrm.prompt.neutralise import neutralise, neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.windows import Plan, Planner
 from rrm.text import references
 from rrm.trajectory import Trajectory
+from rrm.usage import total_of
 
 POLICY, REFERENCE = 0.25, 0.125
 """Shares of a window that the agent's policy and the reference answer take at most; what exceeds them loses its middle."""
@@ -129,6 +130,10 @@ class CriteriaAsker:
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return messages if self.reader is None else self.reader.as_taken(messages)
 
+    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+        """Ask for the readings of all, round by round."""
+        hear_in_rounds(self, chains, params, ended)
+
     def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
         """What each reading says, through `take` as it comes."""
         self._in_tags([ask for ask in asks if not ask.last], params, take)
@@ -165,16 +170,20 @@ class CriteriaAsker:
         """Ask with a JSON schema; returns those that are to be asked in tags."""
         again: list[Ask] = []
 
+        def ask_again(ask: Ask, reply: Reply | EngineError) -> None:
+            ask.chain.usage = total_of((ask.chain.usage, reply.usage))  # this was paid, too
+            again.append(ask)
+
         def judge(ask: Ask, reply: Reply | EngineError) -> None:
             if isinstance(reply, SchemaRefused):
-                again.append(ask)
+                ask_again(ask, reply)
                 return
             if isinstance(reply, Reply) and self._takes_schema is None and reply.text.strip():
                 if is_object(reply):
                     self._remember(True)
                 elif reply.stop_reason != "length":
                     self._remember(False)
-                    again.append(ask)
+                    ask_again(ask, reply)
                     return
             take(ask, self._read(ask, reply, structured=True))
 
@@ -210,7 +219,8 @@ class CriteriaAsker:
         schema = answer_schema(self.criteria, asks[0].mode) if structured else None
         rows = [self.messages(ask, structured=structured) for ask in asks]
         sent = replace(params, json_schema=schema)
-        complete_all(self.engine, rows, sent, [ask.key for ask in asks], lambda i, reply: judge(asks[i], reply))
+        keys, begins = [ask.key for ask in asks], [ask.number == 0 and ask.chain.sample == 0 for ask in asks]
+        complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins)
 
     def _read(self, ask: Ask, reply: Reply | EngineError, *, structured: bool) -> Judgement:
         """What a reply says; of the last reading with how it was asked."""
@@ -218,7 +228,7 @@ class CriteriaAsker:
             return read_reply(reply)
         n_steps = len(ask.chain.trajectory.steps)
         if not ask.last:
-            return read_notes(reply, n_steps)
+            return replace(read_notes(reply, n_steps), usage=reply.usage)
         judgement = read_answers(reply, self.criteria, ask.mode, n_steps, structured=structured)
         beside = self.beside(ask.chain.trajectory)
         about = {"answered_in": "schema" if structured else "tags", "saw_reference": beside.saw_reference}
@@ -227,7 +237,8 @@ class CriteriaAsker:
             if beside.cut
             else None
         )
-        return replace(judgement, about=about, reason="; ".join(filter(None, (judgement.reason, short))) or None)
+        reason = "; ".join(filter(None, (judgement.reason, short))) or None
+        return replace(judgement, about=about, reason=reason, usage=reply.usage)
 
 
 def _without_blocks(text: str) -> str:

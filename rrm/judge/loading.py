@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rrm.engines.base import ChatEngine, TokenEngine
+from rrm.engines.server_options import ServerOptions, addresses_of, public
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
 from rrm.judge.judge_dir import (
@@ -55,6 +56,7 @@ class Options:
     timeout_s: float | None = None
     concurrency: int | None = None
     criteria: Criteria | None = None
+    server: ServerOptions | None = None
     trust_remote_code: bool = False
     """Said by who loads, never by what is loaded."""
 
@@ -154,8 +156,9 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
     for name in ("dtype", "attn_implementation", "batch_tokens"):
         if getattr(options, name) is not None:
             raise ConfigError(f"{name} is a local judge's; {model} runs on a server")
-    limits = {"timeout_s": options.timeout_s, "concurrency": options.concurrency}
-    engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in limits.items() if v is not None})
+    how = {"timeout_s": options.timeout_s, "concurrency": options.concurrency, "options": options.server}
+    engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in how.items() if v is not None})
+    model = public(model)  # a password in the address belongs into no row
     settings, reader = _served_parts(engine, folder, options)
     if folder is None:
         return Loaded(engine, settings.model_copy(update={"name": model}), model, None)
@@ -250,7 +253,8 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
     if spec is not None:
         from rrm.engines.openai import OpenAIEngine
 
-        return _served_parts(OpenAIEngine.from_spec(spec), folder, options)
+        how = {} if options.server is None else {"options": options.server}
+        return _served_parts(OpenAIEngine.from_spec(spec, **how), folder, options)
     assert folder is not None
     settings = options.over(load_settings(folder))
     _check_windows(settings, options)
@@ -274,6 +278,11 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     if options.timeout_s is not None or options.concurrency is not None or options.context is not None:
         raise ConfigError(
             f"timeout_s, concurrency and context are a server's; {model or 'the default judge'} runs in this process"
+        )
+    if options.server is not None:
+        raise ConfigError(
+            "temperature, reasoning effort, extra body, headers, thinking tokens, prices and limits of money are a server's; "
+            f"{model or 'the default judge'} runs in this process"
         )
     if options.dtype is not None and options.dtype not in DTYPES:
         raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
@@ -350,4 +359,8 @@ def _base_folder(folder: Path, settings: JudgeSettings, options: Options) -> Pat
 
 
 def _host(spec: str) -> str:
-    return urlsplit(spec.removeprefix("openai:")).hostname or "of no readable name"
+    try:
+        hosts = [urlsplit(url).hostname for url in addresses_of(spec)[0]]
+    except ConfigError:
+        hosts = []
+    return ", ".join(host for host in hosts if host) or "of no readable name"

@@ -178,7 +178,10 @@ def rank_groups(
     if heats:
         timeout = getattr(chat.engine, "timeout_s", SamplingParams.timeout_s)
         params = SamplingParams(
-            max_new_tokens=judge.settings.max_new_tokens, temperature=0.0, seed=seed, timeout_s=timeout
+            max_new_tokens=judge.settings.max_new_tokens,
+            temperature=judge.asked.temperature or 0.0,
+            seed=seed,
+            timeout_s=timeout,
         )
         rows = [h.messages if chat.reader is None else chat.reader.as_taken(h.messages) for h in heats]
         keys = [f"{ready[h.group].code}-{n}" for n, h in enumerate(heats)]

@@ -6,8 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Protocol, cast
-from urllib.parse import urlsplit
 
+from rrm.engines.server_options import public
 from rrm.errors import RRMError
 from rrm.judge.judge_dir import CONFIGS, FILE, JudgeSettings, own_code, save_settings
 from rrm.judge.loading import base_of
@@ -125,8 +125,7 @@ def _address(judge: Judge) -> str:
     url = getattr(judge.engine, "base_url", None)
     if url is None:
         raise RRMError(f"{type(judge.engine).__name__} is no server that another process could ask")
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return public(url)
 
 
 def _copy(source: Path, target: Path, patterns: tuple[str, ...]) -> None:

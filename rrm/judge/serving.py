@@ -34,7 +34,7 @@ def room(context: int, max_new_tokens: int, exact: bool) -> int:
     if left < LEAST:
         raise ConfigError(
             f"a context of {context} tokens leaves {max(left, 0)} for a transcript beside a reply of {max_new_tokens} and the "
-            "rubric: lower --max-new-tokens, or serve the model with a longer context"
+            "rubric: lower --max-new-tokens or --thinking-tokens, or serve the model with a longer context"
         )
     return left
 
@@ -62,7 +62,7 @@ def fitted(
     context = engine.context_tokens() if context is None else context
     if context is None:
         return settings if chosen else settings.model_copy(update={"transcript_tokens": UNKNOWN})
-    most = room(context, settings.max_new_tokens, exact)
+    most = room(context, settings.max_new_tokens + engine.thinking_tokens, exact)
     if chosen and settings.transcript_tokens > most:
         log.warning(
             "%d transcript tokens do not fit a context of %d beside rubric and reply: %d are read at once",

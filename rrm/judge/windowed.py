@@ -1,8 +1,9 @@
 """Transcripts read window after window by a judge that writes (prompt version 2, DESIGN §4).
 
-The readings of one transcript come one after the other, each told what was found in those before it. Round k asks for the k-th
-reading of every transcript that has one, so a server is asked for many at once. Of an earlier reading counts what it says of
-its steps; score, and the end of trace and critique, come from the last one.
+The readings of one transcript come one after the other, each told what was found in those before it. Here round k asks for the
+k-th reading of every transcript that has one. A server is asked for many transcripts at once, each reading right after the one
+before it, and attempts at one question beside each other: what their prompts begin with alike it still knows. Of an earlier
+reading counts what it says of its steps; score, and the end of trace and critique, come from the last one.
 
 | mode | what earlier readings are asked for |
 |---|---|
@@ -16,25 +17,29 @@ A reading without a reply, or too long, fails its row. One whose reply cannot be
 from __future__ import annotations
 
 import math
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from rrm.annotation import Finding
-from rrm.engines.base import ChatEngine, Reply, SamplingParams, TokenEngine
-from rrm.errors import EngineError
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine, converse
+from rrm.errors import EngineError, SpendingLimit
 from rrm.feedback import Feedback, Mode, Reads, parse_findings
-from rrm.judge.chat import ChatItem, Judgement, complete_all, read_reply
+from rrm.judge.chat import ChatItem, Judgement, read_reply
 from rrm.judge.local import TOO_LONG, fits, judge_rows
 from rrm.judge.wanted import Wanted
+from rrm.pacing import beside
 from rrm.parts import findings_of_parts, is_bad_of_parts
 from rrm.phantoms import only_critique, only_trace
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, rubric
 from rrm.prompt.windows import Plan, Planner
+from rrm.questions import question_of
 from rrm.trajectory import Trajectory
+from rrm.usage import Usage, total_of
 
 UNANSWERED = frozenset({"judge_error", "too_long"})
 """What ends a row at whichever reading it happens."""
@@ -61,6 +66,12 @@ class Chain:
     """Of the first of them."""
     result: Judgement | None = None
     """Set after the last reading."""
+    usage: Usage | None = None
+    """What a server used for all readings so far."""
+    row: int = 0
+    """Of the transcript among those that are judged."""
+    together: list[Chain] = field(default_factory=list, repr=False)
+    """All judgements of the transcript, this one among them."""
 
     def marks(self) -> dict[int, bool]:
         """What later readings are told: whether a step is bad, of those of which that was said."""
@@ -69,6 +80,8 @@ class Chain:
 
     def take(self, ask: Ask, judgement: Judgement) -> None:
         """Add what a reading says."""
+        self.usage = total_of((self.usage, judgement.usage))
+        judgement = replace(judgement, usage=self.usage)
         count = len(self.plan)
         if judgement.status in UNANSWERED and count > 1:
             where = f"reading {ask.number + 1} of {count}: {judgement.reason}"
@@ -150,77 +163,111 @@ class Ask:
         return name if self.last else f"{name}/reading{self.number + 1}"
 
 
+Ended = Callable[[Chain], None]
+"""Hears of a transcript's last judgement."""
+
+
 class Asker(Protocol):
     """Who answers for readings: a model here, or a server."""
-
-    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
-        """How a transcript is read, and what its earlier readings are asked for."""
-        ...
-
-    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
-        """What each reading says, through `take` as it comes."""
-        ...
-
-
-class WindowAsker(Asker, Protocol):
-    """One that judges, and says how it samples and counts."""
 
     @property
     def planner(self) -> Planner:
         """Divides transcripts."""
         ...
 
+    def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
+        """How a transcript is read, and what its earlier readings are asked for."""
+        ...
+
     def temperature(self, params: SamplingParams) -> float | None:
         """Replies are sampled at, where that is known before they are there."""
         ...
 
+    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+        """Ask for all readings of each."""
+        ...
 
-def read_in_windows(
-    asker: Asker,
-    trajectories: Sequence[Trajectory],
-    mode: Mode,
-    samples: int,
-    params: SamplingParams,
-    on_row: Callable[[int, Plan, list[Judgement]], None],
-) -> None:
-    """`samples` judgements of each transcript, each with the findings of its own earlier readings.
 
-    Args:
-        on_row: hears of each row as soon as its last reading is answered.
+class RoundAsker(Protocol):
+    """One that asks for many readings at once."""
+
+    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
+        """What each reading says, through `take` as it comes."""
+        ...
+
+
+def hear_in_rounds(asker: RoundAsker, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+    """Ask for the first readings of all, then for their second ones, and so on.
+
+    Raises:
+        SpendingLimit: the money is spent: what was begun was read to its end, the rest was not begun.
     """
-    chains: dict[int, list[Chain]] = {}
-    for row, trajectory in enumerate(trajectories):
-        plan, earlier = asker.plan(trajectory, mode)
-        chains[row] = [Chain(trajectory, plan, earlier, mode, sample) for sample in range(samples)]
-    row_of = {id(chain): row for row, several in chains.items() for chain in several}
+    heard, limit = set[int](), None
 
     def take(ask: Ask, judgement: Judgement) -> None:
+        heard.add(id(ask.chain))
         ask.chain.take(ask, judgement)
-        row = row_of[id(ask.chain)]
-        results = [chain.result for chain in chains[row] if chain.result is not None]
-        if ask.chain.result is not None and len(results) == samples:
-            on_row(row, ask.chain.plan, results)
+        if ask.chain.result is not None:
+            ended(ask.chain)
 
-    left, number = [chain for several in chains.values() for chain in several], 0
+    left, number = list(chains), 0
     while left:
-        asker.ask([next_ask(chain, number) for chain in left], params, take)
+        try:
+            asker.ask([next_ask(chain, number) for chain in left], params, take)
+        except SpendingLimit as reached:
+            limit = reached
+            left = [chain for chain in left if id(chain) in heard]
         left = [chain for chain in left if chain.result is None]
         number += 1
+    if limit is not None:
+        raise limit
 
 
-def judge_in_windows(asker: WindowAsker, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[list[Feedback]]:
-    """Each transcript's judgements."""
-    done: dict[int, list[Feedback]] = {}
+def chains_of(asker: Asker, trajectories: Iterable[Trajectory], mode: Mode, samples: int) -> Iterator[Chain]:
+    """`samples` judgements of each transcript, each with the findings of its own earlier readings."""
+    for row, trajectory in enumerate(trajectories):
+        plan, earlier = asker.plan(trajectory, mode)
+        together = list[Chain]()
+        together += [Chain(trajectory, plan, earlier, mode, k, row=row, together=together) for k in range(samples)]
+        yield from together
 
-    def take(row: int, plan: Plan, judgements: list[Judgement]) -> None:
-        trajectory = trajectories[row]
-        cut = plan.transcript_tokens - plan.shown_tokens
-        item = ChatItem(trajectory.id, [], len(trajectory.steps), -(-cut // asker.planner.scale))
+
+def hear_all(
+    asker: Asker,
+    trajectories: Iterable[Trajectory],
+    wanted: Wanted,
+    ended: Callable[[Chain, list[Feedback]], None],
+) -> None:
+    """Judge each transcript, and say its rows as soon as its last reading is answered, with one of its chains.
+
+    Args:
+        trajectories: read as they are needed where a server is asked.
+    """
+
+    def end(chain: Chain) -> None:
+        results = [c.result for c in chain.together if c.result is not None]
+        if len(results) < len(chain.together):
+            return
+        cut = chain.plan.transcript_tokens - chain.plan.shown_tokens
+        item = ChatItem(chain.trajectory.id, [], len(chain.trajectory.steps), -(-cut // asker.planner.scale))
         temperature = asker.temperature(wanted.params)
-        done[row] = wanted.rows(item, judgements, windowed=plan.windowed, temperature=temperature)
-        wanted.tell(done[row])
+        ended(chain, wanted.rows(item, results, windowed=chain.plan.windowed, temperature=temperature))
 
-    read_in_windows(asker, trajectories, wanted.mode, wanted.samples, wanted.params, take)
+    asker.hear(chains_of(asker, trajectories, wanted.mode, wanted.samples), wanted.params, end)
+
+
+def judge_in_windows(asker: Asker, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[list[Feedback]]:
+    """Each transcript's judgements, in the order of the transcripts."""
+    done: dict[int, list[Feedback]] = {}
+    order = list(range(len(trajectories)))
+    if not isinstance(asker, LocalAsker):
+        order = list(beside(order, lambda row: question_of(trajectories[row]), len(order)))
+
+    def end(chain: Chain, rows: list[Feedback]) -> None:
+        done[order[chain.row]] = rows
+        wanted.tell(rows)
+
+    hear_all(asker, [trajectories[row] for row in order], wanted, end)
     return [done[row] for row in range(len(trajectories))]
 
 
@@ -248,9 +295,15 @@ class ServerAsker:
     reader: Prompter | None
     trained: Sequence[Mode]
     opening: bool
+    _tokenizing: threading.RLock = field(default_factory=threading.RLock, repr=False)
+    """Transcripts are planned in one thread while another one writes their later readings."""
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for."""
+        with self._tokenizing:
+            return self._plan(trajectory, mode)
+
+    def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
         plan, earlier = self.planner.plan(trajectory, slots=False), writes(mode, self.trained)
         return (plan, earlier) if earlier != "score" else (plan.limit(1), mode)
 
@@ -272,22 +325,27 @@ class ServerAsker:
         messages = [{"role": "system", "content": rubric(ask.mode)}, {"role": "user", "content": content}]
         return messages if self.reader is None else self.reader.as_taken(messages)
 
-    def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
-        """What each reading says, through `take` as it comes."""
-        items = [
-            ChatItem(
-                ask.key,
-                self.messages(ask),
-                len(ask.chain.trajectory.steps),
-                opening=OPENINGS[ask.mode] if self.opening else "",
-            )
-            for ask in asks
-        ]
+    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+        """Ask for the readings of each, one right after the other."""
 
-        def reply_to(i: int, reply: Reply | EngineError) -> None:
-            take(asks[i], read_reply(reply if isinstance(reply, EngineError) else items[i].opened(reply)))
+        def answered(request: Request, reply: Reply | EngineError) -> Request | None:
+            ask, item = request.about
+            ask.chain.take(ask, read_reply(reply if isinstance(reply, EngineError) else item.opened(reply)))
+            if ask.chain.result is None:
+                return self.request(ask.chain, ask.number + 1)
+            ended(ask.chain)
+            return None
 
-        complete_all(self.engine, [item.request() for item in items], params, [item.id for item in items], reply_to)
+        converse(self.engine, (self.request(chain, 0) for chain in chains), params, answered)
+
+    def request(self, chain: Chain, number: int) -> Request:
+        """What is sent for a reading."""
+        ask = next_ask(chain, number)
+        with self._tokenizing:
+            messages = self.messages(ask)
+        opening = OPENINGS[ask.mode] if self.opening else ""
+        item = ChatItem(ask.key, messages, len(chain.trajectory.steps), opening=opening)
+        return Request(item.request(), item.id, begins=number == 0 and chain.sample == 0, about=(ask, item))
 
 
 def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:
@@ -346,6 +404,10 @@ class LocalAsker:
         asks = [next_ask(chain, number) for number in range(len(chain.plan))]
         first, *later = [len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks]
         return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage)
+
+    def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
+        """Ask for the readings of all, round by round."""
+        hear_in_rounds(self, chains, params, ended)
 
     def ask(self, asks: Sequence[Ask], params: SamplingParams, take: Callable[[Ask, Judgement], None]) -> None:
         """What each reading says, through `take` as it comes."""

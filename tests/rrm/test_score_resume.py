@@ -26,6 +26,7 @@ from rrm.pacing import windows
 from rrm.score import pace_text, score_file
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Source, Trajectory, write_jsonl
+from rrm.usage import Prices
 
 
 def transcripts(n: int, said: str = "done") -> list[Trajectory]:
@@ -167,7 +168,7 @@ def test_rows_and_order(tmp_path: Path) -> None:
     assert [r["id"] for r in rows] == [f"t{i}" for i in range(5)]
     assert set(rows[0]) == {
         "id", "status", "score", "raw_score", "trace", "critique", "findings", "truncated_tokens", "coverage",
-        "outside", "outside_distance", "judge", "reason", "source",
+        "outside", "outside_distance", "criteria", "rank", "usage", "judge", "reason", "source",
     }  # fmt: skip
     assert [(r["status"], r["score"] is None) for r in rows] == [("scored", False)] * 2 + [("judge_error", True)] + [
         ("scored", False)
@@ -347,7 +348,7 @@ def test_progress_shows_on_a_terminal_only(
 
 def test_estimate_counts_and_probes() -> None:
     judge = ChatJudge()
-    found = estimate(judge, transcripts(300), mode="full", samples=2, price_in=1.0, price_out=10.0)
+    found = estimate(judge, transcripts(300), mode="full", samples=2, prices=Prices(1.0, 10.0))
     assert (found.rows, found.prompt_tokens, found.max_output_tokens) == (300, 12_000, 300 * 512 * 2)
     assert found.probed == 4 and found.seconds is not None and found.cost == pytest.approx(0.012 + 3.072)
     silent = ChatJudge()
