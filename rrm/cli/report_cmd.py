@@ -1,4 +1,4 @@
-"""`rrm report`: the HTML page of rows that `rrm score` wrote."""
+"""`rrm report`: the HTML page of rows that `rrm score` wrote, or of two judges' rows beside one another."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, check_paths, mapping_of, read_inputs
-from rrm.errors import ReadError, RRMError
+from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.trajectory import Source, Trajectory
+
+FIRST_LINE = 16 * 1024 * 1024
+"""Characters of a file's first line that are looked at to tell rows from transcripts."""
 
 
 def command(
     scored: Path = typer.Argument(..., metavar="SCORED.jsonl", help="Output of `rrm score`."),
-    more: list[str] = typer.Argument(None, metavar="[IN]...", help="Further transcripts, after --transcripts IN."),
+    more: list[str] = typer.Argument(
+        None,
+        metavar="[OTHER.jsonl] [IN]...",
+        help="Another judge's rows on the same transcripts, to compare; further transcripts, after --transcripts IN.",
+    ),
     transcripts: list[str] = typer.Option(
         [], metavar="IN", help="The transcripts that were judged, files or folders. Default: the files the rows name."
     ),
@@ -30,20 +37,39 @@ def command(
     """Make one self-contained HTML page to read transcripts beside their judgements.
 
     Rows and transcripts are matched by id: `rrm report SCORED.jsonl --transcripts IN... -o REPORT.html`. A row whose
-    transcript is not found is shown without steps, and the exit code is 1.
+    transcript is not found is shown without steps, and the exit code is 1. With a second file of rows
+    (`rrm report A.jsonl B.jsonl -o REPORT.html`) the page compares the two judges.
     """
     from rrm.report import write_report
 
     check_paths([str(scored), *transcripts, *(more or [])], output, None)
     rows = load_rows(scored)
-    inputs = [*transcripts, *(more or [])] or named_sources(rows, scored)
+    others = [name for name in more or [] if holds_rows(name)]
+    if len(others) > 1:
+        raise ConfigError(f"{others[1]} holds a third judge's rows: two judges are compared on a page, not more")
+    second = load_rows(Path(others[0])) if others else None
+    inputs = [*transcripts, *(name for name in more or [] if name not in others)]
+    inputs = inputs or named_sources({**(second or {}), **rows}, scored)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     trajectories = read_inputs(inputs, None, **reading) if inputs else iter(())
     counts = {"rows": len(rows), "without_transcript": 0, "transcripts_without_row": 0}
-    write_report(match(rows, trajectories, counts), output, title=title)
+    if second is not None:
+        counts["of_both"] = len(rows.keys() & second.keys())
+        counts["only_in_second"] = len(second.keys() - rows.keys())
+    write_report(match(rows, trajectories, counts), output, title=title, second=second)
     finish({"report": str(output), **counts})
     if counts["without_transcript"]:
         raise typer.Exit(1)
+
+
+def holds_rows(name: str) -> bool:
+    """Whether a file holds rows of `rrm score` rather than transcripts: its first line has an id, a status and a judge."""
+    try:
+        with open(name, encoding="utf-8", errors="replace") as file:
+            row = json.loads(next((line for line in iter(lambda: file.readline(FIRST_LINE), "") if line.strip()), ""))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and {"id", "status", "judge"} <= row.keys() and "messages" not in row
 
 
 def match(

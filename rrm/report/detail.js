@@ -60,7 +60,7 @@ function sourceText({ file, line, format }) {
 }
 
 function facts(row, d) {
-  const outcome = d.outcome === undefined ? null : `${d.outcome} (not shown to the judge)`;
+  const outcome = rows.outcome[row] === null ? null : `${outcomeText(rows.outcome[row])} (not shown to the judge)${agrees(row) === false ? `; ${WHAT.disagree}` : ""}`;
   return h(
     "dl",
     { class: "facts" },
@@ -68,6 +68,7 @@ function facts(row, d) {
     field("Source", d.source ? sourceText(d.source) : null),
     field("Question", d.question_id),
     field("Outcome", outcome),
+    field("Time", rows.seconds[row] === null ? null : duration(rows.seconds[row])),
     field("Length", `${count(rows.steps[row], "step")}, ${count(rows.chars[row], "character")}`),
   );
 }
@@ -82,23 +83,27 @@ function judgeDetails(judge) {
     h("dl", { class: "facts" }, ...fields.map((key) => field(JUDGE_LABELS[key], shown(key, judge[key])))));
 }
 
-function verdict(row, d) {
-  const scored = rows.status[row] === "scored";
+/** What the first judge says of a row, in the form that a second one's words have in `d.second`. */
+const firstSaid = (row, d) => ({ ...d, status: rows.status[row], score: rows.score[row], raw: rows.raw[row], outside: rows.outside[row] });
+
+function verdict(d, steps, name = "Verdict") {
+  const scored = d.status === "scored";
   const { score_std: spread, samples, unblended_score: own } = d.judge;
-  const raw = rows.raw[row] === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${rows.raw[row].toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}${own === undefined ? "" : `; blended with a lexical model, the judge alone says ${score2(own)}`}`;
+  const raw = d.raw === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${d.raw.toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}${own === undefined ? "" : `; blended with a lexical model, the judge alone says ${score2(own)}`}`;
   const headline = scored
-    ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(rows.score[row])), scoreBar(rows.score[row]), h("span", { class: "muted" }, raw))
-    : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[rows.status[row]]), h("span", { class: "muted" }, `${STATUS_HELP[rows.status[row]]}; there is no score`));
+    ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(d.score)), scoreBar(d.score), h("span", { class: "muted" }, raw))
+    : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[d.status]), h("span", { class: "muted" }, `${STATUS_HELP[d.status]}; there is no score`));
   return h(
     "section",
-    { class: "verdict", "aria-label": "Verdict" },
+    { class: "verdict", "aria-label": name },
+    name === "Verdict" ? null : h("h3", null, name),
     headline,
-    rows.outside[row] ? h("p", { class: "cut" }, icon("warn"), `This transcript is ${OUTSIDE}: its score may mean little.${d.distance ? ` It lies ${d.distance.toPrecision(3)} times as far from the training data as the limit.` : ""}`) : null,
+    d.outside ? h("p", { class: "cut" }, icon("warn"), `This transcript is ${OUTSIDE}: its score may mean little.${d.distance ? ` It lies ${d.distance.toPrecision(3)} times as far from the training data as the limit.` : ""}`) : null,
     d.reason ? h("div", { class: "reason" }, longText(d.reason, "text mono")) : null,
     d.truncated_tokens ? h("p", { class: "cut" }, icon("cut"), `The judge did not see ${count(d.truncated_tokens, "token")} of this transcript: it was over the budget, and long observations lost their middle.`) : null,
-    d.criteria ? h("div", { class: "said" }, h("h3", null, "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, rows.steps[row])))) : null,
-    d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, rows.steps[row])) : null,
-    d.trace ? h("details", { class: "said", open: d.trace.length < 1200 }, h("summary", null, h("h3", null, "Trace"), h("span", { class: "muted" }, count(d.trace.length, "character"))), anchored(d.trace, rows.steps[row])) : null,
+    d.criteria ? h("div", { class: "said" }, h("h3", null, "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, steps)))) : null,
+    d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, steps)) : null,
+    d.trace ? h("details", { class: "said", open: d.trace.length < 1200 }, h("summary", null, h("h3", null, "Trace"), h("span", { class: "muted" }, count(d.trace.length, "character"))), anchored(d.trace, steps)) : null,
     judgeDetails(d.judge),
   );
 }
@@ -112,10 +117,10 @@ function criterion([name, label, value, why, on], steps) {
 
 const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict" };
 
-function finding([, verdict, text, p]) {
+function finding([, verdict, text, p, who]) {
   const sure = p === undefined ? null : h("span", { class: "num" }, `good with probability ${p.toFixed(2)}`);
   const said = sure && text.startsWith("good with probability") ? null : text;
-  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, FINDING[verdict]), said ? h("span", null, said, " ") : null, sure));
+  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, who ? `${who}: ${FINDING[verdict].toLowerCase()}` : FINDING[verdict]), said ? h("span", null, said, " ") : null, sure));
 }
 
 /** One bar a step, as high as its probability to be good: the number is in its label, the verdict in its mark and its fill. */
@@ -161,10 +166,11 @@ function messageView(message) {
   );
 }
 
-function stepView(k, step, findings) {
+function stepView(k, step, findings, others) {
   const title = h("h3", { class: "step-title" }, h("button", { type: "button", class: "anchor", title: "Link to this step", onclick: () => showStep(k) }, `Step ${k}`));
   const said = h("div", { class: "turn" }, messageView(step.message), ...(step.observations || []).map(messageView));
-  const beside = findings.length ? h("ul", { class: "findings", "aria-label": `Findings on step ${k}` }, ...findings.map(finding)) : null;
+  const named = (all, who) => all.map(([at, v, text, p]) => finding([at, v, text, p, KNOWN.second ? who : null]));
+  const beside = findings.length + others.length ? h("ul", { class: "findings", "aria-label": `Findings on step ${k}` }, ...named(findings, "A"), ...named(others, "B")) : null;
   return h("li", { class: `step ${verdictOf(findings)}`, id: `step-${k}`, tabindex: "-1" }, title, said, beside);
 }
 
@@ -198,13 +204,16 @@ function transcriptView(row, d, place) {
     { class: "transcript", "aria-labelledby": "title" },
     place,
     h("header", null, h("h2", { id: "title", tabindex: "-1" }, longText(d.task || "(no task)", "text title", TITLE)), facts(row, d)),
-    verdict(row, d),
+    verdict(firstSaid(row, d), steps.length, KNOWN.second ? "Judge A" : "Verdict"),
+    KNOWN.second ? (d.second ? verdict(d.second, steps.length, "Judge B") : h("p", { class: "stray muted" }, "Judge B has no row of this transcript.")) : null,
     stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps that do not exist"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`, item[3]])))) : null,
     strip(byStep, steps.length, d.judge.threshold),
+    timelineView(row, d),
+    attemptsView(row),
     steps.length > 1 ? outline(byStep, steps.length) : null,
     ...preludeView(d),
     steps.length
-      ? h("ol", { class: "steps" }, ...steps.map((step, n) => stepView(n + 1, step, byStep.get(n + 1) || [])))
+      ? h("ol", { class: "steps" }, ...steps.map((step, n) => stepView(n + 1, step, byStep.get(n + 1) || [], (d.second?.findings || []).filter(([k]) => k === n + 1))))
       : h("p", { class: "empty" }, "No agent steps: the transcript is empty, or was not among the files this report was made from."),
   );
 }

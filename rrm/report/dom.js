@@ -54,6 +54,19 @@ const scoreBar = (value) => {
   return bar;
 };
 
+/** A time, short enough for a column: 0.4 s, 12 s, 3 m 05 s, 2 h 10 m. */
+function duration(seconds) {
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const all = Math.round(seconds);
+  if (all < 60) return `${all} s`;
+  const two = (n) => String(n).padStart(2, "0");
+  if (all < 3600) return `${Math.floor(all / 60)} m ${two(all % 60)} s`;
+  return `${whole.format(Math.floor(all / 3600))} h ${two(Math.floor((all % 3600) / 60))} m`;
+}
+
+/** How a run ended: 1 and 0 are words, what lies between is a number. */
+const outcomeText = (value) => (value === null || value === undefined ? "–" : value === 1 ? "success" : value === 0 ? "failure" : value.toFixed(2));
+
 const STATUS = {
   scored: "Scored",
   unparsable: "Unparsable",

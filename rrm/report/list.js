@@ -4,15 +4,36 @@ const ROW = 56; // pixels; style.css has the same
 const AROUND = 6;
 const PRINTED = 300;
 
-const list = { order: [], active: 0, open: -1, version: 0, pool: [], el: $("list"), inner: h("div", { class: "rows", role: "presentation" }) };
+const list = { order: [], active: 0, open: -1, beside: null, version: 0, pool: [], el: $("list"), inner: h("div", { class: "rows", role: "presentation" }) };
 list.el.append(list.inner);
+
+/** The columns: what sorts by them, their width where there is room for columns, and what fills a cell (null: `fillRow`). */
+const CELLS_SHOWN = [
+  { sort: "score", width: "40px 104px" },
+  { sort: "id", label: "Transcript", width: "minmax(0, 1fr)" },
+  { sort: "second", width: "40px", fill: (cell, i) => (cell.textContent = score2(rows.second[i])) },
+  { sort: "outcome", width: "84px", fill: fillOutcome },
+  { sort: "bad", width: "84px" },
+  { sort: "lowest", width: "76px", fill: (cell, i) => (cell.textContent = score2(rows.lowest[i])) },
+  { sort: "steps", width: "52px" },
+  { sort: "chars", width: "60px", fill: (cell, i) => (cell.textContent = short(rows.chars[i])) },
+  { sort: "seconds", width: "72px", fill: (cell, i) => (cell.textContent = rows.seconds[i] === null ? "–" : duration(rows.seconds[i])) },
+  { sort: "status", width: "108px" },
+].filter(({ sort }) => SORTS[sort]);
+$("side").style.setProperty("--columns", CELLS_SHOWN.map(({ width }) => width).join(" "));
+
+function fillOutcome(cell, i) {
+  const differs = agrees(i) === false;
+  cell.replaceChildren(outcomeText(rows.outcome[i]), ...(differs ? [icon("differ")] : []));
+  cell.title = differs ? WHAT.disagree : "";
+}
 
 function newRow() {
   const cell = (name) => h("span", { class: name });
-  const parts = { score: cell("num score"), bar: scoreBar(null), task: cell("task"), id: cell("id") };
-  Object.assign(parts, { bad: cell("mark bad"), good: cell("mark good"), steps: cell("num steps"), chars: cell("num chars"), status: cell("status") });
-  const marks = h("span", { class: "marks" }, parts.bad, parts.good);
-  const meta = h("span", { class: "meta" }, marks, parts.steps, parts.chars, parts.status);
+  const parts = { score: cell("num score"), bar: scoreBar(null), task: cell("task"), id: cell("id"), bad: cell("mark bad"), good: cell("mark good") };
+  for (const { sort } of CELLS_SHOWN) if (sort !== "bad") parts[sort] ??= cell(`num ${sort}`);
+  const cells = CELLS_SHOWN.slice(2).map(({ sort }) => (sort === "bad" ? h("span", { class: "marks" }, parts.bad, parts.good) : parts[sort]));
+  const meta = h("span", { class: "meta" }, ...cells);
   const el = h("div", { class: "row", role: "option" }, parts.score, parts.bar, h("span", { class: "what" }, parts.task, parts.id), meta);
   return { el, parts, position: -1, version: -1 };
 }
@@ -40,7 +61,7 @@ function fillRow(item, position) {
   mark(parts.good, "good", rows.good[i]);
   parts.steps.textContent = rows.steps[i];
   parts.steps.classList.toggle("one", rows.steps[i] === 1);
-  parts.chars.textContent = short(rows.chars[i]);
+  for (const { sort, fill } of CELLS_SHOWN) fill?.(parts[sort], i);
   const unread = scored && rows.coverage[i] !== null && rows.coverage[i] < READ;
   el.classList.toggle("unread", unread);
   const outside = scored && rows.outside[i] === true;
@@ -54,7 +75,8 @@ function rowLabel(i) {
   const read = rows.coverage[i] !== null && rows.coverage[i] < READ ? `, ${percent(rows.coverage[i])} of it read` : "";
   const outside = rows.outside[i] ? `, ${OUTSIDE}` : "";
   const said = answersOf(i);
-  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${said ? `, ${said}` : ""}${read}${outside}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
+  const ended = rows.outcome[i] === null ? "" : `, outcome ${outcomeText(rows.outcome[i])}${agrees(i) === false ? `: ${WHAT.disagree}` : ""}`;
+  return `${rows.task[i] || "no task"}, ${rows.id[i]}, ${verdict}${ended}${said ? `, ${said}` : ""}${read}${outside}, ${count(rows.bad[i], "bad finding")}, ${count(rows.steps[i], "step")}`;
 }
 
 function drawList() {

@@ -79,6 +79,8 @@ function quantile(ordered, q) {
   return low + (ordered[Math.ceil(at)] - low) * (at - Math.floor(at));
 }
 
+const shareOf = (marks) => `${((100 * marks.filter(Boolean).length) / marks.length).toFixed(1)} % of ${whole.format(marks.length)}`;
+
 function figures() {
   const scores = rows.score.filter((score) => score !== null).sort((a, b) => a - b);
   if (!scores.length) return h("p", { class: "figures" }, "No transcript has a score.");
@@ -91,6 +93,7 @@ function figures() {
     figure("Mean score", mean.toFixed(3)),
     figure("Median", quantile(scores, 0.5).toFixed(3)),
     figure("Middle half", `${quantile(scores, 0.25).toFixed(2)}–${quantile(scores, 0.75).toFixed(2)}`),
+    KNOWN.outcome ? figure("Successes", shareOf(everyRow.flatMap((i) => success(i) ?? []))) : null,
   );
 }
 
@@ -158,5 +161,5 @@ function buildOverview() {
   }
   plot.addEventListener("keydown", moveBin);
   const axis = h("div", { class: "axis", "aria-hidden": "true" }, ...["0", "0.25", "0.5", "0.75", "1"].map((tick) => h("span", null, tick)));
-  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), outside(), criteria(), coverage()), h("div", { class: "plot" }, plot, axis));
+  $("overview").append(h("div", { class: "summary" }, figures(), statusChips(), outside(), criteria(), coverage()), agreementView() ?? "", h("div", { class: "plot" }, plot, axis), comparisonView() ?? "");
 }

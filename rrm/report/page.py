@@ -17,7 +17,7 @@ import gzip
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any
@@ -25,22 +25,42 @@ from typing import IO, Any
 import jinja2
 from markupsafe import Markup
 
+from rrm.feedback import Feedback
 from rrm.output import file_when_whole
+from rrm.questions import question_of
 from rrm.report.rows import detail, index_entry, text_length, to_feedback
 from rrm.trajectory import Trajectory
 
 BLOCK_CHARS = 256 * 1024
-SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "detail.js", "app.js")
+LIST_SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "agreement.js", "comparison.js")
+SCRIPTS = (
+    *LIST_SCRIPTS,
+    "timeline.js",
+    "detail.js",
+    "align.js",
+    "attempts.js",
+    "address.js",
+    "filters.js",
+    "export.js",
+    "app.js",
+)
+TEXTS = {"trace": None, "critique": None, "criteria": None}
+"""What is not held in memory to the end of the page."""
+STYLES = ("style.css", "views.css")
 COLUMNS = (
     "id",
     "task",
     "status",
     "score",
     "raw",
+    "outcome",
+    "group",
     "steps",
     "chars",
+    "seconds",
     "good",
     "bad",
+    "lowest",
     "coverage",
     "outside",
     "criteria",
@@ -49,7 +69,11 @@ COLUMNS = (
 
 
 def write_report(
-    pairs: Iterable[tuple[Trajectory, dict[str, Any]]], path: str | Path, *, title: str = "Agent-RRM report"
+    pairs: Iterable[tuple[Trajectory, dict[str, Any]]],
+    path: str | Path,
+    *,
+    title: str = "Agent-RRM report",
+    second: Mapping[str, dict[str, Any]] | None = None,
 ) -> None:
     """Write one self-contained HTML page of judged transcripts.
 
@@ -57,12 +81,14 @@ def write_report(
         pairs: each trajectory with its output row of `rrm score`; read once, held in memory only as list entries.
         path: the page; it appears whole or not at all (`rrm.output.file_when_whole`).
         title: the page's heading.
+        second: another judge's rows by id, to be compared with the first one's (`rrm.report.comparison`). A row that says that
+            it was written on another text (`source.digest`) is left out.
 
     Raises:
         RRMError: a row is not an output row of `rrm score`; no page is written.
     """
     with tempfile.TemporaryFile("w+", encoding="ascii") as spool:
-        index = _spool_blocks(pairs, spool)
+        index = _spool_blocks(pairs, spool, second)
         spool.seek(0)
         with file_when_whole(Path(path)) as page:
             page.writelines(_render(title, index, spool))
@@ -78,17 +104,26 @@ def embed_json(value: Any) -> Markup:
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def _spool_blocks(pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[str]) -> dict[str, Any]:
+def _spool_blocks(
+    pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[str], second: Mapping[str, dict[str, Any]] | None
+) -> dict[str, Any]:
     """Write the transcripts' blocks to `spool`, a line of base64 each; return the index."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     sizes: list[int] = []
     block: list[str] = []
     held = 0
+    seen: list[tuple[str, int, float | None, Feedback, Feedback | None]] = []
     for trajectory, row in pairs:
         feedback = to_feedback(row)
+        other = None if second is None else _other(second.get(trajectory.id), row)
+        if second is not None:
+            bare = feedback.model_copy(update=TEXTS), other and other.model_copy(update=TEXTS)
+            seen.append((question_of(trajectory), len(trajectory.steps), trajectory.outcome, *bare))
         for name, value in index_entry(trajectory, feedback, text_length(trajectory)).items():
             columns[name].append(value)
-        block.append(json.dumps(detail(trajectory, feedback, row.get("source")), ensure_ascii=True, allow_nan=False))
+        block.append(
+            json.dumps(detail(trajectory, feedback, row.get("source"), other), ensure_ascii=True, allow_nan=False)
+        )
         held += len(block[-1])
         if held >= BLOCK_CHARS:
             spool.write(_pack(block))
@@ -100,7 +135,23 @@ def _spool_blocks(pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[
     questions = list(dict.fromkeys(name for answers in columns["criteria"] for name in answers or ()))
     # by place, not by name: ten thousand rows share one list of names
     columns["criteria"] = [a and [a.get(name) for name in questions] for a in columns["criteria"]]
-    return {**columns, "questions": questions, "blocks": sizes}
+    codes: dict[str, int] = {}
+    columns["group"] = [codes.setdefault(name, len(codes)) for name in columns["group"]]
+    index = {**columns, "questions": questions, "blocks": sizes}
+    if second is None:
+        return index
+    from rrm.report.comparison import Judged, compare_judges
+
+    index["second"] = [None if other is None else other.score for *_, other in seen]
+    return {**index, "comparison": compare_judges([Judged(*one) for one in seen])}
+
+
+def _other(row: dict[str, Any] | None, first: dict[str, Any]) -> Feedback | None:
+    """The second judge's row, unless the two say that they were written on different texts."""
+    if row is None:
+        return None
+    digests = [source.get("digest") for r in (row, first) if isinstance(source := r.get("source"), dict)]
+    return None if len(set(digests)) > 1 and None not in digests else to_feedback(row)
 
 
 def _pack(lines: list[str]) -> str:
@@ -111,7 +162,7 @@ def _pack(lines: list[str]) -> str:
 def _render(title: str, index: dict[str, Any], spool: IO[str]) -> Iterator[str]:
     """The page in pieces; the blocks stream from `spool`."""
     here = resources.files("rrm.report")
-    style = here.joinpath("style.css").read_text("utf-8")
+    style = "\n".join(here.joinpath(name).read_text("utf-8") for name in STYLES)
     bodies = "\n".join(here.joinpath(name).read_text("utf-8") for name in SCRIPTS)
     script = f'"use strict";\n(() => {{\n{bodies}}})();\n'
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)

@@ -14,6 +14,8 @@ from pydantic import ValidationError
 from rrm.annotation import Finding
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
+from rrm.questions import question_of
+from rrm.report.timeline import timeline
 from rrm.trajectory import Message, ToolCall, Trajectory
 
 LABEL_CHARS = 240
@@ -48,6 +50,10 @@ def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[
         "raw": feedback.raw_score,
         "steps": len(trajectory.steps),
         "chars": chars,
+        "seconds": timeline(trajectory).seconds,
+        "outcome": trajectory.outcome,
+        "group": question_of(trajectory),
+        "lowest": min((f.p_good for f in feedback.findings if f.p_good is not None), default=None),
         "good": verdicts.count("good"),
         "bad": verdicts.count("bad"),
         "coverage": None if feedback.coverage is None else round(feedback.coverage, 3),
@@ -57,27 +63,23 @@ def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[
     }
 
 
-def detail(trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | None) -> dict[str, Any]:
-    """Everything a transcript's own screen shows; empty parts are left out."""
+def detail(
+    trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | None, second: Feedback | None = None
+) -> dict[str, Any]:
+    """Everything a transcript's own screen shows; empty parts are left out. `second`: what another judge says of it."""
     return _without_empty(
         {
             "task": question(trajectory),
             "question_id": trajectory.question_id,
-            "outcome": trajectory.outcome,
             "tools": [_tool(tool) for tool in trajectory.tools or []],
             "prelude": [_message(message) for message in trajectory.prelude],
             "steps": [
                 {"message": _message(step.message), "observations": [_message(m) for m in step.observations]}
                 for step in trajectory.steps
             ],
-            "trace": feedback.trace,
-            "critique": feedback.critique,
-            "findings": [[f.step, f.verdict, f.text, *_probability(f)] for f in feedback.findings],
-            "criteria": [[n, a.label, a.value, a.why or "", a.steps] for n, a in (feedback.criteria or {}).items()],
-            "reason": feedback.reason,
-            "truncated_tokens": feedback.truncated_tokens,
-            "distance": _finite(feedback.outside_distance),
-            "judge": {k: _finite(v) for k, v in feedback.judge.model_dump(exclude_none=True).items()},
+            **_said(feedback),
+            "second": None if second is None else _second(second),
+            "spans": timeline(trajectory).rows,
             "source": source or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
         }
     )
@@ -86,6 +88,25 @@ def detail(trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | 
 def criteria_of(feedback: Feedback) -> dict[str, list[Any]] | None:
     """`[value, label]` of each answer to criteria; None where there is none."""
     return {name: [a.value, a.label] for name, a in (feedback.criteria or {}).items()} or None
+
+
+def _said(feedback: Feedback) -> dict[str, Any]:
+    return {
+        "trace": feedback.trace,
+        "critique": feedback.critique,
+        "findings": [[f.step, f.verdict, f.text, *_probability(f)] for f in feedback.findings],
+        "criteria": [[n, a.label, a.value, a.why or "", a.steps] for n, a in (feedback.criteria or {}).items()],
+        "reason": feedback.reason,
+        "truncated_tokens": feedback.truncated_tokens,
+        "distance": _finite(feedback.outside_distance),
+        "judge": {k: _finite(v) for k, v in feedback.judge.model_dump(exclude_none=True).items()},
+    }
+
+
+def _second(feedback: Feedback) -> dict[str, Any]:
+    """A second judge's words, and what the first one's list entry holds of its own."""
+    own = {"status": feedback.status, "score": feedback.score, "raw": feedback.raw_score, "outside": feedback.outside}
+    return {**own, **_without_empty(_said(feedback))}
 
 
 def _probability(finding: Finding) -> list[float]:

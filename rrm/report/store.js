@@ -30,15 +30,6 @@ function findRow(text) {
   return position && Number(position[1]) < total ? Number(position[1]) : undefined;
 }
 
-/** Row and step of an address: `#id`, `#id/3` (our own links escape the id's slashes, so the first one divides). */
-function parseHash(hash) {
-  const text = hash.replace(/^#/, "");
-  if (!text) return null;
-  const [, id, step] = /^([^/]*)\/(\d+)$/.exec(text) || [];
-  if (id !== undefined && findRow(id) !== undefined) return { row: findRow(id), step: Number(step) };
-  return { row: findRow(text), step: null };
-}
-
 function blockOf(row) {
   let low = 0;
   let high = firstOfBlock.length - 1;

@@ -1,0 +1,154 @@
+"""Two judges on the same transcripts: how far they agree, and which of them the outcomes bear out.
+
+Everything is over the transcripts that both scored; differences are B − A, paired, with 95 % intervals by a bootstrap over
+questions (`rrm.evaluation.bootstrap`), none where too little carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, bootstrap, compare, too_few
+from rrm.evaluation.metrics import pairs, probability
+from rrm.feedback import Feedback, clear
+
+RESAMPLES = 2000
+HALF = 0.5
+"""A score from here on calls a run good, as the page begins with."""
+METRICS = {
+    "pair_accuracy_same_turns": "Pair accuracy, same question and number of steps",
+    "pair_accuracy_same_question": "Pair accuracy, same question",
+    "auroc": "AUROC",
+    "brier": "Brier score (0 is best)",
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the figures need of one transcript."""
+
+    question: str
+    steps: int
+    outcome: float | None
+    first: Feedback
+    second: Feedback | None
+    """None where the second judge has no row of it."""
+
+
+def compare_judges(rows: Sequence[Judged], *, seed: int = 0) -> dict[str, Any]:
+    """The figures as the page shows them.
+
+    Returns:
+        `names` of the judges; `both`, `only_first`, `only_second`, `neither`: transcripts by who scored them; `difference`
+        (mean of B − A), `same_side` (share on one side of a half), `spearman`; `steps`: verdicts on the same step, and `same`
+        of them; `outcomes`: rows with an outcome, and a line a metric with both judges' figures and the difference.
+    """
+    scored = [row for row in rows if _scored(row.first) and row.second is not None and _scored(row.second)]
+    firsts = sum(_scored(row.first) for row in rows)
+    seconds = sum(row.second is not None and _scored(row.second) for row in rows)
+    found: dict[str, Any] = {
+        "names": [_name(next(iter(rows)).first), next((_name(r.second) for r in rows if r.second is not None), "")]
+        if rows
+        else ["", ""],
+        "both": len(scored),
+        "only_first": firsts - len(scored),
+        "only_second": seconds - len(scored),
+        "neither": len(rows) - firsts - seconds + len(scored),
+        "steps": _step_verdicts(rows),
+    }
+    if not scored:
+        return found
+    a, b = np.array([r.first.score for r in scored], float), np.array([_score(r.second) for r in scored], float)
+    questions, n = pairs.codes([r.question for r in scored])
+    ones = np.bincount(questions, minlength=n).astype(float)
+
+    def mean(values: np.ndarray) -> dict[str, Any]:
+        ratio = Ratio(np.bincount(questions, values, minlength=n), ones)
+        return bootstrap(ratio, n, n=RESAMPLES, seed=seed).unless(too_few(n, len(scored))).to_dict()
+
+    found["difference"] = mean(b - a)
+    found["same_side"] = mean(((a >= HALF) == (b >= HALF)).astype(float))
+    found["spearman"] = _spearman(a, b)
+    found["outcomes"] = _against_outcomes(scored, a, b, seed)
+    return found
+
+
+def _against_outcomes(scored: Sequence[Judged], a: np.ndarray, b: np.ndarray, seed: int) -> dict[str, Any] | None:
+    from rrm.evaluation.evaluate import support
+
+    known = np.array([row.outcome is not None for row in scored])
+    if not known.any():
+        return None
+    rows = [row for row in scored if row.outcome is not None]
+    y = np.array([row.outcome for row in rows], float)
+    turns = np.array([row.steps for row in rows], dtype=np.int64)
+    q, n = pairs.codes([row.question for row in rows])
+
+    def statistics(scores: np.ndarray) -> Mapping[str, Statistic]:
+        return {
+            "pair_accuracy_same_turns": pairs.pair_parts(scores, y, q, n, turns),
+            "pair_accuracy_same_question": pairs.pair_parts(scores, y, q, n),
+            "auroc": probability.Auroc(scores, y, q),
+            "brier": probability.brier_parts(scores, y, q, n),
+        }
+
+    table = {JUDGE: statistics(b[known]), "first": statistics(a[known])}
+    figures = compare(table, n, thin=lambda statistic: too_few(*support(statistic)), n=RESAMPLES, seed=seed)
+    lines = [
+        {
+            "name": said,
+            "first": figures["metrics"]["first"][key],
+            "second": figures["metrics"][JUDGE][key],
+            "difference": figures["differences"]["first"][key],
+        }
+        for key, said in METRICS.items()
+        if figures["metrics"]["first"][key]["value"] is not None
+    ]
+    return {"rows": len(rows), "questions": n, "lines": lines}
+
+
+def _step_verdicts(rows: Sequence[Judged]) -> dict[str, int]:
+    """Steps that both call good or bad, and those of them that both call the same; the first word on a step counts."""
+    both = same = 0
+    for row in rows:
+        first, second = _verdicts(row.first), _verdicts(row.second) if row.second is not None else {}
+        shared = first.keys() & second.keys()
+        both += len(shared)
+        same += sum(first[step] == second[step] for step in shared)
+    return {"both": both, "same": same}
+
+
+def _verdicts(feedback: Feedback) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for finding in clear(feedback.findings):
+        found.setdefault(finding.step, finding.verdict)
+    return found
+
+
+def _spearman(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Rank correlation, ties at their mean rank; None where one judge gives everything one score."""
+
+    def ranks(values: np.ndarray) -> np.ndarray:
+        _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+        return (np.cumsum(sizes) - (sizes + 1) / 2)[group]
+
+    x, y = ranks(a), ranks(b)
+    return float(np.corrcoef(x, y)[0, 1]) if x.std() > 0 and y.std() > 0 else None
+
+
+def _scored(feedback: Feedback) -> bool:
+    return feedback.score is not None
+
+
+def _score(feedback: Feedback | None) -> float:
+    if feedback is None or feedback.score is None:
+        raise ValueError("only transcripts that both judges scored are compared")
+    return feedback.score
+
+
+def _name(feedback: Feedback | None) -> str:
+    return "" if feedback is None else f"{feedback.judge.model}, {feedback.judge.mode} mode"

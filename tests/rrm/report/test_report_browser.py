@@ -1,0 +1,255 @@
+"""The report page in a browser: nothing executes, and a keyboard works all of it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from report_pages import HOSTILE, JUDGE, complaints, hostile_pair, opened, pair, shown_ids
+
+from benchmarks.speed.devtools import Chromium
+from rrm.feedback import Feedback
+from rrm.trajectory import Trajectory
+
+
+def test_nothing_in_a_transcript_executes(browser: Chromium, tmp_path: Path) -> None:
+    pairs = [hostile_pair(n, text) for n, text in enumerate(HOSTILE)]
+    opened(browser, tmp_path / "report.html", pairs)
+    assert len(shown_ids(browser)) == len(HOSTILE)
+    for n in range(len(HOSTILE)):
+        browser.press("j" if n else "Enter")
+        browser.wait(f"document.querySelector('.place .num')?.textContent === '{n + 1} of {len(HOSTILE)}'")
+        browser.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        assert browser.evaluate("document.title") != "pwned"
+        assert browser.evaluate("document.querySelectorAll('img, iframe, #main script, #main [onload], a').length") == 0
+    said = browser.evaluate("document.querySelector('.step .message.assistant > .text').textContent")
+    assert "onerror=alert(1)" in said
+    assert not complaints(browser)
+
+
+def test_list_sorts_filters_and_opens_from_the_keyboard(browser: Chromium, tmp_path: Path) -> None:
+    pairs = [pair(n, score=n / 100, text="needle in here" if n == 7 else "hay") for n in range(100)]
+    pairs.append(pair(100, status="judge_error", score=None, raw_score=None, findings=[], reason="HTTP 500"))
+    opened(browser, tmp_path / "report.html", pairs)
+    assert shown_ids(browser)[:2] == ["run/99", "run/98"]
+    assert browser.evaluate("document.querySelectorAll('.row').length") < 60  # only what is in view exists
+    browser.evaluate("document.querySelector('[data-sort=score]').click()")
+    assert shown_ids(browser)[:2] == ["run/0", "run/1"]
+    browser.press("j")
+    browser.press("Enter")
+    browser.wait("location.hash === '#run%2F1?sort=score'")
+    browser.wait("document.querySelector('.finding.bad strong')?.textContent === 'Bad'")
+    browser.press("Escape")
+    browser.wait("document.getElementById('main').hidden")
+
+    browser.press("/")
+    browser.send("Input.insertText", text="needle")
+    browser.wait("tally.textContent === '1 of 101 transcripts'")
+    assert shown_ids(browser) == ["run/7"]
+    browser.evaluate("document.getElementById('clear').click()")
+
+    browser.evaluate("document.querySelectorAll('.bin')[4].dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    assert shown_ids(browser) == [f"run/{n}" for n in range(20, 25)]
+    browser.evaluate("document.getElementById('clear').click()")
+    browser.evaluate("document.querySelector('[data-status=judge_error]').click()")
+    assert shown_ids(browser) == ["run/100 · HTTP 500"]
+    assert not complaints(browser)
+
+
+def test_an_address_opens_a_transcript_and_a_phone_shows_one_screen(browser: Chromium, tmp_path: Path) -> None:
+    browser.resize(390, 844)
+    opened(browser, tmp_path / "report.html", [pair(n) for n in range(3)], "#run%2F2/2")
+    browser.wait("document.activeElement?.id === 'step-2'")
+    assert browser.evaluate("getComputedStyle(document.getElementById('side')).display") == "none"
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    browser.evaluate("document.querySelector('.back').click()")
+    browser.wait("document.getElementById('main').hidden")
+    assert browser.evaluate("document.documentElement.scrollWidth") == 390
+    assert len(shown_ids(browser)) == 3
+    browser.resize(1280, 800)
+
+
+def test_a_row_says_its_threshold_and_that_its_score_is_blended(browser: Chromium, tmp_path: Path) -> None:
+    """A step of 0.41 that is called good, and a score that is not the judge's alone, need a word."""
+    findings = [{"step": 1, "verdict": "good", "p_good": 0.41}, {"step": 2, "verdict": "bad", "p_good": 0.12}]
+    judge = {**JUDGE, "mode": "steps", "calibrated": True, "threshold": 0.275}
+    own = {"unblended_score": 0.31, "unblended_raw_score": 0.508}
+    pairs = [pair(0, findings=findings, judge=judge | own), pair(1, findings=findings, judge=judge), pair(2)]
+    opened(browser, tmp_path / "report.html", pairs, "#run%2F0")
+    browser.wait("document.querySelector('.strip')")
+    said = lambda what: browser.evaluate(f"document.querySelector('{what}').textContent")  # noqa: E731
+    assert "from 0.28 on it is called good" in said(".strip")
+    assert "blended with a lexical model, the judge alone says 0.31" in said(".headline")
+    details = said("details.judge")
+    assert all(part in details for part in ("Calibratedyes", "Score before blending0.310", "Step is good from0.275"))
+    browser.press("j")
+    browser.wait("document.querySelector('.place .num')?.textContent === '2 of 3'")
+    assert "blend" not in said("article") and "from 0.28 on" in said(".strip")
+    browser.press("j")
+    browser.wait("document.querySelector('.place .num')?.textContent === '3 of 3'")
+    assert "Step is good from" not in said("details.judge")
+    assert not complaints(browser)
+
+
+def test_an_empty_report_says_so(browser: Chromium, tmp_path: Path) -> None:
+    opened(browser, tmp_path / "report.html", [])
+    assert "nothing was judged" in browser.evaluate("document.getElementById('empty').textContent")
+    assert not complaints(browser)
+
+
+def ended(outcomes: list[float | None], scores: list[float | None]) -> list[tuple[Trajectory, dict[str, Any]]]:
+    """Rows with these outcomes and scores, all attempts at one question."""
+    found = []
+    for n, (outcome, score) in enumerate(zip(outcomes, scores, strict=True)):
+        trajectory, row = pair(n, score=score, raw_score=score, status="judge_error" if score is None else "scored")
+        trajectory.outcome = outcome
+        found.append((trajectory, row))
+    return found
+
+
+def test_outcomes_sort_filter_and_show_where_the_judge_disagrees(browser: Chromium, tmp_path: Path) -> None:
+    pairs = ended([1.0, 0.0, 0.4, None, 1.0, 0.0], [0.9, 0.8, 0.1, 0.7, 0.3, None])
+    opened(browser, tmp_path / "report.html", pairs)
+    cells = "[...document.querySelectorAll('.cell b')].map(cell => cell.textContent)"
+    assert browser.evaluate(cells) == ["1", "1", "1", "1"]
+    assert "50.0 % of 4 transcripts" in browser.evaluate("agreed.textContent")
+    assert browser.evaluate("document.querySelector('.figures').textContent").endswith("Successes40.0 % of 5")
+    browser.evaluate("document.querySelector('[data-sort=outcome]').click()")
+    assert shown_ids(browser) == ["run/0", "run/4", "run/2", "run/1", "run/5", "run/3"]
+    browser.evaluate("document.querySelector('.cell[data-outcome=failure].disagree').click()")
+    assert shown_ids(browser) == ["run/1"]
+    assert browser.evaluate("[outcome.value, judged.value].join()") == "failure,disagree"
+    browser.evaluate("document.querySelector('.cell[data-outcome=failure].disagree').click()")
+    browser.evaluate("sort.value = 'apart true'; sort.dispatchEvent(new Event('change'))")
+    assert shown_ids(browser)[:4] == ["run/1", "run/4", "run/2", "run/0"]
+    browser.evaluate("from.value = 0.85; from.dispatchEvent(new Event('input'))")
+    assert browser.evaluate(cells) == ["1", "0", "1", "2"]
+    assert not complaints(browser)
+
+
+def test_the_address_holds_search_filters_and_order(browser: Chromium, tmp_path: Path) -> None:
+    pairs = ended([1.0, 0.0, 0.0, None], [0.9, 0.8, 0.7, 0.6])
+    path = tmp_path / "report.html"
+    asked = "?q=result&outcome=failure&judged=disagree&min=0.75&sort=-steps&nonsense=1&findings=hasOwnProperty"
+    opened(browser, path, pairs, f"#{asked}")
+    browser.wait("tally.textContent === '1 of 4 transcripts'")
+    assert shown_ids(browser) == ["run/1"]
+    assert (
+        browser.evaluate("[search.value, min.value, sort.value, verdict.value].join()") == "result,0.75,steps true,any"
+    )
+    browser.press("Enter")
+    browser.wait("location.hash === '#run%2F1?q=result&outcome=failure&judged=disagree&min=0.75&sort=-steps'")
+    browser.evaluate("outcome.value = 'any'; outcome.dispatchEvent(new Event('change'))")
+    browser.wait("location.hash === '#run%2F1?q=result&judged=disagree&min=0.75&sort=-steps'")
+    browser.evaluate("clear.click()")
+    browser.wait("location.hash === '#run%2F1?sort=-steps'")
+    browser.evaluate("location.hash = '#?judged=agree'")
+    browser.wait("tally.textContent === '1 of 4 transcripts' && document.getElementById('main').hidden")
+    browser.evaluate("history.back()")
+    browser.wait("tally.textContent === '4 transcripts' && !document.getElementById('main').hidden")
+    assert not complaints(browser)
+
+
+def test_a_timeline_stands_where_a_transcript_has_times(browser: Chromium, tmp_path: Path) -> None:
+    pairs = [pair(0), pair(1)]
+    for at, message in zip((0.0, 2.0, 62.0, 63.0), pairs[0][0].messages, strict=True):
+        message.timestamp = 1000.0 + at
+    opened(browser, tmp_path / "report.html", pairs, "#run%2F0")
+    browser.wait("document.querySelector('.timeline')")
+    said = browser.evaluate("document.querySelector('.timeline summary').textContent")
+    assert said == "Timeline1 m 03 s in all: agent 3.0 s, tools 1 m 00 s. The longest is step 1, search, with 1 m 00 s."
+    labels = "[...document.querySelectorAll('.time-step')].map(line => line.getAttribute('aria-label'))"
+    assert browser.evaluate(labels) == [
+        "Step 1: agent 2.0 s, search 1 m 00 s, from 0.0 s on",
+        "Step 2: agent 1.0 s, from 1 m 02 s on",
+    ]
+    browser.press("j")
+    browser.wait("document.querySelector('.place .num')?.textContent === '2 of 2'")
+    assert browser.evaluate("document.querySelector('.timeline')") is None
+    assert not complaints(browser)
+
+
+def test_lists_and_words_are_aligned_by_what_they_share(browser: Chromium) -> None:
+    script = resources.files("rrm.report").joinpath("align.js").read_text("utf-8")
+
+    def run(expression: str) -> Any:
+        return browser.evaluate(f"(() => {{ {script}; return {expression}; }})()")
+
+    assert run("lines(['a', 'b', 'c', 'd'], ['a', 'x', 'c', 'd'])") == [[0, 0], [1, 1], [2, 2], [3, 3]]
+    assert run("lines(['a', 'c'], ['a', 'b', 'c'])") == [[0, 0], [None, 1], [1, 2]]
+    assert run("lines(['a', 'b', 'c', 'e'], ['b', 'd', 'e'])") == [[0, None], [1, 0], [2, 1], [3, 2]]
+    assert run("lines([], ['a'])") == [[None, 0]] and run("lines([], [])") == []
+    assert run("wordChanges('book the cheap flight', 'book one flight')") == [
+        [["book", True], [" the cheap", False], [" flight", True]],
+        [["book", True], [" one", False], [" flight", True]],
+    ]
+    assert run("wordChanges('', 'a')") == [[], [["a", False]]]
+    assert run("wordChanges('a'.repeat(9000), 'b')") is None
+    lengths = "[common(Array(3000).fill('a'), Array(3000).fill('b')).length, common(['x'], ['y']).length]"
+    assert run(lengths) == [0, 0]  # too many to compare: none in common is said, and at once
+
+
+def test_attempts_at_one_question_stand_side_by_side(browser: Chromium, tmp_path: Path) -> None:
+    pairs = [pair(n, text="I look it up.") for n in range(3)]
+    pairs[0][0].outcome, pairs[1][0].outcome, pairs[2][0].outcome = 0.0, 0.0, 1.0
+    answer = pairs[2][0].messages[3]
+    pairs[2][0].messages[3] = answer.model_copy(update={"content": "It was Grace."})
+    pairs.append(pair(3, task="Another question altogether?"))
+    opened(browser, tmp_path / "report.html", pairs, "#run%2F0")
+    browser.wait("document.querySelector('.attempts')")
+    assert browser.evaluate("document.querySelectorAll('.attempts tbody tr').length") == 3
+    browser.evaluate("document.querySelector('.side-by-side').click()")
+    browser.wait("document.querySelector('.beside')")
+    assert browser.evaluate("location.hash") == "#run%2F0?with=run%2F2"  # the one that ended otherwise
+    marked = "[...document.querySelectorAll('.pair del, .pair ins')].map(el => el.localName + el.textContent)"
+    assert browser.evaluate(marked) == ["del 0:", "ins 2:", "del Ada.", "ins Grace."]
+    browser.press("n")
+    assert browser.evaluate("document.activeElement.dataset.n") == "0"
+    browser.press("n")
+    assert browser.evaluate("document.activeElement.dataset.n") == "1"
+    browser.press("Escape")
+    browser.wait("location.hash === '#run%2F0' && document.querySelector('.steps')")
+    browser.evaluate("location.hash = '#run%2F3?with=run%2F1'")  # attempts at different questions are not compared
+    browser.wait("document.querySelector('.place .num')?.textContent === '4 of 4' && document.querySelector('.steps')")
+    assert browser.evaluate("document.querySelector('.attempts')") is None
+    assert not complaints(browser)
+
+
+CATCH = """
+URL.createObjectURL = (blob) => { window.exported = blob.text(); return "blob:caught"; };
+HTMLAnchorElement.prototype.click = function () { window.named = this.download; };
+"""
+
+
+def test_what_is_filtered_is_exported_in_its_order(browser: Chromium, tmp_path: Path) -> None:
+    findings = [{"step": 1, "verdict": "bad", "p_good": 0.25, "text": "Asks too little."}]
+    pairs = [pair(n, score=n / 10, raw_score=0.5, findings=findings, trace="It asks.") for n in range(10)]
+    for n, text in enumerate(["=cmd|' /C calc'!A0", '+1,"2"', " -2", "@SUM(1)", "\t=1", "fine; really"]):
+        trajectory, row = pair(n, task=text + " asked?", score=0.9 + n / 100, raw_score=0.5)
+        name = f"=hostile {n}"
+        pairs.append((trajectory.model_copy(update={"id": name, "outcome": 1.0}), {**row, "id": name}))
+    opened(browser, tmp_path / "report.html", pairs)
+    browser.evaluate(CATCH)
+    browser.evaluate("min.value = 0.9; min.dispatchEvent(new Event('input'))")
+    browser.evaluate("document.getElementById('export-csv').click()")
+    text = browser.evaluate("window.exported")
+    lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert [line["id"] for line in lines] == [f"'=hostile {n}" for n in range(5, 0, -1)] + ["run/9", "'=hostile 0"]
+    assert not [cell for line in lines for cell in line.values() if cell[:1] in ("=", "+", "-", "@", "\t", " ")]
+    assert lines[0]["outcome"] == "1" and lines[0]["score"] == "0.95" and lines[0]["judge_and_outcome"] == "agree"
+    assert browser.evaluate("window.named") == "transcripts.csv"
+
+    browser.evaluate("window.exported = null; document.getElementById('export-jsonl').click()")
+    browser.wait("window.exported")
+    found = [json.loads(line) for line in browser.evaluate("window.exported").splitlines()]
+    assert [row["id"] for row in found] == [line["id"].removeprefix("'") for line in lines]
+    by_id = {row["id"]: row for row in found}
+    read = Feedback.model_validate(by_id["run/9"])
+    assert (read.score, read.raw_score, read.trace) == (0.9, 0.5, "It asks.")
+    assert [f.model_dump() for f in read.findings] == findings
+    assert by_id["=hostile 0"]["outcome"] == 1.0
+    assert not complaints(browser)
