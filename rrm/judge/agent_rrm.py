@@ -278,7 +278,7 @@ class AgentRRM:
         """
         temperature = self._checked(mode, samples)
         samples = samples if self.abilities.samples(mode) else 1
-        info, params = self._info(mode, seed), self._params(seed, temperature)
+        info, params = self.info(mode, seed), self._params(seed, temperature)
         wanted = Wanted(info, params, self.settings.calibration, samples, True, None)
         judge_stream(self._asker(), trajectories, wanted, self.domain, on_feedback)
 
