@@ -75,6 +75,9 @@ READERS: tuple[Reader, ...] = (
 )
 """In the order they are asked: the more particular a format's marks, the earlier."""
 FORMATS: dict[str, Reader] = {reader.NAME: reader for reader in READERS}
+# looked up once: to ask an object for a protocol costs more than to read a small transcript
+_CONTAINERS = {reader.NAME: reader for reader in READERS if isinstance(reader, Container)}
+_GATHERERS = {reader.NAME: reader for reader in READERS if isinstance(reader, Gatherer)}
 
 OnError = Callable[[ReadError], None]
 
@@ -206,8 +209,8 @@ def _file(
             name = item.format or (how.format if how.format != "auto" else sniff(item.value))
             if name is None:
                 yield ReadError(path, item.line, unknown(item.value, READERS))
-            elif not isinstance(reader := FORMATS[name], Gatherer):
-                yield _parse(reader, item, how.outcome)
+            elif (reader := _GATHERERS.get(name)) is None:
+                yield _parse(FORMATS[name], item, how.outcome)
             elif reader.OVER_FOLDER:
                 held.setdefault((PurePath(path).parent, name), []).append(item)
             else:
@@ -229,8 +232,7 @@ def _archive(archive: Archive, how: _How, held: _Held) -> Iterator[Trajectory | 
 
 def _gathered(name: str, items: list[Item], how: _How) -> Iterator[Trajectory | ReadError]:
     """The runs that items of one format make together."""
-    reader = FORMATS[name]
-    assert isinstance(reader, Gatherer)
+    reader = _GATHERERS[name]
     for run in reader.gather(items):
         yield run if isinstance(run, ReadError) else _parse(reader, run, how.outcome)
 
@@ -276,9 +278,9 @@ def _items(path: str, value: Value, format: str, fields: dict[str, str] | None) 
 
 def _explode(data: Any, format: str) -> tuple[str, Iterator[tuple[Any, dict[str, Any]]]] | None:
     """The runs of a document of several, and the format that says so; None where it is no such document."""
-    for reader in READERS if format == "auto" else [FORMATS[format]]:
-        if isinstance(reader, Container) and (runs := reader.explode(data)) is not None:
-            return reader.NAME, runs
+    for name, reader in _CONTAINERS.items():
+        if format in ("auto", name) and (runs := reader.explode(data)) is not None:
+            return name, runs
     return None
 
 

@@ -21,7 +21,7 @@ class UniqueIds:
         self._sorted = np.empty(0, dtype=np.uint64)
 
     def __contains__(self, name: str) -> bool:
-        key = _key(name)
+        key = key_of(name)
         if key in self._recent:
             return True
         at = int(np.searchsorted(self._sorted, np.uint64(key)))
@@ -30,7 +30,7 @@ class UniqueIds:
     def take(self, name: str) -> str:
         """`name` itself, or `name#k` where it was taken before."""
         unique = name if name not in self else self._next(name)
-        self._recent.add(_key(unique))
+        self._recent.add(key_of(unique))
         if len(self._recent) >= FLUSH:
             fresh = np.fromiter(self._recent, dtype=np.uint64, count=len(self._recent))
             self._sorted = np.sort(np.concatenate([self._sorted, fresh]))
@@ -48,6 +48,7 @@ class UniqueIds:
         return f"{name}#{high}"
 
 
-def _key(name: str) -> int:
+def key_of(name: str) -> int:
+    """The 64-bit hash that an id is held as."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big")
