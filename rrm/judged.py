@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Status
+from rrm.ledger import Known, Ledger, keys_of, order_of
 from rrm.output import WAY_OUT, Output
+from rrm.readers.unique import key_of
 from rrm.spending import Spending
 from rrm.trajectory import Trajectory
 
@@ -30,35 +35,23 @@ class Judged:
         Raises:
             RRMError: a line that is no row of a scoring run, or a second one of an id whose first did not fail.
         """
-        self.spending = spending
-        self._output, self._done = output, dict[str, tuple[str, str]]()
-        """id → (status, digest)."""
-        self._coverage, self._outside = dict[str, float](), dict[str, bool]()
-        self._values = dict[str, dict[str, float | None]]()
+        self.spending, self._output, self._retries = spending, output, retry_errors
+        self._ledger, self._appended, self._tidied = Ledger(), array("Q"), False
         for number, row in output.rows():
             try:
-                key, value = row["id"], (row["status"], row["source"]["digest"])
-            except (KeyError, TypeError) as error:
+                enter(self._ledger, row)
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise RRMError(f"{output.path}:{number}: not a row of `rrm score`; {WAY_OUT}") from error
-            share = row.get("coverage")
-            if isinstance(share, int | float) and not isinstance(share, bool):
-                self._coverage[key] = share
-            if isinstance(row.get("outside"), bool):
-                self._outside[key] = row["outside"]
-            if isinstance(answers := row.get("criteria"), dict):
-                self._values[key] = values_of(answers)
-            if key in self._done and self._done[key][0] != FAILED:
-                raise RRMError(f"{output.path}:{number}: a second row of {key!r}; {WAY_OUT}")
-            self._done[key] = value
             try:
-                spending.met(row, value[0] == FAILED)
+                spending.met(row, row["status"] == FAILED)
             except ValueError as error:
                 raise RRMError(f"{output.path}:{number}: {error}; {WAY_OUT}") from error
+        if (second := self._ledger.second(but=FAILED)) is not None:
+            id = next(row["id"] for number, row in output.rows() if number == second + 1)
+            raise RRMError(f"{output.path}:{second + 1}: a second row of {id!r}; {WAY_OUT}")
         self.tidy()
-        failed = {key for key, (status, _) in self._done.items() if status == FAILED}
-        if retry_errors and failed:
-            self._done = {key: value for key, value in self._done.items() if key not in failed}
-            log.warning("%s: %d transcripts that ended in judge_error are judged again", output.path, len(failed))
+        if retry_errors and (failed := self._ledger.last(FAILED)):
+            log.warning("%s: %d transcripts that ended in judge_error are judged again", output.path, failed)
 
     def status_of(self, trajectory: Trajectory) -> str | None:
         """The status of a trajectory's row, None where it has none yet.
@@ -66,32 +59,40 @@ class Judged:
         Raises:
             RRMError: the row is of other content.
         """
-        if trajectory.id not in self._done:
+        known = self._known(trajectory)
+        if known is None or (self._retries and known.status == FAILED):
             return None
-        status, known = self._done[trajectory.id]
-        if known != trajectory.digest:
+        if known.digest != trajectory.digest:
             raise RRMError(
                 f"{self._output.path} holds a judgement of {trajectory.id!r}, but that transcript has changed since; "
                 f"{WAY_OUT}"
             )
-        return status
+        return known.status
 
     def coverage_of(self, trajectory: Trajectory) -> float | None:
         """What the trajectory's row says was read; None where it does not."""
-        return self._coverage.get(trajectory.id)
+        known = self._known(trajectory)
+        return known and known.coverage
 
     def outside_of(self, trajectory: Trajectory) -> bool | None:
         """Whether the trajectory's row says that it is outside what the judge was measured on; None where it does not say."""
-        return self._outside.get(trajectory.id)
+        known = self._known(trajectory)
+        return known and known.outside
 
     def values_of(self, trajectory: Trajectory) -> dict[str, float | None] | None:
         """The values of the answers to criteria in the trajectory's row; None where it has none."""
-        return self._values.get(trajectory.id)
+        row = self._ledger.find(trajectory.id)
+        return None if row is None else self._ledger.values(row)
+
+    def _known(self, trajectory: Trajectory) -> Known | None:
+        row = self._ledger.find(trajectory.id)
+        return None if row is None else self._ledger.known(row)
 
     def append(self, feedback: Feedback, trajectory: Trajectory) -> None:
         """Append a row, which a kill does not undo."""
         row = self.spending.paid(to_row(feedback, trajectory), feedback.usage, feedback.status == FAILED)
         self._output.append([row])
+        self._appended.append(key_of(trajectory.id))
 
     def tidy(self) -> None:
         """Drop rows that others took the place of."""
@@ -106,7 +107,39 @@ class Judged:
             return True
 
         self._output.keep(counts)
-        self.spending.stale = Counter()
+        self.spending.stale, self._tidied = Counter(), True
+
+    def put_in_order(self, inputs: np.ndarray) -> None:
+        """Let the rows stand as their inputs do, in whichever order they ended; those of other inputs stand last.
+
+        Args:
+            inputs: (N,) hashes of the inputs' ids (`rrm.ledger.keys_of`).
+        """
+        self.tidy()
+        if self._tidied:
+            rows = keys_of(row["id"] for _, row in self._output.rows())
+        else:
+            rows = np.concatenate([self._ledger.keys(), np.array(self._appended, dtype=np.uint64)])
+        order = order_of(rows, inputs)
+        if order is not None:
+            self._output.reorder(order)
+
+
+def enter(ledger: Ledger, row: dict[str, Any]) -> None:
+    """Enter a row of an output.
+
+    Raises:
+        KeyError, TypeError, AttributeError, ValueError: not a row of a scoring run.
+    """
+    share, outside, answers = row.get("coverage"), row.get("outside"), row.get("criteria")
+    ledger.add(
+        row["id"],
+        row["status"],
+        row["source"]["digest"],
+        share if isinstance(share, int | float) and not isinstance(share, bool) else None,
+        outside if isinstance(outside, bool) else None,
+        values_of(answers) if isinstance(answers, dict) else None,
+    )
 
 
 def values_of(answers: Mapping[str, Any]) -> dict[str, float | None]:

@@ -16,6 +16,7 @@ import os
 import shutil
 import tempfile
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -83,6 +84,23 @@ class Output:
                 os.fsync(new.fileno())
             os.replace(draft, self.path)
 
+    def reorder(self, order: Sequence[int]) -> None:
+        """Rewrite the file with its lines in this order, numbers from 0; the old file stands until the new one is whole."""
+        self.close()
+        draft, ends = Path(f"{self.path}.tmp"), array("Q", [0])
+        with self._writing():
+            with open(self.path, "rb") as old, open(draft, "wb") as new:
+                for line in old:
+                    ends.append(ends[-1] + len(line))
+                if len(order) != len(ends) - 1:
+                    raise RRMError(f"{self.path} has {len(ends) - 1} rows, not {len(order)}: it was changed meanwhile")
+                for number in order:
+                    old.seek(ends[number])
+                    new.write(old.read(ends[number + 1] - ends[number]))
+                new.flush()
+                os.fsync(new.fileno())
+            os.replace(draft, self.path)
+
     def close(self) -> None:
         """Sync what was appended to disk."""
         file, self._file = self._file, None
@@ -144,7 +162,7 @@ def open_output(
         if path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows())):
             _compare(path, run.read(), made_by)
         else:
-            _write_header(run, made_by)
+            write_header(run, made_by)
         if torn:
             log.warning("%s: its last line was only half written and is made again", path)
         stack.callback(output.close)
@@ -167,7 +185,7 @@ def _cut_torn_end(path: Path) -> bool:
     return whole != end
 
 
-def _write_header(run: IO[str], made_by: Mapping[str, Any]) -> None:
+def write_header(run: IO[str], made_by: Mapping[str, Any]) -> None:
     """On disk before the first row, so rows never stand without it."""
     run.seek(0)
     run.truncate()
@@ -184,15 +202,37 @@ def _compare(path: Path, header: str, made_by: Mapping[str, Any]) -> None:
     except (ValueError, KeyError, TypeError) as error:
         raise RRMError(f"{path} has rows, but {path}.run.json does not say what made them; {way_out}") from error
     now = json.loads(json.dumps(dict(made_by)))
+    differs = differences(before, now)
+    if differs:
+        raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {way_out}")
+    if before.get("model") != now.get("model") and _served_name(before) is not None:
+        log.warning("%s: its rows came from %s, further ones come from %s", path, before["model"], now["model"])
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What decides the rows of two runs and is not the same, in words; of one judge under two names, nothing."""
     names = sorted(set(before) | set(now))
     if now.get("model_hash") and now.get("model_hash") == before.get("model_hash"):
         names = [n for n in names if n != "model"]  # the same weights under another path are the same judge
     if before.get("model") != now.get("model") and _served_name(before) == _served_name(now) is not None:
         names = [n for n in names if n != "model"]  # a mended address, or the server's new one
-        log.warning("%s: its rows came from %s, further ones come from %s", path, before["model"], now["model"])
-    differs = [_difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
-    if differs:
-        raise RRMError(f"{path} holds rows made otherwise: {'; '.join(differs)}; {way_out}")
+    return [_difference(n, before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)]
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """What made a file's rows.
+
+    Raises:
+        RRMError: nothing says so.
+    """
+    header = Path(f"{path}.run.json")
+    try:
+        made_by = json.loads(header.read_text(encoding="ascii"))["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RRMError(f"{header} does not say what made the rows of {path}: keep it beside them") from error
+    if not isinstance(made_by, dict):
+        raise RRMError(f"{header} does not say what made the rows of {path}: keep it beside them")
+    return made_by
 
 
 def _difference(name: str, before: Any, now: Any) -> str:

@@ -5,21 +5,23 @@
     OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
     OUT.jsonl.lock        locked while a run writes (`rrm.output`)
 
-Each row is appended as soon as it is judged, so rows stand in the order in which they ended, and a killed run loses only
-what it was judging. `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
+Each row is appended as soon as it is judged, so a killed run loses only what it was judging; once all are judged, rows stand in the order of
+their inputs, however often the run was interrupted, and of whatever concurrency. What is held of each row is some forty bytes. `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
 """
 
 from __future__ import annotations
 
 import logging
-import statistics
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
+
+import numpy as np
 
 from rrm.errors import RRMError, SpendingLimit
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
@@ -28,6 +30,7 @@ from rrm.output import open_output
 from rrm.pacing import beside, windows
 from rrm.prompt.rendering import CUT_VERSION
 from rrm.questions import question_of
+from rrm.readers.unique import UniqueIds, key_of
 from rrm.spending import Spending
 from rrm.trajectory import Trajectory
 from rrm.usage import Purse
@@ -110,7 +113,8 @@ def coverage_of(shares: Sequence[float], about: Mapping[str, Any]) -> dict[str, 
     """
     if not shares:
         return None
-    median, low = statistics.median(shares), sum(share < LOW_COVERAGE for share in shares)
+    read = np.asarray(shares)
+    median, low = float(np.median(read)), int((read < LOW_COVERAGE).sum())
     if median < LOW_COVERAGE:
         log.warning(
             "the judge read %.0f%% of the median transcript (%d of %d below %.0f%%): what decided a run may stand in the rest; %s",
@@ -168,7 +172,7 @@ def score_file(
             changed under its id, an id occurs twice, or the judge keeps failing.
     """
     fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
-    summary, statuses, seen = ScoreSummary(str(output)), Counter[str](), set[str]()
+    summary, statuses, seen, keys = ScoreSummary(str(output)), Counter[str](), UniqueIds(), array("Q")
     resumed = Counter[str]()  # apart: a server's inputs are read in a thread of their own
     started = time.monotonic()
     with ExitStack() as stack:
@@ -185,7 +189,8 @@ def score_file(
             for trajectory in inputs:
                 if trajectory.id in seen:
                     raise RRMError(f"the id {trajectory.id!r} occurs twice in the input; ids must be unique")
-                seen.add(trajectory.id)
+                seen.take(trajectory.id)
+                keys.append(key_of(trajectory.id))
                 summary.without_steps += not trajectory.steps
                 status = out.status_of(trajectory)
                 if status is None:
@@ -210,6 +215,7 @@ def score_file(
                     taking.expect(window)
                     judge.judge(window, **how)
                     taking.settle()
+            out.put_in_order(np.array(keys, dtype=np.uint64))
         except SpendingLimit as limit:
             summary.stopped = str(limit)
         except KeyboardInterrupt:
@@ -221,7 +227,7 @@ def score_file(
                 summary.judged,
             )
             raise
-    summary.rows = len(seen) if summary.stopped is None else summary.judged + summary.resumed
+    summary.rows = len(keys) if summary.stopped is None else summary.judged + summary.resumed
     summary.statuses = dict(sorted((statuses + resumed).items()))
     summary.usage, summary.usage_now = (
         None if usage is None else usage.model_dump() for usage in (out.spending.total, out.spending.now)
@@ -233,7 +239,7 @@ def score_file(
     return summary
 
 
-def outside_of(marks: Sequence[bool]) -> dict[str, int] | None:
+def outside_of(marks: Sequence[int]) -> dict[str, int] | None:
     """The summary of `outside`; warns where there are any. None for no row."""
     if not marks:
         return None
@@ -286,9 +292,9 @@ class _Taking:
         self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
         self.give_up_after, self.failing = give_up_after, 0
         self.waiting: dict[str, Trajectory] = {}
-        self.shares: list[float] = []
+        self.shares = array("d")
         """Coverage of the scored rows."""
-        self.marks: list[bool] = []
+        self.marks = bytearray()
         """Whether a row is outside what the judge was measured on, of the rows that say."""
         self.answers = Answers()
 

@@ -18,7 +18,20 @@ from rrm.errors import RRMError, SpendingLimit, file_problem
 from rrm.extras import explain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-COMMANDS = ("convert", "check", "show", "score", "choose", "rank", "annotate", "train", "eval", "calibrate", "report")
+COMMANDS = (
+    "convert",
+    "check",
+    "show",
+    "score",
+    "merge",
+    "choose",
+    "rank",
+    "annotate",
+    "train",
+    "eval",
+    "calibrate",
+    "report",
+)
 GROUPS = ("criteria",)
 """Commands with commands of their own."""
 STOPPED = 4

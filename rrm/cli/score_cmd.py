@@ -15,9 +15,10 @@ import typer
 from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 from rrm.readers.formats import FileFormats
+from rrm.sharding import Shard
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ def command(
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
     blend: bool | None = BLEND,
+    shard: str | None = typer.Option(
+        None,
+        metavar="I/N",
+        help="Judge the I-th of N consecutive parts of the input; rrm merge puts the outputs together.",
+    ),
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
@@ -86,9 +92,11 @@ def command(
         raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
     check_paths(inputs, *((None, None) if dry_run else (output, html)))
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+    chosen = None if shard is None else Shard.parse(shard)
     with ErrorLog(None if dry_run else output) as errors:
         loaded = load_judge(judge)
-        trajectories = read_inputs(inputs, errors, strict=strict, **reading)
+        total = None if dry_run and chosen is None else count_inputs(inputs, reading)
+        trajectories = part_of(read_inputs(inputs, errors, strict=strict, **reading), chosen, total)
         run: dict[str, Any] = {"mode": chosen_mode(mode, loaded, Modes.full), "samples": samples, "seed": seed}
         if dry_run:
             options = judge.server()
@@ -102,16 +110,21 @@ def command(
         elif output is not None:
             run |= {"overwrite": overwrite, "retry_errors": retry_errors}
             scorer = scorer_of(loaded, run["mode"], blend)
-            done = score_file(scorer, trajectories, output, total=count_inputs(inputs, reading), **run)
+            if chosen is not None and total is not None:
+                run["settings"] = chosen.settings(total)
+            expected = chosen.rows_of(total) if chosen is not None and total is not None else total
+            done = score_file(scorer, trajectories, output, total=expected, **run)
             summary = {**asdict(done), "blended": isinstance(scorer, Blended)}
             if html is not None and done.stopped is None:
                 from rrm.report import write_report
 
-                write_report(pair_rows(read_inputs(inputs, None, **reading), output), html)
+                again = part_of(read_inputs(inputs, None, **reading), chosen, total)
+                write_report(pair_rows(again, output), html)
                 summary["html"] = str(html)
     unjudged = summary.get("statuses", {}).get("judge_error", 0)
     stopped = summary.get("stopped")
-    useless = not dry_run and not stopped and not summary.get("statuses", {}).get("scored")
+    empty = chosen is not None and not summary.get("rows") and not errors.count  # more shards than transcripts
+    useless = not dry_run and not stopped and not empty and not summary.get("statuses", {}).get("scored")
     if useless:
         log.error("no transcript has a usable score: %s", printable(why_useless(summary, errors.count)))
     elif unjudged:
@@ -168,6 +181,19 @@ def count_inputs(inputs: list[str], reading: dict[str, Any]) -> int | None:
     if "-" in inputs:
         return None
     return sum(1 for _ in read_inputs(inputs, None, **reading))
+
+
+def part_of(trajectories: Iterable[Trajectory], shard: Shard | None, total: int | None) -> Iterable[Trajectory]:
+    """The transcripts of a shard; all of them where none is named.
+
+    Raises:
+        ConfigError: the input cannot be counted.
+    """
+    if shard is None:
+        return trajectories
+    if total is None:
+        raise ConfigError("--shard counts the transcripts before it reads them: give files, not standard input")
+    return shard.of_rows(trajectories, total)
 
 
 def pair_rows(trajectories: Iterable[Trajectory], output: Path) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
