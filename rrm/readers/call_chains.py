@@ -42,11 +42,27 @@ class Run:
     """Response id -> how many messages there were after it."""
 
 
+class _Ends:
+    """Where runs end, by digest; runs that begin with the same calls (temperature 0) have the same end, and each is continued."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[Any, bytes], deque[Run]] = {}
+
+    def put(self, end: tuple[Any, bytes], run: Run) -> None:
+        """Remember where a run ends."""
+        self._runs.setdefault(end, deque()).append(run)
+
+    def take(self, end: tuple[Any, bytes]) -> Run | None:
+        """The first run that ends there, which is about to go on."""
+        waiting = self._runs.get(end)
+        return waiting.popleft() if waiting else None
+
+
 def chain(calls: list[Call]) -> list[Run]:
     """The calls as runs, in order of their first appearance; each call is in exactly one."""
     _in_conversations(calls)
     keys = _keys(calls)
-    runs, ends, replied = list[Run](), dict[tuple[Any, bytes], Run](), dict[str, Run]()
+    runs, ends, replied = list[Run](), _Ends(), dict[str, Run]()
     for at in _order(calls):
         call = calls[at]
         if call.custom_id is not None:  # calls of a batch know nothing of each other
@@ -63,7 +79,7 @@ def chain(calls: list[Call]) -> list[Run]:
     return sorted(runs, key=lambda run: min(place[id(call)] for call in run.calls))
 
 
-def _on(call: Call, key: tuple[str, str] | None, ends: dict[tuple[Any, bytes], Run], runs: list[Run]) -> Run:
+def _on(call: Call, key: tuple[str, str] | None, ends: _Ends, runs: list[Run]) -> Run:
     """Put a call that holds its history on the end that it goes on from, or begin a run."""
     free = key is not None  # calls that share an id may change their system prompt
     request = call.request or []
@@ -71,7 +87,7 @@ def _on(call: Call, key: tuple[str, str] | None, ends: dict[tuple[Any, bytes], R
     asked = [(at, d) for at, d in digests if at <= len(request)]
     run = None
     for at, digest in reversed(asked):
-        if (run := ends.pop((key, digest), None)) is not None:
+        if (run := ends.take((key, digest))) is not None:
             run.messages += [*request[at:], *call.reply]
             run.calls.append(call)
             run.joined_by, run.id = (PREFIX, None) if key is None else (SHARED[key[0]], key[1])
@@ -80,7 +96,7 @@ def _on(call: Call, key: tuple[str, str] | None, ends: dict[tuple[Any, bytes], R
         run = Run([*request, *call.reply], [call])
         runs.append(run)
     if digests:
-        ends[key, digests[-1][1]] = run
+        ends.put((key, digests[-1][1]), run)
     return run
 
 
