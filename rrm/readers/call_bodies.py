@@ -29,6 +29,10 @@ IDS = ("conversationid", "threadid", "sessionid", "traceid")
 """Ends of the names of ids that calls may share, without signs and case; the most particular first."""
 TIMES = ("endTime", "end_time", "response_created_at", "completed_at", "timestamp", "created_at")
 SECRETS = ("authorization", "api-key", "api_key", "apikey", "cookie")
+"""Parts of the names of headers that nobody else may read."""
+KEYS = ("api_key", "apikey", "authorization")
+"""Names of fields that are secrets outside of headers, too."""
+REMOVED = "[removed]"
 Message = dict[str, Any]
 
 
@@ -215,17 +219,33 @@ def _envelope(raw: Any, body: Any, used: tuple[str, ...]) -> dict[str, Any]:
     """What an envelope and the body in it say beside the messages."""
     outside = {k: v for k, v in raw.items() if k != "body"} if isinstance(raw, dict) and "body" in raw else {}
     inside = {k: v for k, v in body.items() if k not in used and v is not None} if isinstance(body, dict) else {}
-    return _without_secrets(outside) | inside
+    return _without_secrets(outside | inside)
 
 
-def _without_secrets(fields: dict[str, Any]) -> dict[str, Any]:
-    """Headers without keys and cookies: what is judged may be shown or published."""
-    return {
-        key: {k: "[removed]" if any(s in k.lower() for s in SECRETS) else v for k, v in value.items()}
-        if isinstance(value, dict) and "headers" in key
-        else value
-        for key, value in fields.items()
-    }
+def _without_secrets(value: Any, inside_headers: bool = False) -> Any:
+    """A value without keys and cookies, at any depth: what is judged may be shown or published.
+
+    Headers may be an object, a list of pairs or of `{name, value}`; an `api_key` is one wherever it stands.
+    """
+    if isinstance(value, list):
+        if inside_headers and len(value) == 2 and _is_secret(value[0]):
+            return [value[0], REMOVED]
+        return [_without_secrets(v, inside_headers) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if inside_headers and "value" in value and _is_secret(value.get("name", value.get("key"))):
+        return {**value, "value": REMOVED}
+    return {k: _without_secret(k, v, inside_headers) for k, v in value.items()}
+
+
+def _without_secret(key: str, value: Any, inside_headers: bool) -> Any:
+    if isinstance(value, str | list) and (_is_secret(key) if inside_headers else key.lower() in KEYS):
+        return REMOVED
+    return _without_secrets(value, inside_headers or "headers" in key.lower())
+
+
+def _is_secret(name: Any) -> bool:
+    return isinstance(name, str) and any(s in name.lower() for s in SECRETS)
 
 
 def _tools(record: dict[str, Any], body: dict[str, Any]) -> list[dict[str, Any]] | None:

@@ -258,3 +258,27 @@ def test_every_conversation_comes_out_whole_whatever_the_order(talks: list[list[
     found = [i for i in calls.gather(Item(r, "x", n) for n, r in enumerate(records, 1)) if isinstance(i, Item)]
     assert sum(len(i.context["run"].calls) for i in found) == len(records)
     assert {tuple(m["content"] for m in i.context["run"].messages) for i in found} == longest
+
+
+def test_no_key_is_left_in_meta_however_headers_are_written(tmp_path: Path) -> None:
+    flat, pairs, named, nested = (chat(f"u: {k}", reply="a") for k in range(4))
+    flat["request"] |= {"method": "POST", "headers": {"Authorization": "KEY", "X-Trace": "9"}}
+    pairs = {**pairs, "Headers": [["Authorization", "KEY"], ["accept", "*/*"]]}
+    named = {**named, "request_headers": [{"name": "cookie", "value": "KEY"}, {"name": "accept", "value": "*/*"}]}
+    proxied = {"headers": {"x-api-key": ["KEY"]}, "method": "POST"}
+    nested = {**nested, "metadata": {"proxied": proxied}, "params": {"api_key": "KEY", "top_p": 1}}
+    found, _ = run_of(tmp_path, flat, pairs, named, nested)
+    assert not any("KEY" in t.to_json() for t in found)
+    assert found[0].meta["request"]["headers"] == {"Authorization": "[removed]", "X-Trace": "9"}
+    assert found[1].meta["Headers"] == [["Authorization", "[removed]"], ["accept", "*/*"]]
+    assert found[2].meta["request_headers"][1] == {"name": "accept", "value": "*/*"}
+    assert found[3].meta["metadata"]["proxied"]["method"] == "POST"
+    assert found[3].meta["params"] == {"api_key": "[removed]", "top_p": 1}
+
+
+def test_runs_that_begin_with_the_same_call_are_whole(tmp_path: Path) -> None:
+    first = chat("u: q", reply="first")
+    calls = [first, first, *(chat("u: q", "a: first", f"u: {k}?", reply=k) for k in "xy")]
+    found, _ = run_of(tmp_path, *calls)
+    assert [texts(t) for t in found] == [["q", "first", "x?", "x"], ["q", "first", "y?", "y"]]
+    assert [t.meta["calls"] for t in found] == [2, 2]
