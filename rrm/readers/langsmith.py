@@ -1,12 +1,13 @@
 """`langsmith`: LangSmith's runs (`id, trace_id, parent_run_id, run_type, inputs, outputs`), a line or an element each. One trace is one run.
 
 The calls of the trace's `llm` runs give the messages, its `tool` runs the results (`rrm.readers.spans`). The outcome is feedback
-where the trace has one key of it, in [0, 1]; of several, `meta["outcome_fields"]` names them for `--outcome`.
+where the trace has one key of it, which names success, in [0, 1]; others are named in `meta["outcome_fields"]` for `--outcome`.
 Fields: https://docs.langchain.com/langsmith/run-data-format.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
@@ -17,8 +18,8 @@ from rrm.readers.anthropic import anthropic_tools, unblock
 from rrm.readers.base import Item, describe, make, own_id
 from rrm.readers.chat import as_text, is_chat, tool_list
 from rrm.readers.langchain import is_messages, message_of
-from rrm.readers.outcomes import Outcome, as_outcome, get
-from rrm.readers.spans import Call, ToolRun, assemble, seconds
+from rrm.readers.outcomes import FIELDS, Outcome, as_outcome, get
+from rrm.readers.spans import Call, ToolRun, assemble, inside, seconds
 from rrm.trajectory import Trajectory
 
 NAME = "langsmith"
@@ -28,6 +29,9 @@ ASKED = ("question", "input", "query", "prompt", "text")
 SAID = ("output", "answer", "result", "response", "text", "content")
 LONG = ("inputs", "outputs", "child_runs", "events", "serialized", "manifest", "messages")
 """Fields of the root run that the transcript already holds, or that are long and say nothing of the run."""
+SUCCESS = frozenset({*FIELDS, "correctness", "accuracy", "exact_match", "pass", "ok", "completion", "completed"})
+"""Keys of feedback that say how a run ended, behind one of the words of `OF_WHAT`."""
+OF_WHAT = ("is", "answer", "task", "goal", "final", "user", "overall", "agent")
 PAIR_ROLES = ("human", "user", "ai", "assistant", "system", "developer", "tool", "function")
 Record = dict[str, Any]
 Message = dict[str, Any]
@@ -149,6 +153,13 @@ def _key(record: Record, path: str) -> str:
     return as_text(get(record, path.removesuffix(".score") + ".key")) if path.startswith("feedback[") else path
 
 
+def _says_success(key: str) -> bool:
+    """Whether a feedback's key names success: of `hallucination` or `latency` a 1 is none."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", key.removeprefix("feedback_stats.").removesuffix(".avg"))
+    left = list(itertools.dropwhile(OF_WHAT.__contains__, map(str.lower, words)))
+    return "_".join(left) in SUCCESS
+
+
 def _is_off(value: Any) -> bool:
     return isinstance(value, int | float) and not 0 <= value <= 1
 
@@ -167,11 +178,16 @@ def _run(item: Item) -> Trajectory:
     runs: list[Record] = record["runs"]
     parents = {own_id(r, "parent_run_id") for r in runs if r.get("run_type") == "llm"}
     leaves = [r for r in runs if r.get("run_type") == "llm" and own_id(r) not in parents]
-    calls = [_call(r) for r in leaves]
+    above = {name: own_id(r, "parent_run_id") for r in runs if (name := own_id(r)) is not None}
+    apart = inside(above, {name for r in runs if r.get("run_type") == "tool" and (name := own_id(r)) is not None})
+    calls = [_call(r, own_id(r) in apart) for r in leaves]
     # a graph's state holds the whole conversation, results included
     states = [r for r in runs if r.get("run_type") == "chain" and _listed(get_messages(r.get("outputs"))) is not None]
     calls += [
-        Call([], _read(get_messages(r["outputs"]), f"run {own_id(r)} outputs", "assistant"), _end(r)) for r in states
+        Call(
+            [], _read(get_messages(r["outputs"]), f"run {own_id(r)} outputs", "assistant"), _end(r), own_id(r) in apart
+        )
+        for r in states
     ]
     found = assemble(calls, [_tool_run(r) for r in runs if r.get("run_type") == "tool"])
     messages = found.messages or _asked_and_said(record)
@@ -180,12 +196,13 @@ def _run(item: Item) -> Trajectory:
     feedback = _feedback(record)
     on_scale = {p: raw for p, raw in feedback.items() if _key(record, p) not in item.context["other_scale"]}
     labels = {p: v for p, raw in on_scale.items() if (v := as_outcome(raw)) is not None}
-    sole = next(iter(labels), None) if len(feedback) == 1 else None
+    sole = next((p for p in labels if len(feedback) == 1 and _says_success(_key(record, p))), None)
+    fields = {"outcome_fields": list(labels)} if feedback and sole is None else {}
     return make(
         item,
         NAME,
         messages,
-        meta=_meta(item, leaves) | found.meta() | ({"outcome_fields": list(labels)} if len(feedback) > 1 else {}),
+        meta=_meta(item, leaves) | found.meta() | fields,
         id=as_text(record["trace_id"]),
         outcome=None if sole is None else Outcome(labels[sole], sole),
         tools=next((t for r in leaves if (t := _tools(r))), None),
@@ -246,7 +263,7 @@ def _message(one: Any, where: str, role: str) -> list[Message]:
     return [message_of(one, where)]
 
 
-def _call(run: Record) -> Call:
+def _call(run: Record, inside_tool: bool) -> Call:
     """What an `llm` run read and wrote."""
     inputs, where = run.get("inputs"), f"run {own_id(run)}"
     read = _read(get_messages(inputs), f"{where} inputs", "user")
@@ -264,7 +281,7 @@ def _call(run: Record) -> Call:
     for message in wrote:
         if isinstance(stamp := run.get("end_time"), str | int | float) and not isinstance(stamp, bool):
             message.setdefault("timestamp", stamp)
-    return Call(read, wrote, _order(run)[0])
+    return Call(read, wrote, _order(run)[0], inside_tool)
 
 
 def _wrote(outputs: Any, where: str) -> list[Message]:

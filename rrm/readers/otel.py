@@ -15,7 +15,7 @@ from rrm.errors import ReadError
 from rrm.readers.base import Item, describe, make
 from rrm.readers.chat import as_text
 from rrm.readers.otel_messages import from_json, messages_of, tools_of
-from rrm.readers.spans import Call, ToolRun, assemble, seconds
+from rrm.readers.spans import Call, ToolRun, assemble, inside, seconds
 from rrm.trajectory import Trajectory
 
 NAME = "otel"
@@ -226,15 +226,17 @@ def parse(item: Item) -> Trajectory:
 def _run(item: Item) -> Trajectory:
     record, spans = item.value, item.value["spans"]
     calls, runs, tools = list[Call](), list[ToolRun](), None
+    made = {span["span_id"]: run for span in spans if (run := _tool_run(span)) is not None}
+    apart = inside({span["span_id"]: span["parent_id"] for span in spans}, made.keys())
     for span in spans:
-        if (run := _tool_run(span)) is not None:
-            runs.append(run)
+        if span["span_id"] in made:
+            runs.append(made[span["span_id"]])
             continue
         read, wrote = messages_of(span)
         for message in wrote:
             if span["end"] is not None:
                 message.setdefault("timestamp", span["end"])
-        calls.append(Call(read, wrote, _start(span)))
+        calls.append(Call(read, wrote, _start(span), span["span_id"] in apart))
         offered = tools_of(span["attributes"])
         tools = offered if offered and len(offered) > len(tools or []) else tools
     found = assemble(calls, runs)

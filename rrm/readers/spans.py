@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,6 +27,8 @@ class Call:
     wrote: list[Message]
     start: float = 0.0
     """Seconds; calls are taken in this order."""
+    inside_tool: bool = False
+    """Made by a tool while it ran: an agent that is called as a tool."""
 
 
 @dataclass
@@ -50,7 +52,7 @@ class Conversation:
 
     messages: list[Message]
     others: list[list[Message]] = field(default_factory=list)
-    """Conversations beside the longest (sub-agents, retries) that say something it does not."""
+    """Conversations beside it (sub-agents, retries) that say something it does not."""
     unmatched: list[ToolRun] = field(default_factory=list)
     """Tool runs that no message asked for."""
 
@@ -63,27 +65,56 @@ class Conversation:
 def assemble(calls: Sequence[Call], runs: Sequence[ToolRun]) -> Conversation:
     """The longest conversation of a trace; of two as long the later one. No calls: no messages.
 
+    What was said inside a tool's run is taken only where there is nothing else: the trace's outcome is its caller's.
+
     Args:
         calls: in any order; messages in the OpenAI shape.
         runs: in any order.
     """
-    ends: dict[str, list[Message]] = {}  # a conversation so far, by the digest of its messages
+    ends: dict[str, tuple[list[Message], bool]] = {}  # a conversation so far, by the digest of its messages
     for call in sorted(calls, key=lambda c: c.start):
         if not call.read and not call.wrote:
             continue
         digests = _prefixes([*call.read, *call.wrote])
         known = next((k for k in range(len(call.read), 0, -1) if digests[k - 1] in ends), 0)
         # what was said before is kept as it was recorded then: histories drop reasoning and times
-        before = ends.pop(digests[known - 1]) if known else []
-        ends[digests[-1]] = [*before, *call.read[known:], *call.wrote]
+        before, inside = ends.pop(digests[known - 1]) if known else ([], True)
+        # two instrumentations may record one call: the first record went on from what was kept
+        made = ([*before, *call.read[known:], *call.wrote], inside and call.inside_tool)
+        if digests[-1] in ends:
+            ends[digests[-1]] = (ends[digests[-1]][0], ends[digests[-1]][1] and made[1])
+        else:
+            ends[digests[-1]] = made
     if not ends:
         return Conversation([], unmatched=list(runs))
-    found = list(ends.values())
-    longest = max(range(len(found)), key=lambda k: (len(found[k]), k))
+    found = [messages for messages, _ in ends.values()]
+    outside = [k for k, (_, inside) in enumerate(ends.values()) if not inside]
+    longest = max(outside or range(len(found)), key=lambda k: (len(found[k]), k))
     messages, unmatched = _filled(found[longest], sorted(runs, key=lambda r: r.start))
     held = Counter(map(_key, messages))
     others = [f for k, f in enumerate(found) if k != longest and Counter(map(_key, f)) - held]
     return Conversation(messages, others, unmatched)
+
+
+def inside(parents: Mapping[str, str | None], tools: Collection[str]) -> set[str]:
+    """The names of a trace's runs (or spans) that have a tool's run above them.
+
+    Args:
+        parents: name -> the name of what it stands under, which may be no run of the trace.
+        tools: the names of the runs of tools.
+    """
+    known: dict[str | None, bool] = {None: False}
+    for name in parents:
+        path, at = list[str](), name
+        while at not in known and at in parents:
+            known[at] = False  # parents in a circle end here
+            path.append(at)
+            at = parents[at]
+        below = known.get(at, False) or at in tools
+        for one in reversed(path):
+            known[one] = below
+            below = below or one in tools
+    return {name for name in parents if known[name]}
 
 
 def _key(message: Message) -> str:

@@ -120,3 +120,33 @@ def test_traces_are_found_by_parents_where_no_run_names_one(tmp_path: Path) -> N
     ]
     found, errors = traces(tmp_path, [{k: v for k, v in r.items() if k != "trace_id"} for r in [*runs, *circle]])
     assert errors == [] and [t.id for t in found] == ["a", "x"] and found[0].meta["lines"] == 2
+
+
+def test_an_agent_inside_a_tool_is_not_the_run(tmp_path: Path) -> None:
+    asked: list[Any] = [["human", "the tool's task"]]
+    runs = [run("t", "chain", {"question": "q"}, {"answer": "a"}), run("tool", "tool", {"x": 1}, {"output": "o"}, "t")]
+    runs += [run("inner", "chain", {}, {}, "tool")]
+    for k in range(3):
+        runs.append(run(f"i{k}", "llm", {"messages": list(asked)}, {"role": "assistant", "content": f"i{k}"}, "inner"))
+        asked += [["ai", f"i{k}"], ["human", "go on"]]
+    runs.append(run("l", "llm", {"messages": [["human", "q"]]}, {"role": "assistant", "content": "a"}, "t"))
+    runs[0]["feedback_stats"] = {"correctness": {"n": 1, "avg": 1.0}}
+    (found,), _ = traces(tmp_path, runs)
+    assert [m.content for m in found.messages] == ["q", "a"] and found.outcome == 1.0
+    assert [len(one) for one in found.meta["other_conversations"]] == [6]
+    (alone,), _ = traces(tmp_path, [r for r in runs if r["id"] != "l"])
+    assert len(alone.messages) == 6
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome"),
+    [("correctness", 1.0), ("is_correct", 1.0), ("Answer Correctness", 1.0), ("user_score", 1.0), ("taskSuccess", 1.0)]
+    + [(key, None) for key in ("hallucination", "toxicity", "latency", "incorrect", "format_score", "conciseness")],
+)
+def test_the_only_feedback_is_the_outcome_where_its_key_says_success(
+    tmp_path: Path, key: str, outcome: float | None
+) -> None:
+    (found,), _ = traces(tmp_path, [rated("a", **{key: 1.0})])
+    field = f"feedback_stats.{key}.avg"
+    assert found.outcome == outcome and found.meta.get("outcome_fields") == (None if outcome else [field])
+    assert traces(tmp_path, [rated("a", **{key: 1.0})], outcome=field)[0][0].outcome == 1.0

@@ -219,3 +219,25 @@ def test_tool_runs_meet_their_calls_by_id_then_by_name_and_arguments() -> None:
     found = assemble([Call([_said("user", "q")], [asked])], runs)
     assert [(m["content"], m["tool_call_id"]) for m in found.messages[2:]] == [("one", "c1"), ("two", "c2")]
     assert found.meta() == {"other_tool_runs": [{"name": "g", "arguments": None, "result": "?"}]}
+
+
+def test_a_call_that_two_instrumentations_recorded_keeps_what_was_thought(tmp_path: Path) -> None:
+    thought = {"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}, *agent("b")["parts"]]}
+    first = {"gen_ai.input.messages": [user("a")], "gen_ai.output.messages": [thought]}
+    second = {"gen_ai.input.messages": [user("a"), agent("b"), user("c")], "gen_ai.output.messages": [agent("d")]}
+    spans = [span(k, (first, second)[k // 2], start=k) for k in range(4)]
+    (found,), _ = traces(tmp_path, *spans)
+    assert [m.text() for m in found.messages] == ["a", "b", "c", "d"] and found.messages[1].reasoning_content == "hm"
+    assert "other_conversations" not in found.meta
+
+
+def test_an_agent_inside_a_tools_span_is_not_the_run(tmp_path: Path) -> None:
+    said = {"gen_ai.input.messages": [user("x"), agent("y"), user("z")], "gen_ai.output.messages": [agent("w")]}
+    tool = span(1, {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask"}, start=1)
+    inner = span(2, said, start=2, parentSpanId=f"{1:016x}")
+    (found,), _ = traces(tmp_path, tool, inner, span(3, asked_b(), start=3))
+    assert [m.text() for m in found.messages] == ["a", "b"] and len(found.meta["other_conversations"]) == 1
+
+
+def asked_b() -> dict[str, Any]:
+    return {"gen_ai.input.messages": [user("a")], "gen_ai.output.messages": [agent("b")]}
