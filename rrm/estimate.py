@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rrm.feedback import Mode
+from rrm.money import Prices
 from rrm.pacing import windows
 from rrm.score import Judge, coverage_of
 from rrm.trajectory import Trajectory
-from rrm.usage import Prices, Usage
+from rrm.usage import Usage
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
 """Room a reply needs at most, for the estimate."""

@@ -26,6 +26,7 @@ import numpy as np
 from rrm.errors import RRMError, SpendingLimit
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
 from rrm.judged import FAILED, Judged, is_failed
+from rrm.money import Purse
 from rrm.output import open_output
 from rrm.pacing import beside, windows
 from rrm.prompt.rendering import CUT_VERSION
@@ -33,7 +34,6 @@ from rrm.questions import question_of
 from rrm.readers.unique import UniqueIds, key_of
 from rrm.spending import Spending
 from rrm.trajectory import Trajectory
-from rrm.usage import Purse
 
 log = logging.getLogger(__name__)
 progress_log = logging.getLogger("rrm.progress")

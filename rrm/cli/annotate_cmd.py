@@ -16,7 +16,7 @@ from rrm.cli.judge_options import OF_SERVERS, JudgeOptions, option_of, with_judg
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, counting, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes
 from rrm.errors import ConfigError, SpendingLimit
-from rrm.usage import Purse
+from rrm.money import Purse
 
 log = logging.getLogger(__name__)
 

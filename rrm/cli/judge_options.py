@@ -131,7 +131,7 @@ class JudgeOptions:
             ConfigError: a value that cannot be used.
         """
         from rrm.engines.server_options import ServerOptions, read_extra_body, read_headers
-        from rrm.usage import Prices, Purse
+        from rrm.money import Prices, Purse
 
         if all(getattr(self, name) is None for name in OF_SERVERS):
             return None

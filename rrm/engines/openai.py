@@ -38,8 +38,9 @@ from rrm.engines.replies import parse_reply, retry_after_s, usage_of
 from rrm.engines.server_options import ServerOptions, addresses_of, public, shown_address
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 from rrm.loops import run
+from rrm.money import Purse
 from rrm.seeds import derive_seed
-from rrm.usage import Purse, Usage, total_of
+from rrm.usage import Usage, total_of
 
 if TYPE_CHECKING:
     from openai.resources.chat import AsyncCompletions

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rrm.errors import ConfigError
-from rrm.usage import Prices
+from rrm.money import Prices
 
 OWN = frozenset(
     (

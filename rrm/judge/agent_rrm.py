@@ -31,13 +31,13 @@ from rrm.judge.templated import TemplatedEngine
 from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.judge.wanted import Wanted
 from rrm.judge.windowed import LocalAsker, ServerAsker, judge_in_windows
+from rrm.money import Purse
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 from rrm.prompt.windows import Plan, Planner, Reading
 from rrm.trajectory import Trajectory
-from rrm.usage import Purse
 
 log = logging.getLogger(__name__)
 SAMPLING_TEMPERATURE = 0.7

@@ -9,8 +9,8 @@ from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.lexical import Lexical
+from rrm.money import Purse
 from rrm.trajectory import Trajectory
-from rrm.usage import Purse
 
 
 def blends_unasked(judge: AgentRRM, mode: Mode) -> bool:

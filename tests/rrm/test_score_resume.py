@@ -21,12 +21,12 @@ from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.estimate import estimate
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.chat import ChatItem, judge_chat
+from rrm.money import Prices
 from rrm.output import open_output
 from rrm.pacing import windows
 from rrm.score import pace_text, score_file
 from rrm.seeds import derive_seed
 from rrm.trajectory import Message, Source, Trajectory, write_jsonl
-from rrm.usage import Prices
 
 
 def transcripts(n: int, said: str = "done") -> list[Trajectory]:

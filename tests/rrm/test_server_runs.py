@@ -22,10 +22,10 @@ from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.money import Prices
 from rrm.output import open_output
 from rrm.score import score_file
 from rrm.trajectory import Message, Trajectory
-from rrm.usage import Prices
 
 PRICES = Prices(1.0, 10.0, 0.5)
 WHOLE = "<think>t</think><critique>[step 1] good: ok</critique><score>0.5</score>"

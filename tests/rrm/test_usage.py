@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrm.errors import ConfigError
+from rrm.money import Prices, Purse
 from rrm.spending import Spending
-from rrm.usage import Prices, Purse, Usage, read_usage, total_of
+from rrm.usage import Usage, read_usage, total_of
 
 
 @pytest.mark.parametrize(
