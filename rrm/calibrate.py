@@ -355,7 +355,7 @@ def _worth(
     if apart is None:
         log.warning("all rows are attempts at one question: what the maps are worth on others cannot be measured")
     else:
-        found |= before_and_after(scored.before, apart.scores, labels, questions, resamples=resamples, seed=seed)
+        found |= before_and_after(scored.before, apart, labels, questions, resamples=resamples, seed=seed)
         found |= {"folds": apart.folds, "rows_of_folds_without_map": apart.without_map}
     known = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed)
     found |= {"interval": None if known is None else known.at, "widest": None if known is None else known.widest}

@@ -23,24 +23,33 @@ class Auroc:
     scores: np.ndarray
     labels: np.ndarray
     questions: np.ndarray
+    parts: np.ndarray | None = None
+    """(N,) rows are compared inside a part alone, such as the fold whose map they have; None: all with all."""
 
     def __call__(self, counts: np.ndarray) -> np.ndarray:
         check_rows(scores=self.scores, labels=self.labels, questions=self.questions)
-        if not len(self.scores):
-            return np.full(len(counts), np.nan)
-        order = np.argsort(self.scores, kind="stable")
-        ranked, owner, positive = self.scores[order], self.questions[order], self.labels[order] >= 0.5
+        parts = np.zeros(len(self.scores), dtype=np.int64) if self.parts is None else self.parts
+        wins, pairs = np.zeros(len(counts)), np.zeros(len(counts))
+        for part in np.unique(parts):
+            more = self._compared(np.flatnonzero(parts == part), counts)
+            wins, pairs = wins + more[0], pairs + more[1]
+        return np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
+
+    def _compared(self, rows: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of one outcome each that the better run wins, ties ½, and all of them."""
+        rows = rows[np.argsort(self.scores[rows], kind="stable")]
+        ranked, owner, positive = self.scores[rows], self.questions[rows], self.labels[rows] >= 0.5
         starts = np.flatnonzero(np.r_[True, np.diff(ranked) > 0])  # first row of each group of equal scores
-        values = np.empty(len(counts))
+        wins, pairs = np.empty(len(counts)), np.empty(len(counts))
         rows_at_once = max(1, 2_000_000 // len(ranked))
         for b in range(0, len(counts), rows_at_once):
-            weights = counts[b : b + rows_at_once][:, owner]  # (b, N)
+            here = slice(b, b + rows_at_once)
+            weights = counts[here][:, owner]  # (b, N)
             above = np.add.reduceat(weights * positive, starts, axis=1)
             below = np.add.reduceat(weights * ~positive, starts, axis=1)
-            wins = (above * (np.cumsum(below, axis=1) - 0.5 * below)).sum(axis=1)
-            pairs = above.sum(axis=1) * below.sum(axis=1)
-            values[b : b + len(weights)] = np.divide(wins, pairs, out=np.full(len(pairs), np.nan), where=pairs > 0)
-        return values
+            wins[here] = (above * (np.cumsum(below, axis=1) - 0.5 * below)).sum(axis=1)
+            pairs[here] = above.sum(axis=1) * below.sum(axis=1)
+        return wins, pairs
 
 
 def brier_parts(scores: np.ndarray, labels: np.ndarray, questions: np.ndarray, n_questions: int) -> Ratio:

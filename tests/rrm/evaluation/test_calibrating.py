@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrm.evaluation.calibrating import band, before_and_after, out_of_fold
+from rrm.evaluation.calibrating import OutOfFold, band, before_and_after, out_of_fold
 from rrm.judge.calibration import Platt, curve, curves, fit
 
 
@@ -40,7 +40,8 @@ def test_rows_whose_other_folds_give_no_map_have_their_mean_label() -> None:
 def test_before_and_after_by_hand() -> None:
     labels = np.array([1.0, 0.0] * 20)
     before, after = np.full(40, 0.9), np.array([0.8, 0.2] * 20)
-    found = before_and_after(before, after, labels, [f"q{i // 2}" for i in range(40)], resamples=100, seed=0)
+    apart = OutOfFold(after, np.arange(40) // 8, 5, 0)
+    found = before_and_after(before, apart, labels, [f"q{i // 2}" for i in range(40)], resamples=100, seed=0)
     assert found["before"]["brier"]["value"] == pytest.approx((0.01 + 0.81) / 2)
     assert found["after"]["brier"] == {
         "value": pytest.approx(0.04),
@@ -50,6 +51,17 @@ def test_before_and_after_by_hand() -> None:
     assert (found["before"]["ece"]["value"], found["after"]["ece"]["value"]) == (pytest.approx(0.4), pytest.approx(0.2))
     assert (found["before"]["auroc"]["value"], found["after"]["auroc"]["value"]) == (0.5, 1.0)
     assert found["difference"]["brier"]["high"] == pytest.approx(0.04 - 0.41)
+
+
+def test_maps_that_rise_rank_no_worse_for_differing_between_folds() -> None:
+    raw, labels, questions = drawn(10)
+    apart = out_of_fold(raw, labels, [False] * len(raw), questions, "platt", seed=0)
+    assert apart is not None and apart.folds == 5
+    found = before_and_after(raw, apart, labels, questions, resamples=100, seed=0)
+    assert found["difference"]["auroc"]["value"] == 0.0
+    assert found["before"]["auroc"]["value"] == pytest.approx(found["after"]["auroc"]["value"])
+    pairs = [(i, j) for i in range(40) for j in range(40) if labels[i] > labels[j] and apart.fold[i] == apart.fold[j]]
+    assert found["before"]["auroc"]["value"] == pytest.approx(np.mean([raw[i] > raw[j] for i, j in pairs]))
 
 
 @pytest.mark.parametrize("method", ["platt", "platt_score", "isotonic"])
