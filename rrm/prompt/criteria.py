@@ -48,7 +48,8 @@ NOT_APPLICABLE = "not applicable"
 TAG = "criterion"
 """Encloses an answer, where the server takes no JSON schema."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,47}")
-_APART = re.compile(r"[\s_-]+")
+_APART = re.compile(r"(?:[\s_]|(?<=\w)-+(?=\w)|(?<!\S)-+(?=\s))+")
+"""Between words; a sign stays what it is: -1 is not 1, and C- is no C."""
 
 
 def plain(label: str) -> str:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rrm.engines.base import Reply
 from rrm.feedback import CriterionAnswer
-from rrm.judge.answers import read_answers, read_notes
+from rrm.judge.answers import answer_of, read_answers, read_notes
 from rrm.judge.chat import Judgement
-from rrm.prompt.criteria import parse_criteria
+from rrm.prompt.criteria import Question, parse_criteria
 
 CRITERIA = parse_criteria(
     {
@@ -154,6 +154,21 @@ def test_a_fence_and_thoughts_are_no_text_around(text: str) -> None:
 
 def test_labels_are_compared_without_case_and_markup() -> None:
     assert tags(TAGS.replace("cold", "**Very_Warm**.").replace("yes", '"Yes".')).raw_score == 3.5 / 4
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [("-1", 0.0), (-1, 0.0), ("0", 0.5), ("+1", 1.0), ("- so-so", 0.6), ("So so", 0.6), ("**C-**", 0.3)],
+)
+def test_a_sign_is_part_of_a_label(said: Any, value: float) -> None:
+    labels = {"-1": 0.0, "0": 0.5, "+1": 1.0, "so-so": 0.6, "C-": 0.3, "C": 0.4}
+    assert answer_of(Question(ask="How?", labels=labels), said)[1] == value
+
+
+@pytest.mark.parametrize("said", ["1", 1, "- 1", "+ 1"])
+def test_an_answer_without_the_sign_is_no_label(said: Any) -> None:
+    with pytest.raises(ValueError, match="where"):
+        answer_of(Question(ask="How?", labels={"-1": 0.0, "0": 0.5, "+1": 1.0}), said)
 
 
 def test_the_same_answer_twice_is_one() -> None:

@@ -60,6 +60,7 @@ def test_a_file_is_read_with_yes_and_no_as_words(tmp_path: Path) -> None:
         ("questions:\n  a: {ask: x, labels: {b: 1.5, c: 0}}\n", "the label 'b' has the value 1.5"),
         ("questions:\n  a: {ask: x, labels: {b: .nan, c: 0}}\n", "the label 'b' has the value nan"),
         ("questions:\n  a: {ask: x, labels: {Big: 1, big: 0}}\n", "'Big' and 'big' could not be told apart"),
+        ("questions:\n  a: {ask: x, labels: {so-so: 1, so_so: 0}}\n", "'so-so' and 'so_so' could not be told apart"),
         ("questions:\n  a: {ask: x, labels: {b: null, c: null}}\n", "no label has a value"),
         ("questions:\n  a: {ask: x, labels: {b: 1}}\n", "questions.a.labels"),
         ("questions:\n  a: {ask: x, scale: unit, weight: 0}\n", "no question has a weight above 0"),
