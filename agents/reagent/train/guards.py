@@ -142,8 +142,8 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
             "guards.auditor.judge=%s is not asked: with feedback.mode=%s (as it is set) nothing is learned from a judge",
             second.judge, feedback.mode,
         )  # fmt: skip
-    elif (second.judge, second.judge_options, second.judge_mode) == (
-        feedback.judge, feedback.judge_options, kind(feedback).judged_in,
+    elif (second.judge, second.judge_options, second.judge_mode, None, "judge") == (
+        feedback.judge, feedback.judge_options, kind(feedback).judged_in, feedback.criteria, feedback.score_from,
     ):  # fmt: skip
         raise ConfigError(f"guards.auditor.judge={second.judge} is the judge that pays: it cannot disagree with itself")
 
@@ -164,11 +164,16 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
         if tasks < FEWEST
         else ""
     )
+    relative = (
+        "with feedback.score_from=rank the mean score is ½ whatever is learned, and never rises"
+        if config.feedback.score_from == "rank"
+        else ""
+    )
     length, kl, auditor = guards.length, guards.kl, guards.auditor
     unaudited = f"neither evaluations (guards.evaluate, eval.every) nor updates (share={auditor.share:g}) give it the looks it takes"
     return {
         "success": untold or few(1 + guards.success.patience),
-        "drift": untold or few(1 + guards.drift.patience),
+        "drift": relative or untold or few(1 + guards.drift.patience),
         "length": "" if updates > length.first + length.patience else f"it takes more than max_updates={updates}",
         "kl": "set guards.kl.max, in nats a token" if kl.max is None
         else "" if updates > kl.patience else f"it takes more than max_updates={updates}",

@@ -111,7 +111,7 @@ class Watch:
         """
         if not self.evaluates:
             return {}
-        report, mine = Report(), list(range(self.rank, len(episodes), self.processes))
+        report, mine = Report(), self.share_of(episodes)
         own = [episodes[i] for i in mine]
         first = self.feedback.scores(own, update, report)
         second = self._audited(own, update, report)
@@ -126,6 +126,11 @@ class Watch:
             found["auditor_correlation"], found["auditor_compared"] = rank_correlation(known)
             self._tell(len(known), len(episodes), report.problem)
         return found
+
+    def share_of(self, episodes: Sequence[Episode]) -> list[int]:
+        """Which of all episodes this process has judged: those of every n-th task, since attempts at one task may be compared."""
+        number = {group: n for n, group in enumerate(dict.fromkeys(e.group_id for e in episodes))}
+        return [i for i, e in enumerate(episodes) if number[e.group_id] % self.processes == self.rank]
 
     def audit(self, played: Sequence[Episode], update: int) -> Audit:
         """Both judges on all first attempts at the guards' share of an update's tasks; all processes call this together."""

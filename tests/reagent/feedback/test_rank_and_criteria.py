@@ -18,6 +18,8 @@ from reagent.feedback.judging import Judging
 from reagent.feedback.modes import CritiqueFeedback, ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
 from reagent.rollout.episode import Episode
+from reagent.train.config import load_agent_config
+from reagent.train.watch import Watch
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, EngineError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
@@ -87,6 +89,14 @@ def test_an_attempt_without_another_is_unknown_and_failures_are_what_they_always
 def test_relative_scores_are_of_mode_r_alone(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"feedback\.score_from=rank gives relative scores"):
         FeedbackConfig(**{"mode": "r", "score_from": "rank", **wrong})
+
+
+def test_processes_judge_whole_groups_of_an_evaluation() -> None:
+    episodes = [episode(group, k, k) for group in "ghi" for k in range(3)]
+    feedback, config = ranked(judge_of([])), load_agent_config("lab", ["feedback.mode=r", "feedback.score_from=rank"])
+    shares = [Watch(config, feedback, rank=rank, processes=2).share_of(episodes) for rank in (0, 1)]
+    assert shares == [[0, 1, 2, 6, 7, 8], [3, 4, 5]]
+    assert Watch(config, feedback).share_of(episodes) == list(range(9))
 
 
 def answered(said: str) -> str:

@@ -343,6 +343,7 @@ AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
         ({**STOPS, "environment.eval_tasks": 9}, "9 held-out tasks .* prove nothing, and it takes 10"),
         ({"guards.drift.action": "stop", "environment.eval_tasks": 9}, "9 held-out tasks"),
         ({"guards.drift.action": "stop", "eval.every": 0}, "0 evaluations are made"),
+        ({"guards.drift.action": "stop", "feedback.score_from": "rank"}, "the mean score is ½ whatever is learned"),
         ({**STOPS, "eval.every": 50, "max_updates": 10}, "1 evaluations are made before the last update"),
         ({**STOPS, "eval.every": 4, "max_updates": 8, "guards.success.patience": 2}, "2 evaluations are made before the last update"),
         ({"guards.kl.action": "stop"}, "set guards.kl.max"),
@@ -374,6 +375,13 @@ def test_settings_that_mean_nothing_are_refused(said: str) -> None:
     [
         {**STOPS, "eval.every": 4, "max_updates": 9},
         {**STOPS, "environment.eval_tasks": 10},
+        {**STOPS, "feedback.score_from": "rank"},
+        {
+            "guards.auditor.judge": "lab",
+            "feedback.score_mode": "score",
+            "feedback.criteria": "tool-use",
+        },  # other questions: it can disagree
+        {"guards.auditor.judge": "lab", "feedback.score_mode": "score", "feedback.score_from": "rank"},
         {
             **STOPS,
             "feedback.mode": "process",
