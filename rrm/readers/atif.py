@@ -129,6 +129,7 @@ def _messages(step: Any, where: str) -> list[dict[str, Any]]:
         if not calls:
             del message["tool_calls"]
     names = {call.get("id"): call["name"] for call in message.get("tool_calls", ())}
+    _put_back(message, where)
     return [message, *_results(step.get("observation"), names, f"{where}.observation")]
 
 
@@ -145,7 +146,34 @@ def _call(raw: Any, where: str) -> dict[str, Any]:
     )
     if raw.get("tool_call_id") is not None:
         call["id"] = as_text(raw["tool_call_id"])
+    call |= {k: v for k, v in _held(call).items() if k not in ("name", "arguments", "id")}
     return call
+
+
+def _put_back(message: dict[str, Any], where: str) -> None:
+    """Give a message what `rrm.writers.atif` found no place for: a result's times, that it is an error, …"""
+    held = _held(message)
+    if "content" in held:
+        held["content"] = chat_content(held["content"])
+    if isinstance(calls := held.get("tool_calls"), list):
+        held["tool_calls"] = [_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+    if message["role"] != "system" or held.get("role") != "developer":
+        held.pop("role", None)  # the format says who spoke
+    message |= held
+
+
+def _held(place: dict[str, Any]) -> dict[str, Any]:
+    """What the writer put under a place's `extra`, which is taken from there; what a judge found of the step stays."""
+    extra = place.get("extra")
+    ours = extra.get(OURS) if isinstance(extra, dict) else None
+    if not isinstance(extra, dict) or not isinstance(ours, dict):
+        return {}
+    rest = {k: v for k, v in extra.items() if k != OURS}
+    rest |= {OURS: {"findings": ours["findings"]}} if "findings" in ours else {}
+    place["extra"] = rest
+    if not rest:
+        del place["extra"]
+    return {k: v for k, v in ours.items() if k != "findings"}
 
 
 def _results(raw: Any, names: dict[Any, str], where: str) -> list[dict[str, Any]]:
@@ -167,6 +195,7 @@ def _results(raw: Any, names: dict[Any, str], where: str) -> list[dict[str, Any]
             message["tool_call_id"] = as_text(call)
             if as_text(call) in names:
                 message["name"] = names[as_text(call)]
+        _put_back(message, f"{where}.results[{i}]")
         made.append(message)
     return made
 

@@ -1,7 +1,7 @@
 """A Trajectory as ATIF v1.8 (Harbor's Agent Trajectory Interchange Format), with a judge's figures among its metrics.
 
 What the `atif` reader read goes back to where it stood. What the format has no place for stands under `extra.agent_rrm`, where the
-reader finds what it needs (task, question id, arguments that were no object), so nothing is lost on the way there and back.
+reader finds it and puts it back, so nothing is lost on the way there and back.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class _Steps:
         if not isinstance(message.content, list):
             return message.content or ""
         made = [_part(part) for part in message.content]
-        if any(part.get("type") == "text" and part.keys() - {"type", "text"} for part in message.content):
+        if any(new.get("type") == "text" and new != part for part, new in zip(message.content, made, strict=True)):
             more["content"] = message.content
         return made
 

@@ -119,6 +119,40 @@ def test_what_the_format_has_no_place_for_is_kept_and_comes_back(tmp_path: Path)
     assert (back.id, back.task, back.question_id, back.outcome) == ("r", "the task", "q-7", 0.25)
     assert (back.messages[2].tool_calls or [])[0].arguments == "{broken"
     assert back.meta["metrics"] == 1 and back.meta["extra"] == {"mine": 2}
+    assert to_atif(back)["steps"] == document["steps"]
+
+
+def test_messages_come_back_as_they_were(tmp_path: Path) -> None:
+    call = {"name": "f", "arguments": "{broken", "id": "x", "status": "incomplete"}
+    times = {"timestamp": 1700000002.5, "duration_s": 0.5}
+    run = made(
+        {"role": "developer", "content": "Be brief.", "note": 1},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "q"}, {"type": "input_file", "file_id": "f"}],
+            "name": "ann",
+        },
+        {"role": "assistant", "content": "", "tool_calls": [call], "extra": {"theirs": 1}, "odd": [1]},
+        {"role": "tool", "content": "boom", "tool_call_id": "x", "name": "f", "is_error": True, **times},
+        {"role": "tool", "content": "unasked", "name": "bash", "tool_call_id": "gone"},
+        {"role": "assistant", "content": "so"},
+        {
+            "role": "user",
+            "content": "why?",
+            "tool_calls": [{"name": "g", "arguments": {}, "id": "y"}],
+            "duration_s": 2.0,
+        },
+    )
+    back = again(to_atif(run), tmp_path)
+    left = [{k: v for k, v in m.model_dump(exclude_none=True).items() if k != "step_id"} for m in back.messages]
+    assert left == [m.model_dump(exclude_none=True) for m in run.messages]
+
+
+def test_a_documents_own_words_do_not_change_who_spoke(tmp_path: Path) -> None:
+    document = to_atif(made({"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}))
+    for step in document["steps"]:
+        step["extra"] = {"agent_rrm": {"role": "developer" if step["source"] == "agent" else "assistant"}}
+    assert [m.role for m in again(document, tmp_path).messages] == ["user", "assistant"]
 
 
 def test_images_keep_their_place_or_become_text() -> None:
