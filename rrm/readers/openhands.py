@@ -49,12 +49,13 @@ Object = dict[str, Any]
 
 def is_event(value: Any) -> bool:
     """One event of either kind."""
-    if not isinstance(value, dict) or not isinstance(value.get("source"), str | None):
+    if not isinstance(value, dict) or not isinstance(value.get("source"), str | None) or "messages" in value:
         return False
     if isinstance(value.get("kind"), str) and value["kind"] in SDK:
         return "id" in value and "source" in value
     act, seen = isinstance(value.get("action"), str), isinstance(value.get("observation"), str)
-    return (act != seen) and ("args" if act else "content") in value and ("id" in value or "source" in value)
+    placed = "source" in value or ("id" in value and ("timestamp" in value or "cause" in value))
+    return (act != seen) and ("args" if act else "content") in value and placed
 
 
 def _events(value: Any) -> tuple[str, list[Any]] | None:
@@ -120,7 +121,7 @@ class _Log:
         self.messages: list[Object] = []
         self.others: list[Object] = []
         self.tools: list[Object] | None = None
-        self._calls: dict[Any, tuple[str, str]] = {}
+        self._calls: dict[int | str | None, tuple[str, str]] = {}
         """An action's event id -> its call's id and name."""
         self._open: tuple[str, Object] | None = None
         """The reply that actions belong to, and its message."""
@@ -168,7 +169,8 @@ class _Log:
         number = metadata.get("tool_call_id")
         number = number if isinstance(number, str) else f"event_{event.get('id', k)}"
         name = as_text(metadata.get("function_name") or event["action"])
-        self._calls[_key(event.get("id"))] = (number, name)
+        if (key := _key(event.get("id"))) is not None:
+            self._calls[key] = (number, name)
         response = metadata.get("model_response")
         reply_id = response.get("id") if isinstance(response, dict) else None
         same = self._open[1] if self._open is not None and self._open[0] == reply_id else {}
@@ -290,7 +292,7 @@ def _reply(response: Any) -> Object:
     return message if isinstance(message, dict) else {}
 
 
-def _key(value: Any) -> Any:
+def _key(value: Any) -> int | str | None:
     return value if isinstance(value, int | str) else None
 
 

@@ -43,6 +43,8 @@ def sniff(value: Any) -> bool:
         return False
     if any(isinstance(value.get(key), list) for key in BATCHES):
         return True
+    if "messages" in value:  # a chat that some service logged beside the ids of its trace
+        return False
     return _ids(value) is not None and any(
         k in value for k in ("attributes", "events", "startTimeUnixNano", "start_time", "body")
     )

@@ -44,10 +44,11 @@ def missing(path: str) -> ReadError | None:
 
 
 def _folder(folder: str) -> Iterator[str | ReadError]:
-    """The folder's files, but hidden ones and those whose first bytes or name say that they hold no transcripts."""
+    """The folder's files, but hidden ones, copies and those whose first bytes or name say that they hold no transcripts."""
     files = sorted(p for p in Path(folder).rglob("*") if p.is_file())
     visible = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
-    data = [p for p in visible if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
+    first = [p for p in visible if p.parent == Path(folder) or not _repeats(p)]
+    data = [p for p in first if not p.suffix or p.suffix.lower() in DATA_SUFFIXES or _holds_json(p)]
     if len(data) < len(files):
         others = {p.name for p in files} - {p.name for p in data}
         say_left_out(folder, len(others), others)
@@ -56,6 +57,11 @@ def _folder(folder: str) -> Iterator[str | ReadError]:
             folder, None, f"no data files in this folder ({' '.join(DATA_SUFFIXES)}, or JSON by its first bytes)"
         )
     yield from map(str, data)
+
+
+def _repeats(path: Path) -> bool:
+    """Whether a file is one of OpenHands' pages, which hold the events of the folder beside theirs a second time."""
+    return path.parent.name == "event_cache" and (path.parent.parent / "events").is_dir()
 
 
 def _holds_json(path: Path) -> bool:

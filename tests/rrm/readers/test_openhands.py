@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rrm.errors import ReadError
-from rrm.readers import read
+from rrm.readers import read, sniff
 from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -126,3 +126,35 @@ def test_what_is_wrong_is_said_and_what_is_unknown_is_kept(tmp_path: Path) -> No
     with pytest.raises(ReadError, match="no event of OpenHands"):
         path.write_text('{"a": 1}')
         list(read(path, format="openhands_events"))
+
+
+def test_an_observation_without_a_cause_answers_no_call(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    asked: list[Any] = [{"source": "agent", "action": "run", "args": {"command": c}} for c in ("ls", "pwd")]
+    seen = [{"source": "agent", "observation": "run", "content": "a.txt"}]
+    path.write_text(json.dumps([*asked, *seen, {"source": "environment", "observation": "error", "content": "boom"}]))
+    (run,) = read(path)
+    assert [(m.name, m.tool_call_id) for m in run.messages[2:]] == [("run", None), ("environment", None)]
+
+
+def test_pages_that_repeat_the_events_are_no_runs(tmp_path: Path) -> None:
+    events = json.loads((SAMPLES / "openhands.json").read_text())
+    events = events if isinstance(events, list) else events["history"]
+    for folder in ("events", "event_cache"):
+        (tmp_path / "s-1" / folder).mkdir(parents=True)
+    for k, event in enumerate(events):
+        (tmp_path / "s-1" / "events" / f"{k}.json").write_text(json.dumps(event))
+    (tmp_path / "s-1" / "event_cache" / "0-3.json").write_text(json.dumps(events[:3]))
+    assert [t.id for t in read(tmp_path)] == ["s-1"]
+    assert len(list(read(tmp_path / "s-1" / "event_cache"))) == 1  # named, it is read
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": 1, "observation": "seen", "content": "c"},
+        {"id": "x", "action": "buy", "args": {}, "source": "shop", "messages": [{"role": "user", "content": "q"}]},
+    ],
+)
+def test_records_that_only_look_like_events(record: Any) -> None:
+    assert sniff(record) == ("openai" if "messages" in record else None)

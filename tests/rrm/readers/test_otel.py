@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rrm.errors import ReadError
-from rrm.readers import read
+from rrm.readers import read, sniff
 from rrm.readers.spans import Call, ToolRun, assemble
 from rrm.trajectory import Trajectory
 
@@ -241,3 +241,8 @@ def test_an_agent_inside_a_tools_span_is_not_the_run(tmp_path: Path) -> None:
 
 def asked_b() -> dict[str, Any]:
     return {"gen_ai.input.messages": [user("a")], "gen_ai.output.messages": [agent("b")]}
+
+
+def test_a_chat_logged_beside_the_ids_of_its_trace_is_a_chat() -> None:
+    ids = {"trace_id": TRACE, "span_id": "1" * 16, "start_time": 1}
+    assert sniff({"messages": [{"role": "user", "content": "q"}], **ids}) == "openai" and sniff(ids) == "otel"
