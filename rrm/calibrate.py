@@ -228,6 +228,8 @@ def calibrate_judge(
     for key in fitted:
         judge.settings.calibrated_on[key] = facts
     judge.settings.default_mode = mode
+    if judge.prompter is None:
+        judge.settings.request = judge.asked.deciding
     if judge.prompter is None and judge.folder is None:
         judge.settings.name = folder.name
     check_new(folder)  # hours may have passed

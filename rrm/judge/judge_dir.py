@@ -100,6 +100,8 @@ class JudgeSettings(BaseModel):
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     transcript_tokens: int = 2048
     max_new_tokens: int = 512
+    request: dict[str, Any] = Field(default_factory=dict)
+    """How its server is asked, of what varies the answers (`ServerOptions.deciding`), of a judge that was calibrated so."""
     max_windows: int | None = Field(default=None, ge=1)
     """Windows read of a transcript at most, of a judge that was calibrated so; None: all."""
     grid: list[float] = Field(default_factory=lambda: [i / 10 for i in range(11)])
@@ -160,7 +162,7 @@ _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 FOR_THE_READER = {"name", "default_mode", "default_blend", "trained_on", "calibrated_on", "training_questions"}
 """What `judge.json` says that decides no score."""
-LATER: dict[str, Any] = {"blend": None, "threshold": 0.5, "criteria": None, "max_windows": None}
+LATER: dict[str, Any] = {"blend": None, "threshold": 0.5, "criteria": None, "max_windows": None, "request": {}}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
 LATER_OF_BLENDS: dict[str, Any] = {"windowed": None, "pooled": False}
 """The same of a blend's map of one mode."""

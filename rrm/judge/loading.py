@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -156,7 +156,8 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
     for name in ("dtype", "attn_implementation", "batch_tokens"):
         if getattr(options, name) is not None:
             raise ConfigError(f"{name} is a local judge's; {model} runs on a server")
-    how = {"timeout_s": options.timeout_s, "concurrency": options.concurrency, "options": options.server}
+    asked = _asked(folder, options)
+    how = {"timeout_s": options.timeout_s, "concurrency": options.concurrency, "options": asked}
     engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in how.items() if v is not None})
     model = public(model)  # a password in the address belongs into no row
     settings, reader = _served_parts(engine, folder, options)
@@ -164,6 +165,28 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
         return Loaded(engine, settings.model_copy(update={"name": model}), model, None)
     settings = settings.model_copy(update={"engine": spec})
     return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder)
+
+
+def _asked(folder: Path | None, options: Options) -> ServerOptions | None:
+    """How a server is asked: as was said, and as the judge's directory says.
+
+    Raises:
+        ConfigError: they say different things, and the calibration is of what the directory says.
+    """
+    own = {} if folder is None else load_settings(folder).request
+    if not own:
+        return options.server
+    given = options.server or ServerOptions()
+    for name, value in own.items():
+        said = getattr(given, name, value)
+        if said is not None and said != value:
+            raise ConfigError(
+                f"{folder} was calibrated with {name} {value!r}, not {said!r}: leave out --{name.replace('_', '-')}, or calibrate it again"
+            )
+    try:
+        return replace(given, **own)
+    except TypeError as error:
+        raise ConfigError(f"{folder}: {FILE} asks its server in a way that is not known: {', '.join(own)}") from error
 
 
 def _served_parts(engine: OpenAIEngine, folder: Path | None, options: Options) -> tuple[JudgeSettings, Prompter | None]:
@@ -253,7 +276,8 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
     if spec is not None:
         from rrm.engines.openai import OpenAIEngine
 
-        how = {} if options.server is None else {"options": options.server}
+        asked = _asked(folder, options)
+        how = {} if asked is None else {"options": asked}
         return _served_parts(OpenAIEngine.from_spec(spec, **how), folder, options)
     assert folder is not None
     settings = options.over(load_settings(folder))

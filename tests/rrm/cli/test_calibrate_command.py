@@ -224,3 +224,16 @@ def test_criteria_are_calibrated_and_stay_with_the_directory(tmp_path: Path) -> 
         (found,) = judge.judge([row(900, None, "well", 900)], mode="score")
     assert (found.raw_score, found.judge.calibrated) == (0.9, True) and found.score == pytest.approx(0.8, abs=0.02)
     assert f"asked the questions of {judge.criteria.identity}" in (tmp_path / "mine" / "README.md").read_text()
+
+
+def test_the_server_is_asked_as_it_was_calibrated(tmp_path: Path) -> None:
+    options = ["--temperature", 0.3, "--reasoning-effort", "low", "--header", "X-Key=sk-in-a-header"]
+    with serve(grade) as server:
+        assert calibrate(tmp_path, server, rows(), *options).exit_code == 0
+        AgentRRM.from_pretrained(str(tmp_path / "mine")).judge([row(900, None, "well", 900)], mode="full")
+        assert [server.requests[i][k] for i in (0, -1) for k in ("temperature", "reasoning_effort")] == [0.3, "low"] * 2
+        given = [tmp_path / "rows.jsonl", "--model", tmp_path / "mine", "-o", tmp_path / "other"]
+        refused = invoke(*given, "--temperature", 0.9)
+    assert load_settings(tmp_path / "mine").request == {"temperature": 0.3, "reasoning_effort": "low"}
+    assert "was calibrated with temperature 0.3, not 0.9: leave out --temperature" in str(refused.exception)
+    assert "sk-in-a-header" not in "".join(path.read_text() for path in (tmp_path / "mine").iterdir())
