@@ -20,9 +20,12 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rrm.errors import RRMError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 log = logging.getLogger(__name__)
 WAY_OUT = "choose another -o, or --overwrite"
@@ -84,7 +87,7 @@ class Output:
                 os.fsync(new.fileno())
             os.replace(draft, self.path)
 
-    def reorder(self, order: Sequence[int]) -> None:
+    def reorder(self, order: Sequence[int] | np.ndarray) -> None:
         """Rewrite the file with its lines in this order, numbers from 0; the old file stands until the new one is whole."""
         self.close()
         draft, ends = Path(f"{self.path}.tmp"), array("Q", [0])

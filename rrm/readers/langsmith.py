@@ -228,8 +228,8 @@ def get_messages(value: Any) -> Any:
     """What stands under `messages` (or, of a LangGraph command or output, one step deeper)."""
     if not isinstance(value, dict):
         return None
-    inner = value.get("output") if isinstance(value.get("output"), dict) else {}
-    return value.get("messages", inner.get("messages"))
+    inner = value.get("output")
+    return value.get("messages", inner.get("messages") if isinstance(inner, dict) else None)
 
 
 def _listed(value: Any) -> list[Any] | None:

@@ -103,14 +103,15 @@ def inside(parents: Mapping[str, str | None], tools: Collection[str]) -> set[str
         parents: name -> the name of what it stands under, which may be no run of the trace.
         tools: the names of the runs of tools.
     """
-    known: dict[str | None, bool] = {None: False}
+    known: dict[str, bool] = {}
     for name in parents:
-        path, at = list[str](), name
-        while at not in known and at in parents:
+        path = list[str]()
+        at: str | None = name
+        while at is not None and at not in known and at in parents:
             known[at] = False  # parents in a circle end here
             path.append(at)
             at = parents[at]
-        below = known.get(at, False) or at in tools
+        below = at is not None and (known.get(at, False) or at in tools)
         for one in reversed(path):
             known[one] = below
             below = below or one in tools

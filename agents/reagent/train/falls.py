@@ -231,7 +231,9 @@ class Paired:
         truth, score = aligned(points)
         parts = (~np.isnan(truth), truth, score, truth * truth, truth * score)
         means = [_mean(p.score) if isinstance(p.score, Mapping) else p.score or (0.0,) for p in points]
-        return cls(*map(sums, parts), None if all(isinstance(p.score, Mapping) for p in points) else means)
+        alone = not all(isinstance(p.score, Mapping) for p in points)
+        known, digits, scores, squares, products = map(sums, parts)
+        return cls(known, digits, scores, squares, products, means if alone else None)
 
     def compare(self, first: int, last: int) -> Compared:
         """Every stretch of `first` points with the last `last`, by the tasks that both have, `FEWEST` at least."""
