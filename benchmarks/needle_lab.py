@@ -7,7 +7,7 @@ most 3,000 tokens that are read in windows, and measures it on the logs and plac
 windows of 1,024). A step is labelled bad where a FATAL line stands in it, a run where it has such a step.
 
 What training and test share: the form of a log, the words of its INFO lines, the word FATAL at a line's start. What differs:
-seeds, lengths, and all else that is said after FATAL: in training made-up words and numbers, never those of the test's line.
+seeds, lengths, and all else that is said after FATAL: in training other words, made-up ones and numbers, never those of the test's line.
 Training logs also hold WARN, ERROR and NOTE lines made of the same words: no line is bad for being odd.
 """
 
@@ -17,14 +17,17 @@ import argparse
 import json
 import math
 import random
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.needle import LENGTHS, WINDOWS, alarmed, as_log, bad_steps, cases, finds, pairs, put, results
+from benchmarks.needle import LENGTHS, NEEDLE, WINDOWS, alarmed, as_log, bad_steps, cases, finds, pairs, put, results
 from benchmarks.record import RESULTS, command, commit, made_with, write
+from rrm.adversarial.texts import PROSE
 from rrm.annotation import Annotation, Finding
 from rrm.annotators.rules import step_lines
 from rrm.config import load_config
@@ -39,12 +42,23 @@ from rrm.trajectory import Trajectory
 CONFIG = Path(__file__).with_suffix(".yaml")
 SHORTEST, LONGEST = 60, 3_000
 """Tokens of a training log."""
-MOST_LINES = 36
-"""Of a step that fits a window."""
+MOST_LINES = 58
+"""Of a step that fits a window, at some fourteen tokens a line. How far the line may stand from its slot is learned, too: with at most 34
+lines a judge missed nearly all that stood farther."""
+FAR, BEFORE = 0.45, 0.2
+"""Shares of ruined steps: the log's longest one that fits, since lines far from their slot are rare by chance; and one whose line stands
+in one window with the sound step after it, at a distance at which it might be that step's own: without these, both were called bad."""
+SOUND = 10
+"""Least lines of such a sound step."""
 UNBOUNDED = 0.3
-"""Share of training logs whose steps may be longer than a window. These are seldom ruined: the verdict on a step stands at each of
-its parts in training, also where the line is in another."""
-RUINED, RUINED_UNBOUNDED = 0.55, 0.15
+"""Share of training logs whose steps may be longer than a window. The verdict on a step stands at each of its parts in training, so a
+ruined one has the line in each."""
+EVERY = 25
+"""Lines after which a long ruined step has another, from a random one on; its last line is one, too. A part without would be called bad for
+nothing: with fewer of them sound parts were at p_good 0.5 to 0.8, and of 600 steps one was below any threshold."""
+RUINED = 0.55
+KNOWN = sorted({word for word in PROSE if word not in re.findall(r"\w+", NEEDLE)})
+"""Words of a line, beside made-up ones; none of the test's line. With made-up ones alone FATAL was learned only before such."""
 HARMLESS = ("WARN", "ERROR", "NOTE")
 POSITIONS = 2_048
 """Of the model: a window, its rubric and the template."""
@@ -55,11 +69,14 @@ TOKENIZER_LOGS = 600
 
 
 def words(rng: random.Random) -> str:
-    """A sentence of made-up words and numbers."""
+    """A sentence of words, made-up ones and numbers."""
 
     def word() -> str:
-        if rng.random() < 0.15:
+        kind = rng.random()
+        if kind < 0.15:
             return str(rng.randrange(1000))
+        if kind < 0.55:
+            return rng.choice(KNOWN)
         return "".join(rng.choice("bcdfghjklmnprstvwz") + rng.choice("aeiou") for _ in range(rng.randint(1, 4)))
 
     said = [word() for _ in range(rng.randint(3, 11))]
@@ -77,16 +94,35 @@ def labelled_log(name: str, rng: random.Random) -> tuple[Trajectory, Annotation]
     """One training log with a verdict on every step; the lengths' logarithms are evenly spread."""
     tokens = round(math.exp(rng.uniform(math.log(SHORTEST), math.log(LONGEST))))
     unbounded = rng.random() < UNBOUNDED
-    steps = results(tokens, rng, mu=rng.uniform(0.5, 3.0), most=None if unbounded else MOST_LINES)
+    steps = results(tokens, rng, mu=rng.uniform(0.5, 4.2), most=None if unbounded else MOST_LINES)
     for _ in range(rng.choice((0, 0, 1, 2, 4))):
         put(steps, rng.random(), f"{rng.choice(HARMLESS)} {words(rng)}")
-    if rng.random() < (RUINED_UNBOUNDED if unbounded else RUINED):
+    if rng.random() < RUINED:
         for _ in range(rng.choice((1, 1, 1, 2))):
-            put(steps, rng.random(), f"FATAL {words(rng)}")
+            ruined = ruin(steps, rng)
+            if len(ruined) > MOST_LINES + 1:
+                for at in (*range(rng.randrange(EVERY), len(ruined), EVERY), len(ruined)):  # no part of it is sound
+                    ruined.insert(at, f"FATAL {words(rng)}")
     bad = [any(line.startswith("FATAL") for line in lines) for lines in steps]
     log = as_log(steps, rng, name).model_copy(update={"question_id": name, "outcome": float(not any(bad))})
     findings = [Finding(step=k, verdict="bad" if found else "good") for k, found in enumerate(bad, start=1)]
     return log, Annotation(trajectory_id=name, findings=findings, annotator="needle", kind="rules")
+
+
+def ruin(steps: list[list[str]], rng: random.Random) -> list[str]:
+    """Put the line that decides somewhere, into the longest step that fits a window, or before a sound step in the same one; returns
+    the ruined step's lines."""
+    line, kind = f"FATAL {words(rng)}", rng.random()
+    chosen: list[list[str]] = []
+    if kind < FAR:
+        chosen = [max((lines for lines in steps if len(lines) <= MOST_LINES), key=len, default=[])]
+    elif kind < FAR + BEFORE:
+        chosen = [a for a, b in pairwise(steps) if len(b) >= SOUND and len(a) + len(b) <= MOST_LINES]
+    ruined = rng.choice(chosen) if chosen else []
+    if not ruined:
+        return steps[put(steps, rng.random(), line) - 1]
+    ruined.insert(rng.randrange(len(ruined) + 1), line)
+    return ruined
 
 
 def build(
