@@ -32,8 +32,7 @@ from rrm.judge.blended import Blended, blends_unasked
 from rrm.judge.calibration import Isotonic, check_enough, fit_by_reading, key_of
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
 from rrm.judge.fitting import Ask, calibrate, untrained
-from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.saving import CALIBRATED
+from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions
 from rrm.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.output import folder_when_whole
 from rrm.questions import met_before, question_key, question_of
@@ -212,7 +211,8 @@ def calibrate_judge(
     blended = _fit_blend(judge, labelled, of_rows, mode, chosen)
     scored = _scored(judge, old, labelled, of_rows, mode, blended)
     apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed)
-    worth = _worth(scored, apart, chosen, seed=seed, resamples=resamples)
+    known_before = len(met_before(calibrated_questions(judge.folder), scored.rows))
+    worth = _worth(scored, apart, chosen, known_before=known_before, seed=seed, resamples=resamples)
     facts = {
         "rows": len(scored.rows),
         "questions": len(set(scored.questions)),
@@ -343,10 +343,22 @@ def _scored(
 
 
 def _worth(
-    scored: Scored, apart: OutOfFold | None, method: CalibrationMethod, *, seed: int, resamples: int
+    scored: Scored,
+    apart: OutOfFold | None,
+    method: CalibrationMethod,
+    *,
+    known_before: int,
+    seed: int,
+    resamples: int,
 ) -> dict[str, Any]:
     """What the maps are worth, and how well the labels know them; says so where that is little."""
     labels, questions = scored.labels, scored.questions
+    if known_before:
+        log.warning(
+            "%d of %d rows are of questions that the judge's earlier maps were fitted on: `before` flatters these",
+            known_before,
+            len(labels),
+        )
     found: dict[str, Any] = {
         "before": None,
         "after": None,

@@ -102,8 +102,9 @@ def command(
     failed = record["statuses"].get("judge_error", 0)
     if failed:
         log.warning(
-            "%d transcripts ended in judge_error and are not in the maps; the same command with another -o asks again",
+            "%d transcripts ended in judge_error and are not in the maps; without %s the same command asks for these alone again",
             failed,
+            output,
         )
     said = {k: v for k, v in record.items() if k not in ("judge", "difference")}
     finish({"output": str(output), **said, "unreadable": errors.count, "errors": errors.written_to})

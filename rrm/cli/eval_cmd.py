@@ -135,6 +135,7 @@ def command(
     )
     report["baselines_left_out"] = left_out
     report["seen_in_training"] = warn_of_training_questions(loaded.settings if loaded else None, runs[0], test)
+    report["seen_in_calibration"] = warn_of_calibration(loaded.folder if loaded else None, runs[0], test)
     report["outside"] = outside_by_source(test, runs[0])
     report["judge"] = runs[0][0].judge.model_dump() if runs[0] else None
     report.save(output)
@@ -190,6 +191,24 @@ def warn_of_training_questions(
     if seen:
         log.warning(
             "%d of %d transcripts are of questions this judge was trained on (e.g. %s): the figures flatter it",
+            len(seen),
+            len(rows),
+            printable(seen[0]),
+        )
+    return len(seen)
+
+
+def warn_of_calibration(folder: Path | None, feedback: Sequence[Feedback], rows: Sequence[Trajectory]) -> int | None:
+    """How many rows are of questions the judge's maps were fitted on by `rrm calibrate`, with a warning; None where they were not."""
+    from rrm.judge.judge_dir import calibrated_questions
+
+    known = calibrated_questions(folder or (Path(feedback[0].judge.model) if feedback else None))
+    if not known:
+        return None
+    seen = met_before(known, rows)
+    if seen:
+        log.warning(
+            "%d of %d transcripts are of questions this judge was calibrated on (e.g. %s): ECE and Brier score flatter it",
             len(seen),
             len(rows),
             printable(seen[0]),

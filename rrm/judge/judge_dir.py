@@ -26,12 +26,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.errors import RRMError
 from rrm.feedback import Mode
+from rrm.jsonl import read_lines
 from rrm.judge.blend import Blend
 from rrm.judge.calibration import Calibration
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 
 FILE = "judge.json"
+CALIBRATED = ("calibration.json", "calibration.jsonl")
+"""Written by `rrm calibrate`: what was fitted, and the rows used."""
 JUDGES = "rrm.judges"
 """Entry point group under which packages name the judges they ship."""
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
@@ -123,6 +126,25 @@ class JudgeSettings(BaseModel):
     def fixed_rubric(self) -> bool:
         """Whether it was trained, or calibrated, to judge one run by the fixed rubric, and can be asked nothing else."""
         return self.criteria is None and bool(self.modes or self.trained_on or self.calibration != Calibration())
+
+
+def calibrated_questions(folder: Path | None) -> list[str]:
+    """The questions (`rrm.questions.question_key`) of the rows that `rrm calibrate` fitted a judge's maps on; none where it did not.
+
+    Raises:
+        ReadError: a line of its record is damaged.
+    """
+    path = folder and folder / CALIBRATED[1]
+    if path is None or not path.is_file():
+        return []
+
+    def question_in(line: str) -> str:
+        row = json.loads(line)
+        if not isinstance(row, dict) or not isinstance(row.get("question"), str):
+            raise ValueError("it names no question")
+        return row["question"]
+
+    return sorted(set(read_lines(path, question_in, "a row of `rrm calibrate`")))
 
 
 def load_settings(folder: Path) -> JudgeSettings:

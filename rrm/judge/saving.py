@@ -9,13 +9,11 @@ from typing import Any, Protocol, cast
 
 from rrm.engines.server_options import public
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import CONFIGS, FILE, JudgeSettings, own_code, save_settings
+from rrm.judge.judge_dir import CALIBRATED, CONFIGS, FILE, JudgeSettings, own_code, save_settings
 from rrm.judge.loading import base_of
 from rrm.models.hub import upload
 from rrm.output import files_when_whole
 
-CALIBRATED = ("calibration.json", "calibration.jsonl")
-"""Written by `rrm calibrate`: what was fitted, and the rows used."""
 PACKAGE = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template.jinja",

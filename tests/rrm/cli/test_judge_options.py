@@ -18,7 +18,7 @@ from rrm.annotators import llm
 from rrm.cli import annotate_cmd, choose_cmd, eval_cmd, score_cmd
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import ConfigError, KeyRefused
+from rrm.errors import ConfigError, KeyRefused, ReadError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.questions import question_keys
@@ -149,6 +149,25 @@ def test_eval_goes_on_where_it_was_killed(tmp_path: Path, invoke: Any, monkeypat
         assert invoke(eval_cmd.command, source, "-o", output, "--resamples", "100")[0] == 0
         assert len(server.requests) == 6
     assert json.loads(output.read_text())["rows"] == len(rows_of(tmp_path / "metrics.rows.jsonl")) == 6
+
+
+def test_eval_warns_of_questions_that_the_judge_was_calibrated_on(
+    tmp_path: Path, invoke: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows, judge = labelled(6), tmp_path / "judge"
+    save_settings(judge, JudgeSettings(opening=False))
+    used = "".join(json.dumps({"id": t.id, "question": question_keys([t])[0]}) + "\n" for t in rows[:2])
+    (judge / "calibration.jsonl").write_text(used)
+    source = written(tmp_path, rows)
+    with serve(lambda n, body: completion(WHOLE)) as server:
+        spec = ("--model", f"openai:{server.url}#m", "--settings", judge)
+        asked = ("-o", tmp_path / "m.json", "--resamples", "100", *spec)
+        assert invoke(eval_cmd.command, source, *asked)[0] == 0
+        assert "2 of 6 transcripts are of questions this judge was calibrated on (e.g. t0)" in caplog.text
+        assert json.loads((tmp_path / "m.json").read_text())["seen_in_calibration"] == 2
+        (judge / "calibration.jsonl").write_text('{"id": "t0"}\n')
+        with pytest.raises(ReadError, match=r"calibration\.jsonl.*1.*it names no question"):
+            invoke(eval_cmd.command, source, *asked)
 
 
 def test_eval_warns_of_training_questions(tmp_path: Path, invoke: Any, caplog: pytest.LogCaptureFixture) -> None:
