@@ -41,8 +41,9 @@ def explode(value: Any) -> Iterator[tuple[Any, dict[str, Any]]] | None:
     """The samples of a `.json` log, each with what the log says about its evaluation; None for others."""
     if not sniff(value) or not isinstance(value.get("samples"), list) or not isinstance(value.get("eval"), dict):
         return None
-    context = {"eval": value["eval"], "other_scale": _other_scales(value["samples"])}
-    return ((sample, context) for sample in value["samples"])
+    samples = value["samples"]
+    context = {"eval": value["eval"], "other_scale": _other_scales(samples), "asked_alike": _asked_alike(samples)}
+    return ((sample, context) for sample in samples)
 
 
 def unpack(archive: Archive) -> Iterator[Item | ReadError] | None:
@@ -65,6 +66,7 @@ def _samples(archive: Archive) -> Iterator[Item | ReadError]:
         return
     about = header.get("eval") if isinstance(header, dict) else None
     context = {"eval": about if isinstance(about, dict) else {}, "other_scale": _other_scales(summaries)}
+    context["asked_alike"] = _asked_alike(summaries)
     for name in archive.names:
         if name.startswith("samples/"):
             try:
@@ -89,6 +91,16 @@ def _other_scales(samples: Iterable[Any]) -> set[str]:
         for name, value in _scores(sample).items()
         if isinstance(value, int | float) and not 0 <= value <= 1
     }
+
+
+def _asked_alike(samples: Iterable[Any]) -> set[str]:
+    """The ids of samples whose input is another's, too, with another target: other files, and so another question."""
+    targets: dict[str, dict[str, str]] = {}
+    for sample in samples:
+        if isinstance(sample, dict) and sample.get("input") is not None:
+            same = targets.setdefault(as_text(sample["input"]), {})
+            same[as_text(sample.get("id"))] = as_text(sample.get("target"))
+    return {id for same in targets.values() if len(set(same.values())) > 1 for id in same}
 
 
 def label(value: Any) -> float | None:
@@ -125,6 +137,7 @@ def parse(item: Item) -> Trajectory:
     sole = next(iter(readable), None) if len(scores) == 1 else None
     fields = {"outcome_fields": [f"scores.{name}" for name in readable]} if len(scores) > 1 else {}
     number = f"{as_text(about.get('task', 'sample'))[:80]}:{as_text(sample.get('id'))[:80]}"
+    apart = as_text(sample.get("id")) in item.context.get("asked_alike", ())
     seen = [p for m in messages if m["role"] == "user" and isinstance(m["content"], list) for p in m["content"]]
     return make(
         item,
@@ -133,8 +146,8 @@ def parse(item: Item) -> Trajectory:
         meta=_meta(sample, about, events, unfold) | fields,
         id=f"{number}-epoch{as_text(sample.get('epoch', 1))[:20]}",
         task=task,
-        # the words alone do not tell questions about different pictures apart
-        question_id=number if any(p.get("type") != "text" for p in seen) else None,
+        # the words alone do not tell questions about different pictures or files apart
+        question_id=number if apart or any(p.get("type") != "text" for p in seen) else None,
         outcome=None if sole is None else Outcome(readable[sole], f"scores.{sole}"),
         tools=_tools(events),
     )

@@ -177,3 +177,10 @@ def test_sniffing_needs_the_marks() -> None:
     less = copy.copy(sample())
     del less["epoch"]
     assert not inspect_ai.sniff(less) and not inspect_ai.sniff([sample()])
+
+
+def test_samples_of_one_input_and_several_targets_are_several_questions(tmp_path: Path) -> None:
+    flags = [sample(id=k, input="Find the flag.", target=f"flag {k}", epoch=e) for k in (1, 2) for e in (1, 2)]
+    found, _ = log(tmp_path, [*flags, sample(id=3), sample(id=4)])
+    assert [t.question_id for t in found[:4]] == ["t:1", "t:1", "t:2", "t:2"]
+    assert found[4].question_id == found[5].question_id != "t:3"  # one question under two ids
