@@ -67,8 +67,9 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             name = own_id(run) or f"{item.line}/{number}"
             runs.setdefault(name if name not in runs else f"{name} {item.line}/{number}", (run, item))
     traces: dict[str, list[tuple[Record, Item]]] = {}
-    for name, (run, item) in runs.items():
-        traces.setdefault(_trace_of(name, run, runs), []).append((run, item))
+    known: dict[str, str] = {}
+    for name, held in runs.items():
+        traces.setdefault(_trace_of(name, runs, known), []).append(held)
     made = [
         Item(_trace(t, [r for r, _ in g]), g[0][1].path, g[0][1].line, context=_places(g)) for t, g in traces.items()
     ]
@@ -100,18 +101,22 @@ def _flattened(value: Any) -> Iterator[Record]:
                 left.append({"parent_run_id": run.get("id"), "trace_id": run.get("trace_id"), **child})
 
 
-def _trace_of(name: str, run: Record, runs: dict[str, tuple[Record, Item]]) -> str:
-    """The run's trace: as it says, else the topmost of its parents that the file holds."""
-    seen = set[str]()
-    while name not in seen:
-        seen.add(name)
-        if (said := own_id(run, "trace_id")) is not None:
-            return said
+def _trace_of(name: str, runs: dict[str, tuple[Record, Item]], known: dict[str, str]) -> str:
+    """The run's trace: as it says, else the topmost of its parents that the file holds; `known` gains it for all on the way."""
+    path: dict[str, None] = {}
+    while name not in known and name not in path:
+        path[name] = None
+        run = runs[name][0]
         parent = own_id(run, "parent_run_id")
-        if parent is None or parent not in runs:
-            return parent or name
-        name, run = parent, runs[parent][0]
-    return min(seen)  # parents in a circle
+        if (said := own_id(run, "trace_id")) is not None:
+            known[name] = said
+        elif parent is None or parent not in runs:
+            known[name] = parent or name
+        else:
+            name = parent
+    trace = known[name] if name in known else min(path)  # parents in a circle
+    known |= dict.fromkeys(path, trace)
+    return trace
 
 
 def _trace(trace: str, runs: list[Record]) -> Record:

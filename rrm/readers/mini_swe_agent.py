@@ -34,10 +34,11 @@ def parse(item: Item) -> Trajectory:
     record = item.value
     if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
         raise ValueError("no list of `messages`")
-    messages = list[dict[str, Any]]()
+    messages, spoken = list[dict[str, Any]](), False
     for i, raw in enumerate(record["messages"]):
         for made in _messages(raw, f"messages[{i}]"):
-            if made["role"] == "user" and _is_output(made) and any(m["role"] == "assistant" for m in messages):
+            spoken = spoken or made["role"] == "assistant"
+            if made["role"] == "user" and spoken and _is_output(made):
                 made |= {"role": "tool", "name": ENVIRONMENT}
             messages.append(made)
     meta, outcome = meta_and_outcome(record, "messages", "instance_id")

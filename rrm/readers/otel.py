@@ -181,7 +181,7 @@ def _any(value: Any) -> Any:
 def _trace(trace: str, records: list[Span]) -> dict[str, Any]:
     """A trace's spans in the order of their starts, each with the log records that belong to it."""
     spans = {s["span_id"]: s for s in records if "log" not in s}
-    evaluations: dict[str, Any] = {}
+    evaluations, times = dict[str, Any](), Counter[str]()
     for record in sorted((r for r in records if "log" in r), key=_start):
         home = spans.setdefault(record["span_id"], {**record, "name": "", "attributes": {}, "events": [], "end": None})
         home["events"].append(record["log"])
@@ -195,7 +195,7 @@ def _trace(trace: str, records: list[Span]) -> dict[str, Any]:
                 )
                 parts = (("score", "score.value"), ("label", "score.label"), ("explanation", "explanation"))
                 found = {k: said.get(f"gen_ai.evaluation.{key}") for k, key in parts}
-                evaluations[_free(name, evaluations)] = {k: v for k, v in found.items() if v is not None}
+                evaluations[_free(name, evaluations, times)] = {k: v for k, v in found.items() if v is not None}
     root = next((s for s in ordered if s["parent_id"] not in spans), ordered[0])
     return {
         "trace_id": trace,
@@ -210,10 +210,13 @@ def _start(span: Span) -> float:
     return span["start"] if span["start"] is not None else 0.0
 
 
-def _free(name: str, taken: dict[str, Any]) -> str:
-    if name not in taken:
-        return name
-    return next(n for k in range(2, len(taken) + 3) if (n := f"{name}#{k}") not in taken)
+def _free(name: str, taken: dict[str, Any], times: Counter[str]) -> str:
+    """The name, or for a repeated one the next free `name#k`; `times` counts how often each was asked for."""
+    while True:
+        times[name] += 1
+        found = name if times[name] == 1 else f"{name}#{times[name]}"
+        if found not in taken:
+            return found
 
 
 def parse(item: Item) -> Trajectory:

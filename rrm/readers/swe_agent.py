@@ -189,13 +189,14 @@ def history(raw: list[Any]) -> list[dict[str, Any]]:
 
     Demonstrations are the user's: their own roles stay as labels in the text, for they are no steps of this run.
     """
-    messages = list[dict[str, Any]]()
+    messages, spoken = list[dict[str, Any]](), False
     for i, entry in enumerate(raw):
         message = _entry(chat_message(entry, f"history[{i}]"))
         if message.get("is_demo"):
             _add_demo(messages, message)
             continue
-        if message["role"] == "user" and any(m["role"] == "assistant" for m in messages):
+        spoken = spoken or message["role"] == "assistant"
+        if message["role"] == "user" and spoken:
             message |= {"role": "tool", "name": message.get("name", ENVIRONMENT)}
         messages.append(message)
     return messages

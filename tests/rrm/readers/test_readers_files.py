@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
@@ -195,6 +196,7 @@ def test_a_run_spread_over_the_files_of_a_folder(tmp_path: Path, monkeypatch: py
     vars(reader).update(NAME="events", OVER_FOLDER=True, gather=gather, parse=parse, sniff=lambda v: "event" in v)
     monkeypatch.setattr(readers, "READERS", (reader, *readers.READERS))
     monkeypatch.setitem(readers.FORMATS, "events", reader)
+    monkeypatch.setitem(readers._GATHERERS, "events", reader)
     for name, data in {
         "a/1.json": _events(1, "ask"),
         "a/b/1.json": _events(7, "ask"),
@@ -258,3 +260,33 @@ def test_a_pipe_streams_in_constant_memory() -> None:
     result = json.loads(reader.stdout.read())
     assert reader.wait() == 0 and result["rows"] == 12_000
     assert result["grown_mib"] < 15, result
+
+
+def _parents(count: int) -> Any:
+    own = {"session_id": "s", "run_type": "chain", "inputs": {"question": "q"}, "outputs": {"answer": "a"}}
+    return {"runs": [{"id": f"r{k}", "parent_run_id": f"r{k - 1}" if k else None, **own} for k in range(count)]}
+
+
+def _evaluations(count: int) -> Any:
+    said = {"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.name": "e"}}
+    read_ = {"gen_ai.input.messages": json.dumps([{"role": "user", "content": "q"}])}
+    return {"traceId": "a", "spanId": "b", "startTimeUnixNano": "1", "attributes": read_, "events": [said] * count}
+
+
+def _before_the_agent(count: int) -> Any:
+    said = {"role": "user", "content": "<returncode>0", "agent": "a"}
+    return {"trajectory_format": "mini-swe-agent-1", "info": {}, "messages": [said] * count}
+
+
+def _told(count: int) -> Any:
+    return {"history": _before_the_agent(count)["messages"], "trajectory": [], "info": {}}
+
+
+@pytest.mark.parametrize(
+    ("document", "count"), [(_parents, 3000), (_evaluations, 8000), (_before_the_agent, 12000), (_told, 12000)]
+)
+def test_time_grows_with_the_document_and_not_with_its_square(tmp_path: Path, document: Any, count: int) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(document(count)))
+    began = time.process_time()
+    (found,), errors = collect(tmp_path / "x.json")
+    assert errors == [] and found.messages and time.process_time() - began < 3  # the square took 5 to 14
