@@ -1,4 +1,5 @@
-"""The ranking run: attempts in, one JSON line each out; a question's rows are written together, and nothing is compared twice.
+"""The ranking run: attempts in, one JSON line each out; a question's rows are written together, as soon as all of it is compared, and
+nothing is compared twice.
 
 Rows are those of `rrm score` with `rank` beside the relative score, so that `rrm choose --scores` and `rrm report` take them.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,16 @@ def rank_file(
     groups = _groups(rows)
     made_by = {**judge.describe(), "command": "rank", "heat": size, "both_orders": both_orders, "seed": seed}
     summary: dict[str, Any] = {"output": str(output), "questions": len(groups), "rows": len(rows), "resumed": 0}
-    statuses, rankings = Counter[str](), list[Ranking]()
-    first_failure: str | None = None
+    statuses, rankings, failures = Counter[str](), list[Ranking](), list[str]()
+
+    def keep(out: Output, batch: Sequence[Sequence[Trajectory]], number: int, ranking: Ranking) -> None:
+        group, name = batch[number], group_hash(batch[number])
+        made = [to_row(f, t) for f, t in zip(ranking.feedback, group, strict=True)]
+        out.append({**row, "group": name} for row in made)
+        rankings.append(ranking)
+        statuses.update(f.status for f in ranking.feedback)
+        failures.extend(f"{f.status}: {f.reason}" for f in ranking.feedback if f.score is None)
+
     with open_output(Path(output), made_by, overwrite=overwrite) as out:
         held = _held(out, groups, retry_errors)
         waiting = [group for group in groups.values() if group[0].id not in held]
@@ -61,21 +71,14 @@ def rank_file(
             batch = [waiting.pop(0)]
             while waiting and sum(map(len, batch)) + len(waiting[0]) <= TOGETHER:
                 batch.append(waiting.pop(0))
-            found = rank_groups(judge, batch, size=size, both_orders=both_orders, seed=seed)
-            for group, ranking in zip(batch, found, strict=True):
-                name = group_hash(group)
-                made = [to_row(f, t) for f, t in zip(ranking.feedback, group, strict=True)]
-                out.append({**row, "group": name} for row in made)
-                statuses.update(f.status for f in ranking.feedback)
-                failed = next((f for f in ranking.feedback if f.score is None), None)
-                if failed is not None and first_failure is None:
-                    first_failure = f"{failed.status}: {failed.reason}"
-            rankings += found
+            rank_groups(
+                judge, batch, size=size, both_orders=both_orders, seed=seed, on_ranking=partial(keep, out, batch)
+            )
     return {
         **summary,
         "statuses": dict(sorted(statuses.items())),
         "position_bias": position_bias(rankings),
-        "first_failure": first_failure,
+        "first_failure": failures[0] if failures else None,
         "usage_now": None if judge.purse is None else judge.purse.usage.model_dump(),
     }
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -91,6 +92,18 @@ class _Heat:
     places: list[int] | None = None
     failed: tuple[Status, str] | None = None
 
+    def hear(self, reply: Reply | EngineError) -> None:
+        """Take its order, or why there is none."""
+        if isinstance(reply, EngineError):
+            self.failed = ("too_long" if isinstance(reply, TooLong) else "judge_error", str(reply))
+            return
+        try:
+            self.places = read_ranking(reply.text, len(self.shown))
+        except ValueError as error:
+            cut = reply.stop_reason == "length" and not _RANKING.search(reply.text)
+            why = "cut off by length before a whole <ranking>" if cut else str(error)
+            self.failed = ("truncated" if cut else "unparsable", why)
+
 
 @dataclass
 class _Group:
@@ -134,6 +147,7 @@ def rank_groups(
     size: int = SIZE,
     both_orders: bool = False,
     seed: int = 0,
+    on_ranking: Callable[[int, Ranking], None] | None = None,
 ) -> list[Ranking]:
     """Compare the attempts of each group; all prompts are sent at once.
 
@@ -143,6 +157,7 @@ def rank_groups(
         size: attempts of a prompt at most.
         both_orders: show each heat a second time, in the opposite order.
         seed: of heats and orders.
+        on_ranking: hears of each group by its number as soon as all of it is compared.
 
     Raises:
         ConfigError: as `check_ranks`.
@@ -163,18 +178,19 @@ def rank_groups(
         ready.append(group)
     heats = [heat for group in ready for heat in group.heats if heat.failed is None]
 
-    def take(row: int, reply: Reply | EngineError) -> None:
-        heat = heats[row]
-        if isinstance(reply, EngineError):
-            heat.failed = ("too_long" if isinstance(reply, TooLong) else "judge_error", str(reply))
-            return
-        try:
-            heat.places = read_ranking(reply.text, len(heat.shown))
-        except ValueError as error:
-            cut = reply.stop_reason == "length" and not _RANKING.search(reply.text)
-            why = "cut off by length before a whole <ranking>" if cut else str(error)
-            heat.failed = ("truncated" if cut else "unparsable", why)
+    left, info = Counter(heat.group for heat in heats), judge.info("score", seed)
 
+    def tell(number: int) -> None:
+        if on_ranking is not None and not left[number]:
+            on_ranking(number, _ranking(ready[number], info))
+
+    def take(row: int, reply: Reply | EngineError) -> None:
+        heats[row].hear(reply)
+        left[heats[row].group] -= 1
+        tell(heats[row].group)
+
+    for number in set(range(len(ready))) - set(left):
+        tell(number)
     if heats:
         timeout = getattr(chat.engine, "timeout_s", SamplingParams.timeout_s)
         params = SamplingParams(
@@ -186,7 +202,7 @@ def rank_groups(
         rows = [h.messages if chat.reader is None else chat.reader.as_taken(h.messages) for h in heats]
         keys = [f"{ready[h.group].code}-{n}" for n, h in enumerate(heats)]
         complete_all(chat.engine, rows, params, keys, take)
-    return [_ranking(group, judge.info("score", seed)) for group in ready]
+    return [_ranking(group, info) for group in ready]
 
 
 def read_ranking(text: str, n: int) -> list[int]:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from rrm.cli import rank_cmd
 from rrm.engines.base import Reply
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import ConfigError, EngineError, RRMError, TooLong
+from rrm.errors import ConfigError, EngineError, KeyRefused, RRMError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import position_bias, rank_groups, read_ranking
@@ -240,6 +240,24 @@ def test_a_run_goes_on_question_by_question(tmp_path: Path) -> None:
         run(judge, [*rows, attempt("p2", 2, question="p")], out)
     with pytest.raises(RRMError, match="heat was 6 and is 2"):
         rank_file(judge, rows, out, size=2, both_orders=False, seed=0)
+
+
+def test_a_question_is_kept_as_soon_as_it_is_compared(tmp_path: Path) -> None:
+    out, rows = tmp_path / "o.jsonl", [attempt(f"{q}{k}", k, question=q) for q in "pqr" for k in range(2)]
+    replies = iter((honest, honest))
+
+    def twice(messages: list[dict[str, str]], params: Any, key: str) -> str:
+        found = next(replies, None)
+        if found is None:
+            raise KeyRefused("no credit left")
+        return found(messages, params, key)
+
+    refusing = judge_of(twice)
+    with pytest.raises(KeyRefused, match="no credit left"):
+        run(refusing, rows, out)
+    assert len(ranked(out)) == 4  # two questions were paid for
+    judge = judge_of(honest)
+    assert run(judge, rows, out)["statuses"] == {"scored": 6} and len(prompts(judge)) == 1
 
 
 def test_errors_are_ranked_again_only_when_asked(tmp_path: Path) -> None:
