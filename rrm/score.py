@@ -6,7 +6,7 @@
     OUT.jsonl.lock        locked while a run writes (`rrm.output`)
 
 Each row is appended as soon as it is judged, so a killed run loses only what it was judging; once all are judged, rows stand in the order of
-their inputs, however often the run was interrupted, and of whatever concurrency. What is held of each row is some forty bytes. `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
+their inputs, however often the run was interrupted, and of whatever concurrency. What is held of a row are hashes (`rrm.ledger`). `source` carries a digest of the transcript: a changed transcript under an old id is noticed.
 """
 
 from __future__ import annotations
