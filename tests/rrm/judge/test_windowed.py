@@ -77,15 +77,15 @@ def verdicts(feedback: Feedback) -> dict[int, str]:
     return {f.step: f.verdict for f in feedback.findings}
 
 
-def test_readings_of_all_transcripts_go_out_round_by_round_and_each_is_told_what_was_found() -> None:
+def test_readings_of_a_transcript_follow_each_other_and_each_is_told_what_was_found() -> None:
     script = Judge()
     heard: list[str] = []
     found = script.over().judge(
         [run("a", N, {2: "RUIN"}), run("b", 2), run("c", N)], mode="full", on_feedback=lambda f: heard.append(f.id)
     )
     keys = [key for key, _, _ in script.asked]
-    assert keys[:3] == ["a/reading1", "b", "c/reading1"] and keys[3:5] == ["a/reading2", "c/reading2"]
-    assert heard == ["b", "a", "c"] and [f.id for f in found] == ["a", "b", "c"]
+    assert keys[:2] == ["a/reading1", "a/reading2"] and keys[keys.index("a") :][:3] == ["a", "b", "c/reading1"]
+    assert heard == ["a", "b", "c"] and [f.id for f in found] == ["a", "b", "c"]
     of_a = [content for key, _, content in script.asked if key.startswith("a")]
     assert len(of_a) > 2 and all(re.search(r"^\[step 2\] writes .* \(bad\)$", text, re.M) for text in of_a[1:])
     assert not any("(bad)" in content for key, _, content in script.asked if key.startswith("c"))
