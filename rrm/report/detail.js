@@ -149,10 +149,16 @@ function callView([name, args]) {
   return h("div", { class: "call" }, h("p", { class: "who" }, "Calls ", h("b", { class: "mono" }, name)), ...body);
 }
 
+/** A picture whose bytes the transcript holds (`rrm.report.images` has looked at them), or why it is not shown. */
+function imageView({ src, width, height, note }, n) {
+  if (note) return h("p", { class: "muted" }, note);
+  return h("img", { class: "picture", src, width, height, alt: `Picture ${n + 1} of this message, ${width} by ${height} pixels`, loading: "lazy", decoding: "async" });
+}
+
 const SPEAKER = { system: "System", developer: "Developer", user: "User", assistant: "Agent", tool: "Result" };
 
 function messageView(message) {
-  const { role, name, text, reasoning, calls = [], at, seconds } = message;
+  const { role, name, text, reasoning, images = [], calls = [], at, seconds } = message;
   const when = [at, seconds === undefined ? null : `${seconds} s`].filter(Boolean).join(" · ");
   const who = h("p", { class: "who" }, SPEAKER[role], name ? [" ", h("b", { class: "mono" }, name)] : null, when ? h("span", { class: "when" }, when) : null);
   return h(
@@ -161,6 +167,7 @@ function messageView(message) {
     role === "assistant" ? null : who,
     reasoning ? h("div", { class: "reasoning" }, h("p", { class: "who" }, "Reasoning"), longText(reasoning, "text", BRIEF)) : null,
     text ? longText(text, role === "tool" ? "text mono" : "text", role === "assistant" ? WHOLE : BRIEF) : null,
+    ...images.map(imageView),
     ...calls.map(callView),
     text || reasoning || calls.length ? null : h("p", { class: "muted" }, "(empty message)"),
   );

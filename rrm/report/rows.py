@@ -15,6 +15,7 @@ from rrm.annotation import Finding
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
 from rrm.questions import question_of
+from rrm.report.images import images
 from rrm.report.timeline import timeline
 from rrm.trajectory import Message, ToolCall, Trajectory
 
@@ -138,6 +139,7 @@ def _message(message: Message) -> dict[str, Any]:
             "name": message.name,
             "text": message.text(),
             "reasoning": message.reasoning_content,
+            "images": images(message),
             "calls": [_call(call) for call in message.tool_calls or []],
             "at": str(message.timestamp) if message.timestamp is not None else None,
             "seconds": _finite(message.duration_s),
