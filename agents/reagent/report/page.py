@@ -19,8 +19,9 @@ import jinja2
 from markupsafe import Markup
 
 from reagent.report.curves import draw, look
+from reagent.report.differences import Difference, differences
 from reagent.report.examples import Attempt, Example, Policy, choose
-from reagent.report.runs import Run, interval, number, read_text
+from reagent.report.runs import Run, interval, links, number, read_text
 from rrm.errors import ReadError, RRMError
 from rrm.output import file_when_whole
 from rrm.trajectory import Message, ToolCall
@@ -91,7 +92,8 @@ def write_page(
         title=title,
         style=Markup(style),
         style_hash="sha256-" + base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii"),
-        table=_runs_table(runs),
+        table=_runs_table(runs, Path(path)),
+        differences=[_difference_row(found) for found in differences(runs)],
         fired=[_fired(run, row) for run in runs for row in run.fired],
         panels=[{"title": p.title, "text": p.text, "svg": Markup(p.svg)} for p in draw(runs)],
         judge=None if judge is None else _judge(Path(judge)),
@@ -126,7 +128,7 @@ def _write(path: Path, page: str) -> None:
 # ---- runs ----
 
 
-def _runs_table(runs: Sequence[Run]) -> dict[str, Any]:
+def _runs_table(runs: Sequence[Run], page: Path) -> dict[str, Any]:
     """Head and rows of the table of runs, and what must be said beside it."""
     last = [run.evaluations[-1] if run.evaluations else {} for run in runs]
     hops = sorted({h for row in last for h in _by_hops(row)}, key=lambda h: (not h.isdigit(), len(h), h))
@@ -141,6 +143,7 @@ def _runs_table(runs: Sequence[Run]) -> dict[str, Any]:
                 "colour": colour,
                 "dashes": dashes,
                 "name": run.name,
+                "links": links(run, page),
                 "mode": run.mode,
                 "algorithm": run.algorithm,
                 "setting": f"{run.environment}, seed {run.seed}",
@@ -161,6 +164,21 @@ def _runs_table(runs: Sequence[Run]) -> dict[str, Any]:
         "partial_minutes": any(run.minutes[0] is not None and not run.minutes[1] for run in runs),
         "environments": sorted({run.environment for run in runs}),
         "unevaluated": sum(not run.evaluations for run in runs),
+    }
+
+
+def _difference_row(found: Difference) -> dict[str, Any]:
+    seeds = (len(found.first.runs), len(found.other.runs))
+    return {
+        "other": found.other.name,
+        "first": found.first.name,
+        "questions": _count(found.questions),
+        "seeds": " / ".join(map(str, seeds)),
+        "one_seed": min(seeds) == 1,
+        "first_success": NONE if found.first_success is None else f"{found.first_success:.3f}",
+        "other_success": NONE if found.other_success is None else f"{found.other_success:.3f}",
+        "gap": _interval(found.gap.to_dict()),
+        "says": found.says,
     }
 
 

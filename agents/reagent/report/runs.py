@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -17,6 +18,13 @@ from rrm.errors import ConfigError, ReadError, RRMError
 Row = dict[str, Any]
 SPENT = ("time/rollout_s", "time/update_s", "time/judge_s")
 """What an update's wall-clock time is made of."""
+
+OWN = ("seed", "output_dir", "report_to")
+"""Of a config, what makes no other setting."""
+LINKED = ("config.yaml", "metrics.jsonl", "eval.jsonl", "guards.jsonl")
+"""A run's files that the page links, beside the pages in its folder."""
+PAGES = 4
+"""Most of those pages."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,8 @@ class Run:
     """Of the whole command, where the folder's done.json says so."""
     fired: list[Row]
     """Guards that fired, in order."""
+    setting: str
+    """Its config but for the seed and where it is written: runs that share it differ by chance alone."""
 
     @property
     def label(self) -> str:
@@ -68,6 +78,18 @@ class Run:
             return self.seconds / 60, True
         found = [part for key in SPENT if (part := self.total(key)) is not None]
         return (sum(found) / 60 if found else None), False
+
+
+def links(run: Run, page: Path) -> list[tuple[str, str]]:
+    """(name, address relative to the page) of the run's folder and what stands in it.
+
+    An address begins with `./` and is percent-encoded, so that no folder's name makes a scheme or leaves the attribute.
+    """
+    here = os.path.abspath(page.parent)
+    pages = sorted(path.name for path in run.folder.glob("*.html") if path.is_file())[:PAGES]
+    names = ["", *(name for name in LINKED if (run.folder / name).is_file()), *pages]
+    paths = [os.path.relpath(os.path.abspath(run.folder / name), here) for name in names]
+    return [(name, "./" + quote(os.fsencode(path))) for name, path in zip(names, paths, strict=True)]
 
 
 def number(value: Any) -> float | None:
@@ -178,6 +200,7 @@ def _read_run(folder: Path, name: str) -> Run:
         evaluations=read_rows(evaluations, "a held-out evaluation") if evaluations.is_file() else [],
         seconds=_seconds(folder / "done.json"),
         fired=read_rows(fired, "a guard that fired") if fired.is_file() else [],
+        setting=json.dumps({k: v for k, v in config.items() if k not in OWN}, sort_keys=True, default=str),
     )
 
 

@@ -45,6 +45,7 @@ def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
         "critiques (dropped)": "–",
         "minutes": "5.1",
         "environment": "search, seed 0",
+        "files": "config.yaml metrics.jsonl eval.jsonl",
     }
     second = page.row("Runs", 2)
     assert (second["run"], second["feedback mode"], second["algorithm"]) == ("u/seed0", "u", "ppo")
@@ -299,7 +300,7 @@ def test_the_policy_names_the_style_and_nothing_else(tmp_path: Path, run: Path) 
     assert policy.startswith(f"default-src 'none'; img-src data:; style-src 'sha256-{digest_of}'; base-uri 'none'")
     assert "script-src" not in policy and "unsafe" not in policy
     assert page.source.index("Content-Security-Policy") < page.source.index("<title>")
-    assert not re.search(r"(src|href)=\"(?!data:|#)", page.source)
+    assert not re.search(r"(src|href)=\"(?!data:|#|\./)", page.source)
 
 
 @pytest.mark.skipif(find_chromium() is None, reason="no Chromium here")

@@ -1,0 +1,103 @@
+"""Whether runs differ by more than noise, and the links to their folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from report_runs import Page, make_run, write_rows
+
+from reagent.report import read_runs, write_page
+from reagent.report.differences import arms, differences
+from reagent.report.runs import links
+
+
+def measured(folder: Path, rates: dict[str, float], **config: object) -> Path:
+    """A run whose last evaluation has these rates."""
+    run = make_run(folder, **config)
+    success = {"value": 0.5, "low": None, "high": None}
+    write_rows(run / "eval.jsonl", [{"episodes": 192, "tasks": len(rates), "success": success, "by_task": rates}])
+    return run
+
+
+def questions(good: int, of: int = 40, start: int = 0) -> dict[str, float]:
+    return {f"q{start + n}": float(n < good) for n in range(of)}
+
+
+def test_a_large_difference_is_more_than_noise_and_a_small_one_is_within(tmp_path: Path) -> None:
+    runs = [
+        measured(tmp_path / "plain", questions(10)),
+        measured(tmp_path / "better", questions(30), mode="u"),
+        measured(tmp_path / "alike", questions(11), mode="r"),
+        measured(tmp_path / "worse", questions(0), mode="c"),
+    ]
+    found = differences(read_runs(runs))
+    assert [d.says for d in found] == ["more than noise: better", "within noise", "more than noise: worse"]
+    assert [(d.questions, d.first_success, d.other_success) for d in found] == [
+        (40, 0.25, 0.75),
+        (40, 0.25, 0.275),
+        (40, 0.25, 0.0),
+    ]
+    assert found[0].gap.value == 0.5 and found[0].gap.low is not None and 0.3 < found[0].gap.low < 0.5
+    assert found[1].gap.low == 0.0  # paired: of the forty only one question differs, and it may not be drawn
+    assert differences(read_runs(runs)) == found
+
+
+def test_runs_of_one_setting_are_one_arm_whose_seeds_are_resampled(tmp_path: Path) -> None:
+    a = [measured(tmp_path / f"a{s}", questions(good), seed=s) for s, good in enumerate((5, 35))]
+    b = [measured(tmp_path / f"b{s}", questions(good), mode="u", seed=s) for s, good in enumerate((35, 5))]
+    (found,) = differences(read_runs([*a, *b]))
+    assert (len(found.first.runs), len(found.other.runs)) == (2, 2)
+    assert (
+        found.gap.value == 0.0 and found.gap.low is not None and found.gap.low <= -0.7
+    )  # the seeds, not the questions
+    assert [arm.name for arm in arms(read_runs([*a, b[0]]))] == ["a0 and 1 more", "b0"]
+
+
+def test_what_cannot_be_compared_is_said_and_has_no_interval(tmp_path: Path) -> None:
+    runs = [
+        measured(tmp_path / "a", questions(3, 20)),
+        measured(tmp_path / "other", questions(3, 20, start=100), mode="u"),
+        measured(tmp_path / "few", questions(3, 5), mode="r"),
+        make_run(tmp_path / "unsaid", mode="c"),
+    ]
+    found = differences(read_runs(runs))
+    assert [d.says for d in found] == [
+        "measured on no question in common: not comparable",
+        "too few common questions (5) to say",
+    ]
+    assert found[0].gap.value is None and found[1].gap.low is None
+    assert differences(read_runs(runs[:1])) == [] and differences(read_runs(runs[3:])) == []
+
+
+def test_the_page_says_it_and_links_the_folders(tmp_path: Path) -> None:
+    runs = [
+        measured(tmp_path / "runs" / "plain", questions(10)),
+        measured(tmp_path / "runs" / "u", questions(30), mode="u"),
+    ]
+    (runs[0] / "transcripts.html").write_text("a page")
+    out = tmp_path / "pages" / "report.html"
+    out.parent.mkdir()
+    write_page(out, read_runs(runs))
+    page = Page(out)
+    row = page.row("Differences", 1)
+    assert (row["run"], row["against"], row["common questions"], row["says"]) == (
+        "u",
+        "plain",
+        "40",
+        "more than noise: better",
+    )
+    assert row["difference"].startswith("0.500 [0.3") and "another seed would differ" in page.text
+    addresses = [str(a["href"]) for tag, a in page.tags if tag == "a" and str(a["href"]).startswith("./")]
+    assert addresses[:2] == ["./../runs/plain", "./../runs/plain/config.yaml"]
+    assert "./../runs/plain/transcripts.html" in addresses
+    assert all((out.parent / address).exists() for address in addresses)
+
+
+@pytest.mark.parametrize("name", ["javascript:alert(1)", '" onclick="x', "a b%2F#?", "\udcff"])
+def test_no_folders_name_makes_another_address(tmp_path: Path, name: str) -> None:
+    run = read_runs([measured(tmp_path / name, questions(3))])[0]
+    (folder, *_) = links(run, tmp_path / "report.html")
+    assert folder[1].startswith("./") and not set('"<>#?: ') & set(folder[1])
+    assert json.dumps(folder[1]).isascii()
