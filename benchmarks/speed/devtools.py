@@ -147,11 +147,13 @@ class Chromium:
             if time.monotonic() > deadline:
                 raise DevToolsError(f"never came true within {self.timeout_s:.0f} s: {condition}")
 
-    def press(self, key: str) -> None:
-        """Press and release one key (`j`, `Enter`, `Escape`, `ArrowDown`, …)."""
+    def press(self, key: str, *, shift: bool = False) -> None:
+        """Press and release one key (`j`, `Enter`, `Escape`, `ArrowDown`, `Tab`, …)."""
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
-        self.send("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
-        self.send("Input.dispatchKeyEvent", type="keyUp", key=key)
+        code = {"Tab": 9}.get(key, 0)  # moving the focus is the browser's own doing, which goes by the code
+        keys = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **keys)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **keys)
 
     def resize(self, width: int, height: int, dark: bool = False, scale: float = 1.0) -> None:
         """The page's size in CSS pixels and its colour scheme."""

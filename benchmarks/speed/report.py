@@ -124,6 +124,7 @@ def judged(
     """`rows` transcripts with made-up judgements; ids are numbered, so that none stands twice."""
     for n, trajectory in zip(range(rows), trajectories, strict=False):
         trajectory.id = f"{n}-{trajectory.id}"
+        trajectory.outcome = float(rng.random() < 0.4)
         status = "scored" if rng.random() < 0.95 else rng.choice(STATUSES)
         score = rng.betavariate(2, 3) if status == "scored" else None
         findings = [

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import pytest
 from report_pages import HOSTILE, JUDGE, complaints, hostile_pair, opened, pair, shown_ids
 
 from benchmarks.speed.devtools import Chromium
@@ -240,7 +241,11 @@ def test_what_is_filtered_is_exported_in_its_order(browser: Chromium, tmp_path: 
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
     assert [line["id"] for line in lines] == [f"'=hostile {n}" for n in range(5, 0, -1)] + ["run/9", "'=hostile 0"]
     assert not [cell for line in lines for cell in line.values() if cell[:1] in ("=", "+", "-", "@", "\t", " ")]
-    assert lines[0]["outcome"] == "1" and lines[0]["score"] == "0.95" and lines[0]["judge_and_outcome"] == "agree"
+    assert (
+        lines[0]["outcome"] == "1"
+        and float(lines[0]["score"]) == pytest.approx(0.95)
+        and lines[0]["judge_and_outcome"] == "agree"
+    )
     assert browser.evaluate("window.named") == "transcripts.csv"
 
     browser.evaluate("window.exported = null; document.getElementById('export-jsonl').click()")
@@ -252,4 +257,71 @@ def test_what_is_filtered_is_exported_in_its_order(browser: Chromium, tmp_path: 
     assert (read.score, read.raw_score, read.trace) == (0.9, 0.5, "It asks.")
     assert [f.model_dump() for f in read.findings] == findings
     assert by_id["=hostile 0"]["outcome"] == 1.0
+    assert not complaints(browser)
+
+
+FOCUSED = """(() => {
+  const el = document.activeElement, style = getComputedStyle(el);
+  if (el === document.body) return null;
+  const row = el.id === 'list' ? getComputedStyle(el.querySelector('.row.active')) : style;
+  const mark = el.closest('.bin') ? getComputedStyle(el.querySelector('.hit')).stroke !== 'none' : style.outlineStyle !== 'none' || row.boxShadow !== 'none';
+  const name = el.getAttribute('aria-label') || el.labels?.[0]?.textContent || el.textContent;
+  const box = el.getBoundingClientRect();
+  return [el.id || el.className.baseVal || el.className || el.localName, mark, name.trim().length > 0, box.width > 0 && box.right <= innerWidth + 1];
+})()"""
+
+
+def tabbed(browser: Chromium, most: int = 80) -> list[list[Any]]:
+    """[what, focus visible, has a name, inside the window] of everything that Tab reaches until the focus leaves the page."""
+    found: list[list[Any]] = []
+    for _ in range(most):
+        browser.press("Tab")
+        at = browser.evaluate(FOCUSED)
+        if at is None or (found and at[0] == found[0][0] == "help-open"):
+            return found
+        found.append(at)
+    raise AssertionError(f"the focus never left: {found[-5:]}")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_tab_reaches_everything_and_shows_where_it_is(browser: Chromium, tmp_path: Path, width: int) -> None:
+    browser.resize(width, 844)
+    pairs = ended([1.0, 0.0, 0.4, None], [0.9, 0.8, 0.1, None])
+    for at, message in enumerate(pairs[0][0].messages):
+        message.timestamp = 1000.0 + at
+    opened(browser, tmp_path / "report.html", pairs)
+    if width < 700:
+        browser.evaluate("document.getElementById('unfold').click()")
+    browser.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    found = tabbed(browser)
+    names = [name for name, *_ in found]
+    wanted = [
+        "help-open",
+        "from",
+        "bin",
+        "search",
+        "verdict",
+        "min",
+        "max",
+        "outcome",
+        "judged",
+        "sort",
+        "export-csv",
+        "export-jsonl",
+    ]
+    assert [name for name in names if name in wanted] == wanted
+    assert sum("cell" in name for name in names) == 4 and names.count("chip") == 2 and names[-1] == "list"
+    assert all(seen and named and inside for _, seen, named, inside in found), found
+
+    browser.evaluate("location.hash = '#run%2F0'")
+    browser.wait("document.querySelector('.steps') && document.activeElement?.id === 'main'")
+    found = tabbed(browser)
+    names = [name for name, *_ in found]
+    for part in ("quiet", "time-step", "link side-by-side", "pill", "anchor", "scroll"):
+        assert any(part in name for name in names), (part, names)
+    assert all(seen and named and inside for _, seen, named, inside in found), found
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    browser.press("Escape")
+    browser.wait("document.activeElement?.id === 'list'")
+    browser.resize(1280, 800)
     assert not complaints(browser)
