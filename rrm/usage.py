@@ -30,7 +30,7 @@ class Usage(BaseModel):
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
-        return Usage(**counts, cost=sum(costs) if costs else None)
+        return Usage(**counts, cost=round(sum(costs), 12) if costs else None)
 
 
 COUNTS = tuple(name for name in Usage.model_fields if name != "cost")
