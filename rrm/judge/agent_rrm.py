@@ -8,51 +8,32 @@ feedback = judge.judge(trajectories, mode="full")
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rrm.annotators import rules
-from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
+from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.abilities import Abilities
-from rrm.judge.criteria import CriteriaAsker
-from rrm.judge.cut import LocalCut, ServerCut
+from rrm.judge.askers import Chat, asker_of, chat_of, cut_of
 from rrm.judge.domain import Marker, load_domain
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.reward_func import reward_func
+from rrm.judge.sampling import Sampling, params_of
 from rrm.judge.steps import judge_steps
 from rrm.judge.streaming import judge_stream
-from rrm.judge.templated import TemplatedEngine
 from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.judge.wanted import Wanted
-from rrm.judge.windowed import LocalAsker, ServerAsker, judge_in_windows
+from rrm.judge.windowed import judge_in_windows
 from rrm.money import Purse
-from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
-from rrm.prompt.windows import Plan, Planner, Reading
+from rrm.prompt.windows import Plan, Reading
 from rrm.trajectory import Trajectory
-
-log = logging.getLogger(__name__)
-SAMPLING_TEMPERATURE = 0.7
-"""Temperature of a local judge's replies where more than one is sampled; a single reply is greedy."""
-
-
-@dataclass(frozen=True)
-class Chat:
-    """What a judge's model is talked to with."""
-
-    engine: ChatEngine
-    planner: Planner
-    """Its budget is that of a transcript."""
-    reader: Prompter | None
-    """With the model's tokenizer, where there is one and the model is on a server."""
 
 
 class AgentRRM:
@@ -95,8 +76,7 @@ class AgentRRM:
         self.asked: ServerOptions = getattr(engine, "options", ServerOptions())
         """How its server is asked; that of a judge here is empty."""
         self.domain = load_domain(folder)
-        self._untried: set[Mode] = set()
-        self._said_unsampled = False
+        self._sampling = Sampling()
 
     # ---- making and keeping one ----
 
@@ -236,7 +216,7 @@ class AgentRRM:
         Args:
             on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
         """
-        temperature = self._checked(mode, samples)
+        temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
         marker = Marker(self.domain, trajectories)
         hear = None if on_feedback is None else lambda feedback: on_feedback(marker.heard(feedback))
 
@@ -276,11 +256,9 @@ class AgentRRM:
         Raises:
             SpendingLimit: the money is spent: what was begun was judged, the rest was not.
         """
-        temperature = self._checked(mode, samples)
-        samples = samples if self.abilities.samples(mode) else 1
-        info, params = self.info(mode, seed), self._params(seed, temperature)
-        wanted = Wanted(info, params, self.settings.calibration, samples, True, None)
-        judge_stream(self._asker(), trajectories, wanted, self.domain, on_feedback)
+        temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
+        wanted = self._wanted(mode, samples, seed, temperature, True, None)
+        judge_stream(asker_of(self), trajectories, wanted, self.domain, on_feedback)
 
     def sample(
         self,
@@ -354,7 +332,7 @@ class AgentRRM:
         `count_tokens` says), readings, coverage."""
         samples = samples if self.abilities.samples(mode) else 1
         cut = self.prompt_version == CUT_VERSION
-        reader = self._cut() if cut else self._asker()
+        reader = cut_of(self) if cut else asker_of(self)
         self.abilities.check(mode)
         return [reader.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
 
@@ -390,33 +368,17 @@ class AgentRRM:
         """
         return reward_func(lambda rows: self.judge(rows, mode=mode, seed=seed))
 
+    def as_chat(self) -> Chat:
+        """The model as anybody would talk to it, for questions that are not the fixed rubric's."""
+        return chat_of(self)
+
     # ---- inside ----
-
-    def _checked(self, mode: Mode, samples: int) -> float:
-        """The temperature for so many judgements in this mode.
-
-        Raises:
-            RRMError: less than one.
-            ConfigError: several, at a temperature at which all are alike.
-        """
-        if samples < 1:
-            raise RRMError(f"samples must be at least 1, got {samples}")
-        self._say_untried("steps" if self.abilities.reads_slots(mode) else mode)
-        if samples > 1 and not self.abilities.samples(mode):
-            self._say_unsampled(mode, samples)
-        elif samples > 1 and self.asked.temperature == 0:
-            raise ConfigError(
-                f"{samples} samples at --temperature 0 would all be alike: raise it, or leave out --samples"
-            )
-        if self.asked.temperature is not None:
-            return self.asked.temperature
-        return SAMPLING_TEMPERATURE if samples > 1 else 0.0
 
     def _plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
         """The windows of a transcript, and what is asked of all but the last."""
         if self.prompt_version == CUT_VERSION:
             raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
-        return self._asker().plan(trajectory, self.abilities.read_as(mode))
+        return asker_of(self).plan(trajectory, self.abilities.read_as(mode))
 
     def _judgements(
         self,
@@ -429,15 +391,12 @@ class AgentRRM:
         on_feedback: Callable[[Feedback], None] | None = None,
     ) -> list[list[Feedback]]:
         """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
-        if not self.abilities.samples(mode):
-            samples = 1
-        info, params = self.info(mode, seed), self._params(seed, temperature)
-        wanted = Wanted(info, params, self.settings.calibration, samples, together, on_feedback)
+        wanted = self._wanted(mode, samples, seed, temperature, together, on_feedback)
         if self.abilities.reads_slots(mode):
             return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
         if self.prompt_version == CUT_VERSION:
-            return self._cut().judge(trajectories, wanted)
-        return judge_in_windows(self._asker(), trajectories, wanted)
+            return cut_of(self).judge(trajectories, wanted)
+        return judge_in_windows(asker_of(self), trajectories, wanted)
 
     def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
         """Each transcript's slots as its Feedback."""
@@ -446,79 +405,19 @@ class AgentRRM:
         engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
         return judge_steps(engine, self.prompter, trajectories, wanted, self.settings.threshold)
 
-    def _asker(self) -> LocalAsker | ServerAsker | CriteriaAsker:
-        """Who answers for the readings of version 2."""
-        settings = self.settings
-        if settings.criteria is not None:
-            chat = self.as_chat()
-            return CriteriaAsker(settings.criteria, chat.engine, chat.planner, chat.reader)
-        if self.prompter is not None:
-            engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-            return LocalAsker(engine, self.prompter, settings.modes, self._is_bad, settings.max_new_tokens)
-        characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
-        own = Planner(CharacterTokenizer(), characters, max_windows=self.max_windows)
-        planner = own if self.reader is None else self.reader.planner
-        server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        return ServerAsker(server, planner, self.reader, settings.modes, settings.opening)
-
-    def as_chat(self) -> Chat:
-        """The model as anybody would talk to it, for questions that are not the fixed rubric's."""
-        prompter = self.prompter or self.reader
-        budget = self.settings.transcript_tokens * (1 if prompter else CHARACTERS_PER_TOKEN)
-        tokenizer = prompter.tokenizer if prompter else CharacterTokenizer()
-        windows = self.max_windows if prompter is None else prompter.planner.max_windows
-        planner = Planner(tokenizer, budget, prompter.planner.clean if prompter else str, max_windows=windows)
-        if self.prompter is None:
-            server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
-            return Chat(server, planner, self.reader)
-        engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        return Chat(TemplatedEngine(engine, self.prompter.tokenizer), planner, None)
-
-    def _cut(self) -> LocalCut | ServerCut:
-        """Who answers in version 1."""
-        settings = self.settings
-        if self.prompter is not None:
-            engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-            return LocalCut(engine, self.prompter, settings.max_new_tokens)
-        server: ChatEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        return ServerCut(server, self.reader, settings.transcript_tokens, settings.opening)
-
-    def _is_bad(self, raw: float) -> bool:
-        """Whether a step of this raw probability of being good is called bad."""
-        return self.settings.calibration.p_good(raw) < self.settings.threshold
-
-    def _params(self, seed: int, temperature: float) -> SamplingParams:
-        """How replies are sampled: here as far as the score's tag, from a server (whose model may think first) to its end."""
-        params = SamplingParams(
-            max_new_tokens=self.settings.max_new_tokens, temperature=temperature, seed=seed, stop=("<score>",)
-        )
-        if self.criteria is not None:
-            params = replace(params, stop=())
-        if self.prompter is not None:
-            return params
-        timeout = getattr(self.engine, "timeout_s", SamplingParams.timeout_s)
-        if self.criteria is not None:
-            return replace(params, timeout_s=timeout)
-        return replace(params, stop=("</score>",), timeout_s=timeout, top_logprobs=20)
-
-    def _say_untried(self, mode: Mode) -> None:
-        """Warn once of a mode that the judge was not trained in."""
-        if self.settings.modes and mode not in {*self.settings.modes, *self._untried}:
-            self._untried.add(mode)
-            log.warning(
-                "%s was trained in %s and not in %s: what it says there is not calibrated, and of unknown worth",
-                self.model,
-                ", ".join(self.settings.modes),
-                mode,
-            )
-
-    def _say_unsampled(self, mode: Mode, samples: int) -> None:
-        """Warn once that more samples would all be the same."""
-        if not self._said_unsampled:
-            self._said_unsampled = True
-            log.warning(
-                "%s samples nothing in mode %s: each transcript is read once, not %d times", self.model, mode, samples
-            )
+    def _wanted(
+        self,
+        mode: Mode,
+        samples: int,
+        seed: int,
+        temperature: float,
+        together: bool,
+        on_feedback: Callable[[Feedback], None] | None,
+    ) -> Wanted:
+        """What is asked of each transcript; one judgement where nothing is sampled."""
+        samples = samples if self.abilities.samples(mode) else 1
+        params = params_of(self, seed, temperature)
+        return Wanted(self.info(mode, seed), params, self.settings.calibration, samples, together, on_feedback)
 
     def info(self, mode: Mode, seed: int) -> JudgeInfo:
         """What its rows say of it, as far as that is known before it is asked."""
