@@ -91,7 +91,7 @@ class Labels(AgentRRM):
             found.append(
                 Feedback(
                     id=trajectory.id, status="scored", score=said.score, raw_score=said.score, trace=said.trace,
-                    critique=said.critique, findings=said.findings or [], judge=self._info(mode, seed),
+                    critique=said.critique, findings=said.findings or [], judge=self.info(mode, seed),
                 )
             )  # fmt: skip
         return found

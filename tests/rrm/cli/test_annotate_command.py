@@ -12,6 +12,7 @@ from agent_runs import REPLY, call, run
 from openai_server import Answer, completion, failure, serve
 
 from rrm.annotation import read_annotations
+from rrm.annotators import rules
 from rrm.cli.annotate_cmd import command
 from rrm.errors import ConfigError, RRMError
 from rrm.output import open_output
@@ -138,6 +139,7 @@ def test_labels_of_other_rules_are_not_mixed_in(tmp_path: Path, invoke, monkeypa
     write_jsonl(data, rows_named("ab"))
     options = (data, "-o", out, "--annotator", "rules")
     assert invoke(command, *options)[0] == invoke(command, *options)[0] == 0
-    monkeypatch.setattr("rrm.annotators.rules.VERSION", 99)
-    with pytest.raises(RRMError, match=r"rules was 2 and is 99.*--overwrite"):
+    before = rules.VERSION
+    monkeypatch.setattr(rules, "VERSION", 99)
+    with pytest.raises(RRMError, match=rf"rules was {before} and is 99.*--overwrite"):
         invoke(command, *options)

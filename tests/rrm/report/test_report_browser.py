@@ -230,7 +230,7 @@ def test_what_is_filtered_is_exported_in_its_order(browser: Chromium, tmp_path: 
     findings = [{"step": 1, "verdict": "bad", "p_good": 0.25, "text": "Asks too little."}]
     pairs = [pair(n, score=n / 10, raw_score=0.5, findings=findings, trace="It asks.") for n in range(10)]
     for n, text in enumerate(["=cmd|' /C calc'!A0", '+1,"2"', " -2", "@SUM(1)", "\t=1", "fine; really"]):
-        trajectory, row = pair(n, task=text + " asked?", score=0.9 + n / 100, raw_score=0.5)
+        trajectory, row = pair(n, task=text + " asked?", score=round(0.9 + n / 100, 2), raw_score=0.5)
         name = f"=hostile {n}"
         pairs.append((trajectory.model_copy(update={"id": name, "outcome": 1.0}), {**row, "id": name}))
     opened(browser, tmp_path / "report.html", pairs)
