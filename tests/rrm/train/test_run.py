@@ -150,7 +150,7 @@ def test_a_finish_that_is_stopped_leaves_the_judge_that_was_there(
     before = {path.name: path.read_bytes() for path in (folder / "judge").iterdir()}
     config = TrainConfig.model_validate(tree(folder))
     with monkeypatch.context() as patch:
-        patch.setattr("rrm.train.run.calibrate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("rrm.train.run.calibrate", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(config)
     assert (folder / "judge.tmp").is_dir()  # as a kill leaves it
