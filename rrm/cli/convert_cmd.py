@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
@@ -21,7 +22,7 @@ from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.feedback import Feedback
 from rrm.jsonl import read_lines
 from rrm.output import file_when_whole, streams
-from rrm.readers.base import printable
+from rrm.readers.base import describe, printable
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,12 @@ class Form(StrEnum):
 
     CANONICAL = "canonical"
     ATIF = "atif"
+    OTEL = "otel"
+    INSPECT = "inspect"
+
+
+OF_SCORES = (Form.OTEL, Form.INSPECT)
+"""Forms that hold what a judge said and no transcript."""
 
 
 class Judged:
@@ -43,14 +50,20 @@ class Judged:
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.used, self._rows = path, 0, dict[str, Feedback]()
+        self.time_ns = path.stat().st_mtime_ns if path is not None and path.is_file() else time.time_ns()
+        """When the rows were there."""
         for row, digest in read_lines(path, _judged, "a row of `rrm score`") if path is not None else ():
             self._rows[digest or row.id] = row
+            if digest:
+                self._rows[f"{digest} {row.id}"] = row
 
     def of(self, trajectory: Trajectory) -> Feedback | None:
-        """What was said of this content; of a row without a digest (an older version's), of this id."""
+        """What was said of this content, where others have the same under this id; of a row without a digest (an older
+        version's), of this id."""
         if not self._rows:
             return None
-        row = self._rows.get(trajectory.digest) or self._rows.get(trajectory.id)
+        digest = trajectory.digest
+        row = self._rows.get(f"{digest} {trajectory.id}") or self._rows.get(digest) or self._rows.get(trajectory.id)
         self.used += row is not None
         return row
 
@@ -107,12 +120,14 @@ def command(
     map: list[str] = typer.Option([], help="field=path for any other JSON, e.g. --map messages=log.turns; repeatable."),
     outcome: str | None = OUTCOME,
     to: Form = typer.Option(
-        Form.CANONICAL, help="What to write: canonical, or atif (Harbor's trajectories), one document a line."
+        Form.CANONICAL,
+        help="What to write, a line each: canonical; atif: Harbor's trajectories; of --scores alone, for the traces and logs they "
+        "are of: otel (evaluation events) or inspect (Inspect's scores).",
     ),
     scores: Path | None = typer.Option(
         None,
         metavar="SCORED.jsonl",
-        help="With --to atif: what `rrm score -o` wrote, to go into the documents' metrics.",
+        help="With --to atif, otel or inspect: what `rrm score -o` wrote.",
     ),
     cut_verdicts: bool = typer.Option(
         False, "--cut-verdicts", help="End each transcript before the environment first tells how it was graded."
@@ -128,15 +143,21 @@ def command(
     from rrm.readers.leaks import cut_verdicts as cut
 
     refuse_missing(inputs)
-    if scores is not None and to is not Form.ATIF:
-        raise ConfigError("--scores goes with --to atif: a canonical transcript has no place for what a judge said")
+    if scores is not None and to is Form.CANONICAL:
+        raise ConfigError(
+            "--scores goes with --to atif, otel or inspect: a canonical transcript has no place for what a judge said"
+        )
+    if scores is None and to in OF_SCORES:
+        raise ConfigError(
+            f"--to {to.value} writes what a judge said: name the file that `rrm score -o` wrote with --scores"
+        )
     if not is_stdout(out):
         refuse_overlap([*inputs, *([str(scores)] if scores else [])], out)
         ready_outputs(out)
     mapping, judged = mapping_of(map), Judged(scores)
     errors_out = None if is_stdout(out) or streams(out) else errors_path(out)
     formats: Counter[str] = Counter()
-    stopped, shortened, unknown = "", 0, 0
+    stopped, shortened, unknown, unscored = "", 0, 0, 0
     with whole_or_nothing(errors_out) if errors_out else contextlib.nullcontext() as bad:
         unread = Unread(bad)
         try:
@@ -146,13 +167,27 @@ def command(
                     trajectory = cut(whole) if cut_verdicts else whole
                     shortened += trajectory is not whole
                     unknown += trajectory.outcome is None and whole.outcome is not None
-                    good.write(_line(trajectory, to, judged.of(whole)) + "\n")
+                    feedback = judged.of(whole)
+                    if to in OF_SCORES and (feedback is None or (to is Form.INSPECT and feedback.score is None)):
+                        unscored += 1
+                        continue
+                    try:
+                        line = _line(trajectory, to, feedback, judged.time_ns)
+                    except ValueError as error:
+                        refused = _refused(trajectory, error)
+                        unread.add(refused)
+                        if strict:
+                            raise refused from error
+                        continue
+                    good.write(line + "\n")
                     formats[str(trajectory.source.format if trajectory.source else None)] += 1
-                if not formats:
+                if not formats and not unscored:
                     raise NothingRead(
                         f"no transcript could be read, so {out} was not written; the first: {unread.first}"
                     )
                 judged.check()
+                if not formats:
+                    raise NothingRead(f"no transcript has a score, so {out} was not written; {unscored} have none")
         except ReadError as error:
             stopped = f"stopped by --strict: {error}"
         except NothingRead as error:
@@ -160,10 +195,11 @@ def command(
     if errors_out and not unread.count:
         errors_out.unlink()
     if stopped or unread.count:
-        found = f"{unread.count} lines could not be read; the first: {unread.first}"
+        what = "have no place in this form, or could not be read" if to in OF_SCORES else "could not be read"
+        found = f"{unread.count} lines {what}; the first: {unread.first}"
         typer.echo(stopped or found, err=True)
     cuts = {"cut": shortened, "outcomes_unknown_after_cut": unknown} if cut_verdicts else {}
-    scored = {"scored": judged.used} if scores is not None else {}
+    scored = {"without_score": unscored} if to in OF_SCORES else {"scored": judged.used} if scores is not None else {}
     finish(
         {
             "converted": 0 if stopped else formats.total(),
@@ -180,10 +216,20 @@ def command(
         raise typer.Exit(1)
 
 
-def _line(trajectory: Trajectory, to: Form, feedback: Feedback | None) -> str:
-    """One line of the output, ASCII only."""
+def _line(trajectory: Trajectory, to: Form, feedback: Feedback | None, time_ns: int) -> str:
+    """One line of the output, ASCII only; `ValueError` where the form has no place for this transcript."""
     if to is Form.CANONICAL:
         return trajectory.to_json()
-    from rrm.writers import to_atif
+    from rrm.writers import to_atif, to_inspect, to_otel
 
+    if feedback is not None and to is Form.OTEL:
+        return json.dumps(to_otel(trajectory, feedback, time_ns))
+    if feedback is not None and to is Form.INSPECT:
+        return json.dumps(to_inspect(trajectory, feedback))
     return json.dumps(to_atif(trajectory, feedback))
+
+
+def _refused(trajectory: Trajectory, error: ValueError) -> ReadError:
+    """The error for a transcript that the form has no place for, where it stood."""
+    source = trajectory.source
+    return ReadError(source.file if source else trajectory.id, source.line if source else None, describe(error))

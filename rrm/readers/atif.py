@@ -12,6 +12,7 @@ from typing import Any
 
 from rrm.readers.base import Item, make, own_id
 from rrm.readers.chat import as_text, chat_content, tool_list
+from rrm.readers.ours import OURS
 from rrm.readers.outcomes import Outcome, find_outcome
 from rrm.trajectory import Trajectory
 
@@ -21,8 +22,6 @@ VERSION = re.compile(r"ATIF-v\d+(\.\d+)*")
 ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 ENVIRONMENT = "environment"
 """The name of a result that answers no call."""
-OURS = "agent_rrm"
-"""Where `rrm.writers.atif` puts, under an `extra`, what the format has no place for."""
 
 
 def sniff(value: Any) -> bool:

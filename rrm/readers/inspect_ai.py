@@ -1,7 +1,7 @@
 """`inspect`: logs of Inspect (`inspect_ai`), `.json` or `.eval` (a zip with a member a sample). Each sample and epoch is a run.
 
 Score labels are C, I, P (half) and N (no answer: 0), else numbers and words as everywhere. One scorer's score is the outcome; of
-several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. Fields: https://inspect.aisi.org.uk/eval-logs.html.
+several none is chosen: `meta["outcome_fields"]` names them for `--outcome`. What `rrm.writers` put there is a judge's word and no outcome. Fields: https://inspect.aisi.org.uk/eval-logs.html.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rrm.errors import ReadError
 from rrm.readers.archive import Archive
 from rrm.readers.base import Item, describe, first_user_text, make
 from rrm.readers.chat import as_text, chat_message, text_of
+from rrm.readers.ours import is_ours
 from rrm.readers.outcomes import MISSING, Outcome, as_outcome, get, outcome_at
 from rrm.readers.sources import load
 from rrm.trajectory import Trajectory
@@ -132,7 +133,7 @@ def parse(item: Item) -> Trajectory:
     messages = [m for i, one in enumerate(raw) for m in _messages(unfold.inside(one), f"messages[{i}]", times)]
     given = sample.get("input")
     task = unfold.inside(given) if isinstance(given, str) else first_user_text(messages)
-    scores = _scores(sample)
+    scores = {name: value for name, value in _scores(sample).items() if not is_ours(name)}
     readable = {n: v for n, s in scores.items() if (v := label(s)) is not None and n not in _off(item)}
     sole = next(iter(readable), None) if len(scores) == 1 else None
     fields = {"outcome_fields": [f"scores.{name}" for name in readable]} if len(scores) > 1 else {}

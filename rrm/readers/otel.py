@@ -121,8 +121,9 @@ def _span(raw: Span, resource: dict[str, Any]) -> Span | None:
     made |= {"resource": resource or _attributes(get_in(raw, "resource", "attributes")), "attributes": attributes}
     made |= {"failed": code in ("2", "STATUS_CODE_ERROR", "ERROR")}
     made |= {"message": as_text(status.get("message", status.get("description", "")))}
-    if "body" in raw and not any(k in raw for k in ("startTimeUnixNano", "start_time", "start_time_unix_nano")):
-        body = _any(raw["body"])
+    started = any(k in raw for k in ("startTimeUnixNano", "start_time", "start_time_unix_nano"))
+    if not started and any(k in raw for k in ("body", "eventName", "event_name")):
+        body = _any(raw.get("body", {}))  # an event of attributes alone has none
         name = raw.get("eventName", raw.get("event_name")) or attributes.get("event.name", "")
         event = {
             "name": as_text(name),
@@ -287,7 +288,8 @@ def _meta(item: Item) -> dict[str, Any]:
     ends = [s["end"] for s in spans if s["end"] is not None]
     starts = [s["start"] for s in spans if s["start"] is not None]
     left = {k: v for k, v in record["attributes"].items() if k not in TEXTS and not k.startswith(FLAT)}
-    meta: dict[str, Any] = {"trace_id": record["trace_id"], "lines": item.context["lines"], "spans": dict(kinds)}
+    meta: dict[str, Any] = {"trace_id": record["trace_id"], "span_id": root["span_id"]}
+    meta |= {"lines": item.context["lines"], "spans": dict(kinds)}
     optional = {
         "name": root["name"],
         "model": models[0] if models else None,

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from rrm.writers.atif import to_atif
+from rrm.writers.inspect_ai import to_inspect
+from rrm.writers.otel import to_otel
 
-__all__ = ["to_atif"]
+__all__ = ["to_atif", "to_inspect", "to_otel"]

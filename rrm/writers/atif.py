@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rrm.feedback import Feedback
-from rrm.readers.atif import ENVIRONMENT, OURS
+from rrm.readers.atif import ENVIRONMENT
 from rrm.readers.chat import as_text
+from rrm.readers.ours import OURS
 from rrm.trajectory import Message, ToolCall, Trajectory
 
 VERSION = "ATIF-v1.8"
