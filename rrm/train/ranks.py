@@ -6,6 +6,7 @@ checks the gate of RL, exports, calibrates and evaluates.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -54,6 +55,17 @@ def check_launch(cpu: bool) -> None:
             "launch one process"
         )
     refuse_data_parallel(cpu, found)
+    if found > 1:
+        atexit.unregister(leave)
+        atexit.register(leave)
+
+
+def leave() -> None:
+    """Leave the process group, which joins its threads: one that still ran as Python ended would abort a process whose work is done."""
+    import torch.distributed as distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def refuse_data_parallel(cpu: bool, processes: int) -> None:
