@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from agent_runs import call, run
+from linear_time import assert_linear
 
 from rrm.annotation import Finding
 from rrm.annotators import llm, rules, self_
@@ -154,11 +154,12 @@ def test_an_empty_answer_block_is_no_answer() -> None:
     assert final_answer(run("I give up.\nAction: Finish[]")) is None and final_answer(run("<answer>")) is None
 
 
-@pytest.mark.parametrize("body", ["f('" + "\\'" * 50_000, "f(" * 50_000, "f(" + "'" * 100_001, "f(x), " * 20_000])
-def test_a_long_hostile_list_of_calls_is_read_in_linear_time(body: str) -> None:
-    start = time.perf_counter()
-    assert actions_of(run(f"<function_call>[{body}</function_call>").steps[0])[0].malformed
-    assert time.perf_counter() - start < 1.0
+@pytest.mark.parametrize(("head", "piece"), [("f('", "\\'"), ("", "f("), ("f('", "''"), ("", "f(x), ")])
+def test_a_long_hostile_list_of_calls_is_read_in_linear_time(head: str, piece: str) -> None:
+    def read_it(count: int) -> None:
+        assert actions_of(run(f"<function_call>[{head}{piece * count}</function_call>").steps[0])[0].malformed
+
+    assert_linear(read_it, 10_000)
 
 
 def test_final_answer() -> None:

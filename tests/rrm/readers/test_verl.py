@@ -7,11 +7,12 @@ verl needs torch and ray, so lines are written here after its `RayPPOTrainer._wr
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from linear_time import assert_linear
 
 from rrm.errors import ReadError
 from rrm.readers import read, sniff
@@ -180,20 +181,22 @@ def test_the_outcome_is_no_reward_of_another_scale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    "hostile",
     [
-        "\nuser\n" * 20_000,
-        "\nuser\n<tool_response>" + "\nassistant\n" * 20_000,
-        "<|im_end|><|im_start|>user\n<tool_response>" + "<|im_end|>\n<|im_start|>assistant\n" * 20_000,
-        "<|im_end|>" * 20_000 + "x",
-        "<think>" * 20_000,
-        "<tool_response>" * 20_000,
-        "<tool_call>" * 20_000 + "[" * 20_000 + "</tool_call>",
-        "<tools>\n" * 20_000,
+        lambda n: "\nuser\n" * n,
+        lambda n: "\nuser\n<tool_response>" + "\nassistant\n" * n,
+        lambda n: "<|im_end|><|im_start|>user\n<tool_response>" + "<|im_end|>\n<|im_start|>assistant\n" * n,
+        lambda n: "<|im_end|>" * n + "x",
+        lambda n: "<think>" * n,
+        lambda n: "<tool_response>" * n,
+        lambda n: "<tool_call>" * n + "[" * n + "</tool_call>",
+        lambda n: "<tools>\n" * n,
     ],
 )
-def test_hostile_texts_take_no_longer_than_their_length(text: str, tmp_path: Path) -> None:
-    began = time.process_time()
-    run = one(tmp_path, input=text, output=text, steps=[{"input": text, "output": text}] * 2)
-    assert run.messages and reply_turns(text) and prompt_turns(text)[0] is not None
-    assert time.process_time() - began < 0.5
+def test_hostile_texts_take_no_longer_than_their_length(hostile: Callable[[int], str], tmp_path: Path) -> None:
+    def read_it(count: int) -> None:
+        text = hostile(count)
+        run = one(tmp_path, input=text, output=text, steps=[{"input": text, "output": text}] * 2)
+        assert run.messages and reply_turns(text) and prompt_turns(text)[0] is not None
+
+    assert_linear(read_it, 3_000)
