@@ -1,5 +1,6 @@
 #!/bin/sh
-# The whole loop in the lab, then a real agent's runs judged by the default judge. `make quickstart` installs and runs it.
+# The whole loop in the lab, beside it a real model's runs judged by the default judge, and at the end runs of the trained agent, good
+# and bad ones, judged and worth looking at. `make quickstart` installs and runs it.
 #   BIN=.venv/bin examples/quickstart.sh        (writes quickstart/, anew each time)
 # Two cores have two things to do at a time, on one thread each (two threads beside another program wait for each other);
 # what runs beside another command writes to a log, shown if it fails.
@@ -60,11 +61,17 @@ log=play_none; beside play none --policy "$Q/none/policy" & other=$!
 play r --policy "$Q/r/policy"
 wait $other
 
-echo "== 6/6  the pages"
-reagent report "$Q/none" "$Q/r" --judge "$Q/metrics.json" --reliability "$Q/reliability.png" \
+echo "== 6/6  the pages; and of the agent that learned from the judge a handful of runs, as many failures as successes, each beside"
+echo "        the attempt before its training, judged by a judge that it did not learn from"
+log=report; beside reagent report "$Q/none" "$Q/r" --judge "$Q/metrics.json" --reliability "$Q/reliability.png" \
   --policy "before=$Q/base.jsonl,$Q/base.scored.jsonl" --policy "none=$Q/none.jsonl,$Q/none.scored.jsonl" \
-  --policy "r=$Q/r.jsonl,$Q/r.scored.jsonl" -o "$Q/report.html"
-echo "Look at $Q/report.html, $Q/heldout.html and $Q/examples.html. Next:"
+  --policy "r=$Q/r.jsonl,$Q/r.scored.jsonl" -o "$Q/report.html" & other=$!
+"$BIN/python" examples/worth_seeing.py pick "$Q/r.jsonl" "$Q/r.scored.jsonl" "$Q/base.jsonl" -o "$Q/runs.jsonl"
+rrm score "$Q/runs.jsonl" --model lab -o "$Q/runs.scored.jsonl" --html "$Q/runs.html"
+wait $other
+echo "Look at $Q/runs.html, where judge and outcome stand side by side:"
+"$BIN/python" examples/worth_seeing.py look "$Q/runs.jsonl" "$Q/runs.scored.jsonl" "$Q/runs.html"
+echo "and at $Q/report.html (the trainings), $Q/heldout.html (the judge) and $Q/examples.html (a real model's logs). Next:"
 echo "  $BIN/rrm score YOUR_LOGS/ -o scored.jsonl --html report.html"
 echo "  $BIN/rrm train --config smollm2 data.trajectories='[YOUR.jsonl]'"
 echo "  $BIN/reagent train --config lab feedback.mode=r environment.label_share=0 feedback.score_weight=1 algorithm=grpo output_dir=runs/r"
