@@ -18,7 +18,13 @@ from rrm.readers.chat import as_text, chat_message, chat_messages, is_chat, text
 from rrm.readers.jsontext import parse_json
 from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
 
-PAIRS = (("request", "response"), ("request_body", "response_body"), ("input", "output"), ("inputs", "output"))
+PAIRS = (
+    ("request", "response"),
+    ("request_body", "response_body"),
+    ("input", "output"),
+    ("inputs", "output"),
+    ("body", "response"),
+)
 """Names of a request and its answer in one record."""
 HALVES = (("body", "response"), ("params", "result"))
 """The same in lines of batches, where a line has a `custom_id` and one of the two."""

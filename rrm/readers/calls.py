@@ -21,7 +21,7 @@ from rrm.trajectory import Trajectory
 
 NAME = "calls"
 MARKS = (
-    "request|request_body|input|custom_id",
+    "request|request_body|input|custom_id|body",
     "request.messages|request_body.messages|input[].role|body.messages",
     "response|response_body|output",
 )

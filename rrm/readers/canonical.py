@@ -8,7 +8,7 @@ from rrm.readers.base import Item
 from rrm.trajectory import SCHEMA_VERSION, Source, Trajectory
 
 NAME = "canonical"
-MARKS = ("schema_version", "id", "messages[].role")
+MARKS = ("schema_version", "messages[].role")
 
 
 def sniff(value: Any) -> bool:

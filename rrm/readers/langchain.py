@@ -16,7 +16,7 @@ from rrm.trajectory import Trajectory
 
 NAME = "langchain"
 MARKS = (
-    "messages[].type|values.messages[].type|[].type",
+    "messages[].type|values.messages[].type|channel_values.messages[].type|[].type|lc",
     "messages[].data|messages[].kwargs|[].data|[].kwargs|messages[].type=ai|values.messages[].type=ai|[].type=ai",
 )
 ROLES = {
@@ -30,8 +30,17 @@ ROLES = {
     "remove": "",
 }
 """A message's type, and its role in a chat ('': the message says it itself, or has none)."""
-PLACES = ("messages", "values.messages", "kwargs.messages", "output.messages", "outputs.messages", "chat_history")
-"""Where a state, a prompt or a result keeps its messages."""
+PLACES = (
+    "messages",
+    "values.messages",
+    "channel_values.messages",
+    "checkpoint.channel_values.messages",
+    "kwargs.messages",
+    "output.messages",
+    "outputs.messages",
+    "chat_history",
+)
+"""Where a state, a checkpoint of one, a prompt or a result keeps its messages."""
 THOUGHTS = ("thinking", "reasoning", "redacted_thinking", "reasoning_content")
 CALLS = ("tool_use", "tool_call", "function_call", "server_tool_call", "server_tool_use", "invalid_tool_call")
 EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -53,6 +62,13 @@ def is_messages(value: Any) -> bool:
 
 def _place(record: dict[str, Any]) -> str | None:
     return next((path for path in PLACES if is_messages(get(record, path))), None)
+
+
+def _without(record: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """What stands beside the field at a path, and beside those on the way to it."""
+    name, *rest = path
+    left = {name: found} if rest and (found := _without(record[name], rest)) else {}
+    return {k: v for k, v in record.items() if k != name} | left
 
 
 def _data(raw: Any) -> tuple[str, Message] | None:
@@ -90,13 +106,13 @@ def parse(item: Item) -> Trajectory:
             removed.append(entry)
         else:
             messages.append(message_of(entry, f"messages[{i}]"))
-    head, _, tail = path.partition(".")
-    inner = {k: v for k, v in record[head].items() if k != tail} if tail else {}
+    head, *inside = path.split(".")
+    beside = _without(record[head], inside) if inside else {}
     tools = tool_list(record.get("tools"))
     question_id = own_id(record, "question_id")
     used = [head, *["tools"] * (tools is not None), *["question_id"] * (question_id is not None)]
     meta = without(record, *used, *["id"] * (own_id(record) is not None))  # of a `constructor` the id is its class
-    meta |= {head: inner} if inner else {}
+    meta |= {head: beside} if beside else {}
     meta |= {"removed_messages": removed} if removed else {}
     return make(
         item,

@@ -219,7 +219,10 @@ def test_several_choices_headers_and_plain_answers(tmp_path: Path) -> None:
     record["request"] = {"body": record["request"], "headers": {"Authorization": "Bearer k", "X-Trace-Id": "9"}}
     plain = {"input": [{"role": "user", "content": "p"}], "output": "said", "score": 0.5}
     legacy = {"request": {"model": "m", "prompt": "once"}, "response": {"choices": [{"text": " upon"}]}}
-    first, second, third = run_of(tmp_path, record, plain, legacy)[0]
+    answer = {"status_code": 200, "body": {"choices": [{"message": {"role": "assistant", "content": "c"}}]}}
+    bodies = {"body": {"model": "m", "messages": [{"role": "user", "content": "b"}]}, "response": answer}
+    first, second, third, fourth = run_of(tmp_path, record, plain, legacy, bodies)[0]
+    assert texts(fourth) == ["b", "c"]
     assert texts(first) == ["q", "a"] and len(first.meta["response"]["other_choices"]) == 1
     assert first.meta["request"]["headers"] == {"Authorization": "[removed]", "X-Trace-Id": "9"}
     assert texts(second) == ["p", "said"] and second.outcome == 0.5

@@ -30,6 +30,10 @@ CHAT = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         ({"custom_id": "x", "body": {}}, "nearest: calls (it has `custom_id`; lacks `body.messages`, `response`);"),
         ({"mesages": CHAT}, "nearest: openai (`mesages` may be its `messages`);"),
         ({"sesionId": "s"}, "nearest: claude_code (`sesionId` may be its `sessionId`);"),
+        (
+            {"lc": 1, "id": ["x", "AIMessage"], "kwargs": {}},
+            "nearest: langchain (it has `lc`; lacks `messages[].data`);",
+        ),
         ([{"type": "human"}], "nearest: langchain (it has `[].type`; lacks `[].data`);"),
     ],
 )
@@ -37,7 +41,7 @@ def test_the_nearest_format_and_what_it_lacks(value: Any, said: str) -> None:
     assert said in unknown(value, READERS)
 
 
-@pytest.mark.parametrize("value", [{"foo": 1}, {}, [1], "text", 3, None])
+@pytest.mark.parametrize("value", [{"foo": 1}, {"id": "x", "foo": 1}, {}, [1], "text", 3, None])
 def test_where_nothing_is_near_all_are_named(value: Any) -> None:
     message = unknown(value, READERS)
     assert "nearest" not in message and all(name in message for name in FORMATS) and "--map messages=PATH" in message

@@ -96,6 +96,15 @@ def test_states_keep_what_they_hold_beside_messages(tmp_path: Path) -> None:
     assert third.meta["removed_messages"] == [{"type": "remove", "content": "", "id": "x"}]
 
 
+def test_a_checkpoint_is_read_where_its_state_is(tmp_path: Path) -> None:
+    state = {"messages": [{"type": "human", "content": "q"}, {"type": "ai", "content": "a"}], "count": 2}
+    checkpoint = {"v": 4, "id": "1f0", "channel_values": state, "versions_seen": {}}
+    bare, kept = lines_of(tmp_path, checkpoint, {"checkpoint": checkpoint, "metadata": {"step": 3}})
+    assert said(bare) == said(kept) == [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    assert bare.meta["channel_values"] == {"count": 2} and bare.meta["v"] == 4 and bare.id == "1f0"
+    assert kept.meta["checkpoint"]["channel_values"] == {"count": 2} and kept.meta["metadata"] == {"step": 3}
+
+
 def test_blocks_and_calls_of_every_provider_once_each(tmp_path: Path) -> None:
     blocks = [
         "plain",
