@@ -69,7 +69,12 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            length = int(self.headers["Content-Length"])
+            sent = self.rfile.read(length)
+            if len(sent) < length:  # by a client that was killed meanwhile
+                self.close_connection = True
+                return
+            body = json.loads(sent)
             with lock:
                 number = len(server.requests)
                 server.requests.append(body)

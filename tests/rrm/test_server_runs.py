@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -144,52 +145,50 @@ def test_a_slow_server_takes_its_rows_and_no_others(tmp_path: Path) -> None:
     assert slow["usage"]["requests"] == slow["usage"]["unreported"] == 1 and slow["usage"]["cost"] == 0.0
 
 
-def killed_run(output: Path, rows: int, kill_at: int) -> tuple[Counter[str], list[str]]:
-    """A process over a server, killed while it judges; what was asked, and the ids it left."""
+def killed(
+    output: Path, rows: int, answer: Callable[[int, dict[str, Any]], Answer], late: Callable[[], bool], **options: Any
+) -> list[dict[str, Any]]:
+    """A process that judges over a server, killed once `late()` holds and a row is written; the rows it left."""
     read, write = os.pipe()
     child = os.fork()  # before there are threads
     if child == 0:
         os.close(write)
         url = os.read(read, 200).decode()
         try:
-            score_file(judge_at(url), transcripts(rows), output, progress=False)
+            score_file(judge_at(url, **options), transcripts(rows), output, progress=False)
         finally:
             os._exit(0)
     os.close(read)
-    asked, lock, late = Counter[str](), threading.Lock(), threading.Event()
-
-    def answer(n: int, body: dict[str, Any]) -> Answer:
-        with lock:
-            asked[who(body)] += 1
-        if n >= kill_at:
-            late.set()
-            return Answer(hang=True)
-        return whole(n, body)
-
     with serve(answer) as server:
         os.write(write, server.url.encode())
-        assert late.wait(30)
-        while not output.exists() or not output.read_bytes().count(b"\n"):
-            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        while not (late() and output.exists() and output.read_bytes().count(b"\n")):
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), "it ended before it could be killed"
+            time.sleep(0.005)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     os.close(write)
-    left = [json.loads(line)["id"] for line in output.read_bytes().split(b"\n")[:-1]]
-    return asked, left
+    return [json.loads(line) for line in output.read_bytes().split(b"\n")[:-1]]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process of its own without an import")
 def test_a_killed_run_goes_on_and_its_money_is_counted_once(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
-    asked, left = killed_run(output, 120, kill_at=50)
+    asked, lock = Counter[str](), threading.Lock()
+
+    def first(n: int, body: dict[str, Any]) -> Answer:
+        with lock:
+            asked[who(body)] += 1
+        return Answer(hang=True) if n >= 50 else whole(n, body)
+
+    left = [row["id"] for row in killed(output, 120, first, lambda: asked.total() > 50)]
     assert 0 < len(left) <= 50 and set(asked.values()) == {1}
     again = Counter[str]()
 
-    def answer(n: int, body: dict[str, Any]) -> Answer:
+    def second(n: int, body: dict[str, Any]) -> Answer:
         again[who(body)] += 1
         return whole(n, body)
 
-    with serve(answer) as server:
+    with serve(second) as server:
         summary = score_file(judge_at(server.url), transcripts(120), output)
     assert not {f"t{name}" for name in again} & set(left) and set(again.values()) == {1}
     assert (summary.resumed, summary.judged) == (len(left), 120 - len(left))
