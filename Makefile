@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 clean
+.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -37,6 +37,9 @@ accept-5: .venv/ready  ## every bar of the judge that reads the whole run, step 
 
 accept-6: .venv/ready  ## every bar of training and choosing without an answer key
 	$(BIN)/python -m benchmarks.accept_6
+
+accept-7: .venv/ready  ## every bar of criteria, servers, formats, the report and a million transcripts
+	$(BIN)/python -m benchmarks.accept_7
 
 clean:
 	rm -rf quickstart runs .pytest_cache .ruff_cache

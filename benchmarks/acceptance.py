@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ def missing(what: str, wanted: str, name: str) -> Bar:
 
 def suite_bars(suites: Mapping[str, str], run: bool) -> Iterator[Bar]:
     """Tests that are bars themselves, all run by one pytest. `suites`: what they show → test files, or tests of them as
-    `file::test`, separated by spaces."""
+    `file::test`, separated by spaces. A bar passes where some of its tests ran and none failed, or was skipped without a reason."""
     if not run:
         for what, tests in suites.items():
             files = dict.fromkeys(test.partition("::")[0] for test in tests.split())
@@ -61,14 +62,30 @@ def suite_bars(suites: Mapping[str, str], run: bool) -> Iterator[Bar]:
         return
     cases = _outcomes(sorted({test for tests in suites.values() for test in tests.split()}))
     for what, tests in suites.items():
-        mine = [outcome for test in tests.split() for outcome in _of(test, cases)]
-        counts = {kind: mine.count(kind) for kind in ("passed", "failed", "skipped") if kind in mine}
-        shown = ", ".join(f"{n} {kind}" for kind, n in counts.items()) or "no such test ran"
-        yield Bar(what, shown, "passes", "passed" in counts and "failed" not in counts)
+        yield _verdict(what, [outcome for test in tests.split() for outcome in _of(test, cases)])
 
 
-def _outcomes(tests: Sequence[str]) -> dict[tuple[str, str], list[str]]:
-    """How each test of one pytest run ended: (file, function) → passed, failed or skipped, once a parameter."""
+@dataclass(frozen=True)
+class Outcome:
+    """How a test ended: passed, failed or skipped, and why it was skipped."""
+
+    kind: str
+    reason: str = ""
+
+
+def _verdict(what: str, outcomes: Sequence[Outcome]) -> Bar:
+    """The bar of some tests, with the reasons of those that were skipped."""
+    counts = Counter(outcome.kind for outcome in outcomes)
+    reasons = dict.fromkeys(outcome.reason for outcome in outcomes if outcome.kind == "skipped")
+    shown = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped") if counts[kind])
+    if reasons:
+        shown += f" ({'; '.join(reason or 'without a reason' for reason in reasons)})"
+    ok = counts["passed"] > 0 and not counts["failed"] and "" not in reasons
+    return Bar(what, shown or "no such test ran", "passes", ok)
+
+
+def _outcomes(tests: Sequence[str]) -> dict[tuple[str, str], list[Outcome]]:
+    """How each test of one pytest run ended: (file, function) → its outcomes, one a parameter."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "-o", "junit_family=xunit1", *tests]
@@ -76,15 +93,24 @@ def _outcomes(tests: Sequence[str]) -> dict[tuple[str, str], list[str]]:
         if not report.is_file():
             raise SystemExit(f"pytest did not run: {(done.stdout + done.stderr)[-800:]}")
         tree = ElementTree.parse(report)
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[Outcome]] = {}
     for case in tree.iter("testcase"):
-        kinds = {child.tag for child in case}
-        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        found.setdefault((case.get("file", ""), case.get("name", "").partition("[")[0]), []).append(outcome)
+        found.setdefault((case.get("file", ""), case.get("name", "").partition("[")[0]), []).append(_outcome(case))
     return found
 
 
-def _of(test: str, cases: Mapping[tuple[str, str], list[str]]) -> list[str]:
+def _outcome(case: ElementTree.Element) -> Outcome:
+    """Of one test case of a JUnit report."""
+    by_tag = {child.tag: child for child in case}
+    if by_tag.keys() & {"failure", "error"}:
+        return Outcome("failed")
+    if (skipped := by_tag.get("skipped")) is None:
+        return Outcome("passed")
+    reason = (skipped.get("message") or "").strip()
+    return Outcome("skipped", "" if reason == "unconditional skip" else reason)
+
+
+def _of(test: str, cases: Mapping[tuple[str, str], list[Outcome]]) -> list[Outcome]:
     """The outcomes of a file, a folder, or one test function."""
     place, _, name = test.partition("::")
     inside = f"{place.rstrip('/')}/"

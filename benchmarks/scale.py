@@ -17,11 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import commit, hardware
+from benchmarks.record import command, commit, hardware
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.readers import read
 from rrm.score import score_file
@@ -93,6 +93,12 @@ def measure(kind: str, source: Path, output: Path) -> dict[str, Any]:
     return {"rows": summary.rows, "resumed": summary.resumed, "cpu_s": round(cpu, 2), "wall_s": round(time.monotonic() - wall, 2), "peak_mib": round(peak, 1)}  # fmt: skip
 
 
+def bytes_a_row(runs: Sequence[Mapping[str, Any]]) -> float:
+    """By how many bytes the peak grew a row, from the fewest rows to the most."""
+    few, many = runs[0], runs[-1]
+    return round((many["peak_mib"] - few["peak_mib"]) * 2**20 / (many["rows"] - few["rows"]), 1)
+
+
 def main() -> None:
     """Measure, print, record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -111,18 +117,15 @@ def main() -> None:
             write_rows(source, rows)
             for kind in KINDS:
                 output = Path(folder) / ("backwards.jsonl" if kind == "reversed" else "out.jsonl")
-                command = [sys.executable, "-m", "benchmarks.scale", "--one", kind, str(source), str(output)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
+                one = [sys.executable, "-m", "benchmarks.scale", "--one", kind, str(source), str(output)]
+                done = subprocess.run(one, check=True, capture_output=True, text=True)
                 found[kind].append(json.loads(done.stdout.splitlines()[-1]))
                 print(kind, found[kind][-1], flush=True)
-    growth = {
-        kind: round((runs[-1]["peak_mib"] - runs[0]["peak_mib"]) * 2**20 / (runs[-1]["rows"] - runs[0]["rows"]), 1)
-        for kind, runs in found.items()
-        if len(runs) > 1
-    }
+    growth = {kind: bytes_a_row(runs) for kind, runs in found.items() if len(runs) > 1}
     record = {
         "bytes_a_row": growth,
         **found,
+        "command": command("scale"),
         "commit": commit(),
         "machine": hardware(),
         "load": list(os.getloadavg()),

@@ -8,6 +8,7 @@ Run it on an otherwise idle machine: the load of the last minute before each com
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +21,11 @@ from rrm.provenance import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = record.RESULTS / "timings.json"
+
+
+def script_hash() -> str:
+    """16 hex digits of the script that `make quickstart` runs: seconds are of this one."""
+    return hashlib.sha256((ROOT / "examples" / "quickstart.sh").read_bytes()).hexdigest()[:16]
 
 
 def timed(target: str) -> dict[str, Any]:
@@ -42,7 +48,12 @@ def main() -> None:
     subprocess.run(["make", ".venv/ready"], cwd=ROOT, check=True)
     found = json.loads(args.output.read_text()) if args.output.is_file() else {}
     for target in args.targets:
-        found |= timed(target) | {"command": record.command("timings"), "environment": environment()}
+        found |= timed(target) | ({"quickstart_script": script_hash()} if target == "quickstart" else {})
+        found |= {
+            f"{target}_commit": record.commit(),
+            "command": record.command("timings"),
+            "environment": environment(),
+        }
         record.write(args.output, found)
     print(json.dumps({k: v for k, v in found.items() if k.endswith("_s")}))
 

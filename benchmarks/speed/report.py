@@ -211,6 +211,8 @@ def main() -> None:
     result = {
         "benchmark": "report",
         "command": f"python -m benchmarks.speed.report --rows {options.rows} --loads {options.loads} --seed {options.seed}",
+        "commit": record.commit(),
+        "seed": options.seed,
         "rows": options.rows,
         "transcripts": "mint" if real else "made up",
         "machine": f"{record.hardware()}, no GPU; load {os.getloadavg()[0]:.1f} at the end",
@@ -218,6 +220,7 @@ def main() -> None:
         "write_s": round(written, 2),
         "page_mb": round(size / 1e6, 2),
         **medians,
+        "loads": [{name: round(value, 2) for name, value in run.items()} for run in runs],
     }
     if options.output:
         record.write(options.output, result)

@@ -1,0 +1,147 @@
+"""The bars of `make accept-7` miss what was not measured, was measured of something else, or does not follow from its raw rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from benchmarks import accept_7, acceptance
+from benchmarks.acceptance import Bar, Outcome
+
+MADE = {"command": "python -m benchmarks.x", "commit": "0123456789ab"}
+RUNS = [{"rows": 10_000, "peak_mib": 50.0}, {"rows": 1_000_000, "peak_mib": 150.0}]
+GROWN = round(100 * 2**20 / 990_000, 1)
+SCALE = {**MADE, "bytes_a_row": dict.fromkeys(accept_7.KINDS, GROWN), **dict.fromkeys(accept_7.KINDS, RUNS)}
+LOAD = {
+    "frame_p95_ms": 16.8,
+    "frames_over_34ms": 0,
+    "first_list_ms": 1,
+    "sort_ms": 1,
+    "open_ms": 1,
+    "search_ms": 1,
+    "rows_in_document": 25,
+}
+REPORT = {**MADE, "rows": 10_000, **LOAD, "loads": [LOAD] * 3}
+PAIRS = [{"first": ("rrm", "server")[n % 2], "rrm": 95.0 + n, "server": 100.0} for n in range(5)]
+SCORES = {"local": [0.5] * 40, "served": [0.515] * 40}
+SERVER = {
+    **MADE, "seed": 0, "versions": {"vllm": "1"}, "model": "m", "pairs": PAIRS, "ratio": 0.97, "served": {"by_mode": {"score": SCORES}},
+    "paths": {path: {"statuses": {"scored": 3, "unparsable": 1}} for path in accept_7.PATHS},
+}  # fmt: skip
+
+
+def found(monkeypatch: pytest.MonkeyPatch, of: Callable[[], Iterable[Bar]], **records: Any) -> dict[str, bool | None]:
+    monkeypatch.setattr(accept_7, "load", records.get)
+    return {bar.what: bar.ok for bar in of()}
+
+
+def missed(bars: dict[str, bool | None]) -> list[str]:
+    return [what for what, ok in bars.items() if ok is False]
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "record"),
+    [
+        ("scale", accept_7.scale_bars, SCALE),
+        ("report", accept_7.report_bars, REPORT),
+        ("server_speed", accept_7.server_bars, SERVER),
+    ],
+)
+def test_a_good_record_passes_and_none_or_one_of_unknown_making_does_not(
+    monkeypatch: pytest.MonkeyPatch, name: str, of: Any, record: dict[str, Any]
+) -> None:
+    assert missed(found(monkeypatch, of, **{name: record})) == []
+    assert len(missed(found(monkeypatch, of))) == 1
+    for worse in ({**record, "command": ""}, {**record, "commit": None}, {**record, "commit": "0123+"}):
+        (what,) = missed(found(monkeypatch, of, **{name: worse}))
+        assert what.endswith("the record")
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"fresh": [RUNS[0], {"rows": 100_000, "peak_mib": 60.0}]},
+        {"fresh": []},
+        {"fresh": [RUNS[0], {**RUNS[1], "peak_mib": 192.0}], "bytes_a_row": {**SCALE["bytes_a_row"], "fresh": 150.4}},
+        {"bytes_a_row": {**SCALE["bytes_a_row"], "fresh": 20.0}},
+    ],
+)
+def test_memory_counts_from_ten_thousand_rows_to_a_million(
+    monkeypatch: pytest.MonkeyPatch, worse: dict[str, Any]
+) -> None:
+    assert "7 memory, fresh" in missed(found(monkeypatch, accept_7.scale_bars, scale={**SCALE, **worse}))
+
+
+@pytest.mark.parametrize(
+    ("worse", "bar"),
+    [
+        ({"pairs": PAIRS[:4], "ratio": 0.965}, "4 throughput"),
+        ({"pairs": [{**pair, "first": "rrm"} for pair in PAIRS]}, "4 throughput"),
+        ({"ratio": 0.99}, "4 throughput"),
+        ({"ratio": None}, "4 throughput"),
+        ({"pairs": [{**pair, "rrm": 89.0} for pair in PAIRS], "ratio": 0.89}, "4 throughput"),
+        ({"served": {}}, "3 a served judge"),
+        ({"served": {"by_mode": {"score": {"local": [0.5] * 39, "served": [0.5] * 39}}}}, "3 a served judge"),
+        ({"served": {"by_mode": {"score": {"local": [0.5] * 40, "served": [0.5] * 39}}}}, "3 a served judge"),
+        ({"served": {"by_mode": {"score": {"local": [0.5] * 40, "served": [None] * 40}}}}, "3 a served judge"),
+        (
+            {"served": {"by_mode": {"score": {"local": [0.5] * 40, "served": [0.5] * 39 + [0.53]}}}},
+            "3 a served judge",
+        ),
+        ({"paths": {**SERVER["paths"], "rank": {"statuses": {"scored": 1, "judge_error": 1}}}}, "1–3 rank"),
+        ({"paths": {**SERVER["paths"], "rank": {"statuses": {"unparsable": 9}}}}, "1–3 rank"),
+        ({"paths": {}}, "1–3 calibrate"),
+    ],
+)
+def test_a_real_servers_figures(monkeypatch: pytest.MonkeyPatch, worse: dict[str, Any], bar: str) -> None:
+    assert any(
+        what.startswith(bar)
+        for what in missed(found(monkeypatch, accept_7.server_bars, server_speed={**SERVER, **worse}))
+    )
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        {"rows": 9_999},
+        {"loads": [LOAD] * 2},
+        {"loads": []},
+        {"loads": [LOAD, LOAD, {**LOAD, "frame_p95_ms": 33.3}]},
+        {"loads": [LOAD, LOAD, {**LOAD, "frames_over_34ms": 1}]},
+        {"sort_ms": 0.5},
+    ],
+)
+def test_ten_thousand_transcripts_are_smooth_in_every_load(
+    monkeypatch: pytest.MonkeyPatch, worse: dict[str, Any]
+) -> None:
+    assert any(
+        "stay smooth" in what for what in missed(found(monkeypatch, accept_7.report_bars, report={**REPORT, **worse}))
+    )
+
+
+def test_seconds_of_another_quickstart_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    timings = {"quickstart_s": 300.0, "quickstart_script": accept_7.script_hash()}
+    assert missed(found(monkeypatch, accept_7.quickstart_bars, timings=timings)) == []
+    for worse in ({}, {**timings, "quickstart_s": 361.0}, {**timings, "quickstart_script": "other"}):
+        assert missed(found(monkeypatch, accept_7.quickstart_bars, timings=worse)) == ["8 `make quickstart`"]
+
+
+PASSED = Outcome("passed")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "ok", "shown"),
+    [
+        ([PASSED, PASSED], True, "2 passed"),
+        ([PASSED, Outcome("skipped", "no browser")], True, "1 passed, 1 skipped (no browser)"),
+        ([PASSED, Outcome("skipped")], False, "1 passed, 1 skipped (without a reason)"),
+        ([Outcome("skipped", "no browser")], False, "1 skipped (no browser)"),
+        ([PASSED, Outcome("failed")], False, "1 passed, 1 failed"),
+        ([], False, "no such test ran"),
+    ],
+)
+def test_tests_that_were_skipped_say_why_or_miss_their_bar(outcomes: list[Outcome], ok: bool, shown: str) -> None:
+    bar = acceptance._verdict("w", outcomes)
+    assert (bar.ok, bar.measured) == (ok, shown)
