@@ -103,6 +103,28 @@ def critiques_of(trajectory: Trajectory) -> list[Critique]:
     return found
 
 
+def carried(trajectory: Trajectory) -> tuple[list[Annotation], int]:
+    """The labels that a transcript brings with it, and how many entries are none.
+
+    They stand in `meta["annotations"]` as readers of labelled data leave them: an annotation's fields without id and digest, which are
+    the transcript's. An entry that is no annotation, or that speaks of a step that there is not, is none.
+    """
+    given = trajectory.meta.get("annotations")
+    entries = given if isinstance(given, list) else []
+    found: list[Annotation] = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        try:
+            own = {"trajectory_id": trajectory.own_id, "digest": trajectory.digest}
+            annotation = Annotation.model_validate({**entry, **own})
+        except ValidationError:
+            continue
+        if all(finding.step <= len(trajectory.steps) for finding in annotation.findings or ()):
+            found.append(annotation)
+    return found, len(entries) - len(found)
+
+
 def read_annotations(*paths: str | Path) -> list[Annotation]:
     """The annotations of all files, in order. `match` says which transcript each is of.
 

@@ -55,6 +55,7 @@ class DataConfig(Section):
     outcome: str | None = None
     """Their field that says how a run ended (a path; a `?` at its end where some have none), as `rrm check --outcome`."""
     annotations: list[str] = Field(default_factory=list)
+    """Files of `rrm annotate`; `given` stands for the labels that the transcripts themselves carry (PRM800K and the like)."""
     target: Literal["outcome", "annotation", "blend"] = "outcome"
     """What a row's score is to be: `outcome`, an annotation's score only where there is no outcome; `annotation`, the outcome
     only where there is no annotated score; `blend`, blend · outcome + (1 − blend) · score where there are both."""

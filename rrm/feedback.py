@@ -10,7 +10,6 @@ Only a judge's continuation is ever parsed, never a transcript. A failure keeps 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +19,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from rrm.annotation import Finding, Verdict
+from rrm.blocks import ParsedJudgement as ParsedJudgement
+from rrm.blocks import parse_judgement as parse_judgement
+from rrm.blocks import parse_score as parse_score
 from rrm.jsonl import read_lines
 from rrm.usage import Usage
 from rrm.verdicts import read_findings
@@ -31,10 +33,6 @@ OUTSIDE = "outside what this judge was measured on"
 """What is said of a row that is marked `outside`."""
 Status = Literal["scored", "unparsable", "truncated", "too_long", "judge_error"]
 
-_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
-_CRITIQUE = re.compile(r"<critique>(.*?)</critique>", re.DOTALL)
-_SCORE = re.compile(r"<score>\s*([^<]*?)\s*</score>", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _ANCHOR = re.compile(r"\[step (\d{1,6})\][ \t]*(?:(good|bad)[ \t]*:)?[ \t]*(.*?)(?=\[step \d{1,6}\]|\Z)", re.DOTALL)
 
 
@@ -154,53 +152,6 @@ class Reads:
     """Replies or scores that are asked for, of all samples."""
     coverage: float
     """Share of the transcript's tokens that they show."""
-
-
-class ParsedJudgement(BaseModel):
-    """The parts found in a judge's continuation; a part that is absent or malformed is None."""
-
-    trace: str | None = None
-    critique: str | None = None
-    score: float | None = None
-    problem: str | None = None
-    """Why there is no score, for the row's `reason`."""
-
-
-def parse_score(text: str) -> float:
-    """A decimal number in [0, 1].
-
-    Raises:
-        ValueError: not a number, not finite, or outside [0, 1]; the message quotes the text.
-    """
-    if not _NUMBER.fullmatch(text):
-        raise ValueError(f"score {text[:40]!r} is not a number")
-    number = float(text)
-    if not math.isfinite(number) or not 0.0 <= number <= 1.0:
-        raise ValueError(f"score {text[:40]!r} lies outside [0, 1]")
-    return number
-
-
-def _last(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.findall(text)
-    return found[-1].strip() if found else None
-
-
-def parse_judgement(text: str) -> ParsedJudgement:
-    """Parse a judge's own continuation; the last well-formed block of each kind wins.
-
-    A score that is missing, malformed or outside [0, 1] leaves `score` None with the reason in `problem`; the text
-    blocks that were found are kept.
-    """
-    parsed = ParsedJudgement(trace=_last(_THINK, text), critique=_last(_CRITIQUE, text))
-    score = _last(_SCORE, text)
-    if score is None:
-        parsed.problem = "no <score> block" if text.strip() else "empty reply"
-        return parsed
-    try:
-        parsed.score = parse_score(score)
-    except ValueError as error:
-        parsed.problem = str(error)
-    return parsed
 
 
 def parse_findings(critique: str | None, n_steps: int) -> list[Finding]:

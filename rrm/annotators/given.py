@@ -3,6 +3,7 @@
 - `meta["critiques"]` as MINT-bench has them: `[{after_message, text, good}]`, where `after_message` is an index into
   `messages` and the text mostly opens with its verdict ("This is GOOD.", "This is INCORRECT."). The opening becomes the
   finding's verdict and is taken off; without one, `good` decides. A critique that says nothing ("NOT GIVEN") is left out.
+- `meta["annotations"]`, as readers of labelled data leave them (`rrm.annotation.carried`): whole annotations, each one taken.
 - any other field of `meta` through a mapping: `{"score": "judge.score", "trace": "analysis", …}` (dotted paths).
 - the trajectory's outcome needs no copy: an annotation without a score is trained towards it.
 
@@ -19,7 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rrm.annotation import Annotation, Finding, Verdict, critiques_of
+from rrm.annotation import Annotation, Finding, Verdict, carried, critiques_of
 from rrm.annotators.rules import rules_trace
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import clear, format_findings
@@ -88,6 +89,27 @@ def _mapped(trajectory: Trajectory, fields: Mapping[str, str]) -> dict[str, Any]
     return {name: value for name, value in found.items() if value is not None}
 
 
+def taken(trajectory: Trajectory, counts: Counter[str] | None = None) -> Iterator[Annotation]:
+    """The annotations that a transcript carries, without the texts that name a reference answer which the transcript does not.
+
+    `counts` gains `annotated`, `annotations_unusable` and `leaks_dropped`.
+    """
+    counts = Counter() if counts is None else counts
+    found, unusable = carried(trajectory)
+    if unusable:
+        counts["annotations_unusable"] += unusable
+    answers = references(trajectory.meta.get("reference")) if found else []
+    transcript = transcript_text(trajectory) if answers else ""
+    for annotation in found:
+        told = {"trace": annotation.trace, "critique": annotation.critique}
+        bad = {name for name, text in told.items() if text and answers and leaks(text, answers, transcript)}
+        kept = [f for f in annotation.findings or () if not (answers and leaks(f.text, answers, transcript))]
+        counts["leaks_dropped"] += len(bad) + len(annotation.findings or ()) - len(kept)
+        counts["annotated"] += 1
+        clean = {name: None for name in bad} | ({"findings": kept} if annotation.findings is not None else {})
+        yield annotation.model_copy(update=clean)
+
+
 def annotate(
     trajectories: Iterable[Trajectory],
     *,
@@ -96,19 +118,23 @@ def annotate(
     with_trace: bool = False,
     counts: Counter[str] | None = None,
 ) -> Iterator[Annotation]:
-    """One annotation for each trajectory that carries a label (critiques, a mapped field or an outcome).
+    """One annotation for each trajectory that carries a label (critiques, a mapped field or an outcome), and all of one that carries
+    whole annotations.
 
     Args:
         fields: annotation field → dotted path in `meta`, for data that is not MINT's.
         max_words: length of a finding's text.
         with_trace: write the neutral trace of `rules` where the data has none.
-        counts: gains `annotated`, `without_label` and the counts of `critiques_to_findings`.
+        counts: gains `annotated`, `without_label`, `annotations_unusable` and the counts of `critiques_to_findings`.
 
     Raises:
         RRMError: a mapped value does not fit (a score outside [0, 1]), naming the trajectory.
     """
     counts = Counter() if counts is None else counts
     for trajectory in trajectories:
+        if whole := list(taken(trajectory, counts)):
+            yield from whole
+            continue
         values = _mapped(trajectory, fields or {})
         critic = trajectory.meta.get("critic")
         findings = critiques_to_findings(trajectory, max_words=max_words, counts=counts)

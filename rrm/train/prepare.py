@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.annotation import Annotation, match, read_annotations
+from rrm.annotators.given import taken
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.imports import call, is_import_path
@@ -24,6 +25,7 @@ from rrm.prompt.prompter import Prompter
 from rrm.questions import met_before, text_hash
 from rrm.readers import read
 from rrm.readers.base import printable
+from rrm.readers.hub import is_hub
 from rrm.readers.outcomes import refuse_other_scales
 from rrm.run_folder import check_folder, claim_folder
 from rrm.splits import PARTS, apply_split, load_split, make_split
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 FIXED = ("seed", "transcript_tokens", "prompt_version", "model", "data", "drills", "sft")
 """Options that must not change between a run and its continuation."""
+GIVEN = "given"
+"""In `data.annotations`: the labels that the transcripts carry."""
 STAGES = ("drills", "sft", "rl")
 """Folders of the stages: where one exists, a run has begun, and goes on with the data and the split it began with."""
 
@@ -84,6 +88,23 @@ def load_annotations(paths: Sequence[str], trajectories: Sequence[Trajectory]) -
     return matched.by_id
 
 
+def add_given(trajectories: Sequence[Trajectory], annotations: dict[str, list[Annotation]]) -> None:
+    """Add the labels that the transcripts carry.
+
+    Raises:
+        RRMError: none carries any.
+    """
+    counts = Counter[str]()
+    for trajectory in trajectories:
+        if found := list(taken(trajectory, counts)):
+            annotations.setdefault(trajectory.id, []).extend(found)
+    if not counts["annotated"]:
+        raise RRMError(f"data.annotations names {GIVEN!r}, and none of {len(trajectories)} transcripts carries a label")
+    for what in ("annotations_unusable", "leaks_dropped"):
+        if counts[what]:
+            logger.warning("labels that the transcripts carry: %s %d", what, counts[what])
+
+
 def merged_by_id(raters: Mapping[str, Sequence[Annotation]]) -> dict[str, Annotation]:
     """One annotation by trajectory id, several of one trajectory `rrm.labels.merged`."""
     found = {trajectory: merged(several) for trajectory, several in raters.items()}
@@ -97,12 +118,15 @@ def load_data(config: TrainConfig) -> tuple[list[Trajectory], dict[str, list[Ann
         RRMError: nothing configured, a file is missing, outcomes of another scale (`rrm.readers.outcomes`), or a generated transcript has the id of another one.
     """
     data = config.data
-    missing = [p for p in (*data.trajectories, *data.annotations) if not Path(p).exists()]
+    files = [path for path in data.annotations if path != GIVEN]
+    missing = [p for p in (*data.trajectories, *files) if not is_hub(p) and not Path(p).exists()]
     if missing:
         raise RRMError(f"no such file: {', '.join(missing)} (data.trajectories / data.annotations)")
     trajectories = list(read(data.trajectories, outcome=data.outcome)) if data.trajectories else []
     refuse_other_scales(trajectories)
-    annotations = load_annotations(data.annotations, trajectories)
+    annotations = load_annotations(files, trajectories)
+    if GIVEN in data.annotations:
+        add_given(trajectories, annotations)
     if data.generate is not None:
         options = {"options": data.generate_options, "options_key": "data.generate_options"}
         for trajectory, annotation in call(data.generate, "data.generate", seed=config.seed, **options):

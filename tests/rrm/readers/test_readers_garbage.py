@@ -137,6 +137,35 @@ SAMPLES: dict[str, Any] = {
         "step": 3,
         "steps": [{"input": "user\nq\nassistant\n", "output": "a", "step_index": 0, "acc": True}],
     },
+    "judge_sft": {
+        "conversations": [
+            {
+                "from": "human",
+                "value": "Rate it.\n\nOriginal question:\nq\n\nAgent Trajectory:\n<think>t</think>"
+                '<tool_call>{"name": "n", "arguments": {}}</tool_call><tool_response>r</tool_response>a',
+            },
+            {"from": "gpt", "value": "<think>t</think><critique>c</critique><score>0.5</score>"},
+        ]
+    },
+    "prm800k": {
+        "labeler": "l",
+        "question": {"problem": "q", "ground_truth_answer": "42", "pre_generated_steps": ["a", "b", "c"]},
+        "label": {
+            "steps": [
+                {"completions": [{"text": "a", "rating": 1, "flagged": None}], "chosen_completion": 0},
+                {"completions": [{"text": "x", "rating": 0}, {"text": "b", "rating": -1}], "chosen_completion": None},
+            ],
+            "finish_reason": "found_error",
+        },
+    },
+    "processbench": {
+        "id": "g-0",
+        "generator": "m",
+        "problem": "q",
+        "steps": ["a", "b"],
+        "final_answer_correct": False,
+        "label": 1,
+    },
     "claude_code": {
         **SESSION,
         "message": {"role": "assistant", "id": "m", "content": BLOCKS},

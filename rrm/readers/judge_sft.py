@@ -1,0 +1,118 @@
+"""`judge_sft`: training data of reasoning reward models, as Reagent-RRM-SFT-28K has it: a judge's prompt, and what it is to reply.
+
+The prompt is a rubric, the question and the transcript; the reply is `<think>`, `<critique>` and `<score>`. The transcript becomes
+messages and the reply a label that `rrm annotate --annotator given` and `rrm train data.annotations=[given]` take (`meta["annotations"]`).
+Rows are ShareGPT's `conversations` (or `messages`), of which the first or the second is the prompt and the last the reply. Headings are
+those of the published data and code: https://huggingface.co/datasets/bunny127/Reagent-RRM-SFT-28K, https://github.com/kxfan2002/Reagent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from rrm.blocks import parse_judgement
+from rrm.readers.base import Item, make, own_id, without
+from rrm.readers.chat import chat_messages, is_chat, text_of
+from rrm.readers.chat_text import Turn, declared_tools, prompt_turns, reply_turns, turn_messages
+from rrm.readers.outcomes import NUMERIC, find_outcome
+from rrm.trajectory import Trajectory
+
+NAME = "judge_sft"
+MARKS = ("conversations[].from=human", "conversations[].from=gpt", "conversations[].value")
+QUESTION = re.compile(r"^(?:Original question|Question):[ \t]*\n?", re.MULTILINE)
+TRAJECTORY = (
+    re.compile(r"^[^\n:<>]{0,40}\btrajectory:[ \t]*\n?", re.MULTILINE | re.IGNORECASE),
+    re.compile(
+        r"^(?:The )?(?:agent|model|assistant)(?:['’]s)? (?:full |complete )?(?:response|reasoning|output|answer)(?: process)?:[ \t]*\n?",
+        re.MULTILINE | re.IGNORECASE,
+    ),
+)
+"""Headings of the transcript, the surest first; the published code writes `Agent Trajectory:`."""
+BLOCKS = ("<critique>", "</critique>", "<score>", "</score>")
+
+
+def sniff(value: Any) -> bool:
+    """A chat of two or three turns that ends in a critique and a score of what the turn before it shows."""
+    if not isinstance(value, dict) or (found := _chat(value)) is None:
+        return False
+    turns = value[found]
+    if not 2 <= len(turns) <= 3 or not all(isinstance(turn, dict) for turn in turns):
+        return False
+    prompt, reply = (turn.get("value", turn.get("content")) for turn in turns[-2:])
+    return (
+        isinstance(prompt, str)
+        and isinstance(reply, str)
+        and all(tag in reply for tag in BLOCKS)
+        and QUESTION.search(prompt) is not None
+    )
+
+
+def _chat(record: dict[str, Any]) -> str | None:
+    return next((key for key in ("conversations", "messages") if is_chat(record.get(key))), None)
+
+
+def parse(item: Item) -> Trajectory:
+    """One judged transcript with its label."""
+    record = item.value
+    if not isinstance(record, dict) or (key := _chat(record)) is None:
+        raise ValueError("no `conversations` with a judge's prompt and its reply")
+    chat = chat_messages(record[key], key)
+    if [m["role"] for m in chat] not in (["user", "assistant"], ["system", "user", "assistant"]):
+        raise ValueError(f"a judge's prompt and its reply were expected in `{key}`, got {len(chat)} turns")
+    *rubric, prompt, reply = (text_of(m.get("content")) for m in chat)
+    said = parse_judgement(reply)
+    if said.score is None:
+        raise ValueError(f"the reply's score cannot be read: {said.problem}")
+    before, question, transcript = _sections(prompt)
+    asked = prompt_turns(question)[0]
+    messages, whole = _messages(transcript)
+    if not whole:
+        messages = [*turn_messages(asked), *messages]
+    if not any(m["role"] == "assistant" for m in messages):
+        raise ValueError("the prompt's transcript holds no turn of the agent")
+    label = {"score": said.score, "trace": said.trace, "critique": said.critique, "annotator": NAME, "kind": "llm"}
+    meta = without(record, key, "id", "question_id")
+    meta |= {"annotations": [{k: v for k, v in label.items() if v is not None}]}
+    return make(
+        item,
+        NAME,
+        messages,
+        meta=meta | {"rubric": "\n\n".join([*rubric, before]).strip()},
+        id=own_id(record),
+        question_id=own_id(record, "question_id"),
+        outcome=find_outcome({k: v for k, v in record.items() if k not in NUMERIC}),  # a number there is the judge's
+        tools=declared_tools(asked) or declared_tools([("system", question)]),
+    )
+
+
+def _sections(prompt: str) -> tuple[str, str, str]:
+    """(what stands before the question, the question, the transcript)."""
+    asked = QUESTION.search(prompt)
+    if asked is None:
+        raise ValueError("the prompt names no question (a line `Original question:` or `Question:`)")
+    for heading in TRAJECTORY:
+        if (shown := heading.search(prompt, asked.end())) is not None:
+            question, transcript = prompt[asked.end() : shown.start()].strip(), prompt[shown.end() :].strip()
+            if not transcript:
+                raise ValueError(f"nothing follows the prompt's heading {shown.group().strip()!r}")
+            return prompt[: asked.start()].strip(), question, transcript
+    raise ValueError(
+        "the prompt names no transcript after its question (a line such as `Agent Trajectory:` or `Agent's response:`)"
+    )
+
+
+def _messages(text: str) -> tuple[list[dict[str, Any]], bool]:
+    """The transcript's messages, and whether they begin with what the agent was asked; a JSON list of messages, or a text with
+    ChatML's, Llama-3's or Qwen's tags. A text without any is one message of the agent's."""
+    if text.startswith("["):
+        try:
+            listed = json.loads(text)
+        except (ValueError, RecursionError):
+            listed = None
+        if is_chat(listed):
+            made = chat_messages(listed, "the transcript")
+            return made, made[0]["role"] != "assistant"
+    turns: list[Turn] = reply_turns(text)
+    return turn_messages(turns), bool(turns) and turns[0][0] in ("system", "user")
