@@ -141,6 +141,8 @@ class Reply:
     """The generated tokens' texts, aligned with `top_logprobs`."""
     usage: Usage | None = None
     """What a server used for it, tries that failed included; None: not a server."""
+    others: tuple[Reply, ...] = ()
+    """Ways it could have gone on, as far as that was asked for (`rrm.judge.expected`); whole, with the reply's own beginning."""
 
 
 @dataclass(frozen=True)

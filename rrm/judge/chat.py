@@ -13,15 +13,14 @@ Where the server gives log-probabilities the score is Σ p(v)·v over the grid, 
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rrm.annotation import Finding
-from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, converse
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import EngineError, RRMError, TooLong
 from rrm.feedback import (
     CriterionAnswer,
@@ -31,16 +30,12 @@ from rrm.feedback import (
     Status,
     parse_findings,
     parse_judgement,
-    parse_score,
 )
+from rrm.judge.expected import expected_score, settled, with_opening
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
-from rrm.prompt.prompter import GRID
 from rrm.usage import Usage, total_of
 
-MIN_MASS = 0.9
-"""Probability the server's alternatives must place on the grid before their expectation is believed."""
 _THINK_BLOCK = re.compile(r"<think>.*?</think>", re.DOTALL)
-_SCORE_BLOCK = re.compile(r"<score>\s*([^<]*?)\s*</score>")
 _COMPLETE_SCORE = re.compile(r"<score>[^<]*</score>")
 
 
@@ -65,10 +60,7 @@ class ChatItem:
 
     def opened(self, reply: Reply) -> Reply:
         """The reply with its opening tag in front, which a server that goes on from it does not repeat."""
-        if not self.opening or reply.text.lstrip().startswith(self.opening):
-            return reply
-        top = reply.top_logprobs and [{self.opening: 0.0}, *reply.top_logprobs]
-        return replace(reply, text=self.opening + reply.text, tokens=[self.opening, *reply.tokens], top_logprobs=top)
+        return with_opening(reply, self.opening)
 
 
 @dataclass(frozen=True)
@@ -135,7 +127,8 @@ def judge_chat(
 
     rows = [item.request() for item in items for _ in range(samples)]
     keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
-    complete_all(engine, rows, params, keys, take, [k == 0 for _ in items for k in range(samples)])
+    begins = [k == 0 for _ in items for k in range(samples)]
+    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening)
     return [done[row] for row in range(len(items))]
 
 
@@ -146,11 +139,13 @@ def complete_all(
     keys: Sequence[str],
     take: Callable[[int, Reply | EngineError], None],
     begins: Sequence[bool] | None = None,
+    opening: Callable[[int], str] = lambda row: "",
 ) -> None:
     """Every row's reply through `take`: many at once where the engine can, else one after the other.
 
     Args:
         begins: which rows begin a piece of work, which a spending limit leaves out whole; default: all.
+        opening: what is put into the mouth of a row's reply, of which the expected score is wanted; empty: nothing, or it is not.
     """
 
     def answered(request: Request, reply: Reply | EngineError) -> None:
@@ -158,7 +153,7 @@ def complete_all(
 
     found = enumerate(zip(rows, keys, strict=True))
     requests = [Request(messages, key, begins is None or begins[i], about=i) for i, (messages, key) in found]
-    converse(engine, requests, params, answered)
+    settled(engine, requests, params, answered, lambda request: opening(request.about))
 
 
 def to_feedback(
@@ -284,79 +279,3 @@ def _parse(text: str) -> ParsedJudgement:
     verdict = parse_judgement(outside_think(text))
     problem = "no <score> block" if text.strip() and verdict.problem == "empty reply" else verdict.problem
     return verdict.model_copy(update={"trace": parse_judgement(text).trace, "problem": problem})
-
-
-def expected_score(reply: Reply, sampled: float, min_mass: float = MIN_MASS) -> tuple[float, float] | None:
-    """(Σ p(v)·v renormalised over the grid, mass off the grid), read at the reply's score tokens.
-
-    Walks the sampled number token by token. At each position an alternative that settles the value ("0.7" as one
-    token, or "7" after "0.") adds its probability to it; one that leaves several values open ("0", "0.") is followed
-    only where it was sampled, since what would have come after it otherwise is unknown.
-
-    Returns None where there are no log-probabilities, they do not show the number `sampled`, it is no grid value, or
-    less than `min_mass` is settled: then the parsed number is the score.
-    """
-    start = _score_start(reply.tokens, sampled)
-    if not reply.top_logprobs or start is None or not _grid_values(str(sampled), True):
-        return None
-    index, offset = start
-    mass = dict.fromkeys(GRID, 0.0)
-    written, path = "", 0.0
-    before = reply.tokens[index][:offset]
-    while index < len(reply.tokens):
-        for token, logprob in reply.top_logprobs[index].items():
-            values = _read_number(written, before, token)
-            if len(values) == 1:
-                mass[values[0]] += math.exp(path + logprob)
-        token = reply.tokens[index]
-        if len(_read_number(written, before, token)) <= 1:
-            break
-        path += reply.top_logprobs[index].get(token, -math.inf)
-        written, before, index = (written + token.removeprefix(before)).lstrip(), "", index + 1
-    covered = sum(mass.values())
-    if covered < min_mass:
-        return None
-    # floating point may carry the mean a hair outside [0, 1]
-    value = min(max(math.fsum(p * v for v, p in mass.items()) / covered, 0.0), 1.0)
-    return value, min(max(1.0 - covered, 0.0), 1.0)
-
-
-def _score_start(tokens: Sequence[str], sampled: float) -> tuple[int, int] | None:
-    """(token, offset in it) where the last score's number starts, if it reads as `sampled`."""
-    found = list(_SCORE_BLOCK.finditer("".join(tokens)))
-    if not found:
-        return None
-    try:
-        if parse_score(found[-1].group(1)) != sampled:
-            return None
-    except ValueError:
-        return None
-    position = found[-1].start(1)
-    for index, token in enumerate(tokens):
-        if position < len(token):
-            return index, position
-        position -= len(token)
-    return None
-
-
-def _read_number(written: str, before: str, token: str) -> list[float]:
-    """Grid values the number may still become with `token` after `written`; `before` must open the token."""
-    if not token.startswith(before):
-        return []
-    text = (written + token[len(before) :]).lstrip()
-    number, closed, _ = text.partition("<")
-    return _grid_values(number.rstrip(), bool(closed) or number != number.rstrip())
-
-
-def _grid_values(number: str, closed: bool) -> list[float]:
-    """Grid values that `number` is (closed) or may become (open)."""
-    try:
-        value = parse_score(number)
-    except ValueError:
-        value = None
-    if closed:
-        return [v for v in GRID if v == value]
-    if value is not None and len(number) > 2:  # "0.7", "0.70", ".75": settled
-        return [v for v in GRID if v == value]
-    forms = {v: (f"{v:.1f}", f"{v:.1f}".lstrip("0"), f"{v:g}") for v in GRID}
-    return [v for v, spellings in forms.items() if any(form.startswith(number) for form in spellings)]

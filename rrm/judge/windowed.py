@@ -24,10 +24,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from rrm.annotation import Finding
-from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine, converse
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
 from rrm.errors import EngineError, SpendingLimit
 from rrm.feedback import Feedback, Mode, Reads, parse_findings
 from rrm.judge.chat import ChatItem, Judgement, read_reply
+from rrm.judge.expected import settled
 from rrm.judge.local import TOO_LONG, fits, judge_rows
 from rrm.judge.wanted import Wanted
 from rrm.pacing import beside
@@ -336,7 +337,11 @@ class ServerAsker:
             ended(ask.chain)
             return None
 
-        converse(self.engine, (self.request(chain, 0) for chain in chains), params, answered)
+        def opening(request: Request) -> str:
+            ask, item = request.about
+            return item.opening if ask.last else ""  # of earlier readings no score is wanted
+
+        settled(self.engine, (self.request(chain, 0) for chain in chains), params, answered, opening)
 
     def request(self, chain: Chain, number: int) -> Request:
         """What is sent for a reading."""

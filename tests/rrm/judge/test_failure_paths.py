@@ -17,7 +17,8 @@ from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import EngineError, RRMError
 from rrm.feedback import Feedback, JudgeInfo
-from rrm.judge.chat import ChatItem, expected_score, judge_chat, read_reply, to_feedback
+from rrm.judge.chat import ChatItem, judge_chat, read_reply, to_feedback
+from rrm.judge.expected import expected_score
 from rrm.seeds import derive_seed
 
 INFO = JudgeInfo(model="openai:test#m", prompt_version="1", mode="full")
