@@ -156,6 +156,8 @@ class Request:
     """Whether it begins a piece of work, which a spending limit leaves out whole; False: it belongs to that of the request before."""
     about: Any = None
     """The asker's own."""
+    prompts: Sequence[Sequence[int]] = ()
+    """Token ids, in the place of messages: nothing is written, the reply's `top_logprobs` are those of the token after each."""
 
 
 Answered = Callable[[Request, Reply | EngineError], Request | None]

@@ -13,13 +13,15 @@ import json
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
+from rrm.engines.bodies import chat_body, prompts_body
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
 from rrm.engines.refusals import (
@@ -34,7 +36,7 @@ from rrm.engines.refusals import (
     speaks_of_schema,
     workaround_of,
 )
-from rrm.engines.replies import parse_reply, retry_after_s, usage_of
+from rrm.engines.replies import parse_next, parse_reply, retry_after_s, usage_of
 from rrm.engines.server_options import ServerOptions, addresses_of, public, shown_address
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 from rrm.loops import run
@@ -43,7 +45,8 @@ from rrm.seeds import derive_seed
 from rrm.usage import Usage, total_of
 
 if TYPE_CHECKING:
-    from openai.resources.chat import AsyncCompletions
+    from openai.resources.chat import AsyncCompletions as AsyncChat
+    from openai.resources.completions import AsyncCompletions
 
 log = logging.getLogger(__name__)
 THROTTLED_TRIES = 3
@@ -54,12 +57,29 @@ LIST_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True)
+class _Way:
+    """The way to one server: for conversations, and for prompts as token ids."""
+
+    chat: AsyncChat
+    prompts: AsyncCompletions
+
+
+@dataclass(frozen=True)
 class _Line:
     """The way to the servers while a call lasts."""
 
     gate: Gate
-    ask: Mapping[str, AsyncCompletions]
+    ways: Mapping[str, _Way]
     """By address."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One request: by which of a client's methods, with which body, and how its reply is read."""
+
+    create: Callable[..., Awaitable[Any]]
+    body: dict[str, Any]
+    read: Callable[[Any], Reply]
 
 
 class OpenAIEngine:
@@ -224,9 +244,10 @@ class OpenAIEngine:
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(DefaultAsyncHttpxClient(limits=limits))
             urls = [endpoint.url for endpoint in self.endpoints.all]
+            clients = {url: AsyncOpenAI(**self._way_to(url), http_client=http) for url in urls}
             # imported here, and not within the first request's time
-            ask = {url: AsyncOpenAI(**self._way_to(url), http_client=http).chat.completions for url in urls}
-            line = _Line(Gate(self.endpoints), ask)
+            ways = {url: _Way(client.chat.completions, client.completions) for url, client in clients.items()}
+            line = _Line(Gate(self.endpoints), ways)
             feed = stack.enter_context(Feed(requests, ahead=self.concurrency))
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -256,7 +277,7 @@ class OpenAIEngine:
             endpoint = await line.gate.take(before)
             burst = endpoint.bursts
             try:
-                reply = await self._ask(line.ask[endpoint.url], endpoint, request.messages, params, seed, paid)
+                reply = await self._ask(line.ways[endpoint.url], endpoint, request, params, seed, paid)
                 self.endpoints.answered(endpoint)
                 return replace(reply, usage=total_of(paid)), endpoint
             except EngineError as error:
@@ -288,9 +309,9 @@ class OpenAIEngine:
 
     async def _ask(
         self,
-        ask: AsyncCompletions,
+        way: _Way,
         endpoint: Endpoint,
-        messages: list[dict[str, str]],
+        request: Request,
         params: SamplingParams,
         seed: int,
         paid: list[Usage],
@@ -301,14 +322,16 @@ class OpenAIEngine:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
             try:
-                reply = await self._post(ask, self._body(messages, params, seed, quirks), params, paid)
+                reply = await self._post(self._form(way, request, params, seed, quirks), params, paid)
             except Rejected as rejected:
                 if is_too_long(rejected):
                     hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
                     error = self._error(endpoint, f"HTTP {rejected.status}: {rejected.text}", hint)
                     raise TooLong(str(error)) from rejected
                 named = speaks_of_schema(rejected)
-                workaround = workaround_of(rejected, params, quirks)
+                # prompts are asked for their log-probabilities alone
+                left_out = replace(params, top_logprobs=0) if request.prompts else params
+                workaround = workaround_of(rejected, left_out, quirks)
                 if params.json_schema is not None and rejected.status in (400, 422) and (named or workaround is None):
                     if named:  # else it may be this one text that is refused
                         self.takes_schema = False
@@ -334,37 +357,15 @@ class OpenAIEngine:
             log.warning("%s refuses %r: it is left to the server from here on", self._name(), name)
         self._quirks |= quirks
 
-    def _body(
-        self, messages: list[dict[str, str]], params: SamplingParams, seed: int, quirks: frozenset[str]
-    ) -> dict[str, Any]:
-        limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [{name: _encodable(text) for name, text in m.items()} for m in messages],
-            "temperature": params.temperature,
-            "top_p": params.top_p,
-            "seed": seed,
-            limit: params.max_new_tokens + self.thinking_tokens,
-        }
-        if self.options.reasoning_effort is not None:
-            body["reasoning_effort"] = self.options.reasoning_effort
-        more = dict(self.options.extra_body or {})
-        if messages[-1]["role"] == "assistant":  # go on from there (vLLM, SGLang), not after an end of turn
-            # a template that would open a reasoning block of its own is told not to, as when a judge is trained
-            template = {"enable_thinking": False} | (more.get("chat_template_kwargs") or {})
-            more |= {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": template}
-        if more:
-            body["extra_body"] = more
-        if params.top_logprobs > 0 and "no_logprobs" not in quirks:
-            body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
-        if params.json_schema is not None:
-            schema = {"name": "judgement", "strict": True, "schema": params.json_schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
+    def _form(self, way: _Way, request: Request, params: SamplingParams, seed: int, quirks: frozenset[str]) -> _Form:
+        if request.prompts:
+            body = prompts_body(self.model, request.prompts, params, self.options, seed)
+            read = partial(parse_next, count=len(request.prompts))
+            return _Form(way.prompts.with_raw_response.create, body, read)
+        body = chat_body(self.model, request.messages, params, self.options, seed, quirks)
+        return _Form(way.chat.with_raw_response.create, body, partial(parse_reply, stop=params.stop))
 
-    async def _post(
-        self, ask: AsyncCompletions, body: dict[str, Any], params: SamplingParams, paid: list[Usage]
-    ) -> Reply:
+    async def _post(self, form: _Form, params: SamplingParams, paid: list[Usage]) -> Reply:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""
         import openai
 
@@ -373,10 +374,10 @@ class OpenAIEngine:
         try:
             # the client's own limit is per read; a server that drips bytes must end as well
             async with asyncio.timeout(limit):
-                raw = await ask.with_raw_response.create(**body, timeout=limit)
+                raw = await form.create(**form.body, timeout=limit)
             payload = _json(raw.http_response)
             used = usage_of(payload)
-            reply = _reply(payload, raw.http_response, params.stop)
+            reply = _reply(form, payload, raw.http_response)
             whole = True
         except (TimeoutError, openai.APITimeoutError) as error:
             raise Retry(
@@ -403,7 +404,7 @@ class OpenAIEngine:
             raise Rejected(status, text) from error
         finally:
             paid.append(self.purse.pay(used, whole=whole))
-        if not reply.text.strip() and reply.stop_reason != "length":
+        if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is
             raise EmptyReply("empty reply", "look into the server's log")
         return reply
 
@@ -428,17 +429,12 @@ def _json(response: Any) -> Any:
         raise _garbage(response) from error
 
 
-def _reply(payload: Any, response: Any, stop: tuple[str, ...]) -> Reply:
+def _reply(form: _Form, payload: Any, response: Any) -> Reply:
     try:
-        return parse_reply(payload, stop)
+        return form.read(payload)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise _garbage(response) from error
 
 
 def _garbage(response: Any) -> Retry:
     return Retry(f"not a chat completion: {response.text.strip()[:300]!r}", "check that the server speaks OpenAI's API")
-
-
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which no JSON request can carry as UTF-8."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

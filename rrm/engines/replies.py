@@ -69,6 +69,25 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
 
 
+def parse_next(payload: dict[str, Any], count: int) -> Reply:
+    """A server's completion of `count` prompts by a token each, as a Reply whose `top_logprobs` are of these tokens, in the prompts' order.
+
+    Raises:
+        KeyError, IndexError, TypeError, AttributeError, ValueError: not that.
+    """
+    found: dict[int, dict[str, float]] = {}
+    tokens: dict[int, str] = {}
+    for choice in payload["choices"]:
+        (top,) = choice["logprobs"]["top_logprobs"]
+        place = choice["index"]
+        found[place] = {str(token): float(logprob) for token, logprob in top.items()}
+        tokens[place] = str(choice["logprobs"]["tokens"][0])
+    if sorted(found) != list(range(count)) or len(payload["choices"]) != count:
+        raise ValueError(f"{len(payload['choices'])} completions of {count} prompts")
+    order = range(count)
+    return Reply("".join(tokens[i] for i in order), "length", [found[i] for i in order], [tokens[i] for i in order])
+
+
 def usage_of(payload: Any) -> Usage:
     """What a reply says that it used; thinking that it does not count is counted at its tokens, where it gives these."""
     usage = read_usage(payload.get("usage") if isinstance(payload, dict) else None)

@@ -23,11 +23,13 @@ class Abilities:
     prompt_version: str
     asks: bool = False
     """Whether it answers the questions of criteria, which it does in words."""
+    served_slots: bool = False
+    """Whether the slots of a judge on a server can be asked for: its own tokenizer is here."""
 
     def reads_slots(self, mode: Mode) -> bool:
         """Whether the mode is answered from slots: `steps`, and any other where the judge was trained in `steps` and not in
-        that (`rrm.judge.steps`). A server shows no slots, but can be asked for a score in words."""
-        if mode == "steps" or self.asks or (mode == "score" and not self.local):
+        that (`rrm.judge.steps`). A server whose slots cannot be asked for can be asked for a score in words."""
+        if mode == "steps" or self.asks or (mode == "score" and not self.local and not self.served_slots):
             return mode == "steps"
         return "steps" in self.trained and mode not in self.trained
 
@@ -49,10 +51,10 @@ class Abilities:
             return
         if self.asks:
             raise RRMError("criteria are answered in words: choose mode score, critique or full, not steps")
-        if not self.local:
+        if not self.local and not self.served_slots and self.prompt_version != CUT_VERSION:
             raise RRMError(
-                f"mode steps reads probabilities inside the model: {self.model} runs on a server; load its weights here, or "
-                "use mode score"
+                f"mode steps reads probabilities at places that the judge's tokenizer finds, and {self.model} runs on a server: name "
+                "its directory with --settings, load its weights here, or use mode score"
             )
         if self.prompt_version == CUT_VERSION:
             raise RRMError(

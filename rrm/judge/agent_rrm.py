@@ -18,7 +18,7 @@ from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.abilities import Abilities
-from rrm.judge.askers import Chat, asker_of, chat_of, cut_of
+from rrm.judge.askers import Chat, asker_of, chat_of, cut_of, slots_of
 from rrm.judge.domain import Marker, load_domain
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.reward_func import reward_func
@@ -305,7 +305,8 @@ class AgentRRM:
     def abilities(self) -> Abilities:
         """What it can be asked for."""
         local, asks = self.prompter is not None, self.criteria is not None
-        return Abilities(self.model, self.settings.modes, local, self.prompt_version, asks)
+        served = self.reader is not None and self.prompt_version != CUT_VERSION
+        return Abilities(self.model, self.settings.modes, local, self.prompt_version, asks, served)
 
     @property
     def criteria(self) -> Criteria | None:
@@ -332,7 +333,7 @@ class AgentRRM:
         `count_tokens` says), readings, coverage."""
         samples = samples if self.abilities.samples(mode) else 1
         cut = self.prompt_version == CUT_VERSION
-        reader = cut_of(self) if cut else asker_of(self)
+        reader = cut_of(self) if cut else asker_of(self, slots=self.abilities.reads_slots(mode))
         self.abilities.check(mode)
         return [reader.measure(trajectory, self.abilities.read_as(mode), samples) for trajectory in trajectories]
 
@@ -378,7 +379,7 @@ class AgentRRM:
         """The windows of a transcript, and what is asked of all but the last."""
         if self.prompt_version == CUT_VERSION:
             raise RRMError(f"{self.model} was made for prompt version {CUT_VERSION}, which reads no windows")
-        return asker_of(self).plan(trajectory, self.abilities.read_as(mode))
+        return asker_of(self, slots=self.abilities.reads_slots(mode)).plan(trajectory, self.abilities.read_as(mode))
 
     def _judgements(
         self,
@@ -401,9 +402,8 @@ class AgentRRM:
     def _judge_steps(self, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[Feedback]:
         """Each transcript's slots as its Feedback."""
         self.abilities.check(wanted.mode)
-        assert self.prompter is not None
-        engine: TokenEngine = self.engine  # pyright: ignore[reportAssignmentType]
-        return judge_steps(engine, self.prompter, trajectories, wanted, self.settings.threshold)
+        prompter, slots = slots_of(self)
+        return judge_steps(slots, prompter, trajectories, wanted, self.settings.threshold)
 
     def _wanted(
         self,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rrm.engines.base import ChatEngine
+from rrm.engines.base import ChatEngine, SamplingParams
 from rrm.judge.criteria import CriteriaAsker
 from rrm.judge.cut import LocalCut, ServerCut
 from rrm.judge.judge_dir import JudgeSettings
+from rrm.judge.slots import LocalSlots, ServedSlots, SlotReader
 from rrm.judge.templated import TemplatedEngine
 from rrm.judge.windowed import LocalAsker, ServerAsker
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
@@ -50,18 +51,33 @@ def chat_of(judge: Judge) -> Chat:
     return Chat(TemplatedEngine(judge.engine, judge.prompter.tokenizer), planner, None)
 
 
-def asker_of(judge: Judge) -> LocalAsker | ServerAsker | CriteriaAsker:
-    """Who answers for the readings of version 2."""
+def slots_of(judge: Judge) -> tuple[Prompter, SlotReader]:
+    """What renders prompts with slots, and what reads these."""
+    if judge.prompter is not None:
+        return judge.prompter, LocalSlots(judge.engine)
+    assert judge.reader is not None
+    tokenizer = judge.reader.tokenizer
+    timeout = getattr(judge.engine, "timeout_s", SamplingParams.timeout_s)
+    return judge.reader, ServedSlots(judge.engine, lambda token: tokenizer.decode([token]), timeout)
+
+
+def asker_of(judge: Judge, *, slots: bool = False) -> LocalAsker | ServerAsker | CriteriaAsker:
+    """Who answers for the readings of version 2.
+
+    Args:
+        slots: whether slots are read: on a server, their places are those of a judge here.
+    """
     settings = judge.settings
     if settings.criteria is not None:
         chat = chat_of(judge)
         return CriteriaAsker(settings.criteria, chat.engine, chat.planner, chat.reader)
-    if judge.prompter is not None:
+    prompter = judge.reader if slots and judge.prompter is None else judge.prompter
+    if prompter is not None:
 
         def is_bad(raw: float) -> bool:
             return settings.calibration.p_good(raw) < settings.threshold
 
-        return LocalAsker(judge.engine, judge.prompter, settings.modes, is_bad, settings.max_new_tokens)
+        return LocalAsker(judge.engine, prompter, settings.modes, is_bad, settings.max_new_tokens)
     characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
     own = Planner(CharacterTokenizer(), characters, max_windows=judge.max_windows)
     planner = own if judge.reader is None else judge.reader.planner

@@ -240,15 +240,19 @@ def _reader(tokenizer: Any, settings: JudgeSettings) -> Prompter | None:
 
 
 def _own_tokenizer(folder: Path, options: Options) -> Any:
-    """The judge's own tokenizer, which measures its budget as in training; None where it has none, or nothing reads it here."""
-    if not (folder / "tokenizer.json").is_file():
+    """The judge's own tokenizer, which measures its budget as in training; None where it has none, or nothing reads it here.
+
+    An adapter that reads slots may have its base's: their places are found by it."""
+    own = (folder / "tokenizer.json").is_file()
+    settings = load_settings(folder)
+    if not own and not ("steps" in settings.modes and (folder / "adapter_config.json").is_file()):
         return None
     try:
         needs("local", f"the tokenizer of {folder}", "transformers")
     except MissingExtra as error:
         log.warning("%s; until then a token counts as four characters, so long transcripts are cut elsewhere", error)
         return None
-    return _tokenizer(folder, options)
+    return _tokenizer(folder if own else _base_folder(folder, settings, options, weights=False), options)
 
 
 def _tokenizer(place: Path, options: Options) -> Any:
@@ -374,12 +378,14 @@ def base_of(folder: Path, settings: JudgeSettings) -> str:
     return base
 
 
-def _base_folder(folder: Path, settings: JudgeSettings, options: Options) -> Path:
-    """Where an adapter's base lies, fetched from the hub where it has to be."""
+def _base_folder(folder: Path, settings: JudgeSettings, options: Options, *, weights: bool = True) -> Path:
+    """Where an adapter's base lies, fetched from the hub where it has to be (`weights`: these too)."""
     place = base_path(base_of(folder, settings))
     if Path(place).is_dir():
         return Path(place)
-    return download(place, revision=settings.base_revision, token=options.token, code=options.trust_remote_code)
+    return download(
+        place, revision=settings.base_revision, token=options.token, weights=weights, code=options.trust_remote_code
+    )
 
 
 def _host(spec: str) -> str:

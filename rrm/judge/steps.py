@@ -13,23 +13,24 @@ that was not trained in `score` either gives the same score there, without findi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rrm.annotation import Finding
 from rrm.annotators.rules import check_steps, rules_trace
-from rrm.engines.base import TokenEngine
+from rrm.errors import EngineError, SpendingLimit, TooLong
 from rrm.feedback import Feedback, JudgeInfo, Mode, format_findings
 from rrm.judge.calibration import Calibration
 from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
+from rrm.judge.slots import SlotAsk, SlotReader, Slots
 from rrm.judge.wanted import Wanted
 from rrm.pacing import windows
 from rrm.parts import p_good_of_parts
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.prompt.windows import Plan
 from rrm.trajectory import Trajectory
+from rrm.usage import Usage, total_of
 
 
 @dataclass
@@ -40,15 +41,25 @@ class Said:
     """By the steps read so far."""
     outcome: float | None = None
     """None until the last reading."""
+    usage: Usage | None = None
+    """What a server used so far."""
 
-    def take(self, prompt: Prompt, logprobs: Sequence[Sequence[float]]) -> None:
-        """Add a reading's slots: log p of good and of bad at each."""
-        for slot, (good, _) in zip(prompt.slots, logprobs, strict=True):
-            p = math.exp(good)
+    def take(self, prompt: Prompt, p_good: Sequence[float]) -> None:
+        """Add a reading's slots: the probability of good at each."""
+        for slot, p in zip(prompt.slots, p_good, strict=True):
             if slot.step is None:
                 self.outcome = p
             else:
                 self.p_good[slot.step] = p_good_of_parts((p, self.p_good.get(slot.step, p)))
+
+
+@dataclass(frozen=True)
+class Unread:
+    """One transcript that could not be read."""
+
+    why: EngineError
+    usage: Usage | None
+    """What a server used for it all the same."""
 
 
 @dataclass(frozen=True)
@@ -63,65 +74,83 @@ class Read:
 
 
 def judge_steps(
-    engine: TokenEngine, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: Wanted, threshold: float
+    reader: SlotReader, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: Wanted, threshold: float
 ) -> list[Feedback]:
     """Each transcript's slots as its Feedback; `threshold` is of a calibrated p_good, from which a step is good."""
     calibration, done = wanted.calibration, dict[int, Feedback]()
 
-    def take(row: int, read: Read | None) -> None:
+    def take(row: int, read: Read | Unread) -> None:
         done[row] = to_feedback(trajectories[row], read, wanted.info, wanted.mode, calibration, threshold)
         wanted.tell([done[row]])
 
-    read_steps(engine, prompter, trajectories, lambda raw: calibration.p_good(raw) < threshold, take)
+    read_steps(reader, prompter, trajectories, lambda raw: calibration.p_good(raw) < threshold, take)
     return [done[row] for row in range(len(trajectories))]
 
 
 def read_steps(
-    engine: TokenEngine,
+    reader: SlotReader,
     prompter: Prompter,
     trajectories: Sequence[Trajectory],
     is_bad: Callable[[float], bool],
-    on_row: Callable[[int, Read | None], None],
+    on_row: Callable[[int, Read | Unread], None],
 ) -> None:
     """Read each transcript's slots; those of like length together, longest first, in slices of about `SLICE_SECONDS`.
 
     Args:
         is_bad: whether a step of this raw probability is called bad in later readings.
-        on_row: hears of each row as soon as it is read; of None where a reading exceeds the model's positions.
+        on_row: hears of each row as soon as it is read, or why it could not be.
+
+    Raises:
+        SpendingLimit: a server's money is spent: what was begun was read to its end, the rest was not begun.
     """
     plans = [prompter.plan(trajectory, "steps") for trajectory in trajectories]
     order = sorted(range(len(plans)), key=lambda i: plans[i].transcript_tokens, reverse=True)
     for rows in windows(order, max(len(order), 1), first=SLICE_ROWS, seconds=SLICE_SECONDS):
-        for i, said in _read_slice(engine, prompter, {i: plans[i] for i in rows}, is_bad):
+        slice_ = {i: (trajectories[i].id, plans[i]) for i in rows}
+        for i, said in _read_slice(reader, prompter, slice_, is_bad):
             plan = plans[i]
             cut = plan.transcript_tokens - plan.shown_tokens
-            on_row(i, said and Read(said, plan.coverage, cut, plan.windowed))
+            on_row(i, said if isinstance(said, Unread) else Read(said, plan.coverage, cut, plan.windowed))
 
 
 def _read_slice(
-    engine: TokenEngine, prompter: Prompter, plans: Mapping[int, Plan], is_bad: Callable[[float], bool]
-) -> Iterator[tuple[int, Said | None]]:
+    reader: SlotReader,
+    prompter: Prompter,
+    named: Mapping[int, tuple[str, Plan]],
+    is_bad: Callable[[float], bool],
+) -> Iterator[tuple[int, Said | Unread]]:
     """Reading after reading of these transcripts; each is yielded after its last."""
-    said, number = {i: Said() for i in plans}, 0
-    left = list(plans)
+    said, number, limit = {i: Said() for i in named}, 0, None
+    left = list(named)
     while left:
         marks = {i: {step: is_bad(p) for step, p in said[i].p_good.items()} for i in left}
-        prompts = {i: prompter.reading(plans[i], number, "steps", marks[i]) for i in left}
-        asked = [i for i in left if fits(engine, prompts[i], "steps", 0)]
-        too_long = [i for i in left if i not in asked]
-        slots = [[slot.at for slot in prompts[i].slots] for i in asked]
-        found = engine.choice_logprobs([prompts[i].ids for i in asked], slots, prompter.choices)
-        for i, logprobs in zip(asked, found, strict=True):
-            said[i].take(prompts[i], logprobs)
-        number += 1
-        yield from ((i, None) for i in too_long)
-        yield from ((i, said[i]) for i in asked if number == len(plans[i]))
-        left = [i for i in asked if number < len(plans[i])]
+        prompts = {i: prompter.reading(named[i][1], number, "steps", marks[i]) for i in left}
+        asked = [i for i in left if fits(reader.engine, prompts[i], "steps", 0)]
+        yield from ((i, Unread(TooLong(TOO_LONG), said[i].usage)) for i in left if i not in asked)
+        asks = [SlotAsk(f"{named[i][0]}/reading{number + 1}", prompts[i], number == 0) for i in asked]
+        found: dict[int, Slots | EngineError] = {}
+        try:
+            reader.read(asks, prompter.choices, found.__setitem__)
+        except SpendingLimit as reached:
+            limit = reached
+        number, left = number + 1, []
+        for i, slots in ((asked[k], found[k]) for k in sorted(found)):
+            said[i].usage = total_of((said[i].usage, slots.usage))
+            if isinstance(slots, EngineError):
+                yield i, Unread(slots, said[i].usage)
+                continue
+            said[i].take(prompts[i], slots.p_good)
+            if number == len(named[i][1]):
+                yield i, said[i]
+            else:
+                left.append(i)
+    if limit is not None:
+        raise limit
 
 
 def to_feedback(
     trajectory: Trajectory,
-    read: Read | None,
+    read: Read | Unread,
     info: JudgeInfo,
     mode: Mode,
     calibration: Calibration,
@@ -133,14 +162,16 @@ def to_feedback(
         mode: `steps`, or `score`, `critique` or `full` of a judge that reads these from its slots.
         threshold: of a calibrated p_good, from which a step is good.
     """
-    if read is None or read.said.outcome is None:
+    if isinstance(read, Unread):
         return Feedback(
             id=trajectory.id,
-            status="too_long",
+            status="too_long" if isinstance(read.why, TooLong) else "judge_error",
             coverage=0.0,
+            usage=read.usage,
             judge=info.model_copy(update={"calibrated": None}),
-            reason=TOO_LONG,
+            reason=str(read.why),
         )
+    assert read.said.outcome is not None  # its slot ends the last reading
     raw = min(max(read.said.outcome, 0.0), 1.0)
     calibrated = calibration.covers("steps", windowed=read.windowed)
     findings = [] if mode == "score" else findings_of(read.said.p_good, calibration, threshold)
@@ -158,6 +189,7 @@ def to_feedback(
         findings=findings,
         truncated_tokens=read.truncated_tokens,
         coverage=read.coverage,
+        usage=read.said.usage,
         judge=info.model_copy(
             update={
                 "score_source": "expected",

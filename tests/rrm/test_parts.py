@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from rrm.annotation import Finding, Verdict
@@ -32,5 +30,5 @@ def test_p_good_of_a_step_is_its_lowest_parts_whoever_asks() -> None:
     assert step_probabilities([*findings, Finding(step=9, verdict="bad", p_good=0.1)], 3) == [None, 0.25, None]
     read = Said()
     for at, p in enumerate(parts):
-        read.take(Prompt([0] * 9, 0, (Slot(at, 2),)), [[math.log(p), math.log(1 - p)]])
+        read.take(Prompt([0] * 9, 0, (Slot(at, 2),)), [p])
     assert read.p_good == {2: pytest.approx(0.25)}

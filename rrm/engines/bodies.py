@@ -1,0 +1,69 @@
+"""What an OpenAI-compatible server is sent: a conversation, or prompts as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rrm.engines.base import SamplingParams
+from rrm.engines.refusals import OPTIONAL
+from rrm.engines.server_options import ServerOptions
+
+
+def chat_body(
+    model: str,
+    messages: Sequence[dict[str, str]],
+    params: SamplingParams,
+    options: ServerOptions,
+    seed: int,
+    quirks: frozenset[str],
+) -> dict[str, Any]:
+    """Of /chat/completions; a last message of the assistant's is gone on with.
+
+    Args:
+        quirks: what the server was found not to accept.
+    """
+    limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{name: _encodable(text) for name, text in m.items()} for m in messages],
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "seed": seed,
+        limit: params.max_new_tokens + (options.thinking_tokens or 0),
+    }
+    if options.reasoning_effort is not None:
+        body["reasoning_effort"] = options.reasoning_effort
+    more = dict(options.extra_body or {})
+    if messages[-1]["role"] == "assistant":  # go on from there (vLLM, SGLang), not after an end of turn
+        # a template that would open a reasoning block of its own is told not to, as when a judge is trained
+        template = {"enable_thinking": False} | (more.get("chat_template_kwargs") or {})
+        more |= {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": template}
+    if more:
+        body["extra_body"] = more
+    if params.top_logprobs > 0 and "no_logprobs" not in quirks:
+        body |= {"logprobs": True, "top_logprobs": params.top_logprobs}
+    if params.json_schema is not None:
+        schema = {"name": "judgement", "strict": True, "schema": params.json_schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return {name: value for name, value in body.items() if name not in quirks & OPTIONAL}
+
+
+def prompts_body(
+    model: str, prompts: Sequence[Sequence[int]], params: SamplingParams, options: ServerOptions, seed: int
+) -> dict[str, Any]:
+    """Of /completions: what may come next after each prompt, by token id where the server says these (vLLM), else by text."""
+    return {
+        "model": model,
+        "prompt": [list(prompt) for prompt in prompts],
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "seed": seed,
+        "logprobs": params.top_logprobs,
+        "extra_body": {"return_tokens_as_token_ids": True, **(options.extra_body or {})},
+    }
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which no JSON request can carry as UTF-8."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
