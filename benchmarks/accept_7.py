@@ -3,6 +3,7 @@
     python -m benchmarks.accept_7            (exit code 1 if a bar is missed)
 
     server_speed.json  python -m benchmarks.speed.server
+    served.json        python -m benchmarks.served
     scale.json         python -m benchmarks.scale
     report.json        python -m benchmarks.speed.report -o benchmarks/results/report.json
     timings.json       python -m benchmarks.timings quickstart
@@ -17,12 +18,12 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.acceptance import ROOT, Bar, finish, load, missing, suite_bars
 from benchmarks.scale import KINDS, bytes_a_row
+from benchmarks.served import PATHS
 from benchmarks.timings import script_hash
 
 READERS = "tests/rrm/readers"
@@ -87,8 +88,10 @@ SUITES = {
 BYTES, FEW, MANY = 150, 10_000, 1_000_000
 RATIO, PAIRS = 0.9, 5
 APART, TRANSCRIPTS = 0.02, 40
-PATHS = ("full", "criteria", "rank", "calibrate")
 TYPED = frozenset({"scored", "unparsable", "truncated", "too_long"})
+"""How a row may end where the server answers; `judge_error` is none of them."""
+READ = ("criteria",)
+"""Answers that the server holds to a schema: some of them must be read, however small the model."""
 FRAME_MS, JUMP_MS, REPORT_ROWS, LOADS = 17, 34, 10_000, 3
 """Sixty frames a second draw every 16.7 ms; two of them missed are seen as a jump."""
 SECONDS = 360
@@ -123,49 +126,60 @@ def scale_bars() -> Iterator[Bar]:
         yield Bar(what, shown, wanted, known and grown <= BYTES)
 
 
-def speed_bars(found: Found) -> Iterator[Bar]:
+def speed_bars() -> Iterator[Bar]:
     """Our client beside the server's own benchmark, in interleaved pairs."""
+    found = load("server_speed")
     what, wanted = "4 throughput over the server's own benchmark, median", f"≥ {RATIO}, {PAIRS} interleaved pairs"
-    pairs = found.get("pairs") or []
-    turns = [pair["first"] for pair in pairs]
-    ratios = [pair["rrm"] / pair["server"] for pair in pairs]
-    if len(pairs) < PAIRS or any(one == other for one, other in pairwise(turns)):
-        yield Bar(what, f"{len(pairs)} pairs, first {', '.join(turns) or 'none'}", wanted, False)
+    if found is None:
+        yield missing(what, wanted, "server_speed")
         return
+    yield recorded("4 throughput", found, "seed", "versions", "seconds")
+    ours, theirs = (found["seconds"].get(arm) or [] for arm in ("ours", "theirs"))
+    if len(ours) != len(theirs) or len(ours) < PAIRS:
+        yield Bar(what, f"{len(ours)} runs of ours, {len(theirs)} of theirs", wanted, False)
+        return
+    ratios = [their / our for our, their in zip(ours, theirs, strict=True)]  # of equal tokens
     ratio = statistics.median(ratios)
-    known = math.isclose(found.get("ratio") or math.nan, ratio, rel_tol=1e-3)
+    known = math.isclose(found.get("ratio") or math.nan, ratio, abs_tol=1e-3)
     shown = f"{ratio:.3f} of {', '.join(f'{r:.3f}' for r in ratios)}" if known else "not what the raw rows say"
     yield Bar(what, shown, wanted, known and ratio >= RATIO)
 
 
-def served_bars(found: Found) -> Iterator[Bar]:
+def served_bars() -> Iterator[Bar]:
     """A trained judge behind a real server beside its directory, score by score; and every path over that server."""
+    found = load("served") or {}
     what, wanted = "3 a served judge beside its directory", f"within {APART} on ≥ {TRANSCRIPTS} transcripts"
-    modes = (found.get("served") or {}).get("by_mode") or {}
-    if not modes:
-        yield Bar(what, "not measured", wanted, False)
-    for mode, of in modes.items():
-        both = list(zip(of["local"], of["served"], strict=False))
-        whole = len(of["local"]) == len(of["served"]) and not any(None in pair for pair in both)
-        apart = max((abs(a - b) for a, b in both), default=math.nan) if whole else math.nan
-        shown = f"{apart:.4f} apart at most, {len(both)} transcripts" if whole else "rows without a score"
-        yield Bar(f"{what}, mode {mode}", shown, wanted, len(both) >= TRANSCRIPTS and apart <= APART)
-    for path in PATHS:
-        statuses = (found.get("paths") or {}).get(path, {}).get("statuses") or {}
-        shown = ", ".join(f"{n} {status}" for status, n in statuses.items()) or "not tried"
-        ok = bool(statuses) and statuses.keys() <= TYPED and statuses.get("scored", 0) > 0
-        yield Bar(f"1–3 {path} over a real server", shown, "every row ends typed, some are read", ok)
-
-
-def server_bars() -> Iterator[Bar]:
-    """All that was measured of a real server."""
-    found = load("server_speed")
-    if found is None:
-        yield missing("3, 4 a real server: throughput, scores, every path", "every bar", "server_speed")
+    if judge := found.get("judge"):
+        yield recorded("3 a served judge", judge["made"], "seed")
+        for mode, of in judge["modes"].items():
+            yield apart_bar(f"{what}, mode {mode}", wanted, of["local"], of["served"])
+    if not (judge or {}).get("modes"):
+        yield missing(what, wanted, "served")
+    what, wanted = "1–3 over a real server", "every row ends typed"
+    if (paths := found.get("paths")) is None:
+        yield missing(f"{what}: {', '.join(PATHS)}", wanted, "served")
         return
-    yield recorded("3, 4 a real server", found, "versions", "model", "pairs")
-    yield from speed_bars(found)
-    yield from served_bars(found)
+    yield recorded(what, paths["made"], "seed")
+    for path in PATHS:
+        run = paths["runs"].get(path) or {}
+        statuses = run.get("statuses") or {}
+        shown = ", ".join(f"{n} {status}" for status, n in statuses.items()) or run.get("stopped") or "not tried"
+        ok = bool(statuses) and statuses.keys() <= TYPED and (path not in READ or statuses.get("scored", 0) > 0)
+        yield Bar(f"{what}: {path}", shown, wanted + (", some are read" if path in READ else ""), ok)
+
+
+def apart_bar(what: str, wanted: str, local: Sequence[float | None], served: Sequence[float | None]) -> Bar:
+    """How far two lists of scores of the same rows lie apart; a row without a score in one of them is one that is not there."""
+    pairs = [(a, b) for a, b in zip(local, served, strict=False) if a is not None and b is not None]
+    if len(local) != len(served) or len(pairs) != sum(a is not None for a in local):
+        return Bar(what, f"{len(pairs)} of {len(local)} rows have both scores", wanted, False)
+    apart = max((abs(a - b) for a, b in pairs), default=math.nan)
+    return Bar(
+        what,
+        f"{apart:.4f} apart at most, {len(pairs)} transcripts",
+        wanted,
+        len(pairs) >= TRANSCRIPTS and apart <= APART,
+    )
 
 
 def report_bars() -> Iterator[Bar]:
@@ -216,7 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
     args = parser.parse_args()
-    bars = [*server_bars(), *scale_bars(), *report_bars(), *quickstart_bars()]
+    bars = [*speed_bars(), *served_bars(), *scale_bars(), *report_bars(), *quickstart_bars()]
     finish([*bars, *suite_bars(SUITES, not args.no_run)])
 
 

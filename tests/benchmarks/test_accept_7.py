@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import accept_7, acceptance
 from benchmarks.acceptance import Bar, Outcome
+from benchmarks.served import PATHS
 
 MADE = {"command": "python -m benchmarks.x", "commit": "0123456789ab"}
 RUNS = [{"rows": 10_000, "peak_mib": 50.0}, {"rows": 1_000_000, "peak_mib": 150.0}]
@@ -24,12 +25,17 @@ LOAD = {
     "rows_in_document": 25,
 }
 REPORT = {**MADE, "rows": 10_000, **LOAD, "loads": [LOAD] * 3}
-PAIRS = [{"first": ("rrm", "server")[n % 2], "rrm": 95.0 + n, "server": 100.0} for n in range(5)]
-SCORES = {"local": [0.5] * 40, "served": [0.515] * 40}
-SERVER = {
-    **MADE, "seed": 0, "versions": {"vllm": "1"}, "model": "m", "pairs": PAIRS, "ratio": 0.97, "served": {"by_mode": {"score": SCORES}},
-    "paths": {path: {"statuses": {"scored": 3, "unparsable": 1}} for path in accept_7.PATHS},
-}  # fmt: skip
+SPEED = {
+    **MADE,
+    "seed": 0,
+    "versions": {"vllm": "1"},
+    "ratio": 0.95,
+    "seconds": {"ours": [20.0] * 5, "theirs": [19.0] * 5},
+}
+MODES = {"score": {"local": [0.5] * 40, "served": [0.515] * 40}}
+RUNS_OVER_IT = {path: {"statuses": {"scored": 3, "unparsable": 1}} for path in PATHS}
+BY = {**MADE, "seed": 23}
+SERVED = {"judge": {"modes": MODES, "made": BY}, "paths": {"runs": RUNS_OVER_IT, "made": BY}}
 
 
 def found(monkeypatch: pytest.MonkeyPatch, of: Callable[[], Iterable[Bar]], **records: Any) -> dict[str, bool | None]:
@@ -46,7 +52,7 @@ def missed(bars: dict[str, bool | None]) -> list[str]:
     [
         ("scale", accept_7.scale_bars, SCALE),
         ("report", accept_7.report_bars, REPORT),
-        ("server_speed", accept_7.server_bars, SERVER),
+        ("server_speed", accept_7.speed_bars, SPEED),
     ],
 )
 def test_a_good_record_passes_and_none_or_one_of_unknown_making_does_not(
@@ -75,31 +81,53 @@ def test_memory_counts_from_ten_thousand_rows_to_a_million(
 
 
 @pytest.mark.parametrize(
-    ("worse", "bar"),
+    "worse",
     [
-        ({"pairs": PAIRS[:4], "ratio": 0.965}, "4 throughput"),
-        ({"pairs": [{**pair, "first": "rrm"} for pair in PAIRS]}, "4 throughput"),
-        ({"ratio": 0.99}, "4 throughput"),
-        ({"ratio": None}, "4 throughput"),
-        ({"pairs": [{**pair, "rrm": 89.0} for pair in PAIRS], "ratio": 0.89}, "4 throughput"),
-        ({"served": {}}, "3 a served judge"),
-        ({"served": {"by_mode": {"score": {"local": [0.5] * 39, "served": [0.5] * 39}}}}, "3 a served judge"),
-        ({"served": {"by_mode": {"score": {"local": [0.5] * 40, "served": [0.5] * 39}}}}, "3 a served judge"),
-        ({"served": {"by_mode": {"score": {"local": [0.5] * 40, "served": [None] * 40}}}}, "3 a served judge"),
-        (
-            {"served": {"by_mode": {"score": {"local": [0.5] * 40, "served": [0.5] * 39 + [0.53]}}}},
-            "3 a served judge",
-        ),
-        ({"paths": {**SERVER["paths"], "rank": {"statuses": {"scored": 1, "judge_error": 1}}}}, "1–3 rank"),
-        ({"paths": {**SERVER["paths"], "rank": {"statuses": {"unparsable": 9}}}}, "1–3 rank"),
-        ({"paths": {}}, "1–3 calibrate"),
+        {"seconds": {"ours": [20.0] * 4, "theirs": [19.0] * 4}},
+        {"seconds": {"ours": [20.0] * 5, "theirs": [19.0] * 4}},
+        {"seconds": {"ours": [20.0] * 5, "theirs": [17.9] * 5}, "ratio": 0.895},
+        {"ratio": 0.99},
+        {"ratio": None},
     ],
 )
-def test_a_real_servers_figures(monkeypatch: pytest.MonkeyPatch, worse: dict[str, Any], bar: str) -> None:
-    assert any(
-        what.startswith(bar)
-        for what in missed(found(monkeypatch, accept_7.server_bars, server_speed={**SERVER, **worse}))
-    )
+def test_throughput_is_the_median_of_five_pairs(monkeypatch: pytest.MonkeyPatch, worse: dict[str, Any]) -> None:
+    (what,) = missed(found(monkeypatch, accept_7.speed_bars, server_speed={**SPEED, **worse}))
+    assert what.startswith("4 throughput over")
+
+
+def of_judge(local: list[float | None], served: list[float | None], **made: Any) -> dict[str, Any]:
+    return {**SERVED, "judge": {"modes": {"score": {"local": local, "served": served}}, "made": {**BY, **made}}}
+
+
+def over_it(path: str, **statuses: int) -> dict[str, Any]:
+    return {**SERVED, "paths": {"runs": {**RUNS_OVER_IT, path: {"statuses": statuses}}, "made": BY}}
+
+
+SAME: list[float | None] = [0.5] * 40
+JUDGED = "3 a served judge beside its directory, mode score"
+
+
+@pytest.mark.parametrize(
+    ("record", "bars"),
+    [
+        (SERVED, []),
+        (of_judge(SAME[1:], SAME[1:]), [JUDGED]),
+        (of_judge(SAME, SAME[1:]), [JUDGED]),
+        (of_judge(SAME, [None, *SAME[1:]]), [JUDGED]),
+        (of_judge(SAME, [0.53, *SAME[1:]]), [JUDGED]),
+        (of_judge([None, *SAME], [None, *SAME]), []),  # without a score in both
+        (of_judge([], []), [JUDGED]),
+        (of_judge(SAME, SAME, commit="0123+"), ["3 a served judge: the record"]),
+        (over_it("rank", scored=1, judge_error=1), ["1–3 over a real server: rank"]),
+        (over_it("rank", unparsable=4), []),
+        (over_it("criteria", unparsable=4), ["1–3 over a real server: criteria"]),
+        (over_it("calibrate"), ["1–3 over a real server: calibrate"]),
+        ({"paths": SERVED["paths"]}, ["3 a served judge beside its directory"]),
+        ({}, ["3 a served judge beside its directory", f"1–3 over a real server: {', '.join(PATHS)}"]),
+    ],
+)
+def test_a_real_servers_scores_and_paths(monkeypatch: pytest.MonkeyPatch, record: Any, bars: list[str]) -> None:
+    assert missed(found(monkeypatch, accept_7.served_bars, served=record)) == bars
 
 
 @pytest.mark.parametrize(
