@@ -58,7 +58,7 @@ def pick(
     for trajectory, _ in graded:
         if trajectory.id in chosen:
             found.append(trajectory.model_copy(update={"id": AFTER + trajectory.id}))
-            if (old := earlier.get(trajectory.question_id)) is not None:
+            if (old := earlier.get(trajectory.question_id or "")) is not None:
                 found.append(old.model_copy(update={"id": BEFORE + old.id}))
     return found
 
