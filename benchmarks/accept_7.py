@@ -2,8 +2,7 @@
 
     python -m benchmarks.accept_7            (exit code 1 if a bar is missed)
 
-    server_speed.json  python -m benchmarks.speed.server
-    served.json        python -m benchmarks.served
+    server_speed.json  python -m benchmarks.speed.server speed, then served, then paths
     scale.json         python -m benchmarks.scale
     report.json        python -m benchmarks.speed.report -o benchmarks/results/report.json
     timings.json       python -m benchmarks.timings quickstart
@@ -19,11 +18,11 @@ import argparse
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.acceptance import ROOT, Bar, finish, load, missing, suite_bars
 from benchmarks.scale import KINDS, bytes_a_row
-from benchmarks.served import PATHS
 from benchmarks.timings import script_hash
 
 READERS = "tests/rrm/readers"
@@ -41,7 +40,9 @@ SUITES = {
     "3 calibrate: servers, criteria, few labels and the interval they leave": (
         "tests/rrm/cli/test_calibrate_command.py tests/rrm/evaluation/test_calibrating.py"
     ),
-    "3 a served judge is that of its directory": "tests/rrm/judge/test_served.py tests/rrm/judge/test_serving.py",
+    "3 a served judge is that of its directory": (
+        "tests/rrm/judge/test_served.py tests/rrm/judge/test_serving.py tests/rrm/judge/test_served_slots.py tests/rrm/judge/test_expected.py"
+    ),
     "4 options, headers, several addresses, thinking": (
         "tests/rrm/engines/test_server_options.py tests/rrm/engines/test_endpoints.py tests/rrm/cli/test_server_judges.py tests/rrm/judge/test_thinking.py"
     ),
@@ -72,6 +73,7 @@ SUITES = {
     "5 archives, garbage and bombs": f"{READERS}/test_archive.py {READERS}/test_readers_garbage.py",
     "5 scores back into the tools": "tests/rrm/writers",
     "5 data sets of the hub": f"{READERS}/test_hub.py",
+    "5 published data of reasoning reward models as annotations": f"{READERS}/test_labelled_sets.py",
     "6 the report: what is in it, two judges, pictures, times": (
         "tests/rrm/report/test_report.py tests/rrm/report/test_comparison.py tests/rrm/report/test_images.py tests/rrm/report/test_timeline.py"
     ),
@@ -88,6 +90,7 @@ SUITES = {
 BYTES, FEW, MANY = 150, 10_000, 1_000_000
 RATIO, PAIRS = 0.9, 5
 APART, TRANSCRIPTS = 0.02, 40
+PATHS = ("full", "criteria", "rank", "calibrate")
 TYPED = frozenset({"scored", "unparsable", "truncated", "too_long"})
 """How a row may end where the server answers; `judge_error` is none of them."""
 READ = ("criteria",)
@@ -126,46 +129,56 @@ def scale_bars() -> Iterator[Bar]:
         yield Bar(what, shown, wanted, known and grown <= BYTES)
 
 
-def speed_bars() -> Iterator[Bar]:
+def server_bars() -> Iterator[Bar]:
+    """All that was measured of a real server, each part with what made it."""
+    found = load("server_speed") or {}
+    yield from speed_bars(found)
+    yield from served_bars(found.get("served") or {})
+    yield from path_bars(found.get("paths") or {})
+
+
+def speed_bars(found: Found) -> Iterator[Bar]:
     """Our client beside the server's own benchmark, in interleaved pairs."""
-    found = load("server_speed")
     what, wanted = "4 throughput over the server's own benchmark, median", f"≥ {RATIO}, {PAIRS} interleaved pairs"
-    if found is None:
+    if not (pairs := found.get("pairs")):
         yield missing(what, wanted, "server_speed")
         return
-    yield recorded("4 throughput", found, "seed", "versions", "seconds")
-    ours, theirs = (found["seconds"].get(arm) or [] for arm in ("ours", "theirs"))
-    if len(ours) != len(theirs) or len(ours) < PAIRS:
-        yield Bar(what, f"{len(ours)} runs of ours, {len(theirs)} of theirs", wanted, False)
+    yield recorded("4 throughput", found, "seed", "versions", "model")
+    turns = [pair["first"] for pair in pairs]
+    if len(pairs) < PAIRS or any(one == other for one, other in pairwise(turns)):
+        yield Bar(what, f"{len(pairs)} pairs, first {', '.join(turns)}", wanted, False)
         return
-    ratios = [their / our for our, their in zip(ours, theirs, strict=True)]  # of equal tokens
+    ratios = [pair["rrm"] / pair["server"] for pair in pairs]
     ratio = statistics.median(ratios)
     known = math.isclose(found.get("ratio") or math.nan, ratio, abs_tol=1e-3)
     shown = f"{ratio:.3f} of {', '.join(f'{r:.3f}' for r in ratios)}" if known else "not what the raw rows say"
     yield Bar(what, shown, wanted, known and ratio >= RATIO)
 
 
-def served_bars() -> Iterator[Bar]:
-    """A trained judge behind a real server beside its directory, score by score; and every path over that server."""
-    found = load("served") or {}
+def served_bars(found: Found) -> Iterator[Bar]:
+    """A trained judge behind a real server beside its directory, score by score."""
     what, wanted = "3 a served judge beside its directory", f"within {APART} on ≥ {TRANSCRIPTS} transcripts"
-    if judge := found.get("judge"):
-        yield recorded("3 a served judge", judge["made"], "seed")
-        for mode, of in judge["modes"].items():
-            yield apart_bar(f"{what}, mode {mode}", wanted, of["local"], of["served"])
-    if not (judge or {}).get("modes"):
-        yield missing(what, wanted, "served")
-    what, wanted = "1–3 over a real server", "every row ends typed"
-    if (paths := found.get("paths")) is None:
-        yield missing(f"{what}: {', '.join(PATHS)}", wanted, "served")
+    if not (modes := found.get("by_mode")):
+        yield missing(what, wanted, "server_speed")
         return
-    yield recorded(what, paths["made"], "seed")
+    yield recorded("3 a served judge", found, "seed", "judge", "versions")
+    for mode, of in modes.items():
+        yield apart_bar(f"{what}, mode {mode}", wanted, of["local"], of["served"])
+
+
+def path_bars(found: Found) -> Iterator[Bar]:
+    """How the rows of every command over a real server ended."""
     for path in PATHS:
-        run = paths["runs"].get(path) or {}
+        what = f"1–3 over a real server: {path}"
+        wanted = "every row ends typed" + (", some are read" if path in READ else "")
+        if (run := found.get(path)) is None:
+            yield missing(what, wanted, "server_speed")
+            continue
+        yield recorded(what, {**run.get("options", {}), **run}, "seed", "model")
         statuses = run.get("statuses") or {}
-        shown = ", ".join(f"{n} {status}" for status, n in statuses.items()) or run.get("stopped") or "not tried"
+        shown = ", ".join(f"{n} {status}" for status, n in statuses.items()) or "no row"
         ok = bool(statuses) and statuses.keys() <= TYPED and (path not in READ or statuses.get("scored", 0) > 0)
-        yield Bar(f"{what}: {path}", shown, wanted + (", some are read" if path in READ else ""), ok)
+        yield Bar(what, shown, wanted, ok)
 
 
 def apart_bar(what: str, wanted: str, local: Sequence[float | None], served: Sequence[float | None]) -> Bar:
@@ -230,7 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
     args = parser.parse_args()
-    bars = [*speed_bars(), *served_bars(), *scale_bars(), *report_bars(), *quickstart_bars()]
+    bars = [*server_bars(), *scale_bars(), *report_bars(), *quickstart_bars()]
     finish([*bars, *suite_bars(SUITES, not args.no_run)])
 
 

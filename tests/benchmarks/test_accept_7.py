@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks import accept_7, acceptance
 from benchmarks.acceptance import Bar, Outcome
-from benchmarks.served import PATHS
 
 MADE = {"command": "python -m benchmarks.x", "commit": "0123456789ab"}
 RUNS = [{"rows": 10_000, "peak_mib": 50.0}, {"rows": 1_000_000, "peak_mib": 150.0}]
@@ -25,17 +24,17 @@ LOAD = {
     "rows_in_document": 25,
 }
 REPORT = {**MADE, "rows": 10_000, **LOAD, "loads": [LOAD] * 3}
-SPEED = {
-    **MADE,
-    "seed": 0,
-    "versions": {"vllm": "1"},
-    "ratio": 0.95,
-    "seconds": {"ours": [20.0] * 5, "theirs": [19.0] * 5},
-}
+PAIRS = [{"first": ("rrm", "server")[n % 2], "rrm": 95.0 + n, "server": 100.0} for n in range(5)]
+BY = {**MADE, "seed": 0, "versions": {"vllm": "1"}, "model": "m"}
 MODES = {"score": {"local": [0.5] * 40, "served": [0.515] * 40}}
-RUNS_OVER_IT = {path: {"statuses": {"scored": 3, "unparsable": 1}} for path in PATHS}
-BY = {**MADE, "seed": 23}
-SERVED = {"judge": {"modes": MODES, "made": BY}, "paths": {"runs": RUNS_OVER_IT, "made": BY}}
+PATH = {**MADE, "options": {"seed": 0, "model": "m"}, "statuses": {"scored": 3, "unparsable": 1}}
+SERVER = {
+    **BY,
+    "pairs": PAIRS,
+    "ratio": 0.97,
+    "served": {**BY, "judge": "lab", "by_mode": MODES},
+    "paths": dict.fromkeys(accept_7.PATHS, PATH),
+}
 
 
 def found(monkeypatch: pytest.MonkeyPatch, of: Callable[[], Iterable[Bar]], **records: Any) -> dict[str, bool | None]:
@@ -52,14 +51,14 @@ def missed(bars: dict[str, bool | None]) -> list[str]:
     [
         ("scale", accept_7.scale_bars, SCALE),
         ("report", accept_7.report_bars, REPORT),
-        ("server_speed", accept_7.speed_bars, SPEED),
+        ("server_speed", accept_7.server_bars, SERVER),
     ],
 )
 def test_a_good_record_passes_and_none_or_one_of_unknown_making_does_not(
     monkeypatch: pytest.MonkeyPatch, name: str, of: Any, record: dict[str, Any]
 ) -> None:
     assert missed(found(monkeypatch, of, **{name: record})) == []
-    assert len(missed(found(monkeypatch, of))) == 1
+    assert len(missed(found(monkeypatch, of))) == (6 if name == "server_speed" else 1)
     for worse in ({**record, "command": ""}, {**record, "commit": None}, {**record, "commit": "0123+"}):
         (what,) = missed(found(monkeypatch, of, **{name: worse}))
         assert what.endswith("the record")
@@ -83,24 +82,25 @@ def test_memory_counts_from_ten_thousand_rows_to_a_million(
 @pytest.mark.parametrize(
     "worse",
     [
-        {"seconds": {"ours": [20.0] * 4, "theirs": [19.0] * 4}},
-        {"seconds": {"ours": [20.0] * 5, "theirs": [19.0] * 4}},
-        {"seconds": {"ours": [20.0] * 5, "theirs": [17.9] * 5}, "ratio": 0.895},
+        {"pairs": PAIRS[:4], "ratio": 0.965},
+        {"pairs": [{**pair, "first": "rrm"} for pair in PAIRS]},
+        {"pairs": [{**pair, "rrm": 89.0} for pair in PAIRS], "ratio": 0.89},
+        {"pairs": []},
         {"ratio": 0.99},
         {"ratio": None},
     ],
 )
 def test_throughput_is_the_median_of_five_pairs(monkeypatch: pytest.MonkeyPatch, worse: dict[str, Any]) -> None:
-    (what,) = missed(found(monkeypatch, accept_7.speed_bars, server_speed={**SPEED, **worse}))
+    (what,) = missed(found(monkeypatch, accept_7.server_bars, server_speed={**SERVER, **worse}))
     assert what.startswith("4 throughput over")
 
 
 def of_judge(local: list[float | None], served: list[float | None], **made: Any) -> dict[str, Any]:
-    return {**SERVED, "judge": {"modes": {"score": {"local": local, "served": served}}, "made": {**BY, **made}}}
+    return {**SERVER, "served": {**SERVER["served"], "by_mode": {"score": {"local": local, "served": served}}, **made}}
 
 
 def over_it(path: str, **statuses: int) -> dict[str, Any]:
-    return {**SERVED, "paths": {"runs": {**RUNS_OVER_IT, path: {"statuses": statuses}}, "made": BY}}
+    return {**SERVER, "paths": {**SERVER["paths"], path: {**PATH, "statuses": statuses}}}
 
 
 SAME: list[float | None] = [0.5] * 40
@@ -110,7 +110,6 @@ JUDGED = "3 a served judge beside its directory, mode score"
 @pytest.mark.parametrize(
     ("record", "bars"),
     [
-        (SERVED, []),
         (of_judge(SAME[1:], SAME[1:]), [JUDGED]),
         (of_judge(SAME, SAME[1:]), [JUDGED]),
         (of_judge(SAME, [None, *SAME[1:]]), [JUDGED]),
@@ -122,12 +121,12 @@ JUDGED = "3 a served judge beside its directory, mode score"
         (over_it("rank", unparsable=4), []),
         (over_it("criteria", unparsable=4), ["1–3 over a real server: criteria"]),
         (over_it("calibrate"), ["1–3 over a real server: calibrate"]),
-        ({"paths": SERVED["paths"]}, ["3 a served judge beside its directory"]),
-        ({}, ["3 a served judge beside its directory", f"1–3 over a real server: {', '.join(PATHS)}"]),
+        ({**SERVER, "served": {}}, ["3 a served judge beside its directory"]),
+        ({**SERVER, "paths": {}}, [f"1–3 over a real server: {path}" for path in accept_7.PATHS]),
     ],
 )
 def test_a_real_servers_scores_and_paths(monkeypatch: pytest.MonkeyPatch, record: Any, bars: list[str]) -> None:
-    assert missed(found(monkeypatch, accept_7.served_bars, served=record)) == bars
+    assert missed(found(monkeypatch, accept_7.server_bars, server_speed=record)) == bars
 
 
 @pytest.mark.parametrize(
