@@ -31,6 +31,7 @@ COMMANDS = (
     "eval",
     "calibrate",
     "report",
+    "push",
 )
 GROUPS = ("criteria",)
 """Commands with commands of their own."""

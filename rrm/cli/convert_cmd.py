@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
@@ -20,9 +19,9 @@ from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import OUTCOME, counting, error_line, errors_path, mapping_of, refuse_missing, refuse_overlap
 from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.feedback import Feedback
-from rrm.jsonl import read_lines
 from rrm.output import file_when_whole, streams
 from rrm.readers.base import describe, printable
+from rrm.scored import ScoredRows
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -43,42 +42,6 @@ class Form(StrEnum):
 
 OF_SCORES = (Form.OTEL, Form.INSPECT)
 """Forms that hold what a judge said and no transcript."""
-
-
-class Judged:
-    """The rows of a file that `rrm score` wrote, by the digest of what was judged; None: no file was given."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path, self.used, self._rows = path, 0, dict[str, Feedback]()
-        self.time_ns = path.stat().st_mtime_ns if path is not None and path.is_file() else time.time_ns()
-        """When the rows were there."""
-        for row, digest in read_lines(path, _judged, "a row of `rrm score`") if path is not None else ():
-            self._rows[digest or row.id] = row
-            if digest:
-                self._rows[f"{digest} {row.id}"] = row
-
-    def of(self, trajectory: Trajectory) -> Feedback | None:
-        """What was said of this content, where others have the same under this id; of a row without a digest (an older
-        version's), of this id."""
-        if not self._rows:
-            return None
-        digest = trajectory.digest
-        row = self._rows.get(f"{digest} {trajectory.id}") or self._rows.get(digest) or self._rows.get(trajectory.id)
-        self.used += row is not None
-        return row
-
-    def check(self) -> None:
-        """`RRMError` where rows were given, and none of them is of any transcript."""
-        if self._rows and not self.used:
-            raise RRMError(
-                f"{self.path} holds {len(self._rows)} rows and none of these transcripts: was another file judged?"
-            )
-
-
-def _judged(line: str) -> tuple[Feedback, str | None]:
-    source = json.loads(line).get("source")
-    digest = source.get("digest") if isinstance(source, dict) else None
-    return Feedback.from_json(line), digest if isinstance(digest, str) else None
 
 
 def is_stdout(path: Path) -> bool:
@@ -154,7 +117,7 @@ def command(
     if not is_stdout(out):
         refuse_overlap([*inputs, *([str(scores)] if scores else [])], out)
         ready_outputs(out)
-    mapping, judged = mapping_of(map), Judged(scores)
+    mapping, judged = mapping_of(map), ScoredRows(scores)
     errors_out = None if is_stdout(out) or streams(out) else errors_path(out)
     formats: Counter[str] = Counter()
     stopped, shortened, unknown, unscored = "", 0, 0, 0

@@ -1,8 +1,9 @@
-"""The Hugging Face hub, as far as models and judges need it: a repository as a folder, and a folder as a repository."""
+"""The Hugging Face hub, as far as judges and data sets need it: a repository as a folder, and a folder as a repository."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from rrm.errors import RRMError
 
@@ -50,18 +51,36 @@ def upload(
     private: bool | None = None,
     revision: str | None = None,
     message: str = "Upload a judge",
+    kind: Literal["model", "dataset"] = "model",
+    guard: bool = False,
+    replaced: str | None = None,
 ) -> str:
     """Create the repository where it is not there yet, and commit the folder's files to it; returns the commit's address.
 
+    Args:
+        guard: with `private`, refuse a repository that is there and is public: what is in it stays so.
+        replaced: pattern of files that the repository must not keep beside those of the folder.
+
     Raises:
-        HubError: no access, a name the hub does not take, or no network.
+        HubError: no access, a name the hub does not take, no network, or a public repository that `guard` refuses.
     """
     from huggingface_hub import HfApi
 
     api = HfApi(token=token)
     try:
-        api.create_repo(repo, private=private, exist_ok=True)
-        return str(api.upload_folder(repo_id=repo, folder_path=folder, revision=revision, commit_message=message))
+        api.create_repo(repo, private=private, exist_ok=True, repo_type=kind)
+        if guard and private and not api.repo_info(repo, repo_type=kind).private:
+            raise HubError(f"{repo} is public on the hub: say --public, or choose another name")
+        return str(
+            api.upload_folder(
+                repo_id=repo,
+                folder_path=folder,
+                revision=revision,
+                commit_message=message,
+                repo_type=kind,
+                delete_patterns=replaced,
+            )
+        )
     except (OSError, ValueError) as error:
         raise HubError(f"cannot write {repo} on the hub: {_first_line(error)}") from error
 

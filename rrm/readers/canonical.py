@@ -1,7 +1,11 @@
-"""`canonical`: what `Trajectory.to_json` writes. Taken as it is; only a missing source is filled in."""
+"""`canonical`: what `Trajectory.to_json` writes. Taken as it is; only a missing source is filled in.
+
+The rows of a data set that `rrm push` wrote hold the same with messages, tools and meta as JSON texts in columns (`rrm.publishing`).
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rrm.readers.base import Item
@@ -23,8 +27,34 @@ def parse(item: Item) -> Trajectory:
     version = item.value.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise ValueError(f"schema_version {version} is newer than this package's {SCHEMA_VERSION}: upgrade agent-rrm")
-    trajectory = Trajectory.model_validate(item.value)
+    in_columns = isinstance(item.value.get("messages"), str)
+    trajectory = Trajectory.model_validate(_unpacked(item.value) if in_columns else item.value)
     if trajectory.source is None:
         field = None if trajectory.outcome is None else "outcome"
         trajectory.source = Source(file=item.path, line=item.line, format=NAME, outcome_field=field)
     return trajectory
+
+
+def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of columns as the trajectory that it was; labels and judgement go to meta."""
+    held: dict[str, Any] = {}
+    for name in ("messages", "tools", "meta", "annotations", "feedback"):
+        if row.get(name) is not None:
+            try:
+                held[name] = json.loads(row[name])
+            except (ValueError, TypeError, RecursionError) as error:
+                raise ValueError(f"the column `{name}` is no JSON text: {str(error)[:100]}") from error
+    meta = held.get("meta", {})
+    if not isinstance(meta, dict):
+        raise ValueError(f"the column `meta` must hold an object, got {type(meta).__name__}")
+    meta |= {name: held[name] for name in ("annotations", "feedback") if name in held}
+    source = {"file": row.get("file"), "line": row.get("line"), "format": row.get("format")}
+    kept = {name: row[name] for name in ("schema_version", "id", "question_id", "outcome") if row.get(name) is not None}
+    return {
+        **kept,
+        "task": row.get("task") or "",
+        "messages": held["messages"],
+        "tools": held.get("tools"),
+        "meta": meta,
+        "source": source if isinstance(source["file"], str) else None,
+    }

@@ -1,0 +1,192 @@
+"""Transcripts with labels and judgements as a data set's folder: parquet that every reader of the hub takes, and a card.
+
+Messages, tools, meta, annotations and feedback are JSON in text columns: a column of objects would give every call the arguments of all
+others. `rrm.readers` reads the rows back (`hf:owner/name:train`, or the files) as they were, labels in `meta["annotations"]`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Any
+
+from rrm.annotation import Annotation, carried
+from rrm.feedback import Feedback
+from rrm.publishing.secrets import Found, clean
+from rrm.trajectory import Trajectory
+
+ROWS_IN_FILE, ROWS_AT_ONCE = 20_000, 500
+UNSAID = {"id", "usage", "reason"}
+"""Of feedback: what it cost, and why it failed, which may name a server."""
+COLUMNS = {
+    "schema_version": "number of the transcript's schema",
+    "id": "name of the transcript, unique",
+    "question_id": "attempts at one question share it; split by it",
+    "task": "the question's text",
+    "outcome": "success in [0, 1] where it is known",
+    "steps": "messages of the agent",
+    "file": "name of the file it was read from",
+    "line": "line of that file",
+    "format": "format it was read from",
+    "messages": "OpenAI chat messages (JSON)",
+    "tools": "tools that the agent had (JSON)",
+    "meta": "what else the source says (JSON)",
+    "annotations": "labels: score, trace, critique, findings, annotator, kind (JSON list)",
+    "status": "how the judgement ended: scored, or why there is no score",
+    "score": "the judge's score in [0, 1]",
+    "feedback": "the whole judgement: trace, critique, findings, criteria, judge (JSON)",
+    "digest": "fingerprint of task, messages and tools",
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class Contents:
+    """What the card says of the rows."""
+
+    rows: int = 0
+    steps: int = 0
+    questions: set[str] = field(default_factory=set)
+    formats: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """`success`, `failure`, `partial`, `unknown`."""
+    annotators: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    """(name, kind) -> how many labels, and how many of them have each part."""
+    judges: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """(model, hash, prompt version, mode, criteria) -> rows."""
+    statuses: Counter[str] = field(default_factory=Counter)
+    found: Found = field(default_factory=Found)
+    redacted: bool = False
+    with_meta: bool = True
+    files: list[str] = field(default_factory=list)
+
+
+def write_rows(
+    folder: Path,
+    trajectories: Iterable[Trajectory],
+    *,
+    annotations: Mapping[str, Sequence[Annotation]] | None = None,
+    feedback: Callable[[Trajectory], Feedback | None] = lambda trajectory: None,
+    redact: bool = False,
+    with_meta: bool = True,
+) -> Contents:
+    """Write `data/train-00000.parquet` and so on into the folder, which is there and empty.
+
+    Args:
+        annotations: by trajectory id, beside those that the transcripts carry.
+        redact: replace what looks like a key (`rrm.publishing.secrets`) by `[removed]`, everywhere.
+        with_meta: write what the source says beside the transcript.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    contents = Contents(redacted=redact, with_meta=with_meta)
+    kinds = {
+        "schema_version": pa.int32(),
+        "steps": pa.int32(),
+        "line": pa.int64(),
+        "outcome": pa.float64(),
+        "score": pa.float64(),
+    }
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
+    rows = _rows(trajectories, annotations or {}, feedback, contents)
+    (folder / "data").mkdir()
+    with ExitStack() as stack:
+        writer: Any = None
+        for number, some in enumerate(iter(lambda: list(islice(rows, ROWS_AT_ONCE)), [])):
+            if number % (ROWS_IN_FILE // ROWS_AT_ONCE) == 0:
+                stack.close()
+                contents.files.append(f"data/train-{len(contents.files):05}.parquet")
+                path = folder / contents.files[-1]
+                writer = stack.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
+            writer.write_table(pa.Table.from_pylist(some, schema=schema))
+    return contents
+
+
+def _rows(
+    trajectories: Iterable[Trajectory],
+    annotations: Mapping[str, Sequence[Annotation]],
+    feedback: Callable[[Trajectory], Feedback | None],
+    contents: Contents,
+) -> Iterator[Row]:
+    for trajectory in trajectories:
+        own, _ = carried(trajectory)
+        labels = [_label(a) for a in (*own, *annotations.get(trajectory.id, ()))]
+        said = feedback(trajectory)
+        record = trajectory.model_dump(exclude={"source", "schema_version"}, exclude_none=True)
+        meta = {k: v for k, v in record.pop("meta", {}).items() if k != "annotations" or not own}
+        record |= {"meta": meta} if contents.with_meta else {}
+        record |= {"annotations": labels} if labels else {}
+        record |= {"feedback": _judgement(said)} if said is not None else {}
+        record = clean(record, contents.found, f"row {trajectory.id[:80]!r}", redact=contents.redacted)
+        yield _row(record, trajectory, contents)
+
+
+def _row(record: Row, trajectory: Trajectory, contents: Contents) -> Row:
+    """The columns of a cleaned record; what it holds is counted."""
+    clear = Trajectory.model_validate({**{k: v for k, v in record.items() if k not in ("annotations", "feedback")}})
+    source, said = trajectory.source, record.get("feedback", {})
+    _count(clear, source.format if source else None, record, contents)
+    row = {
+        "schema_version": clear.schema_version,
+        "id": clear.id,
+        "question_id": clear.question_id,
+        "task": clear.task,
+        "outcome": clear.outcome,
+        "steps": len(clear.steps),
+        "file": PurePath(source.file.replace("\\", "/")).name if source else None,
+        "line": source.line if source else None,
+        "format": source.format if source else None,
+        "status": said.get("status"),
+        "score": said.get("score"),
+        "digest": clear.digest,
+    }
+    listed = {
+        name: json.dumps(record[name])
+        for name in ("messages", "tools", "meta", "annotations", "feedback")
+        if name in record
+    }
+    return row | listed
+
+
+def _count(clear: Trajectory, format: str | None, record: Row, contents: Contents) -> None:
+    contents.rows += 1
+    contents.steps += len(clear.steps)
+    contents.questions.add(clear.question_id or clear.id)
+    contents.formats[format or "unknown"] += 1
+    y = clear.outcome
+    contents.outcomes["unknown" if y is None else "success" if y == 1 else "failure" if y == 0 else "partial"] += 1
+    for label in record.get("annotations", ()):
+        counts = contents.annotators.setdefault((label["annotator"], label["kind"]), Counter())
+        counts["labels"] += 1
+        counts.update(part for part in ("score", "trace", "critique", "findings") if label.get(part) is not None)
+    if "feedback" in record:
+        said = record["feedback"]
+        contents.statuses[said["status"]] += 1
+        names = ("model", "model_hash", "prompt_version", "mode", "criteria")
+        contents.judges[tuple(str(said["judge"].get(name) or "") for name in names)] += 1
+
+
+def _label(annotation: Annotation) -> Row:
+    """A label as a transcript carries it."""
+    label = annotation.model_dump(exclude_none=True, exclude={"trajectory_id", "digest"})
+    return label | {"annotator": shown_model(annotation.annotator)}
+
+
+def _judgement(feedback: Feedback) -> Row:
+    said = feedback.model_dump(exclude_none=True, exclude=UNSAID)
+    return said | {"judge": said["judge"] | {"model": shown_model(feedback.judge.model)}}
+
+
+def shown_model(name: str) -> str:
+    """A judge's name for others: a server's model without the server, of a path its last part; a hub's id as it is."""
+    if name.startswith("openai:"):
+        return name.rpartition("#")[2] if "#" in name else "a served model"
+    local = name.startswith(("/", "~", "./", "../", ".\\")) or re.match(r"[A-Za-z]:[\\/]", name) is not None
+    return PurePath(name.replace("\\", "/")).name if local else name

@@ -1,0 +1,375 @@
+"""Data sets for others: rows come back as they were, nothing of this machine goes, keys stop it, and the card claims what is known."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from rrm.annotation import Annotation, Finding, carried
+from rrm.annotators import given as given_labels
+from rrm.cli import push_cmd
+from rrm.feedback import Feedback, JudgeInfo
+from rrm.models.hub import HubError
+from rrm.publishing import dataset
+from rrm.publishing.dataset import COLUMNS, shown_model, write_rows
+from rrm.publishing.secrets import Found, clean
+from rrm.readers import read
+from rrm.trajectory import Trajectory
+
+APP = typer.Typer(pretty_exceptions_enable=False)
+APP.command("push")(push_cmd.command)
+JUDGE = JudgeInfo(model="openai:http://10.1.2.3:8000/v1#m-7b", model_hash="ab12", prompt_version="2", mode="full")
+TOKEN = "hf_" + "a1B2" * 9  # the form of one, and none
+
+
+def messages(*said: str) -> list[dict[str, Any]]:
+    call = {"name": "look", "arguments": {"at": "door", "how": None}, "id": "c1"}
+    return [
+        {"role": "user", "content": "How wide?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": [{"type": "text", "text": "90 cm"}], "tool_call_id": "c1", "odd": [1, None]},
+        *({"role": "assistant", "content": text} for text in said),
+    ]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """Two runs in a folder that nobody else should hear of."""
+    path = tmp_path / "home" / "ann" / "runs.jsonl"
+    path.parent.mkdir(parents=True)
+    lines = [
+        {
+            "id": "one",
+            "messages": messages("90 cm"),
+            "outcome": 1,
+            "tools": [{"type": "function", "function": {"name": "look"}}],
+        },
+        {"id": "two", "messages": messages("80 cm"), "outcome": 0.5, "note": {"deep": ["x"]}},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def push(*words: Any) -> Any:
+    return CliRunner().invoke(APP, [str(word) for word in words])
+
+
+def labelled(folder: Path, *runs: Trajectory) -> Path:
+    path = folder / "labels.jsonl"
+    findings = [Finding(step=1, verdict="good", p_good=0.9, text="looks")]
+    labels = [
+        Annotation(trajectory_id=t.own_id, digest=t.digest, score=0.7, critique="[step 1] good: looks", findings=findings,
+                   annotator="openai:http://10.1.2.3:8000/v1#gpt", kind="llm", weight=0.5) for t in runs
+    ]  # fmt: skip
+    path.write_text("".join(label.to_json() + "\n" for label in labels))
+    return path
+
+
+def scored(folder: Path, *runs: Trajectory) -> Path:
+    path = folder / "scored.jsonl"
+    made = [
+        Feedback(id=t.id, status="scored", score=0.8, critique="Fine.", reason="http://10.1.2.3", judge=JUDGE)
+        for t in runs[:1]
+    ]
+    made += [Feedback(id=t.id, status="judge_error", reason="http://10.1.2.3 said 500", judge=JUDGE) for t in runs[1:]]
+    rows = [{**f.model_dump(), "source": {"digest": t.digest}} for f, t in zip(made, runs, strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_rows_come_back_with_labels_and_judgements(rows: Path, tmp_path: Path) -> None:
+    runs = list(read(rows))
+    out = tmp_path / "set"
+    words = ("--annotations", labelled(tmp_path, *runs), "--scores", scored(tmp_path, *runs))
+    result = push(rows, "--to", "org/doors", "--license", "CC-BY-4.0", *words, "--dry-run", out)
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout.splitlines()[-1])
+    assert summary == {
+        **{
+            "command": "push",
+            "to": "org/doors",
+            "private": True,
+            "license": "cc-by-4.0",
+            "rows": 2,
+            "labels": 2,
+            "judged": 2,
+        },
+        **{"found": {}, "redacted": False, "files": ["README.md", "data/train-00000.parquet"]},
+        **{"folder": str(out), "pushed": None},
+    }
+    assert sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()) == summary["files"]
+    back = list(read(out / "data"))
+    assert [t.digest for t in back] == [t.digest for t in runs]
+    for was, now in zip(runs, back, strict=True):
+        assert [m.model_dump(exclude_none=True) for m in now.messages] == [
+            m.model_dump(exclude_none=True) for m in was.messages
+        ]
+        assert (now.id, now.task, now.question_id, now.outcome, now.tools) == (
+            was.id, was.task, was.question_id, was.outcome, was.tools,
+        )  # fmt: skip
+        assert now.source and (now.source.file, now.source.format) == ("runs.jsonl", "openai")
+    assert back[1].meta["note"] == {"deep": ["x"]} and "note" not in back[0].meta
+    counts = Counter[str]()
+    one, two = given_labels.annotate(back, counts=counts)
+    assert (one.score, one.critique, one.weight, one.annotator, one.kind) == (
+        0.7,
+        "[step 1] good: looks",
+        0.5,
+        "gpt",
+        "llm",
+    )
+    assert one.findings == [Finding(step=1, verdict="good", p_good=0.9, text="looks")] and two.digest == runs[1].digest
+    assert back[0].meta["feedback"]["score"] == 0.8 and back[1].meta["feedback"]["status"] == "judge_error"
+    assert "score" not in back[1].meta["feedback"]
+
+
+def test_nothing_of_this_machine_goes(rows: Path, tmp_path: Path) -> None:
+    runs, out = list(read(rows)), tmp_path / "set"
+    words = ("--annotations", labelled(tmp_path, *runs), "--scores", scored(tmp_path, *runs))
+    assert push(rows, "--to", "org/doors", *words, "--dry-run", out).exit_code == 0
+    said = "".join(t.to_json() for t in read(out / "data")).replace(str(out), "") + (out / "README.md").read_text()
+    assert "10.1.2.3" not in said and "ann" not in said.replace("annot", "") and str(tmp_path) not in said
+    assert [shown_model(n) for n in ("/home/ann/judge", "org/judge", "openai:http://h#m", "C:\\x\\judge", "openai:http://h")] == [
+        "judge", "org/judge", "m", "judge", "a served model",
+    ]  # fmt: skip
+
+
+def test_the_card_says_what_is_known(rows: Path, tmp_path: Path) -> None:
+    runs, out = list(read(rows)), tmp_path / "set"
+    words = ("--annotations", labelled(tmp_path, runs[0]), "--scores", scored(tmp_path, *runs))
+    assert push(rows, "--to", "org/doors", "--license", "mit", *words, "--dry-run", out).exit_code == 0
+    card = (out / "README.md").read_text()
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert front["license"] == "mit" and front["size_categories"] == ["n<1K"]
+    assert front["configs"] == [
+        {"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*.parquet"}]}
+    ]
+    assert "2 transcripts of agents (4 steps, 1 questions)" in card and "read from: `openai` 2" in card
+    assert "success 1, partial 1, failure 0, unknown 0" in card
+    assert "| gpt | llm | 1 | 1 | 0 | 1 | 1 |" in card and "| m-7b | ab12 | 2 | full | – | 2 |" in card
+    assert "judge_error 1" in card and "none found" in card and "`mit`, as said by who published it." in card
+    assert all(f"| `{name}` |" in card for name in COLUMNS)
+    bare = tmp_path / "bare"
+    assert push(rows, "--to", "org/doors", "--dry-run", bare, "--no-meta").exit_code == 0
+    card = (bare / "README.md").read_text()
+    assert (
+        "license" not in yaml.safe_load(card.split("---\n")[1]) and "None was given." in card and "`meta`" not in card
+    )
+    assert "note" not in next(t for t in read(bare / "data") if t.id == "two").meta
+
+
+def test_many_rows_make_several_files(rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset, "ROWS_IN_FILE", 4)
+    monkeypatch.setattr(dataset, "ROWS_AT_ONCE", 2)
+    run = next(read(rows))
+    runs = [run.model_copy(update={"id": f"r{k}"}) for k in range(9)]
+    contents = write_rows(tmp_path, runs)
+    assert contents.files == [f"data/train-0000{k}.parquet" for k in range(3)] and contents.rows == 9
+    assert [t.id for t in read(tmp_path / "data")] == [f"r{k}" for k in range(9)]
+
+
+# ---- keys and passwords ----
+
+KEYS = {
+    "OpenAI or Anthropic key": "sk-ant-" + "Ab1-" * 8,
+    "Hugging Face token": TOKEN,
+    "GitHub token": "ghp_" + "Ab1" * 12,
+    "AWS access key": "AKIA" + "ABCD" * 4,
+    "Google API key": "AIza" + "Ab1_-" * 7,
+    "Slack token": "xoxb-" + "123-" * 5,
+    "JSON web token": "eyJ" + "a" * 12 + ".eyJ" + "b" * 12 + "." + "c" * 12,
+    "private key": "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----",
+    "authorization header": "Bearer " + "abc1" * 6,
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_known_forms_are_found_and_taken_out(kind: str) -> None:
+    text = f"before {KEYS[kind]} after"
+    found = Found()
+    assert clean({"a": [text]}, found, "row 'r'", redact=False) == {"a": [text]}
+    assert found.counts == {kind: 1} and found.places == [f"row 'r'.a[0] ({kind})"]
+    assert clean(text, Found(), "", redact=True) == "before [removed] after"
+
+
+def test_a_password_in_a_url_and_a_field_that_is_a_key() -> None:
+    found = Found()
+    record = {"api_key": "anything", "to": "https://ann:secret@host/x", "Authorization": "", "password_reset": "no"}
+    cleaned = clean(record, found, "r", redact=True)
+    assert cleaned == {
+        "api_key": "[removed]",
+        "to": "https://[removed]@host/x",
+        "Authorization": "",
+        "password_reset": "no",
+    }
+    assert found.counts == {"field api_key": 1, "password in a URL": 1}
+
+
+def test_words_that_only_look_alike_are_left() -> None:
+    said = "task-based risk-averse-and-long-hyphenated-words; the bearer of good news; AKIA; eyJ; sk-short; see https://host:443/a@b"
+    found = Found()
+    assert clean(said, found, "r", redact=True) == said and not found.counts
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.text()),
+        lambda x: st.one_of(st.lists(x), st.dictionaries(st.text(), x)),
+        max_leaves=8,
+    )
+)
+def test_any_value_comes_through(value: Any) -> None:
+    once = clean(value, Found(), "r", redact=True)
+    assert clean(once, Found(), "r", redact=True) == once
+    json.dumps(once, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("piece", ["eyJaaaaaaaaaaaa.", "sk-", "eyJ-", "-----BEGIN A ", "Bearer a", "://a", "xoxb-1"])
+def test_a_long_text_is_searched_in_linear_time(piece: str) -> None:
+    started = time.perf_counter()
+    clean(piece * 20_000, Found(), "r", redact=False)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_key_stops_a_push_and_redacting_keeps_labels_with_their_runs(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "set"
+    source.write_text(json.dumps({"id": "r", "messages": messages(f"export HF_TOKEN={TOKEN} \ud800")}) + "\n")
+    (run,) = read(source)
+    labels = labelled(tmp_path, run)
+    result = push(source, "--to", "org/x", "--license", "mit", "--annotations", labels)
+    assert "nothing was pushed: 1 × Hugging Face token" in str(result.exception)
+    assert "row 'r'.messages[3].content" in str(result.exception) and TOKEN not in str(result.exception)
+    result = push(source, "--to", "org/x", "--annotations", labels, "--redact", "--dry-run", out)
+    assert json.loads(result.stdout.splitlines()[-1])["found"] == {"Hugging Face token": 1}
+    (back,) = read(out / "data")
+    assert back.messages[3].text() == "export HF_TOKEN=[removed] ?" and back.digest != run.digest
+    (label,), _ = carried(back)
+    assert label.digest == back.digest and label.score == 0.7
+    assert "replaced by `[removed]`" in (out / "README.md").read_text()
+
+
+# ---- refusals ----
+
+
+def test_what_is_missing_or_wrong_is_said_before_anything_is_read(rows: Path, tmp_path: Path) -> None:
+    def why(*words: Any) -> str:
+        return str(push(rows, *words).exception)
+
+    assert "say under which licence" in why("--to", "org/x")
+    assert "give the hub's identifier" in why("--to", "org/x", "--license", "My Licence!")
+    assert "--to 'x': write owner/name" in why("--to", "x", "--license", "mit")
+    assert "--to 'a//b'" in why("--to", "a//b", "--license", "mit")
+    assert "choose one" in why("--to", "org/x", "--redact", "--keep-found", "--dry-run", tmp_path / "set")
+    assert "exists: --dry-run writes a new folder" in why("--to", "org/x", "--dry-run", tmp_path)
+    other = labelled(tmp_path, Trajectory.model_validate({"id": "x", "messages": messages("z")}))
+    said = why("--to", "org/x", "--dry-run", tmp_path / "set", "--annotations", other)
+    assert "nothing was pushed: 1 of 1 annotations belong to no transcript" in said
+    rows.write_text(rows.read_text() + "{cut\n")
+    assert "runs.jsonl:3: not JSON" in why("--to", "org/x", "--dry-run", tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize(("column", "value"), [("messages", "{"), ("meta", "[]"), ("messages", "3"), ("tools", "x")])
+def test_a_broken_column_is_an_error_of_its_row(tmp_path: Path, column: str, value: str) -> None:
+    row = {"schema_version": 1, "id": "r", "messages": "[]", "meta": "{}", column: value}
+    path, errors = tmp_path / "rows.jsonl", list[Any]()
+    path.write_text(json.dumps(row) + "\n")
+    assert list(read(path, on_error=errors.append)) == [] and len(errors) == 1 and column in errors[0].reason
+
+
+# ---- the hub ----
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Takes a data set's creation and one commit of small files, as the hub does."""
+
+    files: dict[str, bytes]
+    asked: list[tuple[str, Any]]
+    keys: set[str | None]
+    private: bool
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).keys |= {self.headers["Authorization"]}
+        said: dict[str, Any] = {"url": "https://huggingface.co/datasets/org/doors", "warnings": [], "errors": []}
+        self.asked.append((self.path, json.loads(body) if self.path.endswith("create") else None))
+        if "/preupload/" in self.path:
+            paths = [f["path"] for f in json.loads(body)["files"]]
+            said = {"files": [{"path": p, "uploadMode": "regular", "shouldIgnore": False} for p in paths]}
+        elif "/commit/" in self.path:
+            for entry in map(json.loads, body.splitlines()):
+                if entry["key"] == "file":
+                    self.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
+            said = {
+                "commitUrl": "https://huggingface.co/datasets/org/doors/commit/abc",
+                "commitOid": "abc",
+                "success": True,
+            }
+        self._say(said)
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, None))
+        tree = "/tree/" in self.path
+        self._say([] if tree else {"id": "org/doors", "sha": "abc", "siblings": [], "private": self.private})
+
+    def _say(self, said: Any) -> None:
+        data = json.dumps(said).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    from huggingface_hub import constants
+
+    Hub.files, Hub.asked, Hub.keys, Hub.private = {}, [], set(), True
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    yield Hub
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_set_is_pushed_private_with_the_hubs_own_token(hub: type[Hub], rows: Path, tmp_path: Path) -> None:
+    result = push(rows, "--to", "org/doors", "--license", "mit")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert json.loads(result.stdout.splitlines()[-1])["pushed"].endswith("/datasets/org/doors/commit/abc")
+    (made,) = (body for path, body in hub.asked if path.endswith("create"))
+    assert made["type"] == "dataset" and hub.keys == {"Bearer hf_test"}
+    assert made.get("visibility") == "private" or made["private"] is True  # huggingface_hub 2 and 1
+    assert set(hub.files) == {"README.md", "data/train-00000.parquet"} and "hf_test" not in result.output
+    again = tmp_path / "again.parquet"
+    again.write_bytes(hub.files["data/train-00000.parquet"])
+    assert [t.digest for t in read(again)] == [t.digest for t in read(rows)]
+    assert b"license: mit" in hub.files["README.md"]
+
+
+def test_a_private_push_never_lands_in_a_public_set(hub: type[Hub], rows: Path) -> None:
+    hub.private = False
+    result = push(rows, "--to", "org/doors", "--license", "mit")
+    assert isinstance(result.exception, HubError) and "is public on the hub: say --public" in str(result.exception)
+    assert hub.files == {}
+    assert push(rows, "--to", "org/doors", "--license", "mit", "--public").exit_code == 0 and len(hub.files) == 2
