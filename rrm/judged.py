@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,18 +95,7 @@ class Judged:
 
     def tidy(self) -> None:
         """Drop rows that others took the place of."""
-        left = self.spending.stale
-        if not left:
-            return
-
-        def counts(row: dict[str, Any]) -> bool:
-            if left[row["id"]] > 0:
-                left[row["id"]] -= 1
-                return False
-            return True
-
-        self._output.keep(counts)
-        self.spending.stale, self._tidied = Counter(), True
+        self._tidied |= self.spending.tidy(self._output)
 
     def put_in_order(self, inputs: np.ndarray) -> None:
         """Let the rows stand as their inputs do, in whichever order they ended; those of other inputs stand last.

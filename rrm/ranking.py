@@ -1,7 +1,8 @@
 """The ranking run: attempts in, one JSON line each out; a question's rows are written together, as soon as all of it is compared, and
 nothing is compared twice.
 
-Rows are those of `rrm score` with `rank` beside the relative score, so that `rrm choose --scores` and `rrm report` take them.
+Rows are those of `rrm score` with `rank` beside the relative score, so that `rrm choose --scores` and `rrm report` take them. What a
+question's prompts used of a server stands in the first of its rows.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rrm.errors import RRMError
+from rrm.errors import RRMError, SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.rank import Ranking, group_hash, position_bias, rank_groups
-from rrm.judged import to_row
+from rrm.judged import FAILED, to_row
+from rrm.money import Purse
 from rrm.output import WAY_OUT, Output, open_output
 from rrm.questions import question_of
+from rrm.spending import Spending
 from rrm.trajectory import Trajectory
 
 TOGETHER = 256
@@ -35,7 +38,7 @@ def rank_file(
     overwrite: bool = False,
     retry_errors: bool = False,
 ) -> dict[str, Any]:
-    """Compare the attempts at each question that `output` does not hold yet; returns the summary.
+    """Compare the attempts at each question that `output` does not hold yet; returns the summary (`stopped` by a limit of money: why).
 
     Args:
         rows: attempts, all questions'; their ids are unique.
@@ -51,35 +54,48 @@ def rank_file(
     made_by = {**judge.describe(), "command": "rank", "heat": size, "both_orders": both_orders, "seed": seed}
     summary: dict[str, Any] = {"output": str(output), "questions": len(groups), "rows": len(rows), "resumed": 0}
     statuses, rankings, failures = Counter[str](), list[Ranking](), list[str]()
+    purse: Purse | None = judge.purse
+    spending = Spending() if purse is None else Spending(purse.priced)
+    stopped: str | None = None
 
     def keep(out: Output, batch: Sequence[Sequence[Trajectory]], number: int, ranking: Ranking) -> None:
         group, name = batch[number], group_hash(batch[number])
-        made = [to_row(f, t) for f, t in zip(ranking.feedback, group, strict=True)]
-        out.append({**row, "group": name} for row in made)
+        made = [{**to_row(f, t), "group": name} for f, t in zip(ranking.feedback, group, strict=True)]
+        out.append([spending.paid(row, None if k else ranking.usage, False) for k, row in enumerate(made)])
         rankings.append(ranking)
         statuses.update(f.status for f in ranking.feedback)
         failures.extend(f"{f.status}: {f.reason}" for f in ranking.feedback if f.score is None)
 
     with open_output(Path(output), made_by, overwrite=overwrite) as out:
-        held = _held(out, groups, retry_errors)
+        held = _held(out, groups, retry_errors, spending)
+        if purse is not None:
+            purse.begin(spending.total)
         waiting = [group for group in groups.values() if group[0].id not in held]
         for t in rows:
             if t.id in held:
                 statuses[held[t.id]] += 1
                 summary["resumed"] += 1
-        while waiting:
-            batch = [waiting.pop(0)]
-            while waiting and sum(map(len, batch)) + len(waiting[0]) <= TOGETHER:
-                batch.append(waiting.pop(0))
-            rank_groups(
-                judge, batch, size=size, both_orders=both_orders, seed=seed, on_ranking=partial(keep, out, batch)
-            )
+        together = max(TOGETHER, size * getattr(judge.engine, "concurrency", 1))
+        try:
+            while waiting:
+                batch = [waiting.pop(0)]
+                while waiting and sum(map(len, batch)) + len(waiting[0]) <= together:
+                    batch.append(waiting.pop(0))
+                heard = partial(keep, out, batch)
+                rank_groups(judge, batch, size=size, both_orders=both_orders, seed=seed, on_ranking=heard)
+        except SpendingLimit as limit:
+            stopped = str(limit)
+        finally:
+            spending.tidy(out)
+    used, now = spending.total, spending.now
     return {
         **summary,
         "statuses": dict(sorted(statuses.items())),
         "position_bias": position_bias(rankings),
         "first_failure": failures[0] if failures else None,
-        "usage_now": None if judge.purse is None else judge.purse.usage.model_dump(),
+        "usage": None if used is None else used.model_dump(),
+        "usage_now": None if now is None else now.model_dump(),
+        "stopped": stopped,
     }
 
 
@@ -99,18 +115,32 @@ def _groups(rows: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     return dict(groups)
 
 
-def _held(out: Output, groups: dict[str, list[Trajectory]], retry_errors: bool) -> dict[str, str]:
-    """id → status of the rows of questions that are ranked already; rows of others are dropped from the file.
+def _held(out: Output, groups: dict[str, list[Trajectory]], retry_errors: bool, spending: Spending) -> dict[str, str]:
+    """id → status of the rows of questions that are ranked already. Rows of a question that is ranked again stay until others take their
+    place: they say what was spent on it.
 
     Raises:
-        RRMError: a question has other attempts now.
+        RRMError: a question has other attempts now, or a row that is none.
     """
     found: dict[str, tuple[str, str]] = {}
+    last: dict[str, int] = {}
+    """The line of an id's last row."""
+    asked = {t.id: question for question, group in groups.items() for t in group}
+    together: dict[str, set[str]] = {}
+    """By question, the ids of the rows that were written last, one after the other: a run may have been killed between two."""
+    before: str | None = None
     for number, row in out.rows():
         try:
-            found[row["id"]] = (row["status"], row["group"])
+            id, name = row["id"], row["group"]
+            found[id], last[id] = (row["status"], name), number
         except (KeyError, TypeError) as error:
             raise RRMError(f"{out.path}:{number}: not a row of `rrm rank`; {WAY_OUT}") from error
+        question = asked.get(id)
+        if question is not None:
+            if question != before or id in together[question]:
+                together[question] = set()
+            together[question].add(id)
+        before = question
     whole: dict[str, str] = {}
     for question, group in groups.items():
         name, held = group_hash(group), [found[t.id] for t in group if t.id in found]
@@ -119,10 +149,14 @@ def _held(out: Output, groups: dict[str, list[Trajectory]], retry_errors: bool) 
                 f"{out.path}: the attempts at {question!r} are others than those that were ranked, and relative scores are of all of them "
                 f"together; {WAY_OUT}"
             )
-        errors = retry_errors and any(status == "judge_error" for status, _ in held)
-        if len(held) == len(group) and not errors:
+        errors = retry_errors and any(status == FAILED for status, _ in held)
+        if len(together.get(question, ())) == len(group) and not errors:
             whole |= {t.id: found[t.id][0] for t in group}
-    ids = {t.id for group in groups.values() for t in group}
-    if any(id in ids and id not in whole for id in found):
-        out.keep(lambda row: row["id"] not in ids or row["id"] in whole)
+    again = asked.keys() - whole.keys()
+    for number, row in out.rows():
+        try:
+            spending.met(row, row["id"] in again or number != last[row["id"]])
+        except ValueError as error:
+            raise RRMError(f"{out.path}:{number}: {error}; {WAY_OUT}") from error
+    spending.tidy(out)
     return whole

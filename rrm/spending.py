@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rrm.output import Output
 from rrm.usage import Usage, total_of
 
 
@@ -61,6 +62,21 @@ class Spending:
         else:
             self._sure = total_of((self._sure, usage))
         return row if usage is None else {**row, "usage": usage.model_dump()}
+
+    def tidy(self, output: Output) -> bool:
+        """Drop the rows that others took the place of; whether there were any."""
+        left, self.stale = self.stale, Counter[str]()
+        if not left:
+            return False
+
+        def counts(row: dict[str, Any]) -> bool:
+            if left[row["id"]] > 0:
+                left[row["id"]] -= 1
+                return False
+            return True
+
+        output.keep(counts)
+        return True
 
     @property
     def total(self) -> Usage | None:

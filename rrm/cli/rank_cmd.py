@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from rrm.cli import finish
+from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.errors import ConfigError
@@ -39,17 +39,13 @@ def command(
 
     Attempts at one question have one `question_id`, or one task text and none. `rrm choose --scores RANKED.jsonl` takes the best of
     each. A killed run goes on where it stopped when the same command is given again. Exit code 1: some lines could not be read, the
-    judge could not be reached for some rows, or no attempt could be placed.
+    judge could not be reached for some rows, or no attempt could be placed. Exit code 4: --max-cost was reached, and questions are left.
     """
     from rrm.judge.rank import check_ranks
     from rrm.ranking import rank_file
 
     if judge.model is None:
         raise ConfigError("say which chat model compares: --model openai:BASE_URL#model, or a folder with its weights")
-    if judge.max_cost is not None:
-        raise ConfigError(
-            "--max-cost is of `rrm score` and `rrm annotate`: leave it out; the summary says what was used"
-        )
     check_paths(inputs, output, None)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:
@@ -68,8 +64,13 @@ def command(
             bias["pairs"],
             agree,
         )
-    if not scored:
+    stopped = summary["stopped"]
+    if stopped:
+        log.warning("stopped: %s", stopped)
+    elif not scored:
         log.error("no attempt could be placed: %s", printable(str(summary["first_failure"] or "the input holds none")))
     finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
+    if stopped:
+        raise typer.Exit(STOPPED)
     if errors.count or unjudged or not scored:
         raise typer.Exit(1)

@@ -39,6 +39,7 @@ from rrm.prompt.rendering import render_transcript, task_text
 from rrm.prompt.windows import Planner
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory
+from rrm.usage import Usage, total_of
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SIZE = 6
@@ -77,6 +78,8 @@ class Ranking:
     """Pairs that were shown in both orders, and"""
     agreed: int = 0
     """of these, those that came out the same both times."""
+    usage: Usage | None = None
+    """What a server used for all its prompts; None: no server was asked."""
 
 
 @dataclass
@@ -91,9 +94,11 @@ class _Heat:
     """By attempt: (tokens that were left out, all of its tokens)."""
     places: list[int] | None = None
     failed: tuple[Status, str] | None = None
+    usage: Usage | None = None
 
     def hear(self, reply: Reply | EngineError) -> None:
         """Take its order, or why there is none."""
+        self.usage = reply.usage
         if isinstance(reply, EngineError):
             self.failed = ("too_long" if isinstance(reply, TooLong) else "judge_error", str(reply))
             return
@@ -161,6 +166,7 @@ def rank_groups(
 
     Raises:
         ConfigError: as `check_ranks`.
+        SpendingLimit: the money is spent: groups that were begun were compared and heard of, the rest was not.
     """
     check_ranks(judge, size)
     chat = judge.as_chat()
@@ -201,7 +207,8 @@ def rank_groups(
         )
         rows = [h.messages if chat.reader is None else chat.reader.as_taken(h.messages) for h in heats]
         keys = [f"{ready[h.group].code}-{n}" for n, h in enumerate(heats)]
-        complete_all(chat.engine, rows, params, keys, take)
+        begins = [n == 0 or heats[n - 1].group != h.group for n, h in enumerate(heats)]
+        complete_all(chat.engine, rows, params, keys, take, begins)
     return [_ranking(group, info) for group in ready]
 
 
@@ -309,7 +316,8 @@ def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
     rows = [_feedback(group, i, scores, info, name) for i in range(len(attempts))]
     twice = [found for found in pairs.values() if len(found) > 1]
     agreed = sum(len(set(found)) == 1 for found in twice)
-    return Ranking(rows, seen.decided, seen.earlier, tied, len(twice), agreed)
+    used = total_of(heat.usage for heat in group.heats)
+    return Ranking(rows, seen.decided, seen.earlier, tied, len(twice), agreed, used)
 
 
 def _feedback(group: _Group, i: int, scores: Mapping[int, float], info: JudgeInfo, name: str) -> Feedback:

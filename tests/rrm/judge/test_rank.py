@@ -18,11 +18,14 @@ from typer.testing import CliRunner
 
 from rrm.cli import rank_cmd
 from rrm.engines.base import Reply
+from rrm.engines.openai import OpenAIEngine
 from rrm.engines.scripted import ScriptedChatEngine
+from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, EngineError, KeyRefused, RRMError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import position_bias, rank_groups, read_ranking
+from rrm.money import Prices
 from rrm.prompt.criteria import parse_criteria
 from rrm.ranking import rank_file
 from rrm.trajectory import Message, Trajectory, write_jsonl
@@ -268,6 +271,86 @@ def test_errors_are_ranked_again_only_when_asked(tmp_path: Path) -> None:
     assert len(ranked(out)) == 2
 
 
+USED = {"prompt_tokens": 1000, "completion_tokens": 100}
+COST = (1000 * 1.0 + 100 * 10.0) / 1e6
+"""Of one reply."""
+
+
+def judge_at(url: str, max_cost: float | None = None, **options: Any) -> AgentRRM:
+    how = ServerOptions(prices=Prices(1.0, 10.0), max_cost=max_cost)
+    engine = OpenAIEngine(url, "m", options=how, **{"concurrency": 2, "backoff_s": 0.001, "max_retries": 0, **options})
+    return AgentRRM(engine, model=f"openai:{url}#m")
+
+
+def over_http(n: int, body: dict[str, Any]) -> Answer:
+    return completion(honest(body["messages"], None, ""), usage=USED)
+
+
+def spent(rows: list[dict[str, Any]]) -> float:
+    return sum(row["usage"]["cost"] for row in rows if row["usage"] is not None)
+
+
+def questions(names: str) -> list[Trajectory]:
+    return [attempt(f"{q}{k}", k, question=q) for q in names for k in range(3)]
+
+
+def test_a_questions_requests_stand_in_its_first_row_and_the_summary_has_all(tmp_path: Path) -> None:
+    out = tmp_path / "o.jsonl"
+    with serve(over_http) as server:
+        first = rank_file(judge_at(server.url), questions("pq"), out, size=6, both_orders=True, seed=0)
+        assert len(server.requests) == 4 and first["usage"] == first["usage_now"]
+        again = rank_file(judge_at(server.url), questions("pqr"), out, size=6, both_orders=True, seed=0)
+    rows = {row["id"]: row["usage"] for row in ranked(out)}
+    assert [rows[id] and rows[id]["requests"] for id in ("p0", "p1", "p2", "r0")] == [2, None, None, 2]
+    assert (again["usage"]["requests"], again["usage_now"]["requests"]) == (6, 2) == (len(server.requests), 2)
+    assert again["usage"]["cost"] == pytest.approx(6 * COST) == pytest.approx(spent(ranked(out)))
+
+
+def test_a_limit_of_money_leaves_whole_questions_out_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    out, rows = tmp_path / "o.jsonl", questions("pqrstuvwxy")
+    with serve(over_http) as server:
+        first = rank_file(judge_at(server.url, 5 * COST), rows, out, size=6, both_orders=True, seed=0)
+        asked = len(server.requests)
+        assert "--max-cost 0.01 is reached" in first["stopped"] and 5 <= asked <= 7
+        done = ranked(out)
+        assert len(done) == 3 * asked / 2 and first["statuses"] == {"scored": len(done)}
+        assert spent(done) == pytest.approx(asked * COST) == pytest.approx(first["usage"]["cost"])
+        same = rank_file(judge_at(server.url, 5 * COST), rows, out, size=6, both_orders=True, seed=0)
+        assert same["stopped"] and len(server.requests) == asked
+        last = rank_file(judge_at(server.url, 1.0), rows, out, size=6, both_orders=True, seed=0)
+    assert last["stopped"] is None and last["statuses"] == {"scored": 30} and len(server.requests) == 20
+    assert last["usage"]["cost"] == pytest.approx(20 * COST) == pytest.approx(spent(ranked(out)))
+
+
+def test_money_of_a_ranking_that_failed_is_handed_on_also_after_a_kill(tmp_path: Path) -> None:
+    out, rows = tmp_path / "o.jsonl", questions("p")
+    with serve(lambda n, body: failure(500) if n else over_http(n, body)) as server:
+        # one of two heats fails: its attempts keep no place, and the other was paid
+        failed = rank_file(judge_at(server.url, concurrency=1), rows, out, size=2, both_orders=False, seed=0)
+    assert failed["statuses"]["judge_error"] and failed["usage"]["cost"] == pytest.approx(COST)
+    old = out.read_bytes()
+    with serve(over_http) as server:
+        how: dict[str, Any] = {"size": 2, "both_orders": False, "seed": 0, "retry_errors": True}
+        done = rank_file(judge_at(server.url), rows, out, **how)
+        cost = COST * (1 + len(server.requests))
+        assert done["statuses"] == {"scored": 3} and done["usage"]["cost"] == pytest.approx(cost)
+        assert len(ranked(out)) == 3 and spent(ranked(out)) == pytest.approx(cost)
+        out.write_bytes(old + out.read_bytes().splitlines(keepends=True)[0])  # killed between two of its rows
+        asked = len(server.requests)
+        again = rank_file(judge_at(server.url), rows, out, **how)
+    assert len(server.requests) == 2 * asked and again["statuses"] == {"scored": 3} and len(ranked(out)) == 3
+    assert again["usage"]["cost"] == pytest.approx(COST * (1 + 2 * asked)) == pytest.approx(spent(ranked(out)))
+
+
+def test_an_unreadable_usage_is_named(tmp_path: Path) -> None:
+    out, rows = tmp_path / "o.jsonl", [attempt("a", 1), attempt("b", 2)]
+    run(judge_of(honest), rows, out)
+    made = [{**row, "usage": {"requests": -1}} for row in ranked(out)]
+    out.write_text("".join(json.dumps(row) + "\n" for row in made))
+    with pytest.raises(RRMError, match=r"o\.jsonl:1: its usage cannot be read"):
+        run(judge_of(honest), rows, out)
+
+
 def test_nothing_to_compare_and_two_of_one_id_are_errors(tmp_path: Path) -> None:
     with pytest.raises(RRMError, match="nothing is to be compared"):
         run(judge_of([]), [attempt("a", 1), attempt("b", 1, question="p")], tmp_path / "o.jsonl")
@@ -275,13 +358,13 @@ def test_nothing_to_compare_and_two_of_one_id_are_errors(tmp_path: Path) -> None
         run(judge_of([]), [attempt("a", 1), attempt("a", 2)], tmp_path / "o.jsonl")
 
 
-def invoke(answer: Callable[[int, dict[str, Any]], Answer], tmp_path: Path) -> Any:
+def invoke(answer: Callable[[int, dict[str, Any]], Answer], tmp_path: Path, *more: str) -> Any:
     app = typer.Typer()
     app.command()(rank_cmd.command)
     write_jsonl(tmp_path / "in.jsonl", [attempt("a", 1), attempt("b", 2)])
     with serve(answer) as server:
         args = [str(tmp_path / "in.jsonl"), "--model", f"openai:{server.url}#m", "-o", str(tmp_path / "o.jsonl")]
-        return CliRunner().invoke(app, [*args, "--both-orders"])
+        return CliRunner().invoke(app, [*args, "--both-orders", *more])
 
 
 def test_the_command_over_a_server(tmp_path: Path) -> None:
@@ -297,3 +380,12 @@ def test_the_command_over_a_server(tmp_path: Path) -> None:
 def test_the_command_fails_where_nobody_could_be_placed(tmp_path: Path) -> None:
     found = invoke(lambda n, body: failure(400, "no"), tmp_path)
     assert found.exit_code == 1 and json.loads(found.stdout.splitlines()[-1])["statuses"] == {"judge_error": 2}
+
+
+def test_the_command_stops_at_a_limit_of_money_with_its_own_exit_code(tmp_path: Path) -> None:
+    found = invoke(over_http, tmp_path, "--price", "1,10", "--max-cost", "0")
+    summary = json.loads(found.stdout.splitlines()[-1])
+    assert found.exit_code == 4 and "--max-cost 0 is reached" in summary["stopped"]
+    found = invoke(over_http, tmp_path, "--price", "1,10", "--max-cost", "1")
+    summary = json.loads(found.stdout.splitlines()[-1])
+    assert found.exit_code == 0 and summary["usage"]["cost"] == pytest.approx(2 * COST) and summary["stopped"] is None
