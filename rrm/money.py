@@ -68,10 +68,13 @@ class Purse:
         """Money spent before, on the same output."""
         self.blind = False
         """Whether a whole reply came without its usage, so that nobody knows what is spent."""
+        self._ended, self._ended_cost = 0, 0.0
+        """Pieces of work that ended (a transcript with all its readings), and their money."""
 
     def begin(self, earlier: Usage | None) -> None:
         """Pay for another output from here on, which has cost so much before."""
         self.usage, self.earlier = Usage(), (earlier.cost or 0.0) if earlier is not None else 0.0
+        self._ended, self._ended_cost = 0, 0.0
 
     @property
     def spent(self) -> float:
@@ -95,13 +98,23 @@ class Purse:
         self.usage += usage
         return usage
 
-    def closed(self, in_flight: int = 0) -> bool:
-        """Whether nothing more may be begun: the limit is reached, or will be by so many requests that are under way, at what
+    def end(self, cost: float) -> None:
+        """A piece of work that was begun has ended, and cost so much."""
+        self._ended, self._ended_cost = self._ended + 1, self._ended_cost + cost
+
+    def waits(self, under_way: int) -> bool:
+        """Whether nothing more is to be begun before something has ended: until a piece of work has cost something nobody knows
+        what hundreds at once would, so one more than have ended is under way at most."""
+        return self.max_cost is not None and not self._ended_cost and under_way > self._ended
+
+    def closed(self, under_way: int = 0) -> bool:
+        """Whether nothing more may be begun: the limit is reached, or will be by so many pieces of work that are under way, at what
         one cost so far."""
         if self.max_cost is None:
             return False
-        mean = (self.usage.cost or 0.0) / max(self.usage.requests, 1)
-        return self.blind or self.spent + in_flight * mean >= self.max_cost
+        mean = self._ended_cost / max(self._ended, 1)
+        expected = self.earlier + self._ended_cost + under_way * mean
+        return self.blind or max(self.spent, expected) >= self.max_cost
 
     def why_closed(self) -> str:
         """What happened, and how to go on."""

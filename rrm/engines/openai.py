@@ -217,12 +217,13 @@ class OpenAIEngine:
     async def _converse(self, requests: Iterable[Request], params: SamplingParams, answered: Answered) -> None:
         from openai import DEFAULT_CONNECTION_LIMITS, AsyncOpenAI, DefaultAsyncHttpxClient
 
-        slots, under_way = asyncio.Semaphore(self.concurrency), [0]
+        slots, under_way, some_ended = asyncio.Semaphore(self.concurrency), [0], asyncio.Event()
 
         async def turn(request: Request, line: _Line) -> None:
             """A request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
+            cost = 0.0
             try:
                 while following is not None:
                     try:
@@ -231,9 +232,12 @@ class OpenAIEngine:
                         raise  # the others would fare no better: leaving cancels them
                     except EngineError as error:
                         reply = error
+                    cost += (reply.usage.cost or 0.0) if reply.usage is not None else 0.0
                     following = answered(following, reply)
             finally:
                 under_way[0] -= 1
+                self.purse.end(cost)
+                some_ended.set()
                 slots.release()
 
         left_out = False
@@ -256,6 +260,9 @@ class OpenAIEngine:
                         request = await feed.next()
                         if request is None:
                             break
+                        while request.begins and self.purse.waits(under_way[0]):
+                            some_ended.clear()
+                            await some_ended.wait()
                         left_out = request.begins and self.purse.closed(under_way[0])
                         if not left_out:
                             under_way[0] += 1

@@ -213,6 +213,29 @@ def test_a_limit_of_money_stops_cleanly_and_the_next_run_goes_on(tmp_path: Path)
     assert len(server.requests) == 100 and last.usage is not None and last.usage["cost"] == pytest.approx(100 * COST)
 
 
+def test_hundreds_at_once_do_not_begin_before_one_has_said_what_it_costs(tmp_path: Path) -> None:
+    with serve(whole) as server:
+        summary = score_file(judge_at(server.url, 5 * COST, concurrency=64), transcripts(300), tmp_path / "o.jsonl")
+    assert summary.stopped is not None and summary.usage is not None
+    assert 4 <= len(server.requests) <= 6 and summary.usage["cost"] <= 6 * COST
+
+
+def test_what_a_long_transcript_costs_is_foreseen(tmp_path: Path) -> None:
+    """Its windows are asked one after the other: a request that is under way is a small part of it."""
+    said = [Message(role="assistant", content=f"look at number {k} " * 10) for k in range(60)]
+    rows = [
+        Trajectory(id=f"t{i}", task="find it", messages=[Message(role="user", content="q"), *said]) for i in range(40)
+    ]
+    with serve(whole) as server:
+        engine = OpenAIEngine(
+            server.url, "m", concurrency=16, options=ServerOptions(prices=PRICES, max_cost=100 * COST)
+        )
+        settings = JudgeSettings(opening=False, prompt_version="2", transcript_tokens=400)
+        summary = score_file(AgentRRM(engine, settings=settings), rows, tmp_path / "o.jsonl")
+    one = len(server.requests) / summary.rows
+    assert one > 5 and summary.stopped is not None and 100 <= len(server.requests) <= 100 + one
+
+
 def test_samples_of_a_row_are_begun_together_or_not_at_all(tmp_path: Path) -> None:
     with serve(whole) as server:
         judge = judge_at(server.url, 6.5 * COST, concurrency=1)

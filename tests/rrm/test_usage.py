@@ -81,14 +81,21 @@ def test_prices() -> None:
 
 def test_a_purse_closes_before_what_is_under_way_goes_beyond_its_limit() -> None:
     purse = Purse(Prices(1.0, 0.0), max_cost=10.0)
-    assert not purse.closed(in_flight=500)  # nobody knows yet what one costs
+    assert not purse.closed(500) and not purse.waits(0) and purse.waits(1)  # nobody knows yet what one costs
+    purse.end(0.0)  # a failure: it does not say, either
+    assert not purse.waits(1) and purse.waits(2)
+    purse.begin(None)
     paid = purse.pay(Usage(requests=1, prompt_tokens=1_000_000))
     assert paid.cost == 1.0 and purse.spent == 1.0
-    assert not purse.closed(in_flight=8) and purse.closed(in_flight=9)
+    purse.end(1.0)
+    assert not purse.waits(500) and not purse.closed(8) and purse.closed(9)
+    purse.pay(Usage(requests=1, prompt_tokens=500_000))  # the first part of what is under way
+    assert not purse.closed(8) and purse.closed(9)
     purse.begin(paid)  # the same output, another run of the same process
-    assert purse.spent == 1.0 and purse.usage == Usage() and not purse.closed()
+    assert purse.spent == 1.0 and purse.usage == Usage() and not purse.closed() and purse.waits(1)
     purse.begin(Usage(cost=10.0))
     assert purse.closed() and "higher --max-cost" in purse.why_closed()
+    assert not Purse(Prices(1.0, 1.0)).waits(10**6)
     assert not Purse(Prices(1.0, 1.0)).closed(10**6)
 
 
