@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
-_CRITIQUE = re.compile(r"<critique>(.*?)</critique>", re.DOTALL)
-_SCORE = re.compile(r"<score>\s*([^<]*?)\s*</score>", re.DOTALL)
+_SCORE = re.compile(r"<score>([^<]*)</score>")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 
 
@@ -37,9 +36,18 @@ def parse_score(text: str) -> float:
     return number
 
 
-def _last(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.findall(text)
-    return found[-1].strip() if found else None
+def contents(text: str, tag: str) -> Iterator[tuple[int, int]]:
+    """(start, end) of what stands in each `<tag>…</tag>`, which may hold line ends and further opening tags; in linear time, whatever
+    a model that lost its way writes."""
+    opening, closing, at = f"<{tag}>", f"</{tag}>", 0
+    while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
+        yield start + len(opening), end
+        at = end + len(closing)
+
+
+def _last(text: str, tag: str) -> str | None:
+    found = list(contents(text, tag))
+    return text[found[-1][0] : found[-1][1]].strip() if found else None
 
 
 def parse_judgement(text: str) -> ParsedJudgement:
@@ -48,13 +56,13 @@ def parse_judgement(text: str) -> ParsedJudgement:
     A score that is missing, malformed or outside [0, 1] leaves `score` None with the reason in `problem`; the text
     blocks that were found are kept.
     """
-    parsed = ParsedJudgement(trace=_last(_THINK, text), critique=_last(_CRITIQUE, text))
-    score = _last(_SCORE, text)
-    if score is None:
+    parsed = ParsedJudgement(trace=_last(text, "think"), critique=_last(text, "critique"))
+    scores = _SCORE.findall(text)
+    if not scores:
         parsed.problem = "no <score> block" if text.strip() else "empty reply"
         return parsed
     try:
-        parsed.score = parse_score(score)
+        parsed.score = parse_score(scores[-1].strip())
     except ValueError as error:
         parsed.problem = str(error)
     return parsed

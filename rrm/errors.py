@@ -40,7 +40,8 @@ class EngineError(RRMError):
 
 
 class KeyRefused(EngineError):
-    """A server refuses the API key: whatever else is asked of it fails alike, so a run stops at once."""
+    """A server refuses the API key, has no money or has closed for hours: whatever else is asked of it fails alike, so a run stops
+    at once."""
 
 
 class SpendingLimit(RRMError):

@@ -17,6 +17,8 @@ STRIKES = 3
 OUT_S = 5.0
 """How long it is left out the first time; doubled each time it fails again."""
 MAX_OUT_S = 300.0
+LONG_S = 10.0
+"""A pause that a server asks for, from here on, is said in the log."""
 SPARE_FILES = 256
 """Files beside connections that a process may need."""
 
@@ -81,6 +83,10 @@ class Endpoints:
         times = [t for e in self.all if (t := max(e.rests_until, e.out_until)) > now]
         return max(min(times) - now, 0.001) if times else None
 
+    def rest_s(self) -> float:
+        """Seconds for which all addresses asked to be left alone; 0 where one did not."""
+        return max(min(e.rests_until for e in self.all) - self.clock(), 0.0)
+
     def answered(self, endpoint: Endpoint) -> None:
         """It did."""
         endpoint.strikes, endpoint.out_until, endpoint.out_s = 0, 0.0, OUT_S
@@ -95,6 +101,8 @@ class Endpoints:
         """
         now = self.clock()
         if error.retry_after > 0:
+            if pause >= LONG_S and endpoint.rests_until <= now:
+                log.warning("%s asks to wait %.0f s, and is left alone so long", shown_address(endpoint.url), pause)
             endpoint.rests_until = max(endpoint.rests_until, now + pause)
         if error.throttled:
             if burst == endpoint.bursts:

@@ -18,7 +18,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
 from rrm.engines.bodies import chat_body, prompts_body
@@ -36,8 +35,8 @@ from rrm.engines.refusals import (
     speaks_of_schema,
     workaround_of,
 )
-from rrm.engines.replies import parse_next, parse_reply, retry_after_s, usage_of
-from rrm.engines.server_options import ServerOptions, addresses_of, public, shown_address
+from rrm.engines.replies import MAX_WAIT_S, body_of, parse_next, parse_reply, reply_of, retry_after_s, usage_of
+from rrm.engines.server_options import ServerOptions, addresses_of, is_address, public, query_of, shown_address
 from rrm.errors import EngineError, KeyRefused, SchemaRefused, SpendingLimit, TooLong
 from rrm.loops import run
 from rrm.money import Purse
@@ -109,7 +108,7 @@ class OpenAIEngine:
     ) -> None:
         urls = list(dict.fromkeys(url.strip().rstrip("/") for url in base_url.split(",")))
         for url in urls:
-            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            if not is_address(url):
                 raise EngineError(
                     f"{shown_address(url)!r} is not a server's address; write e.g. http://localhost:8000/v1"
                 )
@@ -209,7 +208,7 @@ class OpenAIEngine:
             requests: read as they are needed, and a little ahead, in a thread of its own unless they are a sequence.
 
         Raises:
-            KeyRefused: the server does not take the key; what had not finished by then is lost.
+            KeyRefused: the server does not take the key, or asks to wait longer than anyone would; what had not finished by then is lost.
             SpendingLimit: the money is spent: what was under way is finished, and what had not begun is left out.
         """
         run(self._converse(requests, params, answered))
@@ -293,26 +292,31 @@ class OpenAIEngine:
                 raise
             except Retry as error:
                 failures, throttled = failures + (not error.throttled), throttled + error.throttled
+                pause = self._pause(failures + throttled)
+                elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
+                if (rest := self.endpoints.rest_s()) > MAX_WAIT_S:
+                    hint = f"it asks to wait {rest:,.0f} s: what was judged is kept; run the same command again then"
+                    failure = KeyRefused(str(self._error(endpoint, error.reason, hint)))
+                    failure.usage = total_of(paid)
+                    raise failure from error
                 if failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries:
-                    self.endpoints.failed(endpoint, error, burst, 0.0)
                     if isinstance(error, EmptyReply):
                         return Reply(text="", stop_reason="eos", usage=total_of(paid)), endpoint
                     reason = f"{error.reason} (tried {failures + throttled} times)"
                     failure = self._error(endpoint, reason, error.hint)
                     failure.usage = total_of(paid)
                     raise failure from error
-                pause = self._pause(failures + throttled, error)
-                elsewhere = self.endpoints.failed(endpoint, error, burst, pause)
             finally:
                 await line.gate.give(endpoint)
-            if not elsewhere:
+            if (
+                not elsewhere
+            ):  # where it asked for a pause, the gate keeps that, and lets others through that are free before
                 await asyncio.sleep(pause)
 
-    def _pause(self, tries: int, error: Retry) -> float:
-        """Seconds until the next try, after so many."""
+    def _pause(self, tries: int) -> float:
+        """Seconds to back off before the next try, after so many."""
         # not seeded on purpose: clients that wait alike would meet again
-        pause = random.uniform(0.0, min(self.backoff_s * 2 ** (tries - 1), MAX_BACKOFF_S))
-        return max(pause, error.retry_after)
+        return random.uniform(0.0, min(self.backoff_s * 2 ** (tries - 1), MAX_BACKOFF_S))
 
     async def _ask(
         self,
@@ -382,9 +386,9 @@ class OpenAIEngine:
             # the client's own limit is per read; a server that drips bytes must end as well
             async with asyncio.timeout(limit):
                 raw = await form.create(**form.body, timeout=limit)
-            payload = _json(raw.http_response)
+            payload = body_of(raw.http_response)
             used = usage_of(payload)
-            reply = _reply(form, payload, raw.http_response)
+            reply = reply_of(form.read, payload, raw.http_response)
             whole = True
         except (TimeoutError, openai.APITimeoutError) as error:
             raise Retry(
@@ -417,8 +421,9 @@ class OpenAIEngine:
 
     def _way_to(self, url: str) -> dict[str, Any]:
         """A client's own; the password is no part of the address, which HTTP libraries log."""
-        headers = self.options.headers_to(url)
-        return {"base_url": public(url), "api_key": self._api_key, "default_headers": headers, "max_retries": 0}
+        headers, query = self.options.headers_to(url), query_of(url)
+        way = {"base_url": public(url), "default_headers": headers, "default_query": query}
+        return {**way, "api_key": self._api_key, "max_retries": 0}
 
     def _error(self, endpoint: Endpoint, reason: str, hint: str) -> EngineError:
         text = f"{shown_address(endpoint.url)} ({self.model}): {reason}; {hint}"
@@ -427,21 +432,3 @@ class OpenAIEngine:
 
     def _name(self) -> str:
         return f"{', '.join(shown_address(e.url) for e in self.endpoints.all)} ({self.model})"
-
-
-def _json(response: Any) -> Any:
-    try:
-        return json.loads(response.content)
-    except (ValueError, RecursionError) as error:
-        raise _garbage(response) from error
-
-
-def _reply(form: _Form, payload: Any, response: Any) -> Reply:
-    try:
-        return form.read(payload)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise _garbage(response) from error
-
-
-def _garbage(response: Any) -> Retry:
-    return Retry(f"not a chat completion: {response.text.strip()[:300]!r}", "check that the server speaks OpenAI's API")

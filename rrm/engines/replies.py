@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rrm.engines.base import Reply, StopReason
+from rrm.engines.refusals import Retry
 from rrm.usage import Usage, read_usage
 
-MAX_WAIT_S = 300.0
-"""Longest pause a server's `Retry-After` may ask for."""
+MAX_WAIT_S = 900.0
+"""Longest pause a server's `Retry-After` may ask for; who asks for more has closed for now, and a run stops."""
+NEVER_S = 1e9
+"""What any longer pause counts as."""
+MOST_CHARS = 1_000_000
+"""Of a reply; one that is longer counts as cut off here, whatever limit the server was given."""
+ROUNDING = 1e-3
+"""What a log-probability may lie above 0. One that lies higher, or is NaN, is none: the reply's are left out, and its text counts."""
 _JUDGE_TAG = re.compile(r"</?(?:think|critique|score)>")
 
 
@@ -22,6 +31,7 @@ def retry_after_s(headers: Any, now: float | None = None) -> float:
     try:
         if milliseconds is not None:
             wait = float(milliseconds) / 1000
+            wait = 0.0 if math.isnan(wait) else wait
         elif value is None:
             return 0.0
         elif re.fullmatch(r"\s*\d+(\.\d*)?\s*", value):
@@ -30,11 +40,39 @@ def retry_after_s(headers: Any, now: float | None = None) -> float:
             wait = parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now)
     except ValueError:
         return 0.0  # a header that cannot be read asks for nothing: the back-off stands
-    return min(max(wait, 0.0), MAX_WAIT_S)
+    return min(max(wait, 0.0), NEVER_S)
+
+
+def body_of(response: Any) -> Any:
+    """An HTTP response's JSON.
+
+    Raises:
+        Retry: it is none.
+    """
+    try:
+        return json.loads(response.content)
+    except (ValueError, RecursionError) as error:
+        raise _garbage(response) from error
+
+
+def reply_of(read: Callable[[Any], Reply], payload: Any, response: Any) -> Reply:
+    """The reply that `read` finds in an HTTP response's JSON.
+
+    Raises:
+        Retry: it holds none.
+    """
+    try:
+        return read(payload)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise _garbage(response) from error
+
+
+def _garbage(response: Any) -> Retry:
+    return Retry(f"not a chat completion: {response.text.strip()[:300]!r}", "check that the server speaks OpenAI's API")
 
 
 def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
-    """A server's chat completion as a Reply.
+    """A server's chat completion as a Reply, of `MOST_CHARS` at most.
 
     Stop texts are applied here and not by the server, which would take them out of the text and not say which one it
     met. Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own.
@@ -53,6 +91,8 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
         alternatives.setdefault(str(item["token"]), float(item["logprob"]))
         tokens.append(str(item["token"]))
         top.append(alternatives)
+    if not _are_logprobs(top):
+        top = []
     thought = text.find("</think>") + 1  # a score tried out while thinking ends nothing
     ends = [text.find(s, thought) + len(s) for s in stop if s in text[thought:]]
     if ends and min(ends) < len(text):
@@ -66,6 +106,9 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
         text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}</think>{text}"
     elif isinstance(reasoning, str) and reasoning.strip() and not text.strip() and reason == "length":
         text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}"  # cut before it said anything
+    if len(text) > MOST_CHARS:
+        kept = _tokens_within(tokens, MOST_CHARS)
+        text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:kept], top[:kept]
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
 
 
@@ -82,10 +125,16 @@ def parse_next(payload: dict[str, Any], count: int) -> Reply:
         place = choice["index"]
         found[place] = {str(token): float(logprob) for token, logprob in top.items()}
         tokens[place] = str(choice["logprobs"]["tokens"][0])
+    if not _are_logprobs(found.values()):
+        raise ValueError("log-probabilities that are none")
     if sorted(found) != list(range(count)) or len(payload["choices"]) != count:
         raise ValueError(f"{len(payload['choices'])} completions of {count} prompts")
     order = range(count)
     return Reply("".join(tokens[i] for i in order), "length", [found[i] for i in order], [tokens[i] for i in order])
+
+
+def _are_logprobs(top: Iterable[Mapping[str, float]]) -> bool:
+    return all(value <= ROUNDING for alternatives in top for value in alternatives.values())  # NaN is not
 
 
 def usage_of(payload: Any) -> Usage:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from rrm.errors import ConfigError
 from rrm.money import Prices
@@ -182,12 +182,31 @@ def addresses_of(spec: str) -> tuple[list[str], str]:
     return found, model
 
 
+def is_address(url: str) -> bool:
+    """Whether a request can be sent there."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port, or of brackets
+        return False
+
+
 def public(spec: str) -> str:
-    """An address, or a server judge's name, without the users and passwords in it."""
-    return re.sub(r"(?<=://)[^/@#,\s]*@", "", spec)
+    """An address, or a server judge's name, without the users, passwords and queries in it."""
+    where, sep, model = spec.rpartition("#") if "#" in spec else (spec, "", "")
+    where = re.sub(r"(?<=://)[^/@#,\s]*@", "", where)
+    return re.sub(r"\?[^,\s]*", "", where) + sep + model
+
+
+def query_of(url: str) -> dict[str, str]:
+    """What an address asks behind its `?` (Azure's `api-version`), to be sent with each request."""
+    return dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
 
 
 def shown_address(url: str) -> str:
     """An address as messages have it: without password and query."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return public(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

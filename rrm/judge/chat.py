@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rrm.annotation import Finding
+from rrm.blocks import contents
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import EngineError, RRMError, TooLong
 from rrm.feedback import (
@@ -35,7 +36,6 @@ from rrm.judge.expected import expected_score, settled, with_opening
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.usage import Usage, total_of
 
-_THINK_BLOCK = re.compile(r"<think>.*?</think>", re.DOTALL)
 _COMPLETE_SCORE = re.compile(r"<score>[^<]*</score>")
 
 
@@ -257,7 +257,7 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
 def _why_cut(reply: Reply, text: str) -> str:
     """What a reply that was cut off by length had come to."""
     thought = reply.usage.reasoning_tokens if reply.usage is not None else 0
-    if "<think>" in _THINK_BLOCK.sub("", text) or (thought and not text.strip()):
+    if "<think>" in _without_thoughts(text) or (thought and not text.strip()):
         # all tries' tokens are counted together, so of one alone it is known how long it thought
         after = f" after {thought} tokens of it" if thought and reply.usage and reply.usage.requests == 1 else ""
         return f"cut off by length inside its thinking{after}: raise --thinking-tokens, or lower --reasoning-effort"
@@ -272,7 +272,15 @@ def open_think(text: str) -> str:
 
 def outside_think(text: str) -> str:
     """The text without its reasoning: a score tried out there is no verdict, whether the block was closed or not."""
-    return _THINK_BLOCK.sub("", text).partition("<think>")[0]
+    return _without_thoughts(text).partition("<think>")[0]
+
+
+def _without_thoughts(text: str) -> str:
+    parts, at = list[str](), 0
+    for start, end in contents(text, "think"):
+        parts.append(text[at : start - len("<think>")])
+        at = end + len("</think>")
+    return "".join((*parts, text[at:]))
 
 
 def _parse(text: str) -> ParsedJudgement:

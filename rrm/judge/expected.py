@@ -22,8 +22,8 @@ MIN_MASS = 0.9
 """Probability the server's alternatives must place on the grid before their expectation is believed."""
 MIN_OPEN = 0.005
 """Probability of another way from which it is asked for: less could not move a score by as much."""
-_SCORE_BLOCK = re.compile(r"<score>\s*([^<]*?)\s*</score>")
-_NUMBER = re.compile(r"<score>\s*([^<]*?)\s*(?:</score>|\Z)")
+_SCORE_BLOCK = re.compile(r"<score>([^<]*)</score>")
+_NUMBER = re.compile(r"<score>([^<]*)(?:</score>|\Z)")
 
 
 @dataclass(frozen=True)
@@ -178,11 +178,11 @@ def _start(reply: Reply, sampled: float | None) -> tuple[int, int] | None:
     if not found:
         return None
     try:
-        if sampled is not None and parse_score(found[-1].group(1)) != sampled:
+        if sampled is not None and parse_score(found[-1][1].strip()) != sampled:
             return None
     except ValueError:
         return None
-    position = found[-1].start(1)
+    position = found[-1].end(1) - len(found[-1][1].lstrip())
     for index, token in enumerate(tokens):
         if position < len(token):
             return index, position

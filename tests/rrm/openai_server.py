@@ -52,6 +52,7 @@ class Server:
     keys: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     """All headers of each request, names in lower case."""
+    paths: list[str] = field(default_factory=list)
     most_at_once: int = 0
 
 
@@ -78,6 +79,7 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
             with lock:
                 number = len(server.requests)
                 server.requests.append(body)
+                server.paths.append(self.path)
                 server.keys.append(self.headers["Authorization"])
                 server.headers.append({name.lower(): value for name, value in self.headers.items()})
                 active[0] += 1

@@ -46,6 +46,16 @@ def test_a_password_in_an_address_is_sent_and_never_shown(caplog: pytest.LogCapt
         assert secret not in str(caught.value) and secret not in said_by_us(caplog)
 
 
+def test_a_query_in_an_address_is_sent_with_each_request_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    assert public("openai:http://a/v1?key=secret,http://me:pw@b/v1?x=1#m?7") == "openai:http://a/v1,http://b/v1#m?7"
+    with serve(lambda n, body: completion("fine") if n else failure(500)) as server:
+        engine = OpenAIEngine(f"{server.url}?api-version=2&key=secret", "m", backoff_s=0.001)
+        engine.complete(ASK, PARAMS)
+        assert engine.context_tokens() is None
+    assert server.paths == ["/v1/chat/completions?api-version=2&key=secret"] * 2
+    assert "secret" not in engine._name()
+
+
 def said_by_us(caplog: pytest.LogCaptureFixture) -> str:
     """The log without what the server sent back, which the HTTP client writes as it is."""
     return "\n".join(r.getMessage() for r in caplog.records if "response" not in r.getMessage().lower())
