@@ -92,7 +92,7 @@ def annotate(
         engine: what answers; one with `converse` is asked a whole window at once.
         model: name written into the annotations.
         transcript_tokens: budget of a rendered transcript, a token counted as four characters.
-        window: most trajectories held at once, which is what a killed run may have to ask again.
+        window: most trajectories held at once, or as many as are asked at once: what a killed run may have to ask again.
         counts: gains `annotated`, `leaks_dropped`, `findings_unclear` (kept, but not taught: no verdict could be read),
             `traces_too_long`, `without_steps` and the statuses of replies that were of no use.
 
@@ -108,7 +108,8 @@ def annotate(
         stop=("</score>",),
         timeout_s=getattr(engine, "timeout_s", SamplingParams.timeout_s),
     )
-    for given in windows(trajectories, window, first=getattr(engine, "concurrency", 1)):  # one round of requests
+    at_once = getattr(engine, "concurrency", 1)
+    for given in windows(trajectories, max(window, at_once), first=at_once):  # one round of requests
         rows = [t for t in given if t.steps]
         counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
         items = [prompt(t, transcript_tokens) for t in rows]

@@ -315,8 +315,8 @@ class AgentRRM:
 
     @property
     def answer_tokens(self) -> int | None:
-        """Tokens that its answers to criteria may take; None without criteria."""
-        return None if self.criteria is None else self.settings.max_new_tokens
+        """Tokens that its replies may take, where each is asked for to its end: from a server, and to criteria; else None."""
+        return self.settings.max_new_tokens if self.prompter is None or self.criteria is not None else None
 
     @property
     def prompt_version(self) -> str:

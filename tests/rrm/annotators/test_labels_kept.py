@@ -6,6 +6,7 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from agent_runs import REPLY, call, run
@@ -216,3 +217,20 @@ def test_a_killed_annotation_loses_one_round_of_requests() -> None:
     next(made)
     assert server.asked == 2
     assert len(list(made)) == 8
+
+
+def test_as_many_are_annotated_at_once_as_the_server_takes() -> None:
+    from rrm.engines.base import Reply
+
+    class Server:
+        concurrency = 100
+        rounds: ClassVar[list[int]] = []
+
+        def complete_many(self, rows: Any, params: Any, keys: Any, take: Any) -> None:
+            self.rounds.append(len(rows))
+            for i in range(len(rows)):
+                take(i, Reply(text="<critique>[step 1] good: ok</critique><score>0.5</score>", stop_reason="eos"))
+
+    rows = [Trajectory(id=f"t{i}", task=f"q{i}", messages=[Message(role="assistant", content="a")]) for i in range(100)]
+    server: Any = Server()
+    assert len(list(llm.annotate(rows, server, model="m"))) == 100 and server.rounds == [100]

@@ -134,9 +134,11 @@ def test_an_estimate_says_the_money_and_asks_nobody(source: Path, invoke: Any) -
         spec = ("--model", f"openai:{server.url}#m", "--dry-run", "--price", "2,8")
         code, plain = invoke(score_cmd.command, source, *spec)
         _, thinking = invoke(score_cmd.command, source, *spec, "--thinking-tokens", "1000")
+        _, longer = invoke(score_cmd.command, source, *spec, "--max-new-tokens", "4096", "--mode", "score")
         assert code == 0 and not server.requests
     assert plain["cost_of_prompts"] == pytest.approx(plain["prompt_tokens"] * 2 / 1e6, abs=1e-6)
     assert plain["cost"] == pytest.approx(plain["cost_of_prompts"] + 12 * 512 * 8 / 1e6, abs=1e-5)
+    assert longer["max_output_tokens"] == 12 * 4096  # what is asked for, whatever the mode
     assert thinking["cost"] == pytest.approx(plain["cost"] + 12 * 1000 * 8 / 1e6, abs=1e-5)
 
 
