@@ -1,8 +1,10 @@
 """Whether runs differ by more than noise: held-out success, paired over the questions that both were measured on.
 
 Runs whose configs differ in nothing but the seed are one *arm*. Each arm is compared with the first one at its runs' last
-evaluations (`by_task` of eval.jsonl). Questions and seeds are resampled together; the same seeds in both arms are drawn
-together, and so are the questions. With one seed an arm the interval is over questions alone, and the page says so.
+evaluations (`by_task` of eval.jsonl). Questions are resampled, the same for both arms; to each resample comes what other seeds might
+have made of it, drawn from a t distribution as wide as the runs' means say (paired where the seeds are the same). Seeds are too few
+to be resampled themselves: of two arms of two alike seeds every third pair would be "more than noise". With one seed an arm the
+interval is over questions alone, and the page says so.
 """
 
 from __future__ import annotations
@@ -104,10 +106,22 @@ def _resampled(a: np.ndarray, b: np.ndarray, same_seeds: bool, seed: int) -> np.
     rng = np.random.default_rng(seed)
     questions = a.shape[1]
     drawn = rng.multinomial(questions, np.full(questions, 1 / questions), size=RESAMPLES) / questions
+    error, freedom = _of_seeds(a.mean(1), b.mean(1), same_seeds)
+    other_seeds = error * rng.standard_t(freedom, RESAMPLES) if error else np.zeros(RESAMPLES)
+    return drawn @ (b.mean(0) - a.mean(0)) + other_seeds
 
-    def weights(runs: int) -> np.ndarray:
-        return rng.multinomial(runs, np.full(runs, 1 / runs), size=RESAMPLES) / runs
 
-    of_a = weights(len(a))
-    of_b = of_a if same_seeds else weights(len(b))
-    return ((drawn @ b.T) * of_b).sum(1) - ((drawn @ a.T) * of_a).sum(1)
+def _of_seeds(a: np.ndarray, b: np.ndarray, same_seeds: bool) -> tuple[float, float]:
+    """Standard error of mean(b) − mean(a) over seeds, and its degrees of freedom (Welch's where the seeds are not the same); of an
+    arm of one run nothing is known, and nothing counts.
+
+    Args:
+        a, b: (runs,) mean success of each run.
+    """
+    if same_seeds:
+        return (float(np.std(b - a, ddof=1)) / len(a) ** 0.5, len(a) - 1.0) if len(a) > 1 else (0.0, 1.0)
+    parts = [(float(np.var(means, ddof=1)) / len(means), len(means) - 1) for means in (a, b) if len(means) > 1]
+    squared = sum(part for part, _ in parts)
+    if not squared:
+        return 0.0, 1.0
+    return squared**0.5, squared**2 / sum(part**2 / freedom for part, freedom in parts)

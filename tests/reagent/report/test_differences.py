@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from report_runs import Page, make_run, write_rows
 
 from reagent.report import read_runs, write_page
-from reagent.report.differences import arms, differences
+from reagent.report.differences import _of_seeds, arms, differences
 from reagent.report.runs import links
 
 
@@ -53,6 +54,37 @@ def test_runs_of_one_setting_are_one_arm_whose_seeds_are_resampled(tmp_path: Pat
         found.gap.value == 0.0 and found.gap.low is not None and found.gap.low <= -0.7
     )  # the seeds, not the questions
     assert [arm.name for arm in arms(read_runs([*a, b[0]]))] == ["a0 and 1 more", "b0"]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_seeds_that_happen_to_lie_apart_say_nothing(tmp_path: Path, same: bool) -> None:
+    """Resampled themselves, two seeds of each side give no other mean than these: every such pair would be more than noise."""
+    a = [measured(tmp_path / f"a{s}", questions(good), seed=s) for s, good in enumerate((10, 14))]
+    seeds = (0, 1) if same else (2, 3)
+    b = [
+        measured(tmp_path / f"b{s}", questions(good), mode="u", seed=s) for s, good in zip(seeds, (17, 27), strict=True)
+    ]
+    (found,) = differences(read_runs([*a, *b]))
+    assert found.gap.value == pytest.approx(0.25) and found.says == "within noise"
+
+
+def test_five_seeds_that_agree_are_believed(tmp_path: Path) -> None:
+    a = [measured(tmp_path / f"a{s}", questions(10 + s % 2), seed=s) for s in range(5)]
+    b = [measured(tmp_path / f"b{s}", questions(30 - s % 3), mode="u", seed=s) for s in range(5)]
+    (found,) = differences(read_runs([*a, *b]))
+    assert found.says == "more than noise: better"
+    (same,) = differences(read_runs([a[0], *b]))  # one seed against five
+    assert same.says == "more than noise: better" and (len(same.first.runs), len(same.other.runs)) == (1, 5)
+
+
+def test_the_standard_error_of_seeds_is_that_of_the_t_test() -> None:
+    a, b = np.array([0.1, 0.3, 0.2]), np.array([0.4, 0.5, 0.9])
+    assert _of_seeds(a, b, True) == (pytest.approx(np.std([0.3, 0.2, 0.7], ddof=1) / 3**0.5), 2.0)
+    error, freedom = _of_seeds(a, b, False)
+    assert error == pytest.approx((0.01 / 3 + 0.07 / 3) ** 0.5) and freedom == pytest.approx(
+        0.08**2 / (0.01**2 + 0.07**2) * 2
+    )
+    assert _of_seeds(a[:1], b[:1], True) == _of_seeds(a[:1], b[:1], False) == (0.0, 1.0)
 
 
 def test_what_cannot_be_compared_is_said_and_has_no_interval(tmp_path: Path) -> None:
