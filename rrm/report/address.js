@@ -30,14 +30,17 @@ function readFilters(text) {
   return found;
 }
 
-/** `#id/step?filters` in its parts; an id typed by hand may hold a `?` or a `/` of its own. */
+/**
+ * `#id/step?filters` in its parts. What this page writes is encoded, so a bare `/` or `?` is a mark of its own, and is tried first: with
+ * the ids `a` and `a/1`, `#a/1` is a step and `#a%2F1` a transcript. An id typed by hand may hold them itself.
+ */
 function parseHash(hash) {
   const text = hash.replace(/^#/, "");
-  if (text && findRow(text) !== undefined) return { row: findRow(text), step: null, filters: null };
   const [, place, filters] = /^([^?]*)(?:\?(.*))?$/s.exec(text);
-  if (!place) return { row: null, step: null, filters: filters ?? "" };
+  if (!place) return { row: text && findRow(text) !== undefined ? findRow(text) : null, step: null, filters: filters ?? "" };
   const [, id, step] = /^([^/]*)\/(\d+)$/.exec(place) || [];
   if (id !== undefined && findRow(id) !== undefined) return { row: findRow(id), step: Number(step), filters: filters ?? "" };
+  if (findRow(place) === undefined && findRow(text) !== undefined) return { row: findRow(text), step: null, filters: null };
   return { row: findRow(place), step: null, place, filters: filters ?? "" };
 }
 

@@ -13,6 +13,8 @@ function counterpart(row) {
 
 const compare = (row, other) => go(addressOf(row, null, other), true);
 
+const ATTEMPTS = 100; // drawn before the rest is asked for: transcripts without question ids may all have one task text
+
 /** All attempts at a row's question; nothing where it is the only one. */
 function attemptsView(row) {
   const all = attemptsAt(row);
@@ -22,9 +24,21 @@ function attemptsView(row) {
     h("td", null, i === row ? h("span", { class: "mono" }, rows.id[i], " (this one)") : h("button", { type: "button", class: "link mono", onclick: () => go(addressOf(i), true) }, rows.id[i] || "(no id)")),
     h("td", null, i === row ? null : h("button", { type: "button", class: "quiet", "aria-label": `Compare with ${rows.id[i]}`, onclick: () => compare(row, i) }, "Compare")));
   const head = ["Score", "Outcome", "Steps", "Attempt", "Side by side"].map((name) => h("th", { scope: "col" }, name));
-  return h("details", { class: "attempts", open: all.length <= 6 },
+  const body = h("tbody");
+  const more = h("button", { type: "button", class: "link", onclick: () => fill() });
+  const fill = () => {
+    const next = all.slice(body.children.length, body.children.length + ATTEMPTS);
+    body.append(...next.map(line));
+    const left = all.length - body.children.length;
+    more.textContent = `Show ${whole.format(Math.min(left, ATTEMPTS))} more of ${whole.format(left)}`;
+    more.hidden = left === 0;
+  };
+  const details = h("details", { class: "attempts", ontoggle: () => body.children.length || fill() },
     h("summary", null, h("h3", null, "Attempts at this question"), h("span", { class: "muted" }, whole.format(all.length)), h("button", { type: "button", class: "link side-by-side", onclick: (event) => { event.preventDefault(); compare(row, counterpart(row)); } }, "Compare with the most unlike")),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Attempts at this question" }, h("table", null, h("thead", null, h("tr", null, ...head)), h("tbody", null, ...all.map(line)))));
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Attempts at this question" }, h("table", null, h("thead", null, h("tr", null, ...head)), body), more));
+  details.open = all.length <= 6;
+  if (details.open) fill();
+  return details;
 }
 
 /** A step's texts under their labels, in a form that two steps can be compared by. */

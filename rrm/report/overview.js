@@ -38,7 +38,7 @@ function setBar(rect, n) {
 function chooseBin(k, extend) {
   const from = extend ? Math.min(anchorBin, k) : k;
   const to = extend ? Math.max(anchorBin, k) : k;
-  const [low, high] = [from / BINS, to === BINS - 1 ? 1 : (to + 1) / BINS - 0.0001];
+  const [low, high] = [from / BINS, to === BINS - 1 ? 1 : (to + 1) / BINS - 3e-9]; // `binOf` and `inRange` each allow a billionth
   const same = query.low === low && query.high === high;
   if (!extend) anchorBin = k;
   setRange(same ? null : low, same ? null : high);

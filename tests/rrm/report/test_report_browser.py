@@ -220,6 +220,64 @@ def test_attempts_at_one_question_stand_side_by_side(browser: Chromium, tmp_path
     assert not complaints(browser)
 
 
+def named(n: int, name: str, **row: Any) -> tuple[Trajectory, dict[str, Any]]:
+    trajectory, made = pair(n, **row)
+    return trajectory.model_copy(update={"id": name}), {**made, "id": name}
+
+
+def test_a_step_is_not_another_transcript_s_id(browser: Chromium, tmp_path: Path) -> None:
+    opened(browser, tmp_path / "report.html", [named(0, "a"), named(1, "a/1"), named(2, "what?/9")], "#a")
+    shown = "document.querySelector('.facts .mono')?.textContent"
+    browser.wait(f"{shown} === 'a'")
+    browser.press("n")
+    browser.wait("document.activeElement?.id === 'step-1'")
+    assert browser.evaluate(f"[location.hash, {shown}].join()") == "#a/1,a"
+    browser.evaluate("location.hash = '#a%2F1'")
+    browser.wait(f"{shown} === 'a/1'")
+    browser.evaluate("location.hash = '#what?/9'")  # by hand
+    browser.wait(f"{shown} === 'what?/9'")
+    assert not complaints(browser)
+
+
+def test_a_bin_shows_all_that_it_counts(browser: Chromium, tmp_path: Path) -> None:
+    scores = [0.151, 0.19995, 0.1999999, 0.2, 0.21]
+    opened(browser, tmp_path / "report.html", [pair(n, score=s, raw_score=s) for n, s in enumerate(scores)])
+    browser.evaluate("document.querySelectorAll('.bin')[3].dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+    assert browser.evaluate("document.querySelectorAll('.bin')[3].ariaLabel") == "Scores 0.15 to 0.20: 3 transcripts"
+    assert shown_ids(browser) == ["run/2", "run/1", "run/0"]
+
+
+def test_many_attempts_are_drawn_when_they_are_asked_for(browser: Chromium, tmp_path: Path) -> None:
+    opened(browser, tmp_path / "report.html", [pair(n, task="hotpotqa train") for n in range(250)], "#run%2F0")
+    browser.wait("document.querySelector('.attempts')")
+    lines = "document.querySelectorAll('.attempts tbody tr').length"
+    assert browser.evaluate(lines) == 0
+    browser.evaluate("document.querySelector('.attempts').open = true")
+    browser.wait(f"{lines} === 100")
+    more = "document.querySelector('.attempts .scroll > button')"
+    assert browser.evaluate(f"{more}.textContent") == "Show 100 more of 150"
+    browser.evaluate(f"{more}.click(); {more}.click()")
+    assert browser.evaluate(f"[{lines}, {more}.hidden]") == [250, True]
+
+
+def test_what_a_row_cost_and_its_place_are_shown_and_exported(browser: Chromium, tmp_path: Path) -> None:
+    usage = {"requests": 2, "prompt_tokens": 1500, "cached_tokens": 400, "completion_tokens": 70, "reasoning_tokens": 0}
+    usage |= {"unreported": 0, "cost": 0.00123}
+    rank = {"place": 2, "among": 3, "heats": 1, "group": "abc"}
+    opened(browser, tmp_path / "report.html", [pair(0, usage=usage, rank=rank), pair(1)], "#run%2F0")
+    browser.wait("document.querySelector('.verdict')")
+    said = browser.evaluate("document.querySelector('.verdict').textContent")
+    assert "Used2 requests, 1,500 tokens read (400 of them cached), 70 written, cost 0.00123" in said
+    assert "Place 2 of 3 attempts at its question: the score is relative" in said
+    browser.evaluate(CATCH)
+    browser.evaluate("document.getElementById('export-jsonl').click()")
+    browser.wait("window.exported")
+    first, second = (json.loads(line) for line in browser.evaluate("window.exported").splitlines())
+    assert (first["usage"], first["rank"], second["usage"], second["rank"]) == (usage, rank, None, None)
+    assert Feedback.model_validate(first).usage is not None
+    assert not complaints(browser)
+
+
 CATCH = """
 URL.createObjectURL = (blob) => { window.exported = blob.text(); return "blob:caught"; };
 HTMLAnchorElement.prototype.click = function () { window.named = this.download; };
