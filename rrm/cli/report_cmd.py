@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, check_paths, mapping_of, read_inputs
@@ -87,8 +88,15 @@ def match(
             yield trajectory, row
     for name, row in rows.items():
         counts["without_transcript"] += 1
-        source = row.get("source")
-        yield Trajectory(id=name, messages=[], source=Source.model_validate(source) if source else None), row
+        yield Trajectory(id=name, messages=[], source=_source(row)), row
+
+
+def _source(row: dict[str, Any]) -> Source | None:
+    """Where a row says that its transcript came from; None where that cannot be read."""
+    try:
+        return Source.model_validate(row.get("source"))
+    except ValidationError:
+        return None
 
 
 def load_rows(path: Path) -> dict[str, dict[str, Any]]:
@@ -99,7 +107,7 @@ def load_rows(path: Path) -> dict[str, dict[str, Any]]:
     """
     rows: dict[str, dict[str, Any]] = {}
     try:
-        with open(path, encoding="utf-8", errors="surrogatepass") as lines:
+        with open(path, "rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     row = _parse(path, number, line)
@@ -109,10 +117,10 @@ def load_rows(path: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
+def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReadError(str(path), number, f"not JSON ({error}); give the output of `rrm score`") from error
     if not isinstance(row, dict) or not isinstance(row.get("id"), str):
         raise ReadError(str(path), number, "not a row of `rrm score`: no text `id`")
@@ -126,7 +134,9 @@ def named_sources(rows: dict[str, dict[str, Any]], scored: Path) -> list[str]:
         RRMError: the rows name none, or one that is not there.
     """
     named = dict.fromkeys(
-        s["file"] for row in rows.values() if isinstance(s := row.get("source"), dict) and "file" in s
+        s["file"]
+        for row in rows.values()
+        if isinstance(s := row.get("source"), dict) and isinstance(s.get("file"), str)
     )
     gone = [file for file in named if not Path(file).exists()]
     if gone or (rows and not named):

@@ -65,7 +65,7 @@ function facts(row, d) {
     "dl",
     { class: "facts" },
     field("Id", h("span", { class: "mono" }, rows.id[row])),
-    field("Source", d.source ? sourceText(d.source) : null),
+    field("Source", d.source?.file ? sourceText(d.source) : null),
     field("Question", d.question_id),
     field("Outcome", outcome),
     field("Time", rows.seconds[row] === null ? null : duration(rows.seconds[row])),
@@ -76,11 +76,17 @@ function facts(row, d) {
 const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", unblended_score: "Score before blending", unblended_raw_score: "Raw score before blending", threshold: "Step is good from", criteria: "Criteria", answered_in: "Answered in", saw_reference: "Saw the reference", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
 const SCORE_SOURCE = { expected: "expectation over the grid", sampled: "the number in the text" };
 
-function judgeDetails(judge) {
+/** What a server used for a row: requests, tokens, and money where prices were given (in the currency of these). */
+function used({ requests, prompt_tokens: read, cached_tokens: cached, completion_tokens: written, unreported, cost }) {
+  const tokens = `${count(read, "token")} read${cached ? ` (${whole.format(cached)} of them cached)` : ""}, ${whole.format(written)} written`;
+  return [count(requests, "request"), tokens, unreported ? `${whole.format(unreported)} not reported` : null, typeof cost === "number" ? `cost ${cost.toPrecision(3)}` : null].filter(Boolean).join(", ");
+}
+
+function judgeDetails(judge, usage) {
   const shown = (key, value) => (key === "score_source" ? SCORE_SOURCE[value] : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "number" && !Number.isInteger(value) ? value.toPrecision(3) : String(value));
   const fields = Object.keys(JUDGE_LABELS).filter((key) => judge[key] !== undefined && judge[key] !== null);
   return h("details", { class: "judge" }, h("summary", null, `Judged by ${judge.model}, ${judge.mode} mode`),
-    h("dl", { class: "facts" }, ...fields.map((key) => field(JUDGE_LABELS[key], shown(key, judge[key])))));
+    h("dl", { class: "facts" }, ...fields.map((key) => field(JUDGE_LABELS[key], shown(key, judge[key]))), usage ? field("Used", used(usage)) : null));
 }
 
 /** What the first judge says of a row, in the form that a second one's words have in `d.second`. */
@@ -104,7 +110,8 @@ function verdict(d, steps, name = "Verdict") {
     d.criteria ? h("div", { class: "said" }, h("h3", null, "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, steps)))) : null,
     d.critique ? h("div", { class: "said" }, h("h3", null, "Critique"), anchored(d.critique, steps)) : null,
     d.trace ? h("details", { class: "said", open: d.trace.length < 1200 }, h("summary", null, h("h3", null, "Trace"), h("span", { class: "muted" }, count(d.trace.length, "character"))), anchored(d.trace, steps)) : null,
-    judgeDetails(d.judge),
+    d.rank ? h("p", { class: "muted" }, `Place ${d.rank.place} of ${d.rank.among} attempts at its question: the score is relative, and says nothing of how good they are.`) : null,
+    judgeDetails(d.judge, d.usage),
   );
 }
 

@@ -12,30 +12,47 @@ import base64
 import binascii
 import re
 import struct
+from dataclasses import dataclass
 from typing import Any
 
 from rrm.trajectory import Message
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of one picture."""
+MOST_TOGETHER = 64 * 1024 * 1024
+"""Of a page's pictures: runs that look at a screen hold thousands, and nobody's browser opens a page of gigabytes."""
 MOST_PIXELS = 40_000_000
 """Of one picture once it is unpacked: a few hundred bytes of PNG can claim billions."""
 _DATA = re.compile(r"data:image/[a-z0-9.+-]{1,20}(?:;[a-z0-9=-]{1,40})*;base64,", re.IGNORECASE)
 _START_OF_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 
 
-def images(message: Message) -> list[dict[str, Any]]:
+@dataclass
+class Room:
+    """What a page still has room for."""
+
+    bytes: int = MOST_TOGETHER
+
+    def takes(self, size: int) -> bool:
+        """Whether so many bytes have room; they are taken then."""
+        if size > self.bytes:
+            return False
+        self.bytes -= size
+        return True
+
+
+def images(message: Message, room: Room) -> list[dict[str, Any]]:
     """A message's pictures in order: `{src, width, height}`, or `{note}` where one is not put in."""
     if not isinstance(message.content, list):
         return []
-    return [_picture(part) for part in message.content if _is_picture(part)]
+    return [_picture(part, room) for part in message.content if _is_picture(part)]
 
 
 def _is_picture(part: dict[str, Any]) -> bool:
     return not isinstance(part.get("text"), str) and "image" in str(part.get("type", ""))
 
 
-def _picture(part: dict[str, Any]) -> dict[str, Any]:
+def _picture(part: dict[str, Any], room: Room) -> dict[str, Any]:
     text = _bytes_text(part)
     if text is None:
         address = _address(part)
@@ -52,6 +69,8 @@ def _picture(part: dict[str, Any]) -> dict[str, Any]:
     kind, width, height = found
     if width * height > MOST_PIXELS:
         return {"note": f"image of {width:,} × {height:,} pixels, left out: over {MOST_PIXELS:,}"}
+    if not room.takes(len(data)):
+        return {"note": f"image of {len(data):,} bytes, left out: the page's pictures are over {MOST_TOGETHER:,} bytes"}
     src = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
     return {"src": src, "width": width, "height": height}
 

@@ -28,6 +28,7 @@ from markupsafe import Markup
 from rrm.feedback import Feedback
 from rrm.output import file_when_whole
 from rrm.questions import question_of
+from rrm.report.images import Room
 from rrm.report.rows import detail, index_entry, text_length, to_feedback
 from rrm.trajectory import Trajectory
 
@@ -111,7 +112,7 @@ def _spool_blocks(
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     sizes: list[int] = []
     block: list[str] = []
-    held = 0
+    held, room = 0, Room()
     seen: list[tuple[str, int, float | None, Feedback, Feedback | None]] = []
     for trajectory, row in pairs:
         feedback = to_feedback(row)
@@ -122,7 +123,7 @@ def _spool_blocks(
         for name, value in index_entry(trajectory, feedback, text_length(trajectory)).items():
             columns[name].append(value)
         block.append(
-            json.dumps(detail(trajectory, feedback, row.get("source"), other), ensure_ascii=True, allow_nan=False)
+            json.dumps(detail(trajectory, feedback, row.get("source"), room, other), ensure_ascii=True, allow_nan=False)
         )
         held += len(block[-1])
         if held >= BLOCK_CHARS:

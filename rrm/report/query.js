@@ -132,7 +132,7 @@ async function searchTranscripts(text, report) {
     if (mine !== scan) return;
     lines.forEach((line, k) => {
       const row = firstOfBlock[block] + k;
-      const { judge, source, ...said } = JSON.parse(line);
+      const { judge, source, rank, ...said } = JSON.parse(line);
       const haystack = labelOf(row) + "\n" + Array.from(strings(said)).join("\n").toLowerCase();
       if (terms.every((term) => haystack.includes(term))) hits[row] = 1;
     });

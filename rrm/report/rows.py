@@ -15,7 +15,7 @@ from rrm.annotation import Finding
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
 from rrm.questions import question_of
-from rrm.report.images import images
+from rrm.report.images import Room, images
 from rrm.report.timeline import timeline
 from rrm.trajectory import Message, ToolCall, Trajectory
 
@@ -65,7 +65,11 @@ def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[
 
 
 def detail(
-    trajectory: Trajectory, feedback: Feedback, source: dict[str, Any] | None, second: Feedback | None = None
+    trajectory: Trajectory,
+    feedback: Feedback,
+    source: dict[str, Any] | None,
+    room: Room,
+    second: Feedback | None = None,
 ) -> dict[str, Any]:
     """Everything a transcript's own screen shows; empty parts are left out. `second`: what another judge says of it."""
     return _without_empty(
@@ -73,15 +77,19 @@ def detail(
             "task": question(trajectory),
             "question_id": trajectory.question_id,
             "tools": [_tool(tool) for tool in trajectory.tools or []],
-            "prelude": [_message(message) for message in trajectory.prelude],
+            "prelude": [_message(message, room) for message in trajectory.prelude],
             "steps": [
-                {"message": _message(step.message), "observations": [_message(m) for m in step.observations]}
+                {
+                    "message": _message(step.message, room),
+                    "observations": [_message(m, room) for m in step.observations],
+                }
                 for step in trajectory.steps
             ],
             **_said(feedback),
             "second": None if second is None else _second(second),
             "spans": timeline(trajectory).rows,
-            "source": source or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
+            "source": _finite(source)
+            or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
         }
     )
 
@@ -100,7 +108,9 @@ def _said(feedback: Feedback) -> dict[str, Any]:
         "reason": feedback.reason,
         "truncated_tokens": feedback.truncated_tokens,
         "distance": _finite(feedback.outside_distance),
-        "judge": {k: _finite(v) for k, v in feedback.judge.model_dump(exclude_none=True).items()},
+        "rank": None if feedback.rank is None else feedback.rank.model_dump(),
+        "usage": None if feedback.usage is None else feedback.usage.model_dump(),
+        "judge": _finite(feedback.judge.model_dump(exclude_none=True)),
     }
 
 
@@ -132,14 +142,14 @@ def text_length(trajectory: Trajectory) -> int:
     )
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: Message, room: Room) -> dict[str, Any]:
     return _without_empty(
         {
             "role": message.role,
             "name": message.name,
             "text": message.text(),
             "reasoning": message.reasoning_content,
-            "images": images(message),
+            "images": images(message, room),
             "calls": [_call(call) for call in message.tool_calls or []],
             "at": str(message.timestamp) if message.timestamp is not None else None,
             "seconds": _finite(message.duration_s),
@@ -167,6 +177,11 @@ def _as_text(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
+    """JSON without what JSON has not: numbers that are none become None."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -17,6 +17,8 @@ from rrm.trajectory import Message, Trajectory
 Kind = Literal["agent", "tool", "user"]
 MILLISECONDS = 1e11
 """A number from here on is in milliseconds: in seconds it would be the year 5138."""
+NEVER = 1e12
+"""Seconds that no time of a run is beyond, since 1970 or in length: what is, is none."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def moment(timestamp: str | float | None) -> float | None:
         number = float(timestamp)
     if not math.isfinite(number):
         return None
-    return number / 1000 if abs(number) >= MILLISECONDS else number
+    number = number / 1000 if abs(number) >= MILLISECONDS else number
+    return number if abs(number) < NEVER else None
 
 
 def _iso(text: str) -> float | None:
@@ -101,7 +104,7 @@ def timeline(trajectory: Trajectory) -> Timeline:
 
 def _duration(message: Message) -> float | None:
     took = message.duration_s
-    return took if took is not None and math.isfinite(took) and took >= 0 else None
+    return took if took is not None and 0 <= took < NEVER else None
 
 
 def _kind(message: Message) -> Kind:

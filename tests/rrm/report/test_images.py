@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from report_pages import complaints, opened, pair
 
 from benchmarks.speed.devtools import Chromium
-from rrm.report.images import MOST_BYTES, images, size_of
+from rrm.report.images import MOST_BYTES, Room, images, size_of
 from rrm.trajectory import Message
 
 
@@ -37,7 +37,7 @@ SRC = "data:image/png;base64," + text(png())
 
 
 def shown(*parts: dict[str, Any]) -> list[dict[str, Any]]:
-    return images(Message(role="user", content=list(parts)))
+    return images(Message(role="user", content=list(parts)), Room())
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,15 @@ def test_a_picture_that_is_too_large_is_left_out() -> None:
     (found,) = shown({"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * (MOST_BYTES * 2)}})
     assert found["note"].endswith("left out: over 4,194,304")
     assert shown({"type": "image_url"}, {"type": "audio"}) == [{"note": "image without its bytes"}]
+
+
+def test_a_page_has_room_for_so_many_pictures_and_names_the_rest() -> None:
+    part = {"type": "image_url", "image_url": {"url": SRC}}
+    size = len(base64.b64decode(SRC.partition(",")[2]))
+    first, second, third = images(Message(role="user", content=[part] * 3), Room(2 * size))
+    assert first["src"] == second["src"] == SRC and third["note"].startswith(
+        f"image of {size} bytes, left out: the page's"
+    )
 
 
 def test_sizes_are_read_of_four_types() -> None:

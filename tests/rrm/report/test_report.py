@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_pages import HOSTILE, Page, hostile_pair, pair, written
+from report_pages import HOSTILE, JUDGE, Page, hostile_pair, pair, written
 
 from rrm.cli import report_cmd
-from rrm.errors import RRMError
+from rrm.errors import ReadError, RRMError
 from rrm.report import write_report
 from rrm.report.page import BLOCK_CHARS, embed_json
 from rrm.report.rows import question
@@ -156,6 +156,15 @@ def test_a_row_that_is_not_a_judgement_is_named_and_no_page_is_left(tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+def test_numbers_that_json_has_not_are_left_out(tmp_path: Path) -> None:
+    """`json` reads NaN where a file has it; a page with it in would not open."""
+    asked = {"extra_body": {"a": [float("nan"), 1.5]}}
+    row = {"source": {"file": "a", "digest": float("inf")}, "judge": {**JUDGE, "request": asked}}
+    (found,) = written(tmp_path, [pair(0, **row)]).details
+    assert found["source"] == {"file": "a", "digest": None}
+    assert found["judge"]["request"] == {"extra_body": {"a": [None, 1.5]}}
+
+
 def test_the_question_is_the_first_user_message_where_the_task_is_a_label() -> None:
     trajectory, _ = pair(0)
     assert question(trajectory.model_copy(update={"task": "hotpotqa"})) == "Who was it?"
@@ -193,4 +202,23 @@ def test_report_command_reads_the_files_the_rows_name(tmp_path: Path, invoke) ->
         invoke(report_cmd.command, str(scored), "-o", str(out))
     scored.write_text("{broken")
     with pytest.raises(RRMError, match=r"scored\.jsonl:1: not JSON"):
+        invoke(report_cmd.command, str(scored), "-o", str(out))
+
+
+@pytest.mark.parametrize("line", [b'{"id": "\xe9"}', b"[" * 100_000, b'{"id": 5}', b'"x"'])
+def test_a_line_that_is_no_row_is_named(tmp_path: Path, invoke, line: bytes) -> None:
+    scored = tmp_path / "scored.jsonl"
+    scored.write_bytes(json.dumps(pair(0)[1]).encode() + b"\n" + line + b"\n")
+    with pytest.raises(ReadError, match=r"scored\.jsonl:2: not"):
+        invoke(report_cmd.command, str(scored), "-o", str(tmp_path / "report.html"))
+
+
+@pytest.mark.parametrize("source", [{"file": 5}, {"file": ["a"]}, {"file": None}, [1], "a", 5])
+def test_a_source_that_is_none_is_passed_over(tmp_path: Path, invoke, source: object) -> None:
+    transcripts, scored, out = tmp_path / "runs.jsonl", tmp_path / "scored.jsonl", tmp_path / "report.html"
+    write_jsonl(transcripts, [pair(1)[0]])
+    scored.write_text(json.dumps({**pair(0)[1], "source": source}))
+    code, summary = invoke(report_cmd.command, str(scored), "--transcripts", str(transcripts), "-o", str(out))
+    assert code == 1 and summary["without_transcript"] == 1
+    with pytest.raises(RRMError, match="names no transcript files: give the transcripts"):
         invoke(report_cmd.command, str(scored), "-o", str(out))

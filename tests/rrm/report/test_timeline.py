@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from report_pages import pair, written
 
 from rrm.report.timeline import moment, timeline
 from rrm.trajectory import Message, Trajectory
@@ -61,6 +63,7 @@ def test_nothing_is_made_up() -> None:
         ("90", 90.0),
         (1.75e12, 1.75e9),
         ("yesterday", None),
+        (1e308, None),
         ("nan", None),
         ("", None),
         (None, None),
@@ -78,3 +81,12 @@ def test_any_times_give_finite_spans(times: list[tuple[str, Any]]) -> None:
     found = timeline(run(*({"role": role, "timestamp": at} for role, at in times)))
     assert all(math.isfinite(row[3]) and row[3] >= 0 for row in found.rows)
     assert found.seconds is None or math.isfinite(found.seconds)
+
+
+def test_a_length_that_no_run_has_makes_no_span(tmp_path: Path) -> None:
+    """Two of 1e308 s would add up to no number, and a page with that in it is no JSON."""
+    trajectory, row = pair(0)
+    took = [Message(role="tool", name="x", content="y", duration_s=s) for s in (1e308, 1e308, 2.5, -1.0)]
+    timed = trajectory.model_copy(update={"messages": [*trajectory.messages, *took]})
+    page = written(tmp_path, [(timed, row)])
+    assert page.index["seconds"] == [2.5] and page.details[0]["spans"] == [[2, "tool", "x", 2.5, None]]
