@@ -117,7 +117,10 @@ def _rows(
 ) -> Iterator[Row]:
     for trajectory in trajectories:
         own, _ = carried(trajectory)
-        labels = [_label(a) for a in (*own, *annotations.get(trajectory.id, ()))]
+        labels: list[Row] = []
+        for label in (_label(a) for a in (*own, *annotations.get(trajectory.id, ()))):
+            if label not in labels:  # `rrm annotate --annotator given` writes those that a transcript carries
+                labels.append(label)
         said = feedback(trajectory)
         record = trajectory.model_dump(exclude={"source", "schema_version"}, exclude_none=True)
         meta = {k: v for k, v in record.pop("meta", {}).items() if k != "annotations" or not own}
@@ -125,7 +128,10 @@ def _rows(
         record |= {"annotations": labels} if labels else {}
         record |= {"feedback": _judgement(said)} if said is not None else {}
         record = clean(record, contents.found, f"row {trajectory.id[:80]!r}", redact=contents.redacted)
-        yield _row(record, trajectory, contents)
+        source = trajectory.source
+        file = PurePath(source.file.replace("\\", "/")).name if source else None
+        file = clean(file, contents.found, f"row {trajectory.id[:80]!r}.file", redact=contents.redacted)
+        yield _row(record, trajectory, contents) | {"file": file}
 
 
 def _row(record: Row, trajectory: Trajectory, contents: Contents) -> Row:
@@ -140,7 +146,6 @@ def _row(record: Row, trajectory: Trajectory, contents: Contents) -> Row:
         "task": clear.task,
         "outcome": clear.outcome,
         "steps": len(clear.steps),
-        "file": PurePath(source.file.replace("\\", "/")).name if source else None,
         "line": source.line if source else None,
         "format": source.format if source else None,
         "status": said.get("status"),

@@ -47,6 +47,8 @@ class Found:
         """Count one."""
         self.counts[kind] += 1
         if len(self.places) < SHOWN:
+            for pattern in PATTERNS.values():  # an id or the name of a field may be one
+                where = pattern.sub(REMOVED, where)
             self.places.append(f"{where} ({kind})")
 
 

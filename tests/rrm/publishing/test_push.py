@@ -263,6 +263,22 @@ def test_a_key_stops_a_push_and_redacting_keeps_labels_with_their_runs(tmp_path:
     assert "replaced by `[removed]`" in (out / "README.md").read_text()
 
 
+def test_neither_the_row_nor_the_field_that_is_named_shows_a_key() -> None:
+    found = Found()
+    clean({TOKEN: TOKEN}, found, f"row {TOKEN!r}", redact=False)
+    assert found.counts["Hugging Face token"] == 2 and TOKEN not in "".join(found.places)
+
+
+def test_a_label_that_its_run_carries_goes_once(rows: Path, tmp_path: Path) -> None:
+    runs, once, twice = list(read(rows)), tmp_path / "once", tmp_path / "twice"
+    assert push(rows, "--to", "org/x", "--annotations", labelled(tmp_path, *runs), "--dry-run", once).exit_code == 0
+    back = list(read(once / "data"))
+    (tmp_path / "again.jsonl").write_text("".join(a.to_json() + "\n" for a in given_labels.annotate(back)))
+    words = ("--to", "org/x", "--annotations", tmp_path / "again.jsonl", "--dry-run", twice)
+    assert push(once / "data", *words).exit_code == 0
+    assert [len(t.meta["annotations"]) for t in read(twice / "data")] == [1, 1]
+
+
 # ---- refusals ----
 
 
