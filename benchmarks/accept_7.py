@@ -56,6 +56,7 @@ SUITES = {
     "4 kills, 500s, 429s, slow and garbage servers at 64 in flight: nothing lost, nothing twice, money once": (
         "tests/rrm/test_server_troubles.py tests/rrm/test_server_runs.py"
     ),
+    "4 servers that answer what none should": "tests/rrm/engines/test_hostile_servers.py",
     "5 OpenAI Responses": f"{READERS}/test_responses.py",
     "5 request and response logs": f"{READERS}/test_calls.py",
     "5 LangChain": f"{READERS}/test_langchain.py",
@@ -72,6 +73,7 @@ SUITES = {
     "5 what a file holds decides; an unknown format names the nearest": f"{READERS}/test_formats.py",
     "5 archives, garbage and bombs": f"{READERS}/test_archive.py {READERS}/test_readers_garbage.py",
     "5 scores back into the tools": "tests/rrm/writers",
+    "5 labelled sets pushed with a card": "tests/rrm/publishing",
     "5 data sets of the hub": f"{READERS}/test_hub.py",
     "5 published data of reasoning reward models as annotations": f"{READERS}/test_labelled_sets.py",
     "6 the report: what is in it, two judges, pictures, times": (
