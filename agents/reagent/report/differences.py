@@ -3,7 +3,7 @@
 Runs whose configs differ in nothing but the seed are one *arm*. Each arm is compared with the first one at its runs' last
 evaluations (`by_task` of eval.jsonl). Questions are resampled, the same for both arms; to each resample comes what other seeds might
 have made of it, drawn from a t distribution as wide as the runs' means say (paired where the seeds are the same). Seeds are too few
-to be resampled themselves: of two arms of two alike seeds every third pair would be "more than noise". With one seed an arm the
+to be resampled themselves: of arms that are alike, with two seeds each, one pair in six was "more than noise". With one seed an arm the
 interval is over questions alone, and the page says so.
 """
 
