@@ -67,19 +67,20 @@ def suite_bars(suites: Mapping[str, str], run: bool) -> Iterator[Bar]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a test ended: passed, failed or skipped, and why it was skipped."""
+    """How a test ended: passed, failed or skipped."""
 
     kind: str
     reason: str = ""
+    """Why it was skipped, or the name of a test that failed."""
 
 
 def _verdict(what: str, outcomes: Sequence[Outcome]) -> Bar:
-    """The bar of some tests, with the reasons of those that were skipped."""
+    """The bar of some tests, with the names of those that failed and the reasons of those that were skipped."""
     counts = Counter(outcome.kind for outcome in outcomes)
     reasons = dict.fromkeys(outcome.reason for outcome in outcomes if outcome.kind == "skipped")
-    shown = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped") if counts[kind])
-    if reasons:
-        shown += f" ({'; '.join(reason or 'without a reason' for reason in reasons)})"
+    failed = dict.fromkeys(outcome.reason for outcome in outcomes if outcome.kind == "failed")
+    said = {"passed": "", "failed": ", ".join(failed), "skipped": "; ".join(r or "without a reason" for r in reasons)}
+    shown = ", ".join(f"{counts[k]} {k}{f' ({why})' if why else ''}" for k, why in said.items() if counts[k])
     ok = counts["passed"] > 0 and not counts["failed"] and "" not in reasons
     return Bar(what, shown or "no such test ran", "passes", ok)
 
@@ -103,7 +104,7 @@ def _outcome(case: ElementTree.Element) -> Outcome:
     """Of one test case of a JUnit report."""
     by_tag = {child.tag: child for child in case}
     if by_tag.keys() & {"failure", "error"}:
-        return Outcome("failed")
+        return Outcome("failed", case.get("name", ""))
     if (skipped := by_tag.get("skipped")) is None:
         return Outcome("passed")
     reason = (skipped.get("message") or "").strip()

@@ -165,7 +165,11 @@ PASSED = Outcome("passed")
         ([PASSED, Outcome("skipped", "no browser")], True, "1 passed, 1 skipped (no browser)"),
         ([PASSED, Outcome("skipped")], False, "1 passed, 1 skipped (without a reason)"),
         ([Outcome("skipped", "no browser")], False, "1 skipped (no browser)"),
-        ([PASSED, Outcome("failed")], False, "1 passed, 1 failed"),
+        (
+            [PASSED, Outcome("failed", "test_a"), Outcome("skipped", "s")],
+            False,
+            "1 passed, 1 failed (test_a), 1 skipped (s)",
+        ),
         ([], False, "no such test ran"),
     ],
 )
