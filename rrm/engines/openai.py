@@ -157,11 +157,10 @@ class OpenAIEngine:
         try:
             with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S) as client:
                 listed = json.loads(client.models.with_raw_response.list().http_response.content)
-            found = [m["max_model_len"] for m in listed["data"] if m["id"] == self.model and "max_model_len" in m]
-        except (OpenAIError, ValueError, TypeError, KeyError, RecursionError) as error:
+            said = context_in(listed["data"], self.model)
+        except (OpenAIError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             log.debug("%s does not say how long its context is: %s", self._name(), type(error).__name__)
             return None
-        said = found[0] if found else None
         return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
@@ -432,3 +431,12 @@ class OpenAIEngine:
 
     def _name(self) -> str:
         return f"{', '.join(shown_address(e.url) for e in self.endpoints.all)} ({self.model})"
+
+
+def context_in(models: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """What a server's list says of a model's context; of an adapter's what it says of the model that this is over (vLLM); llama.cpp
+    has it in `meta`."""
+    by_id = {m["id"]: m for m in models}
+    named = by_id.get(name, {})
+    over = by_id.get(named.get("parent"), {})
+    return named.get("max_model_len") or over.get("max_model_len") or (named.get("meta") or {}).get("n_ctx")

@@ -121,10 +121,15 @@ def parse_next(payload: dict[str, Any], count: int) -> Reply:
     found: dict[int, dict[str, float]] = {}
     tokens: dict[int, str] = {}
     for choice in payload["choices"]:
-        (top,) = choice["logprobs"]["top_logprobs"]
-        place = choice["index"]
-        found[place] = {str(token): float(logprob) for token, logprob in top.items()}
-        tokens[place] = str(choice["logprobs"]["tokens"][0])
+        place, said = choice["index"], choice["logprobs"]
+        if "content" in said:  # llama.cpp, as of a chat completion
+            (item,) = said["content"]
+            tokens[place] = str(item["token"])
+            found[place] = {str(a["token"]): float(a["logprob"]) for a in item["top_logprobs"]}
+        else:
+            (top,) = said["top_logprobs"]
+            tokens[place] = str(said["tokens"][0])
+            found[place] = {str(token): float(logprob) for token, logprob in top.items()}
     if not _are_logprobs(found.values()):
         raise ValueError("log-probabilities that are none")
     if sorted(found) != list(range(count)) or len(payload["choices"]) != count:

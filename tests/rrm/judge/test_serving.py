@@ -82,8 +82,32 @@ def texts(judge: AgentRRM, trajectory: Trajectory) -> list[str]:
     return [plan.reading(i).text for i in range(len(plan))]
 
 
+def test_an_adapters_context_is_that_of_its_base() -> None:
+    """As vLLM lists a LoRA adapter: its own length is null, and `parent` names what it is over."""
+    base, adapter = (
+        {"id": "base", "max_model_len": 4096, "parent": None},
+        {"id": "m", "max_model_len": None, "parent": "base"},
+    )
+    with lists({"data": [base, adapter]}) as name:
+        assert OpenAIEngine.from_spec(name).context_tokens() == 4096
+    with lists({"data": [adapter]}) as name:
+        assert OpenAIEngine.from_spec(name).context_tokens() is None
+    with lists(
+        {"data": [{"id": "m", "meta": {"n_ctx": 2048, "n_ctx_train": 8192}}]}
+    ) as name:  # as llama.cpp lists its model
+        assert OpenAIEngine.from_spec(name).context_tokens() == 2048
+
+
 @pytest.mark.parametrize(
-    "models", [{"data": [{"id": "m"}]}, {"data": [{"id": "m", "max_model_len": "big"}]}, ["x"], {"data": None}]
+    "models",
+    [
+        {"data": [{"id": "m"}]},
+        {"data": [{"id": "m", "max_model_len": "big"}]},
+        {"data": [{"id": "m", "parent": ["m"]}]},
+        {"data": ["m"]},
+        ["x"],
+        {"data": None},
+    ],
 )
 def test_a_server_that_does_not_tell_is_asked_with_a_default(models: Any) -> None:
     with lists(models) as name:
