@@ -19,6 +19,8 @@ from rrm.usage import Usage
 
 TOP = 20
 """Alternatives a server is asked for at a slot: the most that vLLM gives by default."""
+ROUNDING, LEAST = 1e-3, -700.0
+"""A log-probability above the one is none; below the other it is taken for that: its exponential is 0."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ def p_good(top: dict[str, float], good: Sequence[str], bad: Sequence[str]) -> fl
     Raises:
         EngineError: neither is listed.
     """
+    top = {name: max(value, LEAST) for name, value in top.items() if value <= ROUNDING}  # NaN is none, either
     said = [next((top[name] for name in names if name in top), None) for names in (good, bad)]
     if said == [None, None]:
         what = (
@@ -134,4 +137,4 @@ def p_good(top: dict[str, float], good: Sequence[str], bad: Sequence[str]) -> fl
         raise EngineError(f"the server's model reads no slots: {what}; check that it serves this judge's weights")
     least = min(top.values())
     first, second = (least if logprob is None else logprob for logprob in said)
-    return 1.0 / (1.0 + math.exp(min(max(second - first, -700.0), 700.0)))
+    return 1.0 / (1.0 + math.exp(second - first))

@@ -130,6 +130,11 @@ TOO_LONG = [
     (400, "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."),
     (400, "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300000 tokens."),
     (413, "Request Entity Too Large"),
+    (
+        400,
+        "This model's maximum context length is 1024 tokens. However, your prompt contains 1100 input tokens, which exceeds this limit "
+        "even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=1100)",
+    ),  # vLLM 0.32
 ]
 
 

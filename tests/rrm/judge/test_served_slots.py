@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,27 +52,33 @@ def served_at(url: str, judge: AgentRRM, **options: Any) -> AgentRRM:
     return AgentRRM(engine, settings=judge.settings, reader=judge.prompter)
 
 
-def next_tokens(model: Any, tokenizer: Any, prompts: list[list[int]], by_id: bool, top: int) -> Answer:
-    """What vLLM says of the token after each prompt: by id where it is asked to, the sampled one first."""
+def next_tokens(model: Any, tokenizer: Any, prompts: list[list[int]], form: str, top: int) -> Answer:
+    """What a server says of the token after each prompt: vLLM by id where it is asked to, others by text; llama.cpp as in a chat."""
     choices = []
     for index, ids in enumerate(prompts):
         with torch.no_grad():
             said = model(input_ids=torch.tensor([ids])).logits[0, -1].log_softmax(-1)
         values, tokens = said.topk(top)
-        names = [f"token_id:{t}" if by_id else tokenizer.decode([t]) for t in tokens.tolist()]
-        logprobs = {"tokens": names[:1], "token_logprobs": values.tolist()[:1], "text_offset": [0]}
+        names = [f"token_id:{t}" if form == "ids" else tokenizer.decode([t]) for t in tokens.tolist()]
+        logprobs: dict[str, Any] = {"tokens": names[:1], "token_logprobs": values.tolist()[:1], "text_offset": [0]}
         logprobs["top_logprobs"] = [dict(zip(names, values.tolist(), strict=True))]
+        if form == "chat":
+            listed = [
+                {"id": t, "token": n, "logprob": v}
+                for t, n, v in zip(tokens.tolist(), names, values.tolist(), strict=True)
+            ]
+            logprobs = {"content": [{**listed[0], "top_logprobs": listed}]}
         choices.append({"index": index, "text": names[0], "logprobs": logprobs, "finish_reason": "length"})
     body = {"id": "x", "object": "text_completion", "choices": choices[::-1], "usage": USED}
     return Answer(body=json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("mode", ["steps", "score", "full"])
-@pytest.mark.parametrize("by_id", [True, False], ids=["ids", "texts"])
+@pytest.mark.parametrize("form", ["ids", "texts", "chat"])
 def test_a_server_says_what_the_model_says_here(
-    model: Any, tokenizer: Any, local: AgentRRM, mode: Mode, by_id: bool
+    model: Any, tokenizer: Any, local: AgentRRM, mode: Mode, form: str
 ) -> None:
-    with serve(lambda n, body: next_tokens(model, tokenizer, body["prompt"], by_id, len(tokenizer))) as server:
+    with serve(lambda n, body: next_tokens(model, tokenizer, body["prompt"], form, len(tokenizer))) as server:
         found = served_at(server.url, local).judge(ROWS, mode=mode)
     wanted = local.judge(ROWS, mode=mode)
     for here, there in zip(wanted, found, strict=True):
@@ -112,7 +119,7 @@ def test_a_server_without_slots_fails_its_row_and_no_other(
     answer: Answer, status: str, said: str, model: Any, tokenizer: Any, local: AgentRRM
 ) -> None:
     with serve(
-        lambda n, body: answer if len(body["prompt"]) == 3 else next_tokens(model, tokenizer, body["prompt"], True, 20)
+        lambda n, body: answer if len(body["prompt"]) == 3 else next_tokens(model, tokenizer, body["prompt"], "ids", 20)
     ) as server:
         judge = served_at(server.url, local, max_retries=1)
         two, one = judge.judge([ROWS[0], ROWS[2]], mode="steps")  # of two steps and the run: three slots
@@ -139,7 +146,7 @@ def test_money_is_counted_and_limited(model: Any, tokenizer: Any, local: AgentRR
     """Hundred tokens in of which sixty are cached, three out: 40·1 + 60·0.5 + 3·10 = 100 millionths a request."""
     rows, heard = [run(str(i), 2) for i in range(9)], []
     options = ServerOptions(prices=Prices.parse("1,10,0.5"), max_cost=0.00035)
-    with serve(lambda n, body: next_tokens(model, tokenizer, body["prompt"], True, 20)) as server:
+    with serve(lambda n, body: next_tokens(model, tokenizer, body["prompt"], "ids", 20)) as server:
         judge = served_at(server.url, local, options=options, concurrency=1)
         with pytest.raises(RRMError, match="max-cost"):
             judge.judge(rows, mode="steps", on_feedback=heard.append)
@@ -150,9 +157,10 @@ def test_money_is_counted_and_limited(model: Any, tokenizer: Any, local: AgentRR
 def test_a_verdict_that_is_not_listed_is_below_all_that_are() -> None:
     good, bad = ["token_id:5", " good"], ["token_id:6", " bad"]
     assert p_good({" good": -0.5, " bad": -0.5}, good, bad) == pytest.approx(0.5)
-    assert p_good({"token_id:5": -0.1, "x": -3.1}, good, bad) == pytest.approx(1 / (1 + 2.718281828459045**-3))
+    assert p_good({"token_id:5": -0.1, "x": -3.1}, good, bad) == pytest.approx(1 / (1 + math.exp(-3)))
     assert p_good({"token_id:6": 0.0, "x": -9999.0}, good, bad) == pytest.approx(0.0, abs=1e-300)
-    for none in ({"x": -0.1}, {}):
+    assert p_good({" good": -math.inf, " bad": 0.0}, good, bad) == pytest.approx(0.0, abs=1e-300)
+    for none in ({"x": -0.1}, {}, {" good": math.nan}, {" good": 3.0}):
         with pytest.raises(EngineError, match="reads no slots"):
             p_good(none, good, bad)
 
