@@ -184,6 +184,7 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
 
 def served(args: argparse.Namespace) -> dict[str, Any]:
     """Its scores and its directory's, mode by mode."""
+    facts = about(args)  # a server that is not there is found out first
     here = AgentRRM.from_pretrained(args.judge, device="cpu", dtype="float32")
     there = AgentRRM.from_pretrained(
         f"openai:{args.url}/v1#{args.model}", settings=args.judge, timeout_s=TIMEOUT_S, concurrency=args.concurrency
@@ -207,7 +208,7 @@ def served(args: argparse.Namespace) -> dict[str, Any]:
         "by_mode": {**args.earlier.get("by_mode", {}), **found},
         "judge": args.judge,
         "seed": args.seed,
-        **about(args),
+        **facts,
     }
 
 
