@@ -22,7 +22,7 @@ measure_judge() {
 
 train() {  # MODE OPTION...: from the same start, on one core
   mode=$1; shift
-  reagent train max_updates=12 eval.every=4 environment.eval_tasks=100 "feedback.mode=$mode" "output_dir=$Q/$mode" "$@"
+  reagent train max_updates=12 eval.every=6 environment.eval_tasks=100 "feedback.mode=$mode" "output_dir=$Q/$mode" "$@"
 }
 
 play() {  # NAME OPTION...: held-out questions, and what the judge says of the runs
