@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+CLOSE_S = 10.0
+"""How long closing waits for what it ends."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -18,3 +21,44 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(asyncio.run, work).result()
+
+
+class Background:
+    """An event loop in a thread of its own, for work that goes on while the caller does something else.
+
+    The thread is a daemon: a process may end without closing it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name=name)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine; its future may be waited for, or cancelled."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:  # an interrupt ends the work as well
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """End what still runs, and the thread."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result(CLOSE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_S)
+        self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

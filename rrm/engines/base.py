@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from rrm.errors import EngineError, KeyRefused
 from rrm.usage import Usage
@@ -39,6 +39,8 @@ class Completion:
     logprobs: list[float]
     """log π(id | prefix) per sampled token under the sampling temperature, same length as `ids`."""
     stop_reason: StopReason
+    version: int = 0
+    """Of the weights that sampled it, where an engine's weights change (`SyncedEngine.sync`)."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,24 @@ class TokenEngine(Protocol):
 
     def release(self, keys: Sequence[str]) -> None:
         """Forget what was cached under `keys`."""
+        ...
+
+
+@runtime_checkable
+class SyncedEngine(Protocol):
+    """A TokenEngine beside the process that trains: it samples from the weights it was sent last."""
+
+    @property
+    def version(self) -> int:
+        """Of those weights."""
+        ...
+
+    def sync(self, model: Any, version: int) -> None:
+        """Sample from this model's weights from the next row on."""
+        ...
+
+    def close(self) -> None:
+        """Leave the server as it was found."""
         ...
 
 

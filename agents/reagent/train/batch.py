@@ -89,8 +89,20 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
 
 def logprob_gap(logprobs: torch.Tensor, batch: Batch) -> float:
     """The largest difference between the training forward's and the rollout engine's log-probability of a sampled token."""
-    compared = batch.action_mask & batch.known[:, None]
-    return float(((logprobs - batch.rollout_logprobs).abs() * compared).max())
+    return float(_gaps(logprobs, batch).max())
+
+
+def logprob_gap_sum(logprobs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """(2,) the sum of these differences, and of how many tokens."""
+    return torch.stack([_gaps(logprobs, batch).sum(), _compared(batch).sum()]).double()
+
+
+def _gaps(logprobs: torch.Tensor, batch: Batch) -> torch.Tensor:
+    return (logprobs - batch.rollout_logprobs).abs() * _compared(batch)
+
+
+def _compared(batch: Batch) -> torch.Tensor:
+    return batch.action_mask & batch.known[:, None]
 
 
 def microbatches(lengths: torch.Tensor, index: Sequence[int], budget: int) -> list[list[int]]:

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from reagent.feedback.settings import FeedbackConfig, JudgeOptions
 from rrm.config import BaseSettings, LoraSettings, Section, find_config, read_config
 from rrm.engines.base import SamplingParams
+from rrm.engines.vllm_http import servers_of
 from rrm.feedback import Mode as JudgeMode
 
 log = logging.getLogger(__name__)
@@ -71,20 +72,51 @@ class PolicyConfig(BaseSettings):
         return lora
 
 
-class EngineConfig(Section):
-    """Memory of the engine that rolls out in this process; null leaves it to the engine. As in `HFEngine`."""
+HF = "hf"
+IMPORTANCE_CAP = 2.0
 
+
+class EngineConfig(Section):
+    """What rolls the policy out. A string in its place is its `server`: `rollout.engine=vllm:http://localhost:8000`."""
+
+    server: str = HF
+    """`hf`, in this process, or vLLM's servers: `vllm:URL[,URL…][#model]` (docs/engines.md)."""
+    adapters: str | None = None
+    """vllm: the run's folder `adapters` as the server sees it; null: under the same path as here."""
+    timeout_s: Positive = 600.0
+    """vllm: of one turn."""
+    max_gap: Positive | None = 0.5
+    """Training stops, and nothing is learned, where what a server says of its tokens and what the training forward says differ
+    by more nats a token on average: it has other weights, or another precision."""
     max_batch_tokens: Count | None = None
-    """Tokens (prompts and turns) whose keys and values are held at once; more rows wait."""
+    """hf, as the two below; null leaves it to the engine. Tokens (prompts and turns) whose keys and values are held at once; more rows wait."""
     prefill_tokens: Count | None = None
     """Of one prefill forward."""
     kept_bytes: Whole | None = None
     """For the keys and values of episodes whose turn is with the environment; what does not fit is computed again."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"server": value} if isinstance(value, str) else value
+
+    @field_validator("server")
+    @classmethod
+    def _known(cls, server: str) -> str:
+        if server != HF:
+            servers_of(server)
+        return server
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether another process samples, whose numbers are not those of the training forward."""
+        return self.server != HF
+
     @property
     def chosen(self) -> dict[str, Any]:
-        """Those that are set."""
-        return {name: value for name, value in self.model_dump().items() if value is not None}
+        """Memory of `hf`, as far as it is set."""
+        memory = ("max_batch_tokens", "prefill_tokens", "kept_bytes")
+        return {name: value for name in memory if (value := getattr(self, name)) is not None}
 
 
 class RolloutConfig(Section):
@@ -153,8 +185,8 @@ class LossConfig(Section):
     dual_clip: float | None = Field(default=None, gt=1, allow_inf_nan=False)
     """Bounds the loss of a token with a negative advantage A by −dual_clip · A (3 is usual); null: off."""
     importance_cap: Positive | None = None
-    """Weighs tokens with π_train/π_rollout, at most this much (2 is usual), for a rollout engine whose numbers differ from
-    the training forward's; null: off."""
+    """Weighs tokens with π_train/π_rollout, at most this much, for a rollout engine whose numbers differ from the training
+    forward's; null: off. Where `rollout.engine` is a server it is 2 unless it is set."""
     aggregation: Literal["token-mean", "sequence-mean"] = "token-mean"
     vf_coef: NotNegative = 0.5
     vf_clip: Positive | None = 0.2
@@ -330,6 +362,12 @@ class AgentConfig(Section):
             raise ValueError(
                 f"loss.bootstrap takes values, which algorithm={self.algorithm} has none of: use it with ppo"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _other_numbers_are_weighed(self) -> AgentConfig:
+        if self.rollout.engine.is_remote and "importance_cap" not in self.loss.model_fields_set:
+            self.loss.importance_cap = IMPORTANCE_CAP
         return self
 
     @model_validator(mode="after")

@@ -46,6 +46,7 @@ from reagent.train.batch import make_batch
 from reagent.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
 from reagent.train.config import AgentConfig, GuardsConfig
+from reagent.train.engine import make_engine, sync
 from reagent.train.evaluate import Player, evaluate
 from reagent.train.launch import make_accelerator
 from reagent.train.learner import Learner, Prepared
@@ -53,7 +54,6 @@ from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy, load_policy
 from reagent.train.run import append_line, export, keep_lines, read_rows
 from reagent.train.stopping import Stopping
-from rrm.engines.hf.engine import HFEngine
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
 from rrm.run_folder import check_folder, claim_folder
@@ -336,6 +336,7 @@ class Distilling:
             if row["update"] == update:
                 return row
         with self.stopping.at_once():
+            sync(player.engine, self.policy, update + 1, self.accelerator)
             found, _ = evaluate(player.engine, player.tokenizer, player.env_factory, tasks, self.config)
         row = {"update": update, **found}
         append_line(path, row)
@@ -392,7 +393,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
     policy, tokenizer = load_policy(config.policy, with_values=False)
     policy.to(accelerator.device)
     player = Player(
-        HFEngine(policy.model, tokenizer, exact_head=True, **config.rollout.engine.chosen),
+        make_engine(config, policy, tokenizer, folder=folder),
         tokenizer,
         env_factory,
         config,

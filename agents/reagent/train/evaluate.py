@@ -153,15 +153,15 @@ def load_player(config: AgentConfig) -> Player:
     import torch
 
     from reagent.env.registry import make_factory
+    from reagent.train.engine import make_engine
     from reagent.train.policy import load_policy
-    from rrm.engines.hf.engine import HFEngine
 
     if config.threads:
         torch.set_num_threads(config.threads)
     env_factory = make_factory(config.environment.name, **config.environment.options)
     policy, tokenizer = load_policy(config.policy, with_values=False, trained=False)
     device = "cpu" if config.cpu or not torch.cuda.is_available() else "cuda"
-    engine = HFEngine(policy.model, tokenizer, device=device, exact_head=True, **config.rollout.engine.chosen)
+    engine = make_engine(config, policy, tokenizer, device=device)
     return Player(engine, tokenizer, env_factory, config)
 
 

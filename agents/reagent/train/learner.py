@@ -30,12 +30,12 @@ from reagent.algorithms.objective import LossMetrics, agent_loss, explained_vari
 from reagent.algorithms.registry import Advantages, compute_advantages
 from reagent.feedback.texts import KINDS, Kind, TextRow, deal, text_batches, token_counts
 from reagent.rollout.episode import Episode
-from reagent.train.batch import Batch, logprob_gap, make_batch, microbatches, minibatches, row_names
+from reagent.train.batch import Batch, logprob_gap, logprob_gap_sum, make_batch, microbatches, minibatches, row_names
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
 from reagent.train.optimizer import learning_rate_factor, make_optimizer
 from reagent.train.policy import Policy
-from rrm.errors import RRMError
+from rrm.errors import EngineError, RRMError
 from rrm.seeds import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,7 @@ class Learner:
             metrics["explained_variance"] = float(explained)
         if prepared.old is not None:
             metrics["logprob_gap"] = max(gather_object([logprob_gap(prepared.old, batch)]))
+            metrics |= self._agreement(prepared.old, batch, episodes)
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
@@ -138,6 +139,27 @@ class Learner:
         return (
             metrics | merged | {"grad_norm": sum(norms) / steps, "learning_rate": self.optimizer.param_groups[0]["lr"]}
         )
+
+    def _agreement(self, old: torch.Tensor, batch: Batch, episodes: Sequence[Episode]) -> dict[str, float]:
+        """How far a remote engine's numbers and weights are from the training forward's; nothing for one in this process.
+
+        Raises:
+            EngineError: too far for anything to be learned (`rollout.engine.max_gap`).
+        """
+        engine = self.config.rollout.engine
+        if not engine.is_remote:
+            return {}
+        total, tokens = self._sum(logprob_gap_sum(old, batch)).tolist()
+        gap = total / max(tokens, 1.0)
+        versions = [turn.version for episode in episodes for turn in episode.turns]
+        oldest = min(gather_object([min(versions, default=self.update_index)]))
+        if engine.max_gap is not None and not gap <= engine.max_gap:
+            raise EngineError(
+                f"update {self.update_index}: {engine.server} and the training forward differ by {gap:.3f} nats a sampled token "
+                f"(rollout.engine.max_gap={engine.max_gap:g}), so nothing was learned from these episodes: has the server other "
+                f"weights or another precision than the policy? {self._last_checkpoint()}"
+            )
+        return {"logprob_gap_mean": gap, "staleness": float(self.update_index - oldest)}
 
     def _steps(
         self, prepared: Prepared, names: Sequence[str], texts: Sequence[TextRow]
@@ -172,7 +194,7 @@ class Learner:
         mask = batch.action_mask if loss.action_mask else batch.turn_index >= 0
         credit = mask if loss.advantage_mask else batch.turn_index >= 0
         old = values = ref = None
-        compared = self.config.feedback.context.weight != 0  # `with_contexts`
+        compared = self.config.feedback.context.weight != 0 or self.config.rollout.engine.is_remote  # before any step
         if self.policy.value_head is not None or self._steps_per_update > 1 or self._kl_in_reward or compared:
             old, values = self.statistics(batch, self.wrapped, credit)
         if self._needs_reference:

@@ -35,6 +35,7 @@ from reagent.train.best import keep_best, kept_best
 from reagent.train.checkpoint import PREFIX, checkpoints
 from reagent.train.checks import after
 from reagent.train.config import AgentConfig
+from reagent.train.engine import make_engine
 from reagent.train.evaluate import evaluate
 from reagent.train.guards import Event, Guards, check_guards, middle
 from reagent.train.launch import main_decides, make_accelerator
@@ -42,7 +43,6 @@ from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
 from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
-from rrm.engines.hf.engine import HFEngine
 from rrm.run_folder import check_folder, claim_folder
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def build(
         env_factory,
         train_tasks,
         folder,
-        engine=HFEngine(policy.model, tokenizer, exact_head=True, **config.rollout.engine.chosen),
+        engine=make_engine(config, policy, tokenizer, folder=folder),
         accelerator=accelerator,
         judge=judge,
         auditor=auditor,
@@ -286,6 +286,7 @@ def _updates(trainer: AgentTrainer, eval_tasks: Sequence[Task], log: RunLog, sto
             begun = trainer.update_index or trainer.watch.evaluates
             if begun and (finished or _due(config.eval.every, trainer)) and not log.evaluated():
                 with stopping.at_once():
+                    trainer.sync()
                     found, episodes = evaluate(
                         trainer.engine,
                         trainer.tokenizer,

@@ -30,6 +30,7 @@ from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt, rollout
 from reagent.train.checkpoint import load_checkpoint, save_checkpoint
 from reagent.train.config import AgentConfig
+from reagent.train.engine import sync
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
 from reagent.train.policy import Policy, precision
@@ -140,6 +141,10 @@ class AgentTrainer(Learner):
         self.feedback.restore(self.update_index, feedback)
         self.watch.resume(self.update_index)
 
+    def sync(self) -> None:
+        """Have rows sampled from the policy as it stands."""
+        sync(self.engine, self.policy, self.update_index, self.accelerator)
+
     # ---- one update ----
 
     def attempts(self, update: int) -> list[Attempt]:
@@ -175,6 +180,7 @@ class AgentTrainer(Learner):
         Args:
             play: in place of `play`.
         """
+        self.sync()
         return self.feedback.round(update, self.attempts(update), partial(play or self.play, update=update))
 
     def collect(self, update: int) -> list[Episode]:

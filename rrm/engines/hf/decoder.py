@@ -53,10 +53,10 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     stop_reason: StopReason | None = None
 
-    def completion(self) -> Completion:
-        """What was sampled for it, once it has finished."""
+    def completion(self, version: int) -> Completion:
+        """What was sampled for it, once it has finished, by these weights."""
         assert self.stop_reason is not None
-        return Completion(self.new, self.logprobs, self.stop_reason)
+        return Completion(self.new, self.logprobs, self.stop_reason, version)
 
 
 class Host(Protocol):
@@ -68,6 +68,7 @@ class Host(Protocol):
     max_batch_tokens: int
     eos_ids: frozenset[int]
     counters: EngineCounters
+    version: int
 
     def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[Row]:
         """Checked rows, each with what is kept under its key."""
@@ -141,7 +142,7 @@ class Decoder:
     def step(self) -> list[tuple[str, Completion]]:
         """One forward: a prefill of rows that join, or a token for every running row. Returns (key, completion) of the
         rows that finished with it."""
-        return [(row.key or "", row.completion()) for row in self.advance()]
+        return [(row.key or "", row.completion(self.engine.version)) for row in self.advance()]
 
     def advance(self) -> list[Row]:
         """`step`, as rows."""

@@ -97,7 +97,9 @@ class HFEngine:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._held = 0
         self.counters = EngineCounters()
-        self.eos_ids = _eos_ids(self.model, tokenizer)
+        self.version = 0
+        """Of the weights: they are the model's own, and whoever changes them says so (`sync`)."""
+        self.eos_ids = eos_ids_of(self.model, tokenizer)
         own = tokenizer.eos_token_id
         self.eos_token_id: int = own if isinstance(own, int) else min(self.eos_ids)
         self._check_model(config)
@@ -125,7 +127,7 @@ class HFEngine:
             for row in sorted(work, key=lambda row: len(row.ids), reverse=True):  # the longest rows come first
                 decoder.add(row)
             while not decoder.idle:
-                found.update((row.index, row.completion()) for row in decoder.advance())
+                found.update((row.index, row.completion(self.version)) for row in decoder.advance())
         return [found[i] for i in range(len(work))]
 
     @contextmanager
@@ -212,6 +214,13 @@ class HFEngine:
         for key in keys:
             if key in self._kept:
                 self._held -= self._kept.pop(key).size
+
+    def sync(self, model: Any, version: int) -> None:
+        """The weights are the model's own: from here on they are called `version`."""
+        self.version = version
+
+    def close(self) -> None:
+        """There is nothing to leave behind."""
 
     # ---- setting up ----
 
@@ -402,7 +411,7 @@ class HFEngine:
             self.release([next(iter(self._kept))])
 
 
-def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def eos_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Every id that ends a completion: the tokenizer's and those of the generation config (Qwen has two).
 
     Raises:

@@ -1,0 +1,112 @@
+"""What rolls a policy out (`rollout.engine`): this process, or vLLM's servers that are sent its weights.
+
+An engine elsewhere has other kernels and may have another precision, so three things are not taken on trust: that it was started
+with the policy's weights (`check_agrees`, before the first row), that it has those of this update (their version is asked for by
+name, and stands on every turn), and that what it samples from is still what the update learns about (`rollout.engine.max_gap`).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rrm.engines.base import SamplingParams, Span, SyncedEngine, TokenEngine
+from rrm.engines.hf.engine import HFEngine, eos_ids_of
+from rrm.engines.vllm import WHOLE, VLLMEngine
+from rrm.errors import EngineError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from reagent.train.config import AgentConfig
+    from reagent.train.policy import Policy
+
+logger = logging.getLogger(__name__)
+ADAPTERS = "adapters"
+"""Folder of a run in which the versions of its policy lie that a server is to load."""
+PROBES = ("The agent searches for the town, reads what was found, and gives its answer: 42.", "def add(a, b):", "Once")
+PROBE_TOKENS = 16
+
+
+def make_engine(
+    config: AgentConfig, policy: Policy, tokenizer: Any, *, folder: Path | None = None, device: str | None = None
+) -> TokenEngine:
+    """The engine that the config names, on the policy's weights.
+
+    Args:
+        folder: the run's; None: the policy is not trained here, and a server was started with it.
+        device: where `hf` computes; None: where the policy is.
+
+    Raises:
+        EngineError: a server that cannot be reached, or speaks with other weights.
+    """
+    settings = config.rollout.engine
+    if not settings.is_remote:
+        return HFEngine(policy.model, tokenizer, device=device, exact_head=True, **settings.chosen)
+    if folder is not None and not hasattr(policy.model, "peft_config"):
+        raise EngineError(WHOLE)
+    if device is not None:
+        policy.to(device)
+    engine = VLLMEngine(
+        settings.server,
+        eos_ids=eos_ids_of(policy.model, tokenizer),
+        vocabulary=int(policy.model.get_input_embeddings().num_embeddings),
+        adapters=None if folder is None else folder / ADAPTERS,
+        seen_as=settings.adapters,
+        timeout_s=settings.timeout_s,
+    )
+    try:
+        check_agrees(engine, policy, tokenizer, settings.max_gap)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def check_agrees(engine: VLLMEngine, policy: Policy, tokenizer: Any, bound: float | None) -> float:
+    """The mean difference between a server's log-probabilities and the policy's before training, of what it says after a text.
+
+    An adapter is switched off: a new one changes nothing, and a server does not have it yet.
+
+    Raises:
+        EngineError: it is above `bound`.
+    """
+    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in PROBES]
+    said = engine.generate(prompts, SamplingParams(max_new_tokens=PROBE_TOKENS, temperature=1.0))
+    rows = [[*ids, *new.ids] for ids, new in zip(prompts, said, strict=True)]
+    spans = [Span(len(ids), len(row)) for ids, row in zip(prompts, rows, strict=True)]
+    with policy.reference(None if hasattr(policy.model, "disable_adapter") else policy) as start, torch.no_grad():
+        mine = HFEngine(start.model, tokenizer, exact_head=True).logprobs(rows, spans)
+    gaps = [abs(a - b) for one, new in zip(mine, said, strict=True) for a, b in zip(one, new.logprobs, strict=True)]
+    gap = sum(gaps) / len(gaps)
+    if bound is not None and not gap <= bound:
+        raise EngineError(
+            f"the server's {engine.model} and the policy differ by {gap:.3f} nats a token (rollout.engine.max_gap="
+            f"{bound:g}): start it with the policy's own weights (policy.base), in the precision it is trained in"
+        )
+    logger.info("the server and the policy differ by %.5f nats a token", gap)
+    return gap
+
+
+def sync(engine: TokenEngine, policy: Policy, version: int, accelerator: Accelerator) -> None:
+    """Have rows sampled from the policy as it stands, on all processes; it does nothing where they are already.
+
+    Args:
+        version: updates done.
+    """
+    if not isinstance(engine, SyncedEngine) or engine.version == version:
+        return
+    if isinstance(engine, VLLMEngine):
+        from accelerate.utils import broadcast_object_list
+
+        if accelerator.is_main_process:
+            engine.sync(policy.model, version)
+        told = [engine.weights]
+        if accelerator.num_processes > 1:
+            broadcast_object_list(told)
+        engine.weights = told[0]
+        return
+    engine.sync(policy.model, version)

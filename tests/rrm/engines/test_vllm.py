@@ -1,0 +1,243 @@
+"""The vllm engine against a server with faults: typed, loaded again, asked elsewhere, and never learned from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm_server import VLLMServer, serve_vllm
+
+from rrm.engines.base import SamplingParams, Span, SyncedEngine
+from rrm.engines.sessions import ContinuousEngine
+from rrm.engines.vllm import VLLMEngine
+from rrm.engines.vllm_http import servers_of
+from rrm.engines.vllm_wire import WrongReply, completion_of, normalised
+from rrm.errors import ConfigError, EngineError
+
+GREEDY = SamplingParams(max_new_tokens=8)
+
+
+class Adapter:
+    """What PEFT's models have of what is asked of them."""
+
+    def __init__(self) -> None:
+        self.peft_config: dict[str, Any] = {}
+
+    def save_pretrained(self, folder: str, safe_serialization: bool) -> None:
+        assert safe_serialization
+        Path(folder).mkdir(parents=True)
+        (Path(folder) / "adapter_config.json").write_text("{}")
+
+
+@pytest.fixture
+def server() -> Iterator[VLLMServer]:
+    with serve_vllm() as made:
+        yield made
+
+
+def engine_at(*servers: VLLMServer, adapters: Path | None = None, **options: Any) -> VLLMEngine:
+    spec = "vllm:" + ",".join(server.url for server in servers)
+    return VLLMEngine(spec, eos_ids={2}, vocabulary=100, adapters=adapters, backoff_s=0.001, **options)
+
+
+def test_a_turn_is_sent_and_taken_as_it_was_sampled(server: VLLMServer) -> None:
+    engine = engine_at(server)
+    assert isinstance(engine, ContinuousEngine) and isinstance(engine, SyncedEngine)
+    assert (engine.model, engine.max_positions, engine.version) == ("base", 512, -1)
+    (found,) = engine.generate([[3, 4]], SamplingParams(max_new_tokens=8, temperature=0.7, stop=("x",)), keys=["row"])
+    assert (found.ids, found.logprobs, found.stop_reason) == ([7, 8, 2], [-0.5] * 3, "eos")
+    (sent,) = server.of("/v1/completions")
+    assert sent["prompt"] == [3, 4] and sent["stop"] == ["x"] and sent["stop_token_ids"] == [2]
+    assert (sent["temperature"], sent["max_tokens"], sent["skip_special_tokens"]) == (0.7, 8, False)
+    server.said = [7, 8]
+    assert engine.generate([[3]], GREEDY)[0].stop_reason == "stop"
+    assert engine.generate([[3]], SamplingParams(max_new_tokens=1))[0].stop_reason == "length"
+    engine.close()
+
+
+def test_seeds_follow_from_run_key_and_length_alone(server: VLLMServer) -> None:
+    engine, params = engine_at(server), SamplingParams(temperature=1.0, seed=5)
+    engine.generate([[3], [3, 4], [3]], params, keys=["a", "b", "a"])
+    engine.generate([[9]], params, keys=["a"])
+    by_prompt = {tuple(body["prompt"]): body["seed"] for body in server.of("/v1/completions")}
+    assert by_prompt[(3,)] == by_prompt[(9,)] != by_prompt[(3, 4)]
+    engine.close()
+
+
+def test_a_session_hands_over_each_row_as_it_ends(server: VLLMServer) -> None:
+    engine, found = engine_at(server), {}
+    with engine.session(GREEDY) as session:
+        assert session.idle and session.step() == []
+        for i in range(20):
+            session.submit(f"r{i}", [3 + i], 2)
+        with pytest.raises(EngineError, match=r"'r0'.*another turn"):
+            session.submit("r0", [3])
+        while not session.idle:
+            found |= dict(session.step())
+    assert {key: c.ids for key, c in found.items()} == {f"r{i}": [7, 8] for i in range(20)}
+    with pytest.raises(EngineError, match="top_p"), engine.session(SamplingParams(temperature=1.0, top_p=0.9)):
+        pass
+    engine.close()
+
+
+def test_weights_are_asked_for_by_the_name_of_their_version(server: VLLMServer, tmp_path: Path) -> None:
+    engine = engine_at(server, adapters=tmp_path / "adapters")
+    for version in range(4):
+        engine.sync(Adapter(), version)
+        (found,) = engine.generate([[3]], GREEDY)
+        assert found.version == engine.version == version
+    names = [body["model"] for body in server.of("/v1/completions")]
+    assert len(set(names)) == 4 and all(name.endswith(f"-{i}") for i, name in enumerate(names))
+    assert list(server.adapters) == names[-2:]  # the one before may still be at work
+    assert sorted(path.name for path in (tmp_path / "adapters").iterdir()) == sorted(names[-2:])
+    assert server.adapters[names[-1]] == str((tmp_path / "adapters" / names[-1]).resolve())
+    other = engine_at(server, adapters=tmp_path / "adapters", seen_as="/shared/run/")
+    other.sync(Adapter(), 3)
+    (mine,) = set(server.adapters) - set(names)
+    assert server.adapters[mine] == f"/shared/run/{mine}" and mine not in names
+    other.close()
+    assert list(server.adapters) == names[-2:]
+    engine.close()
+    assert not server.adapters
+    with pytest.raises(EngineError, match="trained whole"):
+        engine_at(server, adapters=tmp_path).sync(object(), 1)
+
+
+def test_a_server_started_again_is_given_the_weights_again(server: VLLMServer, tmp_path: Path) -> None:
+    engine = engine_at(server, adapters=tmp_path)
+    engine.sync(Adapter(), 5)
+    server.adapters.clear()
+    found = engine.generate([[3], [4], [5]], GREEDY)
+    assert [c.version for c in found] == [5, 5, 5] and len(server.adapters) == 1
+    engine.close()
+
+
+def test_what_a_server_refuses_to_load_stops_the_run(server: VLLMServer, tmp_path: Path) -> None:
+    engine = engine_at(server, adapters=tmp_path)
+    server.fault = lambda path, body: (404, {"detail": "Not Found"}) if "load" in path else None
+    with pytest.raises(EngineError, match=r"was not loaded.*Not Found.*--enable-lora"):
+        engine.sync(Adapter(), 0)
+    assert engine.version == -1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"token_ids": [7, 100]}, "100 is no token id"),
+        ({"token_ids": [7, True]}, "True is no token id"),
+        ({"token_ids": []}, "no 1 to 8 `token_ids`"),
+        ({"token_ids": None}, "no 1 to 8 `token_ids`"),
+        ({"prompt_token_ids": [3, 5]}, "not the ids that were sent"),
+        ({"logprobs": {"token_logprobs": [-0.5]}}, "no log-probability for each"),
+        ({"logprobs": {"token_logprobs": [-0.5, None, -0.5]}}, "None is no log-probability"),
+        ({"logprobs": {"token_logprobs": [-0.5, -9999.0, -0.5]}}, "-9999.0 is no log-probability"),
+        ({"logprobs": {"token_logprobs": [-0.5, float("nan"), -0.5]}}, "nan is no log-probability"),
+        ({"finish_reason": "abort"}, "ended by 'abort'"),
+    ],
+)
+def test_a_reply_that_cannot_be_one_is_an_error(server: VLLMServer, change: dict[str, Any], why: str) -> None:
+    engine = engine_at(server)
+
+    def wrong(path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        status, said = server.reply(path, body)
+        return status, {**said, "choices": [said["choices"][0] | change]}
+
+    server.fault = wrong
+    with pytest.raises(EngineError, match=f"cannot be one to what was asked: .*{why}.*nothing may be learned"):
+        engine.generate([[3, 4]], GREEDY)
+    assert len(server.of("/v1/completions")) == 1  # asked again it would be as wrong
+    engine.close()
+
+
+@pytest.mark.parametrize("said", ["{not json", [], {"choices": []}, {"model": "other", "choices": [{}]}, None])
+def test_garbage_is_an_error(server: VLLMServer, said: Any) -> None:
+    engine = engine_at(server)
+    server.fault = lambda path, body: (200, said)
+    with pytest.raises(EngineError, match="cannot be one to what was asked"):
+        engine.generate([[3, 4]], GREEDY)
+    engine.close()
+
+
+def test_troubles_that_pass_are_waited_for(server: VLLMServer) -> None:
+    engine, left = engine_at(server), [(500, "{}"), (429, "{}"), (503, "down")]
+    server.fault = lambda path, body: left.pop() if left else None
+    assert engine.generate([[3]], GREEDY)[0].ids == [7, 8, 2]
+    seeds = {body["seed"] for body in server.of("/v1/completions")}
+    assert len(seeds) == 1  # the same row, sampled the same way
+    server.fault = lambda path, body: (500, "{}")
+    with pytest.raises(EngineError, match=r"HTTP 500.*tried 4 times"):
+        engine.generate([[3]], GREEDY)
+    server.fault = lambda path, body: (400, {"error": {"message": "This model's maximum context length is 512 tokens"}})
+    with pytest.raises(EngineError, match="max_episode_tokens"):
+        engine.generate([[3]], GREEDY)
+    engine.close()
+
+
+def test_a_server_that_dies_leaves_its_rows_to_another(tmp_path: Path) -> None:
+    with serve_vllm() as one:
+        with serve_vllm() as two:
+            engine = engine_at(one, two, adapters=tmp_path, max_retries=1)
+            engine.sync(Adapter(), 1)
+            assert len(one.adapters) == len(two.adapters) == 1
+            engine.generate([[3], [4], [5], [6]], GREEDY, keys=list("abcd"))
+            assert len(one.of("/v1/completions")) == len(two.of("/v1/completions")) == 2
+            engine.generate([[3, 7], [4, 7], [5, 7], [6, 7]], GREEDY, keys=list("abcd"))
+            firsts = {body["prompt"][0] for body in one.of("/v1/completions")}
+            assert len(firsts) == 2  # a row's turns go where its beginning is held
+        found = engine.generate([[3, 8], [4, 8], [5, 8], [6, 8]], GREEDY, keys=list("abcd"))
+        assert [c.ids for c in found] == [[7, 8, 2]] * 4 and len(one.of("/v1/completions")) == 8
+        engine.release(list("abcd"))
+        assert not engine._home and all(server.rows == 0 for server in engine._servers.all)
+        engine.close()
+
+
+def test_raw_log_probabilities_are_refused(server: VLLMServer) -> None:
+    server.raw_logprobs = True
+    with pytest.raises(EngineError, match=r"do not change with the temperature.*--logprobs-mode processed_logprobs"):
+        engine_at(server)
+
+
+def test_a_server_without_the_model_is_refused(server: VLLMServer) -> None:
+    with pytest.raises(EngineError, match="it has base, not qwen"):
+        VLLMEngine(f"vllm:{server.url}/v1#qwen", eos_ids={2})
+    with pytest.raises(EngineError, match=r"cannot connect.*tried 1 times"):
+        VLLMEngine("vllm:http://127.0.0.1:9", eos_ids={2}, max_retries=0)
+    for spec in ("vllm:", "vllm:ftp://a", "http://a", "vllm:http://"):
+        with pytest.raises(ConfigError, match="write vllm:URL#model"):
+            servers_of(spec)
+    assert servers_of("vllm:http://a:1/v1/, http://b:2#m") == (["http://a:1", "http://b:2"], "m")
+
+
+def test_log_probabilities_are_asked_for_token_by_token(server: VLLMServer) -> None:
+    engine = engine_at(server)
+    assert engine.logprobs([[3, 4, 5], [6, 7]], [Span(1, 3), Span(2, 2)]) == [[-1.0, -1.0], []]
+    asked = [(b["prompt"], b["logprob_token_ids"]) for _, b in server.asked if "logprob_token_ids" in b]
+    assert sorted(asked) == [([3], [4]), ([3, 4], [5])]
+    (row,) = engine.choice_logprobs([[3, 4]], [[0]], [8, 9])
+    assert row[0] == pytest.approx(normalised([-1.0, -2.0])) and sum(map(pow_e, row[0])) == pytest.approx(1)
+    assert engine.continuation_logprobs([[3]], [[4, 5], [6]]) == [[-2.0, -1.0]]
+    with pytest.raises(EngineError, match="span"):
+        engine.logprobs([[3]], [Span(0, 1)])
+    engine.close()
+
+
+def pow_e(value: float) -> float:
+    return 2.718281828459045**value
+
+
+def test_a_reply_is_read_without_a_server() -> None:
+    choice = {
+        "prompt_token_ids": [1],
+        "token_ids": [4],
+        "logprobs": {"token_logprobs": [-0.1]},
+        "finish_reason": "length",
+    }
+    said = json.loads(json.dumps({"model": "m", "choices": [choice]}))
+    assert completion_of(said, "m", [1], 1, {2}, None).ids == [4]
+    with pytest.raises(WrongReply, match="answers as 'm'"):
+        completion_of(said, "policy-3", [1], 1, {2}, None)
+    with pytest.raises(WrongReply, match="none of the choices"):
+        normalised([float("-inf")] * 2)

@@ -1,0 +1,120 @@
+"""A server on 127.0.0.1 with the replies' shapes of vLLM 0.32, for what a real one cannot be made to do: faults.
+
+It "samples" the tokens that `said` names and keeps the adapters that it was told to load. Real servers are asked in
+`tests/rrm/engines/test_real_vllm.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Fault = Callable[[str, dict[str, Any]], tuple[int, Any] | None]
+"""(path, body) → a status and a body in place of the right reply, None: no fault."""
+
+
+class VLLMServer:
+    """What a test sees of it."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.adapters: dict[str, str] = {}
+        self.said: list[int] = [7, 8, 2]
+        self.fault: Fault = lambda path, body: None
+        self.raw_logprobs = False
+        self.dead = False
+
+    def of(self, path: str) -> list[dict[str, Any]]:
+        """Bodies that a path was sent, samplings alone for completions."""
+        return [body for at, body in self.asked if at == path and ("completions" not in at or "stop_token_ids" in body)]
+
+    def reply(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """Status and body (JSON, or a text)."""
+        if path == "/v1/models":
+            entry = {"id": "base", "object": "model", "parent": None, "max_model_len": 512}
+            return 200, {"object": "list", "data": [entry, *({"id": n, "parent": "base"} for n in self.adapters)]}
+        if path == "/v1/load_lora_adapter":
+            if body["lora_name"] in self.adapters:
+                return 400, {"error": {"message": f"The lora adapter '{body['lora_name']}' has already been loaded."}}
+            self.adapters[body["lora_name"]] = body["lora_path"]
+            return 200, f"Success: LoRA adapter '{body['lora_name']}' added successfully."
+        if path == "/v1/unload_lora_adapter":
+            self.adapters.pop(body["lora_name"], None)
+            return 200, "Success"
+        if body["model"] not in ("base", *self.adapters):
+            return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
+        return 200, {"model": body["model"], "choices": [self._choice(body)]}
+
+    def _choice(self, body: dict[str, Any]) -> dict[str, Any]:
+        if "logprob_token_ids" in body:
+            top = {f"token_id:{token}": -1.0 - i for i, token in enumerate(body["logprob_token_ids"])}
+            logprobs: dict[str, Any] = {"token_logprobs": [-1.0], "top_logprobs": [top]}
+            return {
+                "prompt_token_ids": body["prompt"],
+                "token_ids": [5],
+                "logprobs": logprobs,
+                "finish_reason": "length",
+            }
+        said = self.said[: body["max_tokens"]]
+        scale = 1.0 if self.raw_logprobs else 1.0 / (body["temperature"] or 1.0)
+        logprobs = {"token_logprobs": [-0.5] * len(said), "top_logprobs": [{"a": -0.5 * scale, "b": -2.0 * scale}]}
+        ended = len(said) == len(self.said)
+        return {
+            "prompt_token_ids": body["prompt"],
+            "token_ids": said,
+            "logprobs": logprobs,
+            "finish_reason": "stop" if ended else "length",
+            "stop_reason": said[-1] if ended else None,
+        }
+
+
+@contextmanager
+def serve_vllm() -> Iterator[VLLMServer]:
+    """A server, while the block lasts."""
+    server, lock = VLLMServer(), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.answer({})
+
+        def do_POST(self) -> None:
+            self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def answer(self, body: dict[str, Any]) -> None:
+            if server.dead:  # connections that were kept open end, too
+                self.close_connection = True
+                return
+            with lock:
+                server.asked.append((self.path, body))
+                status, said = server.fault(self.path, body) or server.reply(self.path, body)
+            sent = said.encode() if isinstance(said, str) else json.dumps(said).encode()
+            kind = "text/plain" if isinstance(said, str) and not said.startswith("{") else "application/json"
+            with suppress(ConnectionError):
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(sent)))
+                self.end_headers()
+                self.wfile.write(sent)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    httpd.daemon_threads = True
+    server.url = f"http://127.0.0.1:{httpd.server_address[1]}"
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.dead = True
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
