@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 clean
+.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 test-vllm clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -14,6 +14,9 @@ quickstart: .venv/ready  ## roll out, annotate, train the judge, train the agent
 
 test: .venv/ready  ## the whole suite, a core each: on one thread, for two beside another program wait for each other
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n auto --dist loadfile
+
+test-vllm: .venv/ready  ## the engine `vllm` against vLLM itself on a CPU, in a virtual environment of its own
+	BIN=$(BIN) PYTHON=$(PYTHON) tests/vllm.sh
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

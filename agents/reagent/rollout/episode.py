@@ -39,10 +39,10 @@ class Turn:
     reward: float = 0.0
     """The turn's process reward."""
     stop_reason: StopReason = "eos"
-    version: int = 0
-    """Of the weights that sampled it: updates done by then."""
     info: dict[str, Any] = field(default_factory=dict)
     """The environment's, and `truncated_tokens`: how many of its observations' tokens were cut."""
+    version: int = 0
+    """Of the weights that sampled it: updates done by then."""
 
     def __post_init__(self) -> None:
         if not self.output_ids or len(self.output_ids) != len(self.output_logprobs):

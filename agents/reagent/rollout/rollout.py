@@ -308,9 +308,8 @@ class _Player:
         """Take a sampled turn to the environment."""
         assert row.env is not None and row.template is not None
         row.held = row.held + completion.ids
-        turn = Turn(
-            list(completion.ids), list(completion.logprobs), [], 0.0, completion.stop_reason, completion.version
-        )
+        turn = Turn(list(completion.ids), list(completion.logprobs), [], 0.0, completion.stop_reason)
+        turn.version = completion.version
         row.turns.append(turn)
         said = turn.output_ids[:-1] if turn.stop_reason == "eos" else turn.output_ids
         text = self.tokenizer.decode(said, skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -17,6 +17,7 @@ from reagent.feedback.settings import FeedbackConfig, JudgeOptions
 from rrm.config import BaseSettings, LoraSettings, Section, find_config, read_config
 from rrm.engines.base import SamplingParams
 from rrm.engines.vllm_http import servers_of
+from rrm.errors import ConfigError
 from rrm.feedback import Mode as JudgeMode
 
 log = logging.getLogger(__name__)
@@ -103,8 +104,11 @@ class EngineConfig(Section):
     @field_validator("server")
     @classmethod
     def _known(cls, server: str) -> str:
-        if server != HF:
-            servers_of(server)
+        try:
+            if server != HF:
+                servers_of(server)
+        except ConfigError as error:
+            raise ValueError(f"{error}; or {HF}") from error
         return server
 
     @property

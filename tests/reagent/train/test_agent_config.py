@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from trainer_setup import settings
 
 from reagent.train.config import AgentConfig, load_agent_config
@@ -16,7 +16,7 @@ OUTSIDE = [
     "rollout.group_size=0", "rollout.tasks_per_update=0", "rollout.max_turns=0", "rollout.max_new_tokens=0",
     "rollout.max_episode_tokens=-1", "rollout.max_observation_tokens=-1", "rollout.temperature=-1", "rollout.temperature=0",
     "rollout.temperature=.nan", "rollout.temperature=.inf", "rollout.env_timeout_s=0", "rollout.engine.max_batch_tokens=0",
-    "rollout.engine.prefill_tokens=0", "rollout.engine.kept_bytes=-1", "max_updates=-3", "max_updates=0", "save_every=0",
+    "rollout.engine.prefill_tokens=0", "rollout.engine.kept_bytes=-1", "rollout.engine.timeout_s=0", "rollout.engine.max_gap=0", "max_updates=-3", "max_updates=0", "save_every=0",
     "sample_episodes=-1", "seed=-1", "seed=4294967296", "threads=0", "environment.train_tasks=0", "environment.eval_tasks=-2",
     "environment.label_share=1.5", "optim.learning_rate=-1", "optim.learning_rate=.nan", "optim.value_learning_rate=-1",
     "optim.warmup_updates=-1", "optim.weight_decay=-0.1", "optim.betas=[0.9, 1.0]", "optim.betas=[-0.1, 0.9]",
@@ -125,3 +125,17 @@ def test_a_rule_between_keys_is_said_without_the_whole_config() -> None:
     assert str(refused.value) == (
         "command line: algorithm=grpo compares episodes of one task: set rollout.group_size ≥ 2"
     )
+
+
+def test_the_engine_is_named_by_a_word_or_by_its_parts() -> None:
+    config = AgentConfig.model_validate({"rollout": {"engine": "vllm:http://localhost:8000#base"}})
+    assert config.rollout.engine.is_remote and config.rollout.engine.chosen == {}
+    assert config.loss.importance_cap == 2.0  # its numbers are not the training forward's
+    off = AgentConfig.model_validate({"rollout": {"engine": "vllm:http://a"}, "loss": {"importance_cap": None}})
+    assert off.loss.importance_cap is None
+    here = AgentConfig.model_validate({"rollout": {"engine": {"kept_bytes": 5}}})
+    assert not here.rollout.engine.is_remote and here.rollout.engine.chosen == {"kept_bytes": 5}
+    assert here.loss.importance_cap is None
+    assert AgentConfig.model_validate({"rollout": {"engine": "hf"}}) == AgentConfig()
+    with pytest.raises(ValidationError, match="write vllm:URL#model"):
+        AgentConfig.model_validate({"rollout": {"engine": "sglang"}})
