@@ -193,7 +193,8 @@ def served(args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for mode in args.modes.split(","):
         local, over = (judge.judge(rows, mode=mode) for judge in (here, there))
-        apart = [abs(a.score - b.score) for a, b in zip(local, over, strict=True) if None not in (a.score, b.score)]
+        both = [(a.score, b.score) for a, b in zip(local, over, strict=True)]
+        apart = [abs(a - b) for a, b in both if a is not None and b is not None]
         found[mode] = {
             "local": [f.score for f in local],
             "served": [f.score for f in over],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rrm.engines.base import Answered, ChatEngine, Reply, Request, SamplingParams, converse
@@ -39,7 +39,7 @@ class _Place:
     path: float
     """log p of getting there."""
 
-    def values(self, token: str) -> Sequence[float]:
+    def values(self, token: str) -> list[float]:
         """Grid values that the number may still become with this token here."""
         return _read_number("".join(self.way).lstrip(), self.before, token)
 
@@ -199,7 +199,7 @@ def _read_number(written: str, before: str, token: str) -> list[float]:
     return _grid_values(number.rstrip(), bool(closed) or number != number.rstrip())
 
 
-def _grid_values(number: str, closed: bool) -> Sequence[float]:
+def _grid_values(number: str, closed: bool) -> list[float]:
     """Grid values that `number` is (closed) or may become (open)."""
     try:
         value = parse_score(number)

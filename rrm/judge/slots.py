@@ -51,7 +51,10 @@ Take = Callable[[int, Slots | EngineError], None]
 class SlotReader(Protocol):
     """Reads slots."""
 
-    engine: Any
+    @property
+    def engine(self) -> Any:
+        """Of the model; `max_positions`, where it has them, bound a prompt."""
+        ...
 
     def read(self, asks: Sequence[SlotAsk], choices: tuple[int, int], take: Take) -> None:
         """Each ask's slots, or why there are none.
