@@ -196,6 +196,8 @@ def served(args: argparse.Namespace) -> dict[str, Any]:
         both = [(a.score, b.score) for a, b in zip(local, over, strict=True)]
         apart = [abs(a - b) for a, b in both if a is not None and b is not None]
         found[mode] = {
+            "judge": args.judge,
+            "commit": facts["commit"],
             "local": [f.score for f in local],
             "served": [f.score for f in over],
             "most_apart": max(apart, default=None),
