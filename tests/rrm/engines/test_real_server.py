@@ -21,6 +21,7 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.cli import calibrate_cmd, rank_cmd, score_cmd
 from rrm.engines.base import SamplingParams
 from rrm.engines.openai import OpenAIEngine
+from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import write_jsonl
 
@@ -30,13 +31,13 @@ TYPED = {"scored", "unparsable", "truncated"}
 """What a model that answers may end in; a server that does not is another matter."""
 QUESTIONS = {"did_what_was_asked", "supported", "checked", "honest"}
 LIMIT = 0.02
-ROWS = 40
+CHAT_ROWS, ROWS = 12, 40
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "in.jsonl"
-    write_jsonl(path, [t for t, _ in make_transcripts(8, seed=11)])
+    write_jsonl(path, [t for t, _ in make_transcripts(CHAT_ROWS, seed=11)])
     return path
 
 
@@ -57,7 +58,7 @@ def test_every_row_ends_typed_with_its_usage(
     out = tmp_path / "out.jsonl"
     _, summary = invoke(score_cmd.command, source, "-o", out, *server, *criteria, "--price", "1,2")
     found = rows_in(out)
-    assert len(found) == 8 and {row["status"] for row in found} <= TYPED
+    assert len(found) == CHAT_ROWS and {row["status"] for row in found} <= TYPED
     for row in found:
         assert (row["score"] is None) == (row["status"] != "scored") and (row["reason"] or row["score"] is not None)
         assert row["usage"]["unreported"] == 0 and row["usage"]["cost"] > 0
@@ -79,8 +80,15 @@ def test_attempts_are_ranked_or_it_is_said_why_not(
 def test_a_model_is_calibrated_or_it_is_said_why_not(
     source: Path, tmp_path: Path, server: tuple[str, ...], invoke: Callable[..., Any]
 ) -> None:
-    code, summary = invoke(calibrate_cmd.command, source, "-o", tmp_path / "judge", *server, "--mode", "score")
-    assert code == 0 and summary["statuses"].keys() <= TYPED
+    question = tmp_path / "done.yaml"
+    question.write_text("name: done\nquestions:\n  done:\n    ask: Was the task done?\n    scale: yes_no\n")
+    how = (*server, "--criteria", question, "--mode", "score")
+    try:
+        code, summary = invoke(calibrate_cmd.command, source, "-o", tmp_path / "judge", *how)
+    except RRMError as error:
+        assert "calibration needs at least ten rows" in str(error)
+    else:
+        assert code == 0 and summary["statuses"].keys() <= TYPED
 
 
 @a_server
