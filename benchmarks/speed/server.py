@@ -121,7 +121,8 @@ def theirs(args: argparse.Namespace, folder: Path, rows: int) -> dict[str, float
         args.vllm_python, "-c", THEIRS, "--backend", "openai", "--base-url", args.url, "--endpoint", "/v1/completions",
         "--model", args.model, "--tokenizer", str(args.tokenizer), "--dataset-name", "custom",
         "--dataset-path", str(folder / "prompts.jsonl"), "--skip-chat-template", "--disable-shuffle", "--num-prompts", str(rows),
-        "--custom-output-len", str(args.output_tokens), "--max-concurrency", str(args.concurrency), "--ignore-eos", "--temperature", "0", "--seed", str(args.seed), "--disable-tqdm",
+        "--custom-output-len", str(args.output_tokens), "--max-concurrency", str(args.concurrency),
+        "--ignore-eos", "--temperature", "0", "--seed", str(args.seed), "--disable-tqdm",
         "--save-result", "--result-dir", str(folder), "--result-filename", "theirs.json",
     ]  # fmt: skip
     if args.logprobs:
