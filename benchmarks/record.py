@@ -17,8 +17,9 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def command(module: str) -> str:
-    """The command line as it was given; `module` below `benchmarks`."""
-    return " ".join([f"python -m benchmarks.{module}", *sys.argv[1:]])
+    """The command line as it was given, absolute paths by their last part; `module` below `benchmarks`."""
+    said = [Path(word).name if os.path.isabs(word) else word for word in sys.argv[1:]]
+    return " ".join([f"python -m benchmarks.{module}", *said])
 
 
 def commit() -> str | None:
