@@ -1,0 +1,220 @@
+"""How fast rollouts are on either engine, `hf` and `vllm`, and in TRL's own tool loop; and what slow tools cost them.
+
+    python -m benchmarks.speed.engines --vllm-python .venv-vllm/bin/python [--model smollm2] [--turns 2 8 16]
+    (make test-vllm builds that environment; SmolLM2 takes half an hour on two cores)
+
+All three play the same episodes, one arm after the other, over and over: the same prompts, tool, template and sampling, and every turn
+says the same tokens, in this process as `benchmarks.speed.rollout` describes, on the server by a logits processor
+(`benchmarks.speed.scripted`); that all end with the same ids is checked. One thread computes in each arm; the server's HTTP side, which is
+a process of its own, and the client run beside it on other cores. Medians of action tokens/s count.
+
+`waiting`: the same on both of our engines with a tool that takes 0.1 to 3 s (uniform, seeded), against the tool that answers at once,
+in turn. What is lost is 1 − (seconds with quick tools / seconds with slow ones). `floor_s`: the longest row of such waits,
+which no engine can be quicker than. Progress goes to standard error; the last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import statistics
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+from benchmarks.speed import rollout as alike
+from benchmarks.vllm_server import PYTHON, serving, version_of
+from reagent.env.env import ToolEnv
+from reagent.env.tool import tool
+from reagent.rollout.rollout import rollout
+from rrm.engines.base import SamplingParams, TokenEngine
+from rrm.engines.hf.engine import HFEngine
+from rrm.engines.vllm import VLLMEngine
+from rrm.models.base import base_path
+
+OUT = record.RESULTS / "engines_speed.json"
+BARS = {"vllm_over_trl_at_8_turns": 2.0, "lost_to_waiting": 0.2}
+SLOW_S = (0.1, 3.0)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Archive(alike.Archive):
+    """The tool of `benchmarks.speed.rollout`, which takes its time where it is given a random generator."""
+
+    def __init__(self, turns: int, rng: random.Random | None) -> None:
+        async def lookup(query: str) -> str:
+            """Look something up in the archive.
+
+            Args:
+                query: What to look for.
+            """
+            del query
+            if rng is not None:
+                await asyncio.sleep(rng.uniform(*SLOW_S))
+            return alike.RESULT
+
+        ToolEnv.__init__(self, [tool(lookup)], max_turns=turns, tool_prompt="template")
+
+
+def arm(
+    engine: TokenEngine, tokenizer: Any, args: argparse.Namespace, turns: int, longest: int, *, slow: bool = False
+) -> Callable[[], alike.Timed]:
+    """A call that rolls the batch out with an engine of ours."""
+    timed = alike.Timed()
+
+    def run() -> alike.Timed:
+        rng = random.Random(args.seed) if slow else None
+        with timed:
+            episodes = rollout(
+                engine,
+                tokenizer,
+                lambda: Archive(turns, rng),
+                alike.tasks(args),
+                params=SamplingParams(max_new_tokens=args.tokens, temperature=1.0, seed=args.seed),
+                group_size=args.group,
+                max_turns=turns,
+                max_episode_tokens=longest,
+            )
+        flat = [e.flatten() for e in episodes]
+        timed.rows = [(f.input_ids.tolist(), f.action_mask.astype(int).tolist()) for f in flat]
+        return timed
+
+    return run
+
+
+def in_turn(arms: dict[str, Callable[[], alike.Timed]], repeats: int, what: str) -> dict[str, Any]:
+    """Seconds of each arm, in turn; ends the program where they did not play the same."""
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    played: dict[str, Any] = {}
+    for _, (name, run) in itertools.product(range(repeats), arms.items()):
+        timed = run()
+        seconds[name].append(timed.seconds)
+        played[name] = sorted(timed.rows)
+        print(f"{what} {name}: {timed.seconds:.1f} s", file=sys.stderr)
+    first, *others = played.values()
+    if any(rows != first for rows in others):
+        raise SystemExit(f"{what}: the arms did not play the same episodes")
+    actions = sum(sum(mask) for _, mask in first)
+    middle = {name: statistics.median(values) for name, values in seconds.items()}
+    return {
+        "action_tokens": actions,
+        "episode_tokens": len(first[0][0]),
+        "action_tokens_per_s": {name: round(actions / value, 2) for name, value in middle.items()},
+        "seconds": {name: [round(value, 3) for value in values] for name, values in seconds.items()},
+    }
+
+
+def length(tokenizer: Any, args: argparse.Namespace, turns: int) -> int:
+    """Tokens of the longest episode."""
+    prompt, suffix = alike.layout(tokenizer, args)
+    return prompt + turns * (args.tokens + suffix) + 1
+
+
+def compare(model: Any, tokenizer: Any, server: VLLMEngine, args: argparse.Namespace, turns: int) -> dict[str, Any]:
+    """All three at one number of turns."""
+    longest = length(tokenizer, args, turns)
+    here = HFEngine(model, tokenizer, max_batch_tokens=args.batch * longest * 2)
+    arms = {
+        "hf": arm(here, tokenizer, args, turns, longest),
+        "vllm": arm(server, tokenizer, args, turns, longest),
+        "trl": alike.trl_arm(model, tokenizer, args, turns, longest),
+    }
+    with scripted(model, tokenizer, args):
+        found = in_turn(arms, args.repeats, f"{turns} turns")
+    rates = found["action_tokens_per_s"]
+    return {"turns": turns, **found} | {
+        f"{name}_over_trl": round(rates[name] / rates["trl"], 3) for name in ("hf", "vllm")
+    }
+
+
+def waiting(model: Any, tokenizer: Any, server: VLLMEngine, args: argparse.Namespace) -> dict[str, Any]:
+    """What slow tools cost either engine."""
+    turns = args.waiting_turns
+    longest = length(tokenizer, args, turns)
+    here = HFEngine(model, tokenizer, max_batch_tokens=args.batch * longest * 2)
+    found: dict[str, Any] = {"turns": turns, "tool_s": SLOW_S}
+    for name, engine in (("hf", here), ("vllm", server)):
+        arms = {
+            f"{said} tools": arm(engine, tokenizer, args, turns, longest, slow=said == "slow")
+            for said in ("quick", "slow")
+        }
+        with scripted(model, tokenizer, args):
+            one = in_turn(arms, args.repeats, name)
+        quick, slow = (statistics.median(one["seconds"][f"{said} tools"]) for said in ("quick", "slow"))
+        found[name] = one | {"lost": round(1 - quick / slow, 4)}
+    rng = random.Random(args.seed)
+    found["floor_s"] = round(max(sum(rng.uniform(*SLOW_S) for _ in range(turns - 1)) for _ in range(args.batch)), 2)
+    return found
+
+
+class scripted:
+    """The model here says the script."""
+
+    def __init__(self, model: Any, tokenizer: Any, args: argparse.Namespace) -> None:
+        prompt, suffix = alike.layout(tokenizer, args)
+        self._make = lambda: alike.Script(model, alike.scripted_turn(tokenizer, args.tokens), prompt, suffix)
+
+    def __enter__(self) -> None:
+        self._script = self._make()
+
+    def __exit__(self, *_: object) -> None:
+        self._script.remove()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2", help="`smollm2`, or a model directory")
+    parser.add_argument("--vllm-python", type=Path, default=PYTHON)
+    parser.add_argument("--turns", type=int, nargs="+", default=[2, 8, 16])
+    parser.add_argument("--waiting-turns", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=48, help="sampled tokens a turn")
+    parser.add_argument("--batch", type=int, default=16, help="episodes")
+    parser.add_argument("--group", type=int, default=8, help="episodes a prompt")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    args.dtype = "float32"
+    if args.batch % args.group:
+        parser.error(f"--batch {args.batch} is no multiple of --group {args.group}")
+    import torch
+
+    torch.set_num_threads(args.threads)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    model, tokenizer = alike.load(args)
+    longest = length(tokenizer, args, max(*args.turns, args.waiting_turns))
+    said = json.dumps(alike.scripted_turn(tokenizer, args.tokens))
+    options = ("--logits-processors", "benchmarks.speed.scripted:Scripted")
+    environment = {"SCRIPTED_TURN": said, "PYTHONPATH": str(ROOT)}
+    with serving(
+        args.vllm_python, base_path(args.model), *options,
+        context=longest + 1, cache_gib=2, threads=args.threads, environment=environment,
+    ) as url:  # fmt: skip
+        server = VLLMEngine(f"vllm:{url}#base", eos_ids={tokenizer.eos_token_id})
+        try:
+            compare(model, tokenizer, server, args, 1)  # warms all three up
+            found: dict[str, Any] = {"bars": BARS, "vllm": version_of(url)}
+            found["rollouts"] = [compare(model, tokenizer, server, args, turns) for turns in args.turns]
+            found["waiting"] = waiting(model, tokenizer, server, args)
+        finally:
+            server.close()
+    args.vllm_python = args.vllm_python.name
+    args.model = Path(args.model).name
+    found |= {
+        "model": args.model,
+        "commit": record.commit(),
+        **record.timed_with("speed.engines", args, "torch", "transformers", "trl"),
+    }
+    record.write(args.out, found)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
