@@ -88,12 +88,20 @@ def draw_counts(n_questions: int, n: int, seed: int) -> Iterator[np.ndarray]:
 def replicates(
     statistics: Mapping[str, Statistic], n_questions: int, *, n: int = 10_000, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """Every statistic on the same n resamples of the questions: name → (n,) values."""
+    """Every statistic on the same n resamples of the questions: name → (n,) values.
+
+    Of a statistic marked `biased` (never negative, and larger on a resample than on the sample: `CalibrationError`) they are reflected
+    about its value and kept from 0 on, which makes its interval the basic bootstrap's: 2v − v*.
+    """
     chunks: dict[str, list[np.ndarray]] = {name: [] for name in statistics}
     for counts in draw_counts(n_questions, n, seed):
         for name, statistic in statistics.items():
             chunks[name].append(statistic(counts))
-    return {name: np.concatenate(parts) for name, parts in chunks.items()}
+    drawn = {name: np.concatenate(parts) for name, parts in chunks.items()}
+    for name, statistic in statistics.items():
+        if getattr(statistic, "biased", False):
+            drawn[name] = np.maximum(2 * point(statistic, n_questions) - drawn[name], 0.0)
+    return drawn
 
 
 def point(statistic: Statistic, n_questions: int) -> float:
@@ -104,7 +112,7 @@ def point(statistic: Statistic, n_questions: int) -> float:
 def percentile_interval(
     value: float, resampled: np.ndarray, *, level: float = 0.95, difference: bool = False
 ) -> Interval:
-    """The percentile interval of `resampled` (n,) around `value`; undefined resamples (NaN) are left out.
+    """The percentile interval of `resampled` (n,) around `value`, which it always holds; undefined resamples (NaN) are left out.
 
     Where more than a tenth of them are, there is no interval: the statistic rests on one question or two, and resamples of
     the same question would say that it hardly varies.
@@ -119,7 +127,7 @@ def percentile_interval(
         return Interval(value, None, None)
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
     above = float(np.mean(defined > 0) + np.mean(defined == 0) / 2) if difference else None
-    return Interval(value, float(low), float(high), above)
+    return Interval(value, min(float(low), value), max(float(high), value), above)
 
 
 def bootstrap(statistic: Statistic, n_questions: int, *, n: int = 10_000, seed: int = 0) -> Interval:

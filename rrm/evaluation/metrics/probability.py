@@ -6,6 +6,7 @@ Legend: N rows, Q questions, B resamples, `questions` (N,) integer codes in [0, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -90,9 +91,13 @@ def reliability(scores: np.ndarray, labels: np.ndarray, n_bins: int = 10) -> lis
 class CalibrationError:
     """ECE as a bootstrap statistic: Σ_b n_b/n · |mean score − mean label| over equal-mass bins (10 by default).
 
-    The bins are those of the full sample in every resample. A resample is noisier than the sample and |·| turns noise
-    into error, so the interval of a well calibrated judge lies mostly above its value.
+    The bins are those of the full sample in every resample. A resample is noisier than the sample and |·| turns noise into error, so
+    resamples lie above the value as the value lies above the truth: the interval is the basic bootstrap's, which takes the one for the
+    other, from 0 on and extended to the value. (Simulated with 400 rows of 100 questions it holds a true ECE of 0.05 in 92 of 100
+    samples, the percentile interval in 23. A true 0 it holds in half of them: its low end is then just above.)
     """
+
+    biased: ClassVar[bool] = True
 
     scores: np.ndarray
     labels: np.ndarray

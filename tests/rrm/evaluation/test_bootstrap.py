@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrm.evaluation.bootstrap import Ratio, bootstrap, draw_counts, paired_bootstrap, percentile_interval, replicates
+from rrm.evaluation.bootstrap import (
+    Ratio,
+    bootstrap,
+    draw_counts,
+    paired_bootstrap,
+    percentile_interval,
+    point,
+    replicates,
+)
 from rrm.evaluation.metrics.pairs import pair_parts
+from rrm.evaluation.metrics.probability import CalibrationError
 
 
 def test_ratio_pools_questions_instead_of_averaging_them():
@@ -93,6 +102,38 @@ def test_undefined_resamples_are_left_out():
     found = bootstrap(Ratio(np.array([1.0, 1.0, 1.0, 0.0]), np.array([2.0, 2.0, 2.0, 0.0])), 4, n=1000)
     assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
     assert percentile_interval(1.0, np.array([np.nan])).value is None
+
+
+def test_a_value_lies_in_its_own_interval():
+    found = percentile_interval(0.1, np.linspace(0.2, 0.4, 100))
+    assert (found.low, found.high) == (0.1, pytest.approx(0.395))
+
+
+def calibration_error(slope: float, questions: int, seed: int) -> CalibrationError:
+    """Of four rows a question, uniform scores s, labels of probability ½ + slope (s − ½): the true ECE is |1 − slope| / 4."""
+    rng = np.random.default_rng(seed)
+    s = rng.uniform(size=4 * questions)
+    y = (rng.uniform(size=len(s)) < 0.5 + slope * (s - 0.5)).astype(float)
+    return CalibrationError(s, y, np.repeat(np.arange(questions), 4), questions)
+
+
+def test_resamples_of_a_biased_statistic_are_reflected_about_its_value():
+    statistic = calibration_error(0.8, 30, seed=0)
+    value = point(statistic, 30)
+    plain = np.concatenate([statistic(counts) for counts in draw_counts(30, 200, seed=5)])
+    drawn = replicates({"it": statistic}, 30, n=200, seed=5)["it"]
+    np.testing.assert_allclose(drawn, np.maximum(2 * value - plain, 0))
+    assert plain.mean() > value > drawn.mean()
+
+
+def test_the_interval_of_a_calibration_error_holds_the_value_and_mostly_the_truth():
+    hits = 0
+    for seed in range(60):
+        found = bootstrap(calibration_error(0.8, 100, seed), 100, n=200, seed=seed)
+        assert found.value is not None and found.low is not None and found.high is not None
+        assert 0 <= found.low <= found.value <= found.high
+        hits += found.low <= 0.05 <= found.high
+    assert hits >= 50  # the percentile interval holds it in 13 of 60
 
 
 def test_statistics_of_one_call_share_their_draws():
