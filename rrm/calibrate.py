@@ -25,7 +25,7 @@ import numpy as np
 from rrm.annotation import Annotation
 from rrm.config import CalibrationMethod, CalibrationSettings
 from rrm.errors import ConfigError, RRMError, SpendingLimit
-from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, out_of_fold
+from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, not_better, out_of_fold
 from rrm.feedback import Feedback, Mode, read_feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blended import Blended, blends_unasked
@@ -369,8 +369,10 @@ def _worth(
     if apart is None:
         log.warning("all rows are attempts at one question: what the maps are worth on others cannot be measured")
     else:
-        found |= before_and_after(scored.before, apart, labels, questions, resamples=resamples, seed=seed)
+        found |= before_and_after(scored.raw, scored.before, apart, labels, questions, resamples=resamples, seed=seed)
         found |= {"folds": apart.folds, "rows_of_folds_without_map": apart.without_map}
+        if said := not_better(found["difference"]):
+            log.warning("%s", said)
     known = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed)
     found |= {"interval": None if known is None else known.at, "widest": None if known is None else known.widest}
     found |= {"falling": None if known is None else known.falling}

@@ -106,7 +106,7 @@ def command(
             failed,
             output,
         )
-    said = {k: v for k, v in record.items() if k not in ("judge", "difference")}
+    said = {k: v for k, v in record.items() if k != "judge"}
     finish({"output": str(output), **said, "unreadable": errors.count, "errors": errors.written_to})
     if errors.count or failed:
         raise typer.Exit(1)
@@ -121,8 +121,12 @@ def show(record: dict[str, Any]) -> None:
     )
     for name in ("ece", "brier", "auroc"):
         if record["before"] is not None:
-            before, after = (interval_text(record[k][name]) for k in ("before", "after"))
-            console.print(f"{name:>6} out of fold: {before} before, {after} after", markup=False)
+            before, after, gap = (interval_text(record[k][name]) for k in ("before", "after", "difference"))
+            console.print(
+                f"{name:>6} out of fold: {before} before, {after} after, difference {gap}",
+                markup=False,
+                soft_wrap=True,
+            )
     for at in record["interval"] or ():
         console.print(
             f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False

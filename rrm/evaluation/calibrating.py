@@ -5,7 +5,7 @@ Legend: N rows, n resamples, `questions` (N,) names of what each row is an attem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +70,7 @@ def out_of_fold(
 
 
 def before_and_after(
+    raw: np.ndarray,
     before: np.ndarray,
     after: OutOfFold,
     labels: np.ndarray,
@@ -81,7 +82,8 @@ def before_and_after(
     """`before`, `after` and `difference` (after − before, paired), each ECE, Brier score and AUROC with 95 % intervals over questions;
     without an interval where too few questions or rows carry one.
 
-    The AUROC, before as after, compares rows of one fold with each other: across folds the maps differ by chance, which would be taken
+    The bins of both ECEs are made from the raw scores (N,): five folds make five scores of one raw score, and with bins of its own the
+    map's error would be taken over more of them than the judge's grades have. The AUROC, before as after, compares rows of one fold with each other: across folds the maps differ by chance, which would be taken
     for worse ranks (of 40 rows by .05) though the one map that is in use keeps the judge's order.
     """
     names = sorted(set(questions))
@@ -90,7 +92,7 @@ def before_and_after(
 
     def statistics(scores: np.ndarray) -> dict[str, Statistic]:
         return {
-            "ece": probability.CalibrationError(scores, labels, codes, len(names)),
+            "ece": probability.CalibrationError(scores, labels, codes, len(names), binned_by=raw),
             "brier": probability.brier_parts(scores, labels, codes, len(names)),
             "auroc": probability.Auroc(scores, labels, codes, after.fold),
         }
@@ -100,6 +102,24 @@ def before_and_after(
     found = compare(table, len(names), thin=lambda _: thin, n=resamples, seed=seed)
     metrics, differences = found["metrics"], found["differences"]
     return {"before": metrics["before"], "after": metrics[JUDGE], "difference": differences["before"]}
+
+
+def not_better(difference: Mapping[str, Mapping[str, float | None]]) -> str:
+    """What to say where the maps are not shown to make scores better: the Brier score's difference is not sure to be below 0.
+
+    Args:
+        difference: of `before_and_after`.
+    """
+    brier = difference["brier"]
+    value, low, high = brier["value"], brier["low"], brier["high"]
+    if value is None or (high is not None and high < 0):
+        return ""
+    if low is None or high is None:
+        return f"whether the map makes scores better is unknown: too few questions or rows (Brier score {value:+.3f})"
+    return (
+        f"the map {'makes scores worse' if low > 0 else 'is not shown to make scores better'} out of fold: Brier score {value:+.3f} "
+        f"[{low:+.3f}, {high:+.3f}]. Give more labels, or go on with the judge as it was"
+    )
 
 
 class Band(NamedTuple):

@@ -108,11 +108,13 @@ def calibrated_section(record: Mapping[str, Any]) -> str:
     lines = [
         f"Mode {record['mode']}, {record['rows']} rows of {record['questions']} questions, {record['positive']:.0%} of success "
         f"({labels}). What stands above was measured before. On data unlike these rows scores are not calibrated.", "",
-        "| out of fold | before | after |", "|---|---|---|",
+        "| out of fold | before | after | difference |", "|---|---|---|---|",
     ]  # fmt: skip
     for name in ("ece", "brier", "auroc"):
-        before, after = ("–" if record[k] is None else interval_text(record[k][name]) for k in ("before", "after"))
-        lines.append(f"| {name} | {before} | {after} |")
+        kinds = ("before", "after", "difference")
+        lines.append(
+            f"| {name} | {' | '.join('–' if record[k] is None else interval_text(record[k][name]) for k in kinds)} |"
+        )
     if record["interval"]:
         lines += ["", "| raw score | calibrated | 95 % interval |", "|---|---|---|"]
         lines += [

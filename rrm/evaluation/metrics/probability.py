@@ -104,10 +104,13 @@ class CalibrationError:
     questions: np.ndarray
     n_questions: int
     n_bins: int = 10
+    binned_by: np.ndarray | None = None
+    """(N,) what the bins are made of, so that two scores of the same rows have the same bins; None: the scores."""
 
     def __call__(self, counts: np.ndarray) -> np.ndarray:
-        check_rows(scores=self.scores, labels=self.labels, questions=self.questions)
-        cell = self.questions * self.n_bins + equal_mass_bins(self.scores, self.n_bins)
+        by = self.scores if self.binned_by is None else self.binned_by
+        check_rows(scores=self.scores, labels=self.labels, questions=self.questions, binned_by=by)
+        cell = self.questions * self.n_bins + equal_mass_bins(by, self.n_bins)
         gaps = np.bincount(cell, self.scores - self.labels, minlength=self.n_questions * self.n_bins)
         rows = counts @ np.bincount(self.questions, minlength=self.n_questions)
         total = np.abs(counts @ gaps.reshape(self.n_questions, self.n_bins)).sum(axis=1)

@@ -18,6 +18,7 @@ from rrm.annotation import Annotation
 from rrm.cli import calibrate_cmd
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt
+from rrm.judge.card import interval_text
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.questions import question_keys
 from rrm.trajectory import Message, Source, Trajectory, write_jsonl
@@ -91,8 +92,14 @@ def test_a_server_becomes_a_directory_that_gives_calibrated_scores(
     assert "very-secret" not in texts and "Question 1" not in texts and "critique>" not in texts
     card = (tmp_path / "mine" / "README.md").read_text()
     assert "in mode full" in card and "60 from outcome:outcome" in card and "| ece | 0.250" in card
+    brier = interval_text(record["difference"]["brier"])
+    assert brier.startswith("-0.0") and f"after, difference {brier}\n" in done.stderr and f"| {brier} |" in card
     line = json.loads(done.stdout.strip().splitlines()[-1])
-    assert line["rows"] == 60 and line["after"]["auroc"]["value"] == record["after"]["auroc"]["value"]
+    assert (
+        line["rows"] == 60
+        and line["difference"] == record["difference"]
+        and line["after"]["auroc"]["value"] == record["after"]["auroc"]["value"]
+    )
 
 
 def test_a_killed_calibration_asks_for_no_row_twice_and_nothing_is_written_over(tmp_path: Path) -> None:
@@ -133,9 +140,24 @@ def test_few_labels_say_how_few_and_what_interval_they_leave(tmp_path: Path, cap
     with serve(grade) as server:
         assert calibrate(tmp_path, server, rows(12)).exit_code == 0
     assert "12 labels (5 of success) of 4 questions" in caplog.text and "uncertain by up to" in caplog.text
+    assert "whether the map makes scores better is unknown: too few questions or rows" in caplog.text
     record = json.loads((tmp_path / "mine" / "calibration.json").read_text())
     assert record["widest"] > 0.25 and record["folds"] == 4
     assert record["after"]["ece"]["value"] is not None and record["after"]["ece"]["low"] is None
+
+
+def test_a_map_that_gains_nothing_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def knows(_: int, body: dict[str, Any]) -> Answer:
+        said = body["messages"][-1]["content"]
+        return completion(
+            f"<critique>[step 1] good: fine</critique><score>{'0.8' if 'well' in said else '0.2'}</score>"
+        )
+
+    with serve(knows) as server:
+        assert calibrate(tmp_path, server, rows()).exit_code == 0
+    assert (
+        "the map makes scores worse out of fold: Brier score +0.004 [+0.000, +0.008]. Give more labels" in caplog.text
+    )
 
 
 def test_scores_that_do_not_rise_with_the_labels_are_no_judge(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrm.evaluation.calibrating import OutOfFold, band, before_and_after, out_of_fold
+from rrm.evaluation.calibrating import OutOfFold, band, before_and_after, not_better, out_of_fold
 from rrm.judge.calibration import Platt, curve, curves, fit
 
 
@@ -41,14 +41,16 @@ def test_before_and_after_by_hand() -> None:
     labels = np.array([1.0, 0.0] * 20)
     before, after = np.full(40, 0.9), np.array([0.8, 0.2] * 20)
     apart = OutOfFold(after, np.arange(40) // 8, 5, 0)
-    found = before_and_after(before, apart, labels, [f"q{i // 2}" for i in range(40)], resamples=100, seed=0)
+    found = before_and_after(after, before, apart, labels, [f"q{i // 2}" for i in range(40)], resamples=100, seed=0)
     assert found["before"]["brier"]["value"] == pytest.approx((0.01 + 0.81) / 2)
     assert found["after"]["brier"] == {
         "value": pytest.approx(0.04),
         "low": pytest.approx(0.04),
         "high": pytest.approx(0.04),
     }
-    assert (found["before"]["ece"]["value"], found["after"]["ece"]["value"]) == (pytest.approx(0.4), pytest.approx(0.2))
+    # both in two bins, by what the raw scores are: |0.9 − 1| and |0.9 − 0| before, 0.2 and 0.2 after
+    assert (found["before"]["ece"]["value"], found["after"]["ece"]["value"]) == (pytest.approx(0.5), pytest.approx(0.2))
+    assert found["difference"]["ece"]["value"] == pytest.approx(-0.3)
     assert (found["before"]["auroc"]["value"], found["after"]["auroc"]["value"]) == (0.5, 1.0)
     assert found["difference"]["brier"]["high"] == pytest.approx(0.04 - 0.41)
 
@@ -57,11 +59,34 @@ def test_maps_that_rise_rank_no_worse_for_differing_between_folds() -> None:
     raw, labels, questions = drawn(10)
     apart = out_of_fold(raw, labels, [False] * len(raw), questions, "platt", seed=0)
     assert apart is not None and apart.folds == 5
-    found = before_and_after(raw, apart, labels, questions, resamples=100, seed=0)
+    found = before_and_after(raw, raw, apart, labels, questions, resamples=100, seed=0)
     assert found["difference"]["auroc"]["value"] == 0.0
     assert found["before"]["auroc"]["value"] == pytest.approx(found["after"]["auroc"]["value"])
     pairs = [(i, j) for i in range(40) for j in range(40) if labels[i] > labels[j] and apart.fold[i] == apart.fold[j]]
     assert found["before"]["auroc"]["value"] == pytest.approx(np.mean([raw[i] > raw[j] for i, j in pairs]))
+
+
+def test_a_map_of_few_grades_is_measured_in_as_many_bins_as_the_grades() -> None:
+    rng = np.random.default_rng(0)
+    raw = rng.choice([0.1, 0.3, 0.5, 0.7, 0.9], 400)  # the truth already: nothing is to be gained
+    labels, questions = (rng.uniform(size=400) < raw).astype(float), [f"q{i // 4}" for i in range(400)]
+    apart = out_of_fold(raw, labels, [False] * 400, questions, "platt", seed=0)
+    assert apart is not None and len(np.unique(apart.scores)) == 25
+    found = before_and_after(raw, raw, apart, labels, questions, resamples=100, seed=0)
+    by_grade = [abs((apart.scores - labels)[raw == grade].sum()) for grade in np.unique(raw)]
+    assert found["after"]["ece"]["value"] == pytest.approx(sum(by_grade) / 400)
+    assert found["difference"]["ece"]["value"] < 0.01  # 0.015 with bins of its own
+    assert "is not shown to make scores better out of fold: Brier score +0.001 [" in not_better(found["difference"])
+
+
+def test_what_is_said_of_maps_that_do_not_make_scores_better() -> None:
+    def said(value: float | None, low: float | None, high: float | None) -> str:
+        return not_better({"brier": {"value": value, "low": low, "high": high}})
+
+    assert said(-0.1, -0.2, -0.01) == said(None, None, None) == ""
+    assert "is not shown to make scores better" in said(-0.1, -0.2, 0.0)
+    assert "makes scores worse out of fold: Brier score +0.100 [+0.010, +0.200]" in said(0.1, 0.01, 0.2)
+    assert "unknown: too few questions or rows" in said(-0.1, None, None)
 
 
 @pytest.mark.parametrize("method", ["platt", "platt_score", "isotonic"])
