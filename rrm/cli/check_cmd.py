@@ -10,6 +10,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, counting, mapping_of
+from rrm.cli.tables import print_table
 from rrm.errors import ReadError
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ def command(
     Exit code 1 when something crosses from one split into another, when outcomes were read from a field that is not on
     [0, 1] in other rows, or when lines cannot be read.
     """
-    from rich.console import Console
-
     from rrm.check import check
     from rrm.readers import read
     from rrm.splits import load_split
@@ -49,9 +48,8 @@ def command(
     wanted = load_split(split, parts=()) if split is not None else None
     rows = read(data, format=format, mapping=mapping_of(map), outcome=outcome, on_error=on_error)
     report = check(counting(rows, "checking"), wanted)
-    console = Console(highlight=False)
     for table in tables(report, failed, errors):
-        console.print(table)
+        print_table(table)
     finish(dataclasses.asdict(report) | dataclasses.asdict(report.files) | {"leaks": report.leaks, "errors": failed})
     if failed or report.leaks or report.other_scale_complaint:
         raise typer.Exit(1)

@@ -16,6 +16,7 @@ from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
+from rrm.cli.tables import print_table
 from rrm.errors import ConfigError, SpendingLimit
 from rrm.extras import needs
 from rrm.feedback import OUTSIDE, Feedback
@@ -364,7 +365,7 @@ def _table(title: str, section: dict[str, Any]) -> Table:
     table = Table(title=title, title_justify="left", caption="* the paired 95 % interval of judge − it excludes 0")
     scorers = list(section["metrics"])
     for name in ("metric", *scorers):
-        table.add_column(name, no_wrap=True)
+        table.add_column(name)
     for metric in section["metrics"]["judge"]:
         cells = []
         for scorer in scorers:
@@ -383,14 +384,12 @@ def show(report: EvaluationReport, no_pairs: str | None) -> None:
     """
     status = ", ".join(f"{n} {name}" for name, n in report["status"].items())
     console.print(f"{report['rows']} rows ({status}), {report['labelled']} labelled, {report['questions']} questions")
-    sections = [report, *(report[name] for name in ("steps", "step_scores") if report[name] is not None)]
-    columns = max(len(section["metrics"]) for section in sections)
-    wide = Console(stderr=True, highlight=False, width=max(console.width, 30 + 26 * columns))
-    wide.print(_table("score", report))
+    print_table(_table("score", report), stderr=True)
     if report["steps"] is not None:
-        wide.print(_table(f"steps ({report['steps']['steps']} labelled)", report["steps"]))
+        print_table(_table(f"steps ({report['steps']['steps']} labelled)", report["steps"]), stderr=True)
     if report["step_scores"] is not None:
-        wide.print(_table(f"probabilities of steps ({report['step_scores']['steps']} labelled)", report["step_scores"]))
+        title = f"probabilities of steps ({report['step_scores']['steps']} labelled)"
+        print_table(_table(title, report["step_scores"]), stderr=True)
     for name, why in report["baselines_left_out"].items():
         console.print(f"left out {name}: {why}", style="yellow")
     for name, found in (report["outside"] or {}).items():

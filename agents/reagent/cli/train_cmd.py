@@ -57,16 +57,16 @@ def say_plan(settings: AgentConfig, like: Path | None, processes: int) -> None:
     from dataclasses import asdict
 
     import torch
-    from rich.console import Console
     from rich.table import Table
 
     from reagent.train.plan import plan, told
+    from rrm.cli.tables import print_table
 
     device = "cpu" if settings.cpu or not torch.cuda.is_available() else "cuda"
     found = plan(settings, processes=processes, device=device, like=like)
     table = Table(show_header=False)
     for row in told(found):
         table.add_row(*row)
-    Console(stderr=True).print(table)
+    print_table(table, stderr=True)
     memory = {**asdict(found.memory), "update": found.memory.update, "rollout": found.memory.rollout}
     finish({**asdict(found), "memory": memory, "seconds": found.seconds})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import zlib
@@ -17,10 +19,12 @@ from typer.testing import CliRunner
 
 from rrm.annotation import Annotation, Finding
 from rrm.cli import eval_cmd
+from rrm.cli.tables import print_table
 from rrm.config import TrainConfig
 from rrm.engines.openai import OpenAIEngine
-from rrm.evaluation.evaluate import HEADLINE
+from rrm.evaluation.evaluate import HEADLINE, EvaluationReport
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.card import interval_text
 from rrm.readers import read
 from rrm.score import score_file
 from rrm.train.prepare import data_digest, load_data, merged_by_id
@@ -74,6 +78,26 @@ def test_eval_writes_metrics_plot_table_and_one_json_line(labelled: Path):
     assert (labelled / "r.png").read_bytes().startswith(b"\x89PNG")
     for word in (HEADLINE, "tfidf", "position_only", "mcc"):
         assert word in done.stderr
+
+
+def test_tables_are_cut_nowhere(labelled: Path, monkeypatch: pytest.MonkeyPatch):
+    """Figures ended in … where standard error was a file: it was taken for 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    done = measure(labelled)
+    metrics = json.loads((labelled / "m.json").read_text())["metrics"]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("│ ")]
+    assert "…" not in done.stderr and max(map(len, lines)) > 80
+    (line,) = (line for line in lines if "│ auroc " in line)
+    for scorer in ("judge", "length", "tfidf", "agent"):
+        assert interval_text(metrics[scorer]["auroc"]) in line
+
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal of 60 columns: folded
+    monkeypatch.setenv("COLUMNS", "60")
+    report = EvaluationReport(json.loads((labelled / "m.json").read_text()))
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        print_table(eval_cmd._table("score", report), stderr=True)
+    folded = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.getvalue().splitlines()]
+    assert max(map(len, folded)) == 60 and "…" not in shown.getvalue()
 
 
 def test_eval_says_why_there_is_nothing_to_evaluate(labelled: Path):
