@@ -105,6 +105,9 @@ def command(
     test, train = split_rows(everything, split, part, train_part)
     if not test:
         raise EvaluationError(f"nothing to evaluate: {why_empty(len(everything), split, part, errors)}")
+    labels, steps = labels_of(test, labelled), step_labels_of(test, labelled)
+    if reruns == 0 and len(feedback) < 2 and not has_label(labels, steps):
+        raise EvaluationError(f"nothing to measure on: {why_no_label(len(test), annotations)}")
     loaded, strays = None, (0,)
     if feedback:
         runs, strays = zip(*(feedback_of(path, everything) for path in feedback), strict=True)
@@ -112,9 +115,7 @@ def command(
         loaded = load_judge(judge)
         how = {"mode": chosen_mode(mode, loaded, Modes.score), "samples": samples, "overwrite": overwrite}
         runs = [judge_rows(loaded, test, output, i, seed=seed + i, **how) for i in range(1 + reruns)]
-    labels = labels_of(test, labelled)
     baselines, left_out = score_baselines(test, labels, train, labels_of(train, labelled) if train else [], seed)
-    steps = step_labels_of(test, labelled)
     step_scores: dict[str, Any] = {}
     thresholds: dict[str, float] = {}
     if any(f.p_good is not None for row in runs[0] for f in row.findings):
@@ -163,6 +164,21 @@ def why_empty(read: int, split: Path | None, part: str, errors: ErrorLog) -> str
     if not read:
         return f"no transcript could be read; what was wrong stands in {errors.written_to}"
     return f"none of {read} transcripts is of a question in the part {part!r} of {split}"  # without one, all are
+
+
+def has_label(labels: Labels, steps: Sequence[Any]) -> bool:
+    """Whether any transcript has a label, or any of its steps."""
+    return any(y is not None for y in labels) or any(verdict is not None for of in steps for verdict in of or ())
+
+
+def why_no_label(rows: int, annotations: Path | None) -> str:
+    """Where labels can come from, where none of so many transcripts has one."""
+    said = "" if annotations is None else f", and {annotations} has none of them either"
+    return (
+        f"none of {rows} transcripts has a label{said}. A label is the outcome (--outcome FIELD says which field holds it; rrm check lists "
+        "fields that may) or an annotation's score or findings (--annotations FILE.jsonl, which rrm annotate writes). "
+        "Only --reruns, or several --feedback, need none"
+    )
 
 
 def judge_rows(judge: AgentRRM, rows: Sequence[Trajectory], output: Path, run: int, **how: Any) -> list[Feedback]:

@@ -22,6 +22,7 @@ from rrm.cli import eval_cmd
 from rrm.cli.tables import print_table
 from rrm.config import TrainConfig
 from rrm.engines.openai import OpenAIEngine
+from rrm.errors import RRMError
 from rrm.evaluation.evaluate import HEADLINE, EvaluationReport
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.card import interval_text
@@ -255,10 +256,37 @@ def test_a_lone_surrogate_passes_through_score_eval_and_training_data(tmp_path: 
     assert digest != data_digest(rows[:5], {})
 
 
+def test_eval_of_rows_without_labels_says_where_they_come_from_before_it_asks(tmp_path: Path):
+    """It measured nothing and said that all was well."""
+    rows = [run(f"r{i}", f"q{i // 2}", None, steps=2) for i in range(6)]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    out = ["-o", tmp_path / "m.json", "--resamples", "300"]
+    with serve(lambda n, body: completion("<score>0.5</score>")) as server:
+        model = ["--model", f"openai:{server.url}#m"]
+        refused = invoke(tmp_path / "rows.jsonl", *model, *out)
+        assert re.search(
+            r"none of 6 transcripts has a label\. .*--outcome FIELD.*--annotations", str(refused.exception)
+        )
+        assert isinstance(refused.exception, RRMError) and server.requests == []
+        assert not (tmp_path / "m.json").exists()
+
+        note = Annotation(trajectory_id="r0", digest=rows[0].digest, critique="well said", annotator="a", kind="human")
+        labels = tmp_path / "labels.jsonl"
+        labels.write_text(note.model_dump_json() + "\n")
+        refused = invoke(tmp_path / "rows.jsonl", *model, "--annotations", labels, *out)
+        assert "labels.jsonl has none of them either" in str(refused.exception)
+
+        labels.write_text(
+            note.model_copy(update={"findings": [Finding(step=1, verdict="bad")]}).model_dump_json() + "\n"
+        )
+        assert invoke(tmp_path / "rows.jsonl", *model, "--annotations", labels, *out).exit_code == 0
+        assert invoke(tmp_path / "rows.jsonl", *model, "--reruns", 1, *out).exit_code == 0
+    assert json.loads((tmp_path / "m.json").read_text())["reruns"]["rows"] == 6
+
+
 @pytest.mark.parametrize(
     ("attempts", "said"),
     [
-        ([("a", None, 1), ("a", None, 1)], "no transcript has a label"),
         ([("a", 1.0, 1), ("b", 0.0, 1)], "each of 2 questions has one labelled attempt"),
         ([("a", 1.0, 1), ("a", 1.0, 1), ("b", 0.0, 1)], "in each of 1 questions with several attempts, all have the same label"),
         ([("a", 1.0, 1), ("a", 0.0, 2)], "have different numbers of agent turns; pair_accuracy_same_question compares these"),
