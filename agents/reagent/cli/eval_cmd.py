@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ import typer
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
 from rrm.extras import needs
+
+log = logging.getLogger(__name__)
 
 
 def command(
@@ -47,8 +50,9 @@ def command(
     needs("agents", "playing a policy", "torch", "transformers", "accelerate")
     from reagent.train.choosing import evaluate_chosen
     from reagent.train.config import load_agent_config
-    from reagent.train.evaluate import evaluate_config
+    from reagent.train.evaluate import evaluate_config, without_interval
     from rrm.errors import ConfigError
+    from rrm.evaluation.bootstrap import MIN_QUESTIONS, MIN_ROWS
     from rrm.evaluation.choosing import strategies_of
     from rrm.trajectory import write_jsonl
 
@@ -68,7 +72,18 @@ def command(
         write_jsonl(transcripts, (e.trajectory for e in episodes))
     if output is not None:
         output.write_text(json.dumps(found, indent=1) + "\n")
-    finish({"policy": settings.policy.base, "environment": settings.environment.name, **_summary(found)})
+    said = _summary(found)
+    thin = without_interval(said)
+    if thin:
+        log.warning(
+            "no interval where fewer than %d tasks or %d attempts carry a figure (%s): it would be far narrower than it says; "
+            "environment.eval_tasks and eval.samples make them more",
+            MIN_QUESTIONS,
+            MIN_ROWS,
+            ", ".join(thin),
+        )
+    told = {"policy": settings.policy.base, "environment": settings.environment.name, "without_interval": thin}
+    finish({**told, **said})
 
 
 def _summary(figures: dict[str, Any]) -> dict[str, Any]:

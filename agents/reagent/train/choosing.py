@@ -313,7 +313,8 @@ class Choosing:
     def _mean_success(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
         """Mean success of the graded tasks' attempts, with its interval over tasks."""
         groups = [g for g in attempts_of(episodes, None, self.is_graded) if g.known]
-        return mean_interval([float(g.outcomes.mean()) for g in groups], seed=self.config.seed)
+        means = [float(g.outcomes.mean()) for g in groups]
+        return mean_interval(means, sum(map(len, groups)), seed=self.config.seed)
 
 
 def at_equal_tokens(
@@ -339,7 +340,7 @@ def at_equal_tokens(
     n = min(max(wanted, 1.0), float(samples))
     low, part = floor(n), n - floor(n)
     pairs = [(a, b) for a, b in zip(alone, both, strict=True) if a.known and b.known]
-    found: dict[str, Any] = {"success": mean_interval([], seed=0), "samples": {"attempts": n, "wanted": wanted}}
+    found: dict[str, Any] = {"success": mean_interval([], 0, seed=0), "samples": {"attempts": n, "wanted": wanted}}
     if not pairs:
         return found
     first = [
@@ -349,9 +350,10 @@ def at_equal_tokens(
     difference = paired_bootstrap(
         Ratio(np.array(second), ones), Ratio(np.array(first), ones), len(pairs), seed=config.seed
     )
-    found["success"] = mean_interval(second, seed=config.seed)
-    found["samples"]["success"] = mean_interval(first, seed=config.seed)
-    few = too_few(len(pairs), sum(len(b) for _, b in pairs))
+    rows = sum(len(b) for _, b in pairs)
+    found["success"] = mean_interval(second, rows, seed=config.seed)
+    found["samples"]["success"] = mean_interval(first, sum(len(a) for a, _ in pairs), seed=config.seed)
+    few = too_few(len(pairs), rows)
     return found | {"minus_samples": difference.unless(few).to_dict()}
 
 

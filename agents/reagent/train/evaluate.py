@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from reagent.train.config import AgentConfig
 from reagent.train.metrics import episode_metrics, mean, pass_at_k
 from reagent.train.policy import precision
 from rrm.engines.base import TokenEngine
-from rrm.evaluation.bootstrap import Interval, Ratio, bootstrap
+from rrm.evaluation.bootstrap import Interval, Ratio, bootstrap, too_few
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -32,13 +32,30 @@ if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
 
 
-def mean_interval(values: Sequence[float], *, seed: int) -> dict[str, float | None]:
-    """Mean of the values, one a task, with its 95 % interval over tasks (`rrm.evaluation.bootstrap`); None of nothing."""
+def mean_interval(values: Sequence[float], rows: int, *, seed: int) -> dict[str, float | None]:
+    """Mean of the values, one a task, with its 95 % interval over tasks; without one of too few (`rrm.evaluation.bootstrap.too_few`), None
+    of nothing.
+
+    Args:
+        rows: episodes that the values are means of, in all.
+    """
     if not values:
         return Interval(None, None, None).to_dict()
-    return bootstrap(
-        Ratio(np.asarray(values, dtype=np.float64), np.ones(len(values))), len(values), seed=seed
-    ).to_dict()
+    mean = Ratio(np.asarray(values, dtype=np.float64), np.ones(len(values)))
+    return bootstrap(mean, len(values), seed=seed).unless(too_few(len(values), rows)).to_dict()
+
+
+def without_interval(figures: Mapping[str, Any]) -> list[str]:
+    """Names of the figures, nested ones as `success_by_hops.2`, that rest on too few tasks or episodes for an interval."""
+    found: list[str] = []
+    for name, value in figures.items():
+        if not isinstance(value, Mapping):
+            continue
+        if {"value", "low"} <= value.keys():
+            found += [name] if value["value"] is not None and value["low"] is None else []
+        else:
+            found += [f"{name}.{inner}" for inner in without_interval(value)]
+    return found
 
 
 def mean_grade(episodes: Sequence[Episode], grade: Grader) -> float:
@@ -67,17 +84,21 @@ def summarise(
         tasks[e.group_id].append(e)  # a task that is there twice is two, as it was planned (`id`, `id#2`)
     by_task = {t: found for t, found in tasks.items() if has_grade(found, is_graded)}
     rates = {t: mean([float(e.success or 0) for e in found]) for t, found in by_task.items()}
-    hops: dict[str, list[float]] = defaultdict(list)
+    hops: dict[str, list[str]] = defaultdict(list)
     for t, found in by_task.items():
         if "hops" in found[0].task.meta:
-            hops[str(found[0].task.meta["hops"])].append(rates[t])
+            hops[str(found[0].task.meta["hops"])].append(t)
+
+    def success(names: Collection[str]) -> dict[str, float | None]:
+        return mean_interval([rates[t] for t in names], sum(len(by_task[t]) for t in names), seed=seed)
+
     counts = [sum(bool(e.success) for e in found) for found in by_task.values()]
     found = {
         "tasks": len(tasks),
         "ungraded_tasks": len(tasks) - len(by_task),
         "samples": samples,
-        "success": mean_interval(list(rates.values()), seed=seed),
-        "success_by_hops": {h: mean_interval(v, seed=seed) | {"tasks": len(v)} for h, v in sorted(hops.items())},
+        "success": success(rates),
+        "success_by_hops": {h: success(v) | {"tasks": len(v)} for h, v in sorted(hops.items())},
         "exact_match": mean_grade(episodes, exact_match),
         "f1": mean_grade(episodes, f1),
         "by_task": {t: rate for t, rate in rates.items()},

@@ -204,7 +204,7 @@ def _means(episodes: Sequence[Episode], scores: Sequence[float | None], name: st
             apart[e.success].append(score)
     means = {task: mean(found) for task, found in by_task.items()}
     return {
-        name: mean_interval(list(means.values()), seed=seed),
+        name: mean_interval(list(means.values()), sum(map(len, by_task.values())), seed=seed),
         f"{name}_by_task": means,
         f"{name}_success": mean(apart[True]) if apart[True] else None,
         f"{name}_failure": mean(apart[False]) if apart[False] else None,

@@ -75,7 +75,9 @@ def test_without_the_lab_policy_the_error_says_how_to_make_it(
     assert code == 2 and "reagent lab build --output" in error
 
 
-def test_evaluated_episodes_are_transcripts_for_the_judge(reagent, base: Path, tmp_path: Path) -> None:
+def test_evaluated_episodes_are_transcripts_for_the_judge(
+    reagent, base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     figures, transcripts = tmp_path / "figures.json", tmp_path / "transcripts.jsonl"
     short = ["rollout.max_turns=2", "rollout.max_new_tokens=8", "eval.samples=2", "eval.temperature=1.0"]
     code, out, error = reagent(
@@ -84,6 +86,9 @@ def test_evaluated_episodes_are_transcripts_for_the_judge(reagent, base: Path, t
     assert code == 0, error
     summary, whole = json.loads(out.splitlines()[-1]), json.loads(figures.read_text())
     assert summary["tasks"] == 3 and summary["policy"] == str(base) and "by_task" not in summary
+    assert summary["success"]["value"] is not None and summary["success"]["low"] is None
+    assert summary["without_interval"] == ["success", "success_by_hops.1"]
+    assert "fewer than 10 tasks or 20 attempts carry a figure (success, success_by_hops.1)" in caplog.text
     rows = list(read(transcripts))
     assert len(rows) == 6 and len({row.id for row in rows}) == 6
     assert {row.question_id for row in rows} == set(whole["by_task"])

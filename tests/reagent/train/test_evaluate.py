@@ -14,7 +14,7 @@ from reagent.env.task import Task
 from reagent.lab.search_env import SearchEnv
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig
-from reagent.train.evaluate import evaluate_config, mean_interval, summarise
+from reagent.train.evaluate import evaluate_config, mean_interval, summarise, without_interval
 from reagent.train.run import train
 
 
@@ -56,14 +56,14 @@ def test_evaluating_makes_no_training_tasks(base, tmp_path, monkeypatch: pytest.
 
 
 def test_intervals_are_over_tasks_and_nothing_has_none() -> None:
-    found = mean_interval([1.0] * 60 + [0.0] * 140, seed=0)
+    found = mean_interval([1.0] * 60 + [0.0] * 140, 200, seed=0)
     width = 1.96 * (0.3 * 0.7 / 200) ** 0.5
     assert found["value"] == pytest.approx(0.3)
     assert found["low"] == pytest.approx(0.3 - width, abs=0.01) and found["high"] == pytest.approx(
         0.3 + width, abs=0.01
     )
-    assert mean_interval([], seed=0) == summarise([], samples=1, seed=0)["success"]
-    assert mean_interval([], seed=0) == {"value": None, "low": None, "high": None}
+    assert mean_interval([], 0, seed=0) == summarise([], samples=1, seed=0)["success"]
+    assert mean_interval([], 0, seed=0) == {"value": None, "low": None, "high": None}
 
 
 def played(task: Task, success: bool | None, *, group: str = "t", ungraded: bool = False) -> Episode:
@@ -72,6 +72,23 @@ def played(task: Task, success: bool | None, *, group: str = "t", ungraded: bool
     outcome = None if success is None else float(success)
     made = make_episode([0.0], outcome)
     return replace(made, task=task, group_id=group, success=success, ungraded=ungraded, status=status)
+
+
+def test_few_tasks_have_no_interval() -> None:
+    """Six tasks had one, and so had the single task of a hop: [1.0, 1.0]."""
+    for tasks, attempts, sure in ((6, 4, False), (1, 30, False), (19, 1, False), (20, 1, True), (10, 2, True)):
+        episodes = [
+            played(Task(f"t{t}", "?", "a", meta={"hops": 1 + t % 2}), t % 3 == 0, group=f"t{t}")
+            for t in range(tasks)
+            for _ in range(attempts)
+        ]
+        found = summarise(episodes, samples=attempts, seed=0)
+        assert found["success"]["value"] == pytest.approx(-(-tasks // 3) / tasks)
+        assert (found["success"]["low"] is not None) == sure, (tasks, attempts)
+        hops = [f"success_by_hops.{h}" for h in found["success_by_hops"]]
+        assert without_interval(found) == ([] if sure else ["success"]) + hops
+    one = {"success": {"value": None, "low": None, "high": None}, "refined": found, "tasks": 3}
+    assert without_interval(one) == ["refined.success_by_hops.1", "refined.success_by_hops.2"]
 
 
 def test_two_tasks_of_one_id_are_two_tasks() -> None:
