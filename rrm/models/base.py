@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,37 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
         RRMError: there is no such model, or it cannot be loaded.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
+    path = _place(config)
+    with _loading(config):
+        tokenizer = _tokenizer(config, path)
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=getattr(torch, config.dtype),
+            attn_implementation=config.attn_implementation,
+            trust_remote_code=config.trust_remote_code,
+            use_safetensors=True,
+        )
+    return model, tokenizer
+
+
+def load_architecture(config: BaseSettings) -> tuple[Any, Any]:
+    """(transformers' config, tokenizer) of a model: what there is of it beside its weights, which are not looked for.
+
+    Raises:
+        RRMError: there is no such model, or they cannot be loaded.
+    """
+    from transformers import AutoConfig
+
+    path = _place(config)
+    with _loading(config):
+        tokenizer = _tokenizer(config, path)
+        return AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code), tokenizer
+
+
+def _place(config: BaseSettings) -> str:
+    """Where the model lies, of which at least the small files are there."""
     path = base_path(config.base)
     try:
         if not Path(path).is_dir():
@@ -49,18 +80,22 @@ def load_model(config: BaseSettings) -> tuple[Any, Any]:
         raise RRMError(
             f"cannot load model {config.base!r}: neither a directory nor a shipped model, and {error}"
         ) from error
+    return path
+
+
+def _tokenizer(config: BaseSettings, path: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+
+
+@contextmanager
+def _loading(config: BaseSettings) -> Iterator[None]:
+    """Says which model could not be loaded."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=config.trust_remote_code)
-        model = AutoModelForCausalLM.from_pretrained(
-            path,
-            dtype=getattr(torch, config.dtype),
-            attn_implementation=config.attn_implementation,
-            trust_remote_code=config.trust_remote_code,
-            use_safetensors=True,
-        )
+        yield
     except (OSError, ValueError) as error:
         raise RRMError(f"cannot load model {config.base!r}: {error}") from error
-    return model, tokenizer
 
 
 def lora_config(settings: LoraSettings, model: Any) -> Any:

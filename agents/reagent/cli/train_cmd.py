@@ -38,13 +38,13 @@ def command(
     from reagent.train.run import train
 
     settings = load_agent_config(config, overrides)
-    if plan:
-        say_plan(settings, like, processes)
-        return
-    if like is not None or processes != 1:
+    if not plan and (like is not None or processes != 1):
         raise ConfigError("--like and --processes are of --plan: start processes with accelerate launch")
     needs_trackers(settings.report_to)
     check_folder(Path(settings.output_dir))
+    if plan:
+        say_plan(settings, like, processes)
+        return
     summary = train(settings)
     if PartialState().is_main_process:
         finish(summary)
@@ -53,16 +53,23 @@ def command(
 
 
 def say_plan(settings: AgentConfig, like: Path | None, processes: int) -> None:
-    """Print the plan as a table, and its figures as the summary."""
+    """Print the plan as a table, and its figures as the summary.
+
+    Raises:
+        RRMError: the training would be refused, as far as that is known before its weights are loaded.
+    """
     from dataclasses import asdict
 
     import torch
     from rich.table import Table
 
     from reagent.train.plan import plan, told
+    from reagent.train.prepare import check_continues, prepare
     from rrm.cli.tables import print_table
 
     device = "cpu" if settings.cpu or not torch.cuda.is_available() else "cuda"
+    check_continues(settings)
+    prepare(settings, processes)
     found = plan(settings, processes=processes, device=device, like=like)
     table = Table(show_header=False)
     for row in told(found):

@@ -63,8 +63,8 @@ def make_engine(
         here = kind(policy.model, tokenizer, device=place, exact_head=True, **settings.chosen)
         warn_of_context(here, config)
         return here
-    if folder is not None and not hasattr(policy.model, "peft_config"):
-        raise EngineError(WHOLE)
+    if folder is not None:
+        check_policy(config)
     if device is not None:
         policy.to(device)
     engine = VLLMEngine(
@@ -82,6 +82,16 @@ def make_engine(
         engine.close()
         raise
     return engine
+
+
+def check_policy(config: AgentConfig) -> None:
+    """Whether the engine can be sent the policy's weights as it is trained.
+
+    Raises:
+        EngineError: a server, and no adapter.
+    """
+    if config.rollout.engine.is_remote and config.policy.lora is None:
+        raise EngineError(WHOLE)
 
 
 def warn_of_context(engine: HFEngine | VLLMEngine, config: AgentConfig) -> None:

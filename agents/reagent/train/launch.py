@@ -10,8 +10,9 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, broadcast_object_list
 
+from reagent.feedback.build import MODES
 from reagent.train.config import AgentConfig
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
 
 OTHERS = {
     "DeepSpeed": ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED),
@@ -65,7 +66,7 @@ def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
         folder: the run folder, for trackers.
 
     Raises:
-        RRMError: as `refuse_launch`; or tasks that do not divide among the processes.
+        RRMError: as `refuse_launch` and `check_divides`.
     """
     refuse_launch(os.environ)
     accelerator = Accelerator(
@@ -75,10 +76,24 @@ def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
         project_dir=folder,
     )
     refuse_launch(os.environ, accelerator.distributed_type)
-    tasks, processes = config.rollout.tasks_per_update, accelerator.num_processes
+    check_divides(config, accelerator.num_processes)
+    return accelerator
+
+
+def check_divides(config: AgentConfig, processes: int) -> None:
+    """Whether an update's tasks divide among so many processes; `RRMError` where not."""
+    tasks = config.rollout.tasks_per_update
     if tasks % processes:
         raise RRMError(f"rollout.tasks_per_update={tasks} does not divide among {processes} processes")
-    return accelerator
+
+
+def check_lag(config: AgentConfig, processes: int) -> None:
+    """Whether so many processes can play a round during an update; `ConfigError` where they would have to compare it first."""
+    if config.rollout.max_lag and processes > 1 and MODES[config.feedback.mode].gathers:
+        raise ConfigError(
+            f"rollout.max_lag=1 on several processes: feedback.mode={config.feedback.mode} has to compare what all of them "
+            "played before it is learned from; take rollout.max_lag=0, or one process"
+        )
 
 
 def main_decides(value: Any) -> Any:

@@ -161,13 +161,20 @@ class Shape:
 
     @staticmethod
     def of(config: AgentConfig, device: str) -> Shape:
-        """Of a config's policy."""
+        """Of a config's policy.
+
+        Raises:
+            RRMError: there is no such model, or no tokenizer beside it.
+        """
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM
+
+        from reagent.train.policy import placed
+        from rrm.models.base import load_architecture
 
         settings = config.policy
-        architecture = AutoConfig.from_pretrained(_place(settings.base), trust_remote_code=settings.trust_remote_code)
+        architecture, _ = load_architecture(placed(settings))  # without its tokenizer there is nothing to train
         held = getattr(torch, "float32" if settings.lora is None else settings.dtype)
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(
@@ -207,14 +214,6 @@ class Shape:
                 kept_a_layer=layer,
                 wide_head=head.numel() * 4 if head.element_size() == 2 else 0,
             )
-
-
-def _place(base: str) -> str:
-    """A directory or hub id that has the model's config."""
-    from reagent.lab.shipped import SHIPPED, lab_policy_folder
-    from rrm.models.base import base_path
-
-    return str(lab_policy_folder(base)) if base in SHIPPED else base_path(base)
 
 
 def _kept(config: AgentConfig, model: Any, device: str) -> tuple[int, int]:

@@ -103,6 +103,17 @@ def precision(mixed: Literal["no", "bf16"], device: torch.device | str) -> Abstr
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16) if mixed == "bf16" else nullcontext()
 
 
+def placed(config: PolicyConfig) -> PolicyConfig:
+    """With the folder in place of a shipped policy's name.
+
+    Raises:
+        RRMError: the shipped policy is not there.
+    """
+    from reagent.lab.shipped import SHIPPED, lab_policy_folder
+
+    return config.model_copy(update={"base": str(lab_policy_folder(config.base))}) if config.base in SHIPPED else config
+
+
 def load_policy(
     config: PolicyConfig, *, with_values: bool, entropy_gradient: bool = False, trained: bool = True
 ) -> tuple[Policy, Any]:
@@ -117,12 +128,10 @@ def load_policy(
     """
     from peft import get_peft_model
 
-    from reagent.lab.shipped import SHIPPED, lab_policy_folder
     from rrm.models.base import load_model, lora_config
 
-    base = str(lab_policy_folder(config.base)) if config.base in SHIPPED else config.base
     held = "float32" if trained and config.lora is None else config.dtype
-    model, tokenizer = load_model(config.model_copy(update={"base": base, "dtype": held}))
+    model, tokenizer = load_model(placed(config).model_copy(update={"dtype": held}))
     if config.chat_template is not None:
         from reagent.rollout.templates import template
 

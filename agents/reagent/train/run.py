@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from reagent.env.registry import make_environment
 from reagent.env.task import Task
-from reagent.feedback.check import check_labels
 from reagent.train.alarms import number
 from reagent.train.checkpoint import PREFIX, checkpoints, drop_partial
 from reagent.train.checks import after
@@ -33,14 +31,14 @@ from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine
 from reagent.train.evaluate import evaluate
 from reagent.train.export import export_policy
-from reagent.train.guards import check_guards
 from reagent.train.launch import is_sharded, main_decides, make_accelerator
 from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
+from reagent.train.prepare import check_continues, prepare
 from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
-from rrm.run_folder import check_folder, claim_folder, recorded
+from rrm.run_folder import claim_folder, recorded
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -48,18 +46,6 @@ if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
 
 logger = logging.getLogger(__name__)
-
-FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
-"""Options that must not change between a run and its continuation."""
-FREE = (
-    "feedback.max_failure_rate",
-    "optim.microbatch_tokens",
-    "policy.gradient_checkpointing",
-    "rollout.engine",
-    "rollout.max_lag",
-    "loss.importance_cap",
-)
-"""Those of them that may: what a run stopped at may be allowed it, or given less memory."""
 
 
 def build(
@@ -76,14 +62,13 @@ def build(
         accelerator: in place of the config's own.
 
     Raises:
-        RRMError: a policy or judge that cannot be loaded; ConfigError: an environment or tasks that cannot be made, or guards that could
-        never do what they are asked to.
+        RRMError: a policy or judge that cannot be loaded; ConfigError: as `reagent.train.prepare.prepare`.
     """
-    check_guards(config, audited=auditor is not None)
     folder = Path(config.output_dir)
     accelerator = accelerator or make_accelerator(config, folder)
-    env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
-    check_labels(config.feedback, env_factory, train_tasks)
+    env_factory, train_tasks, eval_tasks = prepare(
+        config, accelerator.num_processes, judged=judge is not None, audited=auditor is not None
+    )
     policy, tokenizer = load_policy(
         config.policy, with_values=config.algorithm == "ppo", entropy_gradient=config.loss.entropy_coef != 0
     )
@@ -133,8 +118,7 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     if accelerator.is_main_process:
         drop_partial(folder / "checkpoints")
     done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))
-    if done:
-        check_folder(config, folder, FIXED, FREE)
+    check_continues(config, done)
     trainer, eval_tasks = build(config, judge=judge, auditor=auditor, accelerator=accelerator)
     try:
         return _train(trainer, eval_tasks, done[-1] if done else None)

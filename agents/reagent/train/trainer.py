@@ -33,12 +33,13 @@ from reagent.train.ahead import Ahead
 from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint, save_sharded, wait_for
 from reagent.train.config import AgentConfig
 from reagent.train.engine import sync
+from reagent.train.launch import check_lag
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
 from reagent.train.policy import Policy, precision
 from reagent.train.watch import make_watch
 from rrm.engines.base import TokenEngine
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import RRMError
 from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -97,11 +98,7 @@ class AgentTrainer(Learner):
             rank=accelerator.process_index,
             processes=accelerator.num_processes,
         )
-        if config.rollout.max_lag and accelerator.num_processes > 1 and self.feedback.gathers:
-            raise ConfigError(
-                f"rollout.max_lag=1 on several processes: feedback.mode={config.feedback.mode} has to compare what all of them "
-                "played before it is learned from; take rollout.max_lag=0, or one process"
-            )
+        check_lag(config, accelerator.num_processes)
         self.ahead = Ahead()
         self.episodes_seen = 0
         self.interruptible: Callable[[], AbstractContextManager[Any]] = nullcontext

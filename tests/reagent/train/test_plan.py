@@ -106,16 +106,64 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
         speed_of(tmp_path, "cpu")
 
 
-def test_the_command_writes_nothing(
-    base, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def said(*words: str) -> tuple[int, str, str]:
-        given = ["reagent", "train", *words, f"policy.base={base}", f"output_dir={tmp_path / 'run'}", "cpu=true"]
-        monkeypatch.setattr(sys, "argv", given)
+@pytest.fixture
+def said(base, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Runs `reagent train` with a few tasks; (exit code, standard output, standard error)."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        few = ["environment.train_tasks=4", "environment.eval_tasks=2", "environment.eval={hops: 1}"]
+        given = [f"policy.base={base}", f"output_dir={tmp_path / 'run'}", "cpu=true", *few, *words]
+        monkeypatch.setattr(sys, "argv", ["reagent", "train", *given])
         with pytest.raises(SystemExit) as stopped:
             main()
         return int(stopped.value.code or 0), *capsys.readouterr()
 
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["policy.base=./nowhere"], "model directory './nowhere' does not exist"),
+        (["policy.base=nobody/nowhere"], "cannot load model 'nobody/nowhere': neither a directory nor"),
+        (["policy.base={empty}"], "cannot load model '{empty}'"),
+        (["policy.chat_template=qwen99"], "no chat template 'qwen99'"),
+        (["environment.name=serch"], "no environment 'serch'"),
+        (["environment.train={hopps: 1}"], "tasks of environment 'search'"),
+        (["environment.train={path: {empty}/tasks.jsonl}"], "tasks.jsonl"),
+        (["environment.label_share=0"], "none of the 4 training tasks has an answer"),
+        (["environment.name=calculator", "environment.eval={}", "feedback.mode=r"], "reads runs of the search lab alone"),
+        (["guards.success.action=stop"], "guards.success.action=stop can never stop anything"),
+        (["rollout.engine=vllm:http://127.0.0.1:9"], "a policy that is trained whole cannot be sent"),
+    ],
+)  # fmt: skip
+def test_a_plan_refuses_what_the_training_would_in_its_words(said, tmp_path, words: list[str], why: str) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    words, why = [word.replace("{empty}", str(empty)) for word in words], why.replace("{empty}", str(empty))
+    planned, trained = said("--plan", *words), said(*words)
+    assert planned == trained
+    assert planned[0] == 2 and why in " ".join(planned[2].split()) and "Traceback" not in planned[2]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_is_of_processes_that_can_share_the_work(said) -> None:
+    two = ["--plan", "--processes", "2", "algorithm=grpo"]
+    assert said(*two, "rollout.tasks_per_update=2")[0] == 0
+    code, _, shown = said(*two, "rollout.tasks_per_update=3")
+    assert code == 2 and "rollout.tasks_per_update=3 does not divide among 2 processes" in " ".join(shown.split())
+    lag = ["rollout.tasks_per_update=2", "rollout.max_lag=1", "feedback.mode=c"]
+    code, _, shown = said(*two, *lag)
+    assert code == 2 and "rollout.max_lag=1 on several processes: feedback.mode=c" in " ".join(shown.split())
+
+
+def test_a_plan_of_another_runs_folder_is_refused(said, base, tmp_path) -> None:
+    train(configured(base, tmp_path / "run", "none", algorithm="grpo", max_updates=1))
+    code, _, shown = said("--plan")
+    assert code == 2 and str(tmp_path / "run") in "".join(shown.split())
+
+
+def test_the_command_writes_nothing(said, tmp_path) -> None:
     code, out, shown = said("--plan")
     assert code == 0 and json.loads(out)["parameters"] > 0 and json.loads(out)["seconds"] is None
     assert "memory at the peak of an update" in shown and not (tmp_path / "run").exists()

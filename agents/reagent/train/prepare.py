@@ -1,0 +1,71 @@
+"""What a training refuses before a weight is loaded, in one place for `reagent train` and its `--plan`: what the one accepts, so does the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reagent.env.env import EnvFactory
+from reagent.env.registry import make_environment
+from reagent.env.task import Task
+from reagent.feedback.build import MODES, check_judge
+from reagent.feedback.check import check_labels
+from reagent.rollout.templates import template
+from reagent.train.checkpoint import checkpoints
+from reagent.train.config import AgentConfig
+from reagent.train.engine import check_policy
+from reagent.train.guards import check_guards
+from reagent.train.launch import check_divides, check_lag
+from rrm.run_folder import check_folder
+
+FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss", "feedback", "mixed_precision")
+"""Options that must not change between a run and its continuation."""
+FREE = (
+    "feedback.max_failure_rate",
+    "optim.microbatch_tokens",
+    "policy.gradient_checkpointing",
+    "rollout.engine",
+    "rollout.max_lag",
+    "loss.importance_cap",
+)
+"""Those of them that may: what a run stopped at may be allowed it, or given less memory."""
+
+
+def prepare(
+    config: AgentConfig, processes: int, *, judged: bool = False, audited: bool = False
+) -> tuple[EnvFactory, list[Task], list[Task]]:
+    """(environment factory, training tasks, held-out tasks) of a config that can be trained, as far as that is known without weights.
+
+    Args:
+        processes: that share the tasks.
+        judged, audited: whether a judge, and a second one, is there that the config need not name.
+
+    Raises:
+        ConfigError: an environment or tasks that cannot be made, or teach nothing; guards that could never do what they are asked to; a
+        judge that cannot read the environment; no such chat template; processes that would wait for each other; RRMError: tasks that
+        do not divide among processes; EngineError: a server that cannot be sent the policy.
+    """
+    check_guards(config, audited=audited)
+    check_divides(config, processes)
+    check_lag(config, processes)
+    check_policy(config)
+    if config.policy.chat_template is not None:
+        template(config.policy.chat_template)
+    found = make_environment(config.environment, seed=config.seed)
+    check_labels(config.feedback, found[0], found[1])
+    if MODES[config.feedback.mode].asks_judge(config.feedback) and not judged:
+        check_judge(config.feedback, config.environment)
+    return found
+
+
+def check_continues(config: AgentConfig, done: list[Path] | None = None) -> None:
+    """Whether the run in the config's folder, if there is one, may go on with this config.
+
+    Args:
+        done: its checkpoints, where they are known.
+
+    Raises:
+        RRMError: as `rrm.run_folder.check_folder`.
+    """
+    folder = Path(config.output_dir)
+    if checkpoints(folder / "checkpoints") if done is None else done:
+        check_folder(config, folder, FIXED, FREE)
