@@ -37,7 +37,7 @@ PROMPT_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one process, at the two moments that need most."""
+    """Bytes on one process, at the two moments that need most: upper bounds, for micro-batches and episodes as long as the config allows."""
 
     weights: int
     """The policy's, as they are held; a share of them where they are sharded."""
@@ -353,18 +353,27 @@ def told(found: Plan) -> list[tuple[str, str]]:
         "logits": memory.logits, "keys and values": memory.kv,
     }  # fmt: skip
     share = f"{found.trained / found.parameters:.1%}"
+    episodes = f"{work.episodes} episodes, {work.tokens:,.0f} tokens, {work.sampled:,.0f} of them sampled"
+    if found.speed is None:
+        episodes = (
+            f"{work.episodes} episodes, at most {work.tokens:,.0f} tokens (none is longer than rollout.max_episode_tokens), "
+            f"{work.sampled:,.0f} of them taken as sampled"
+        )
     rows = [("parameters", f"{found.parameters:,}, {found.trained:,} of them trained ({share})")]
     rows += [(f"memory: {name}", f"{size / GIB:.2f} GiB") for name, size in parts.items() if size]
     rows += [
-        ("memory at the peak of an update", f"{memory.update / GIB:.2f} GiB a process, and the libraries' own"),
-        ("memory at the peak of a rollout", f"{memory.rollout / GIB:.2f} GiB a process"),
-        ("an update", f"{work.episodes} episodes, {work.tokens:,.0f} tokens, {work.sampled:,.0f} of them sampled"),
+        ("memory at the peak of an update", f"at most {memory.update / GIB:.2f} GiB a process, and the libraries' own"),
+        (
+            "memory at the peak of a rollout",
+            f"at most {memory.rollout / GIB:.2f} GiB a process, and the libraries' own",
+        ),
+        ("an update", episodes),
         ("FLOPs of learning from it", f"{work.flops:.3g}, with {work.forwards} forwards before the first step"),
     ]
     if found.speed is None or found.seconds is None:
         return [
             *rows,
-            ("time", "not known: name a run of this machine that was measured (--like RUN; two updates are enough)"),
+            ("time", "unknown without a measured run of this machine: name one (--like RUN; two updates are enough)"),
         ]
     seconds, speed = found.seconds, found.speed
     rows += [

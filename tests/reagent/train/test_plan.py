@@ -98,7 +98,12 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     config.rollout.tasks_per_update *= 2
     more = plan(config, like=tmp_path).seconds
     assert more == {name: pytest.approx(2 * seconds) for name, seconds in same.seconds.items()}
-    assert any(what == "time of an update" for what, _ in told(same)) and "--like" in told(plan(config))[-1][1]
+    assert any(what == "time of an update" for what, _ in told(same)) and "at most" not in dict(told(same))["an update"]
+    unmeasured = dict(told(plan(config)))
+    assert unmeasured["time"].startswith("unknown without a measured run") and "--like" in unmeasured["time"]
+    assert unmeasured["an update"].startswith(f"{plan(config).work.episodes} episodes, at most ")
+    for peak in ("an update", "a rollout"):
+        assert unmeasured[f"memory at the peak of {peak}"].startswith("at most ")
     with pytest.raises(RRMError, match="no run of reagent train"):
         speed_of(tmp_path / "absent", "cpu")
     (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
