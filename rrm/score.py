@@ -16,7 +16,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -29,6 +29,7 @@ from rrm.judged import FAILED, Judged, is_failed
 from rrm.money import Purse
 from rrm.output import open_output
 from rrm.pacing import beside, windows
+from rrm.progress import Readings, progress_bar
 from rrm.prompt.rendering import CUT_VERSION
 from rrm.questions import question_of
 from rrm.readers.unique import UniqueIds, key_of
@@ -36,11 +37,6 @@ from rrm.spending import Spending
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
-progress_log = logging.getLogger("rrm.progress")
-"""Says every `PROGRESS_SECONDS` how far a run is, where no terminal shows a bar; the command line lets INFO through."""
-PROGRESS_SECONDS = 30.0
-
-
 LOW_COVERAGE = 0.9
 """Below this share of a transcript's tokens a row is marked: the judge may not have seen what decided the run."""
 
@@ -205,6 +201,7 @@ def score_file(
         taking = _Taking(out, summary, statuses, show, give_up_after)
         try:
             how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed, "on_feedback": taking.take}
+            how |= {"on_reading": taking.read} if getattr(judge, "tells_readings", False) else {}
             streams = getattr(judge, "streams", None)
             if streams is not None and streams(mode):
                 rows_in = beside(unjudged(), question_of, chunk_size)
@@ -286,7 +283,7 @@ class _Taking:
         out: Judged,
         summary: ScoreSummary,
         statuses: Counter[str],
-        show: Callable[[int, int], None],
+        show: Callable[[int, int, Readings], None],
         give_up_after: int,
     ) -> None:
         self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
@@ -297,6 +294,8 @@ class _Taking:
         self.marks = bytearray()
         """Whether a row is outside what the judge was measured on, of the rows that say."""
         self.answers = Answers()
+        self.readings: dict[str, Readings] = {}
+        """Of the transcripts under way that take several."""
 
     def cover(self, status: str, coverage: float | None) -> None:
         """Note what was read for a scored row."""
@@ -318,11 +317,22 @@ class _Taking:
             self.waiting[trajectory.id] = trajectory
             yield trajectory
 
+    def read(self, id: str, readings: int) -> None:
+        """Count a reading of a transcript that takes so many."""
+        self.readings[id] = (self.readings.get(id, (0, 0))[0] + 1, readings)
+        self._show()
+
+    def _show(self) -> None:
+        under_way = list(self.readings.values())
+        windows = sum(done for done, _ in under_way), sum(of for _, of in under_way)
+        self.show(self.summary.judged, self.summary.resumed, windows)
+
     def take(self, feedback: Feedback) -> None:
         """Write one row."""
         trajectory = self.waiting.pop(feedback.id, None)
         if trajectory is None:
             raise RRMError(f"the judge returned a row for {feedback.id!r}, which it was not asked about (any more)")
+        self.readings.pop(feedback.id, None)
         self.out.append(feedback, trajectory)
         self.summary.judged += 1
         self.statuses[feedback.status] += 1
@@ -335,7 +345,7 @@ class _Taking:
         self.failing = self.failing + 1 if feedback.status == FAILED else 0
         if self.failing and self.summary.first_error is None:
             self.summary.first_error = feedback.reason
-        self.show(self.summary.judged, self.summary.resumed)
+        self._show()
         if self.failing >= self.give_up_after:
             raise RRMError(
                 f"the last {self.failing} transcripts all ended in judge_error: {feedback.reason}. Once that is "
@@ -348,45 +358,3 @@ class _Taking:
             raise RRMError(
                 f"the judge returned no row for {len(self.waiting)} transcripts; missing: {list(self.waiting)[:5]}"
             )
-
-
-@contextmanager
-def progress_bar(total: int | None, wanted: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yields `show(judged, resumed)`: a bar with rate and time left on stderr where that is a terminal, else log lines."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    started = said = time.monotonic()
-
-    def pace(judged: int, resumed: int) -> str:
-        rate = judged / max(time.monotonic() - started, 1e-9)  # resumed rows cost nothing and say nothing
-        return pace_text(rate, total, judged + resumed)
-
-    def say(judged: int, resumed: int) -> None:
-        nonlocal said
-        if wanted and time.monotonic() - said >= PROGRESS_SECONDS:
-            said = time.monotonic()
-            of = "" if total is None else f" of {total}"
-            progress_log.info("judged %d%s, %s", judged + resumed, of, pace(judged, resumed))
-
-    if not wanted or not console.is_terminal:
-        yield say
-        return
-    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[pace]}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        task = bar.add_task("judging", total=total, pace="")
-
-        def show(judged: int, resumed: int) -> None:
-            bar.update(task, completed=judged + resumed, pace=pace(judged, resumed))
-
-        yield show
-
-
-def pace_text(rate: float, total: int | None, done: int) -> str:
-    """`3.2/s, 0:05:12 left`."""
-    text = f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min"
-    if total is None or rate <= 0:
-        return text
-    minutes, seconds = divmod(round(max(total - done, 0) / rate), 60)
-    return f"{text}, {minutes // 60}:{minutes % 60:02d}:{seconds:02d} left"

@@ -15,11 +15,11 @@ import typer
 
 from rrm.cli.paths import ready_outputs
 from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.progress import PROGRESS_SECONDS, progress_log
 from rrm.readers import read
 from rrm.readers.base import printable
 from rrm.readers.mapping import parse_pairs
 from rrm.readers.paths import missing
-from rrm.score import PROGRESS_SECONDS, progress_log
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from rrm.judge.sampling import Sampling, params_of
 from rrm.judge.steps import judge_steps
 from rrm.judge.streaming import judge_stream
 from rrm.judge.unspoken import around_unspoken, unspoken
-from rrm.judge.wanted import Wanted
+from rrm.judge.wanted import OnReading, Wanted
 from rrm.judge.windowed import judge_in_windows
 from rrm.money import Purse
 from rrm.prompt.criteria import Criteria, load_criteria
@@ -50,6 +50,9 @@ class AgentRRM:
         dtype: of local weights, for the rows.
         max_windows: of a ChatEngine without a reader; the others' prompter knows it.
     """
+
+    tells_readings = True
+    """It takes `on_reading`."""
 
     def __init__(
         self,
@@ -206,6 +209,7 @@ class AgentRRM:
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None] | None = None,
+        on_reading: OnReading | None = None,
     ) -> list[Feedback]:
         """One Feedback per trajectory, in order. Failures keep their status and are never a number.
 
@@ -215,6 +219,7 @@ class AgentRRM:
 
         Args:
             on_feedback: hears of each row as soon as it is judged, in the order in which rows end.
+            on_reading: hears of each reading that was made of a transcript that takes several (its id, how many it takes).
         """
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
         marker = Marker(self.domain, trajectories)
@@ -228,7 +233,9 @@ class AgentRRM:
 
         found = around_unspoken(
             trajectories,
-            lambda rows: [row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, hear)],
+            lambda rows: [
+                row for (row,) in self._judgements(rows, mode, samples, seed, temperature, True, hear, on_reading)
+            ],
             without_steps,
         )
         return [marker.mark(feedback, t) for feedback, t in zip(found, trajectories, strict=True)]
@@ -246,18 +253,20 @@ class AgentRRM:
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None],
+        on_reading: OnReading | None = None,
     ) -> None:
         """`judge` for any number of transcripts: the next one is begun as soon as a request of the server's may be sent.
 
         Args:
             trajectories: read in a thread of their own, a little ahead.
             on_feedback: hears of each row as soon as it is judged, of one at a time.
+            on_reading: as in `judge`.
 
         Raises:
             SpendingLimit: the money is spent: what was begun was judged, the rest was not.
         """
         temperature = self._sampling.temperature(self.abilities, self.asked.temperature, mode, samples)
-        wanted = self._wanted(mode, samples, seed, temperature, True, None)
+        wanted = self._wanted(mode, samples, seed, temperature, True, None, on_reading)
         judge_stream(asker_of(self), trajectories, wanted, self.domain, on_feedback)
 
     def sample(
@@ -390,9 +399,10 @@ class AgentRRM:
         temperature: float,
         together: bool,
         on_feedback: Callable[[Feedback], None] | None = None,
+        on_reading: OnReading | None = None,
     ) -> list[list[Feedback]]:
         """Each transcript's judgements: as one Feedback (`together`), or each as its own; one where nothing is sampled."""
-        wanted = self._wanted(mode, samples, seed, temperature, together, on_feedback)
+        wanted = self._wanted(mode, samples, seed, temperature, together, on_feedback, on_reading)
         if self.abilities.reads_slots(mode):
             return [[feedback] for feedback in self._judge_steps(trajectories, wanted)]
         if self.prompt_version == CUT_VERSION:
@@ -413,11 +423,13 @@ class AgentRRM:
         temperature: float,
         together: bool,
         on_feedback: Callable[[Feedback], None] | None,
+        on_reading: OnReading | None,
     ) -> Wanted:
         """What is asked of each transcript; one judgement where nothing is sampled."""
         samples = samples if self.abilities.samples(mode) else 1
         params = params_of(self, seed, temperature)
-        return Wanted(self.info(mode, seed), params, self.settings.calibration, samples, together, on_feedback)
+        maps = self.settings.calibration
+        return Wanted(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading)
 
     def info(self, mode: Mode, seed: int) -> JudgeInfo:
         """What its rows say of it, as far as that is known before it is asked."""

@@ -9,6 +9,7 @@ from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.lexical import Lexical
+from rrm.judge.wanted import OnReading
 from rrm.money import Purse
 from rrm.trajectory import Trajectory
 
@@ -41,6 +42,8 @@ class Blended:
         RRMError: its lexical model is gone, or another one than the blend was fitted with.
     """
 
+    tells_readings = True
+
     def __init__(self, judge: AgentRRM) -> None:
         if judge.settings.blend is None or judge.folder is None:
             raise ConfigError(
@@ -61,6 +64,7 @@ class Blended:
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None] | None = None,
+        on_reading: OnReading | None = None,
     ) -> list[Feedback]:
         """One Feedback per trajectory, in order (`AgentRRM.judge`).
 
@@ -75,7 +79,8 @@ class Blended:
             if on_feedback is not None:
                 on_feedback(done[feedback.id])
 
-        self.judge_alone.judge(trajectories, mode=mode, samples=samples, seed=seed, on_feedback=take)
+        how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed}
+        self.judge_alone.judge(trajectories, **how, on_feedback=take, on_reading=on_reading)
         return [done[t.id] for t in trajectories]
 
     def streams(self, mode: Mode) -> bool:
@@ -90,6 +95,7 @@ class Blended:
         samples: int = 1,
         seed: int = 0,
         on_feedback: Callable[[Feedback], None],
+        on_reading: OnReading | None = None,
     ) -> None:
         """`judge` for any number of transcripts (`AgentRRM.judge_stream`); their ids are unique."""
         self._check(mode)
@@ -103,7 +109,8 @@ class Blended:
         def take(feedback: Feedback) -> None:
             on_feedback(self.blended(feedback, begun.pop(feedback.id)))
 
-        self.judge_alone.judge_stream(noted(), mode=mode, samples=samples, seed=seed, on_feedback=take)
+        how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed}
+        self.judge_alone.judge_stream(noted(), **how, on_feedback=take, on_reading=on_reading)
 
     def _check(self, mode: Mode) -> None:
         if self.judge_alone.abilities.read_as(mode) not in self.blend.modes:

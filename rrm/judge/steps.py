@@ -24,7 +24,7 @@ from rrm.feedback import Feedback, JudgeInfo, Mode, format_findings
 from rrm.judge.calibration import Calibration
 from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
 from rrm.judge.slots import SlotAsk, SlotReader, Slots
-from rrm.judge.wanted import Wanted
+from rrm.judge.wanted import OnReading, Wanted
 from rrm.pacing import windows
 from rrm.parts import p_good_of_parts
 from rrm.prompt.prompter import Prompt, Prompter
@@ -83,7 +83,7 @@ def judge_steps(
         done[row] = to_feedback(trajectories[row], read, wanted.info, wanted.mode, calibration, threshold)
         wanted.tell([done[row]])
 
-    read_steps(reader, prompter, trajectories, lambda raw: calibration.p_good(raw) < threshold, take)
+    read_steps(reader, prompter, trajectories, lambda raw: calibration.p_good(raw) < threshold, take, wanted.on_reading)
     return [done[row] for row in range(len(trajectories))]
 
 
@@ -93,12 +93,14 @@ def read_steps(
     trajectories: Sequence[Trajectory],
     is_bad: Callable[[float], bool],
     on_row: Callable[[int, Read | Unread], None],
+    on_reading: OnReading | None = None,
 ) -> None:
     """Read each transcript's slots; those of like length together, longest first, in slices of about `SLICE_SECONDS`.
 
     Args:
         is_bad: whether a step of this raw probability is called bad in later readings.
         on_row: hears of each row as soon as it is read, or why it could not be.
+        on_reading: as in `Wanted`.
 
     Raises:
         SpendingLimit: a server's money is spent: what was begun was read to its end, the rest was not begun.
@@ -107,7 +109,7 @@ def read_steps(
     order = sorted(range(len(plans)), key=lambda i: plans[i].transcript_tokens, reverse=True)
     for rows in windows(order, max(len(order), 1), first=SLICE_ROWS, seconds=SLICE_SECONDS):
         slice_ = {i: (trajectories[i].id, plans[i]) for i in rows}
-        for i, said in _read_slice(reader, prompter, slice_, is_bad):
+        for i, said in _read_slice(reader, prompter, slice_, is_bad, on_reading):
             plan = plans[i]
             cut = plan.transcript_tokens - plan.shown_tokens
             on_row(i, said if isinstance(said, Unread) else Read(said, plan.coverage, cut, plan.windowed))
@@ -118,6 +120,7 @@ def _read_slice(
     prompter: Prompter,
     named: Mapping[int, tuple[str, Plan]],
     is_bad: Callable[[float], bool],
+    on_reading: OnReading | None,
 ) -> Iterator[tuple[int, Said | Unread]]:
     """Reading after reading of these transcripts; each is yielded after its last."""
     said, number, limit = {i: Said() for i in named}, 0, None
@@ -136,6 +139,8 @@ def _read_slice(
         number, left = number + 1, []
         for i, slots in ((asked[k], found[k]) for k in sorted(found)):
             said[i].usage = total_of((said[i].usage, slots.usage))
+            if on_reading is not None and len(named[i][1]) > 1:
+                on_reading(named[i][0], len(named[i][1]))
             if isinstance(slots, EngineError):
                 yield i, Unread(slots, said[i].usage)
                 continue

@@ -11,6 +11,8 @@ from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.judge.calibration import Calibration
 from rrm.judge.chat import ChatItem, Judgement, combine
 
+OnReading = Callable[[str, int], None]
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -21,6 +23,7 @@ class Wanted:
         samples: judgements of each.
         together: whether these become one Feedback, or each its own.
         on_feedback: hears of each row as soon as it is judged.
+        on_reading: hears of each reading that was made of a transcript that takes several, by its id and how many it takes.
     """
 
     info: JudgeInfo
@@ -29,6 +32,7 @@ class Wanted:
     samples: int
     together: bool
     on_feedback: Callable[[Feedback], None] | None
+    on_reading: OnReading | None = None
 
     @property
     def mode(self) -> Mode:

@@ -30,7 +30,7 @@ from rrm.feedback import Feedback, Mode, Reads, parse_findings
 from rrm.judge.chat import ChatItem, Judgement, read_reply
 from rrm.judge.expected import settled
 from rrm.judge.local import TOO_LONG, fits, judge_rows
-from rrm.judge.wanted import Wanted
+from rrm.judge.wanted import OnReading, Wanted
 from rrm.pacing import beside
 from rrm.parts import findings_of_parts, is_bad_of_parts
 from rrm.phantoms import only_critique, only_trace
@@ -73,6 +73,7 @@ class Chain:
     """Of the transcript among those that are judged."""
     together: list[Chain] = field(default_factory=list, repr=False)
     """All judgements of the transcript, this one among them."""
+    on_reading: OnReading | None = None
 
     def marks(self) -> dict[int, bool]:
         """What later readings are told: whether a step is bad, of those of which that was said."""
@@ -84,6 +85,8 @@ class Chain:
         self.usage = total_of((self.usage, judgement.usage))
         judgement = replace(judgement, usage=self.usage)
         count = len(self.plan)
+        if self.on_reading is not None and count > 1:
+            self.on_reading(self.trajectory.id, count * len(self.together))
         if judgement.status in UNANSWERED and count > 1:
             where = f"reading {ask.number + 1} of {count}: {judgement.reason}"
             judgement = replace(judgement, reason=where)
@@ -224,12 +227,16 @@ def hear_in_rounds(asker: RoundAsker, chains: Iterable[Chain], params: SamplingP
         raise limit
 
 
-def chains_of(asker: Asker, trajectories: Iterable[Trajectory], mode: Mode, samples: int) -> Iterator[Chain]:
+def chains_of(
+    asker: Asker, trajectories: Iterable[Trajectory], mode: Mode, samples: int, on_reading: OnReading | None = None
+) -> Iterator[Chain]:
     """`samples` judgements of each transcript, each with the findings of its own earlier readings."""
     for row, trajectory in enumerate(trajectories):
         plan, earlier = asker.plan(trajectory, mode)
         together = list[Chain]()
-        together += [Chain(trajectory, plan, earlier, mode, k, row=row, together=together) for k in range(samples)]
+        for sample in range(samples):
+            chain = Chain(trajectory, plan, earlier, mode, sample, row=row, together=together, on_reading=on_reading)
+            together.append(chain)
         yield from together
 
 
@@ -254,7 +261,8 @@ def hear_all(
         temperature = asker.temperature(wanted.params)
         ended(chain, wanted.rows(item, results, windowed=chain.plan.windowed, temperature=temperature))
 
-    asker.hear(chains_of(asker, trajectories, wanted.mode, wanted.samples), wanted.params, end)
+    chains = chains_of(asker, trajectories, wanted.mode, wanted.samples, wanted.on_reading)
+    asker.hear(chains, wanted.params, end)
 
 
 def judge_in_windows(asker: Asker, trajectories: Sequence[Trajectory], wanted: Wanted) -> list[list[Feedback]]:

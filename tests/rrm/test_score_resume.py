@@ -21,7 +21,7 @@ from rrm.feedback import Feedback
 from rrm.money import Prices
 from rrm.output import open_output
 from rrm.pacing import windows
-from rrm.score import pace_text, score_file
+from rrm.score import score_file
 from rrm.trajectory import Trajectory
 
 ROWS, WINDOW = 60, 4
@@ -262,12 +262,6 @@ def test_rows_go_through_a_link_and_into_no_device(tmp_path: Path) -> None:
         with pytest.raises(RRMError, match="is not a file"), open_output(target, {}):
             pass
     assert sorted(os.listdir(tmp_path)) == ["disk", "link.jsonl", "pipe"] and not Path("-.lock").exists()
-
-
-def test_pace() -> None:
-    assert pace_text(3.2, 100, 36) == "3.2/s, 0:00:20 left"
-    assert pace_text(0.5, 4000, 400) == "30.0/min, 2:00:00 left"
-    assert pace_text(2.0, None, 5) == "2.0/s"
 
 
 def test_progress_shows_on_a_terminal_only(

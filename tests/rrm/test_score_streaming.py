@@ -11,7 +11,7 @@ import pytest
 from chat_judge import ChatJudge, rows_of, transcripts
 from openai_server import Answer, completion, serve
 
-from rrm import score
+from rrm import progress
 from rrm.engines.openai import OpenAIEngine
 from rrm.judge import local
 from rrm.judge.agent_rrm import AgentRRM
@@ -75,7 +75,7 @@ def test_progress_is_logged_where_there_is_no_terminal(
     caplog.set_level(logging.INFO, "rrm.progress")
     score_file(ChatJudge(), transcripts(3), tmp_path / "quick.jsonl", total=3)
     assert "judged" not in caplog.text  # a run of seconds says nothing
-    monkeypatch.setattr(score, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PROGRESS_SECONDS", 0.0)
     score_file(ChatJudge(), transcripts(3), tmp_path / "out.jsonl", total=3)
     lines = [r.getMessage() for r in caplog.records if r.name == "rrm.progress"]
     assert [line.partition(",")[0] for line in lines] == ["judged 1 of 3", "judged 2 of 3", "judged 3 of 3"]

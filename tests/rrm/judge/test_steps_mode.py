@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,13 @@ def test_p_good_of_a_step_is_the_same_in_a_prefix_and_in_the_whole_run(model: An
 def test_rows_come_as_they_are_read_and_do_not_depend_on_each_other(model: Any, tokenizer: Any) -> None:
     judge, rows = judge_of(model, tokenizer, 100), [run(str(n), n) for n in (1, 12, 5, 3)]
     heard: list[Feedback] = []
-    together = judge.judge(rows, mode="steps", on_feedback=heard.append)
+    readings: Counter[tuple[str, int]] = Counter()
+    together = judge.judge(
+        rows, mode="steps", on_feedback=heard.append, on_reading=lambda *told: readings.update([told])
+    )
+    assert judge.prompter is not None
+    plans = {t.id: len(judge.prompter.plan(t, "steps")) for t in rows}
+    assert readings == {(id, n): n for id, n in plans.items() if n > 1} and plans["12"] > 1 == plans["1"]
     assert [f.id for f in together] == ["1", "12", "5", "3"] and sorted(f.id for f in heard) == sorted(
         ["1", "12", "5", "3"]
     )

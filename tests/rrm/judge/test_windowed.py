@@ -77,6 +77,15 @@ def verdicts(feedback: Feedback) -> dict[int, str]:
     return {f.step: f.verdict for f in feedback.findings}
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+def test_each_reading_of_a_long_transcript_is_heard_of(samples: int) -> None:
+    script, heard = Judge(), list[tuple[str, int]]()
+    judge, rows = script.over(), [run("a", N), run("b", 2)]
+    judge.judge(rows, mode="full", samples=samples, on_reading=lambda *told: heard.append(told))
+    readings = len([key for key, _, _ in script.asked if key.startswith("a")])
+    assert readings > samples and heard == [("a", readings)] * readings  # nothing of b, which takes one
+
+
 def test_readings_of_a_transcript_follow_each_other_and_each_is_told_what_was_found() -> None:
     script = Judge()
     heard: list[str] = []
