@@ -43,6 +43,7 @@ def command(
 ) -> None:
     """Publish transcripts with their labels and judgements as a data set (parquet, with a card).
 
+    --dry-run refuses what the push would.
     A line that cannot be read stops it, and so does what looks like a key. Paths and servers of this machine are left out. The
     token is the hub's own (HF_TOKEN, or `hf auth login`).
     """
@@ -53,11 +54,11 @@ def command(
         refuse_missing([str(path)])
     if redact and keep_found:
         raise ConfigError("--redact replaces what --keep-found keeps: choose one")
-    named = check_licence(licence) if licence is not None else None
-    if dry_run is None and named is None:
+    if licence is None:
         raise ConfigError(
             "say under which licence others may use the rows: --license cc-by-4.0, or --license unknown where nobody has said"
         )
+    named = check_licence(licence)
     _check_name(to)
     if dry_run is not None:
         if dry_run.exists():
@@ -68,10 +69,10 @@ def command(
         folder.mkdir()
         contents = _write(folder, inputs, annotations, scores, redact, meta, format, map, outcome)
         (folder / "README.md").write_text(card(contents, to, named), encoding="utf-8")
-        if contents.found.counts and not redact and not keep_found and dry_run is None:
+        if contents.found.counts and not redact and not keep_found:
             raise RRMError(
-                f"nothing was pushed: {_found(contents)} look like keys or passwords, e.g. {'; '.join(contents.found.places)}. "
-                "Replace them with --redact, or say --keep-found where they are none"
+                f"nothing was {'pushed' if dry_run is None else 'written'}: {_found(contents)} look like keys or passwords:\n"
+                f"{_places(contents)}\nReplace them with --redact, or say --keep-found where they are none"
             )
         address = None
         if dry_run is not None:
@@ -157,6 +158,12 @@ def _push(folder: Path, name: str, public: bool) -> str:
         replaced="data/train-*.parquet",
         message="Upload transcripts with labels",
     )
+
+
+def _places(contents: Contents) -> str:
+    """A line each; never the key itself."""
+    more = contents.found.counts.total() - len(contents.found.places)
+    return "\n".join([*(f"  {place}" for place in contents.found.places), *([f"  and {more} more"] if more else [])])
 
 
 def _found(contents: Contents) -> str:

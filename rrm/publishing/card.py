@@ -37,15 +37,15 @@ def check_licence(licence: str) -> str:
     return name
 
 
-def card(contents: Contents, name: str, licence: str | None) -> str:
+def card(contents: Contents, name: str, licence: str) -> str:
     """The README of a data set.
 
     Args:
         name: `owner/name`.
-        licence: None (a folder that is not pushed): the card says none.
+        licence: the hub's identifier (`check_licence`).
     """
     size = next((word for limit, word in SIZES if contents.rows < limit), "n>10M")
-    head: dict[str, Any] = {"license": licence} if licence else {}
+    head: dict[str, Any] = {"license": licence}
     head |= {
         "pretty_name": name.rpartition("/")[2],
         "tags": ["agents", "reward-model", "agent-rrm"],
@@ -57,7 +57,7 @@ def card(contents: Contents, name: str, licence: str | None) -> str:
     front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True).strip()
     parts = [f"---\n{front}\n---", f"# {name.rpartition('/')[2]}", _summary(contents), _rows(contents)]
     parts += [_labels(contents), _judges(contents), _columns(contents), _reading(name, contents), _privacy(contents)]
-    parts.append("## Licence\n\n" + (f"`{licence}`, as said by who published it." if licence else "None was given."))
+    parts.append(f"## Licence\n\n`{licence}`, as said by who published it.")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from rrm.annotation import Annotation, carried_and_rest
 from rrm.feedback import Feedback
 from rrm.publishing.secrets import Found, clean
+from rrm.readers.base import printable
 from rrm.readers.ours import under_our_name, without_ours
 from rrm.readers.unique import UniqueIds
 from rrm.trajectory import Trajectory
@@ -137,15 +138,24 @@ def _rows(
         record |= {"meta": _meta(trajectory, rest)} if contents.with_meta else {"meta": {}}
         record |= {"annotations": labels} if labels else {}
         record |= {"feedback": _judgement(said)} if said is not None else {}
-        record = clean(record, contents.found, f"row {trajectory.id[:80]!r}", redact=contents.redacted)
+        where = f"{_where(trajectory)}row {trajectory.id[:80]!r}"
+        record = clean(record, contents.found, where, redact=contents.redacted)
         record["id"] = taken.take(record["id"])  # without its key it may be that of another
-        place = clean(_place(trajectory), contents.found, f"row {trajectory.id[:80]!r}", redact=contents.redacted)
+        place = clean(_place(trajectory), contents.found, where, redact=contents.redacted)
         yield _row(record, place, contents)
 
 
 def _writable(name: str) -> str:
     """A name in which lone surrogates are escaped, so that two names stay two."""
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _where(trajectory: Trajectory) -> str:
+    """The file and line that a transcript was read from, for who publishes it."""
+    source = trajectory.source
+    if source is None:
+        return ""
+    return f"{printable(source.file, limit=1000)}{'' if source.line is None else f':{source.line}'} "
 
 
 def _place(trajectory: Trajectory) -> Row:

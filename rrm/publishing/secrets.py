@@ -90,7 +90,7 @@ _NEEDED = {
 }
 """Of patterns that take long: what stands, in lower case, in every text that they can match."""
 _FIELD = re.compile(rf"[a-z0-9_-]*(?:{_NAMES})|(?:proxy-|x-)?authorization|(?:set-)?cookie|passw(?:or)?d")
-SHOWN = 5
+SHOWN = 20
 """Places that are named."""
 
 
@@ -101,7 +101,7 @@ class Found:
     counts: Counter[str] = field(default_factory=Counter)
     """By kind."""
     places: list[str] = field(default_factory=list)
-    """The first `SHOWN` as `row id: path (kind)`; never the text itself."""
+    """The first `SHOWN` as `FILE:LINE row 'id'.path (kind)`; never the text itself."""
 
     def add(self, kind: str, where: str) -> None:
         """Count one."""

@@ -110,7 +110,7 @@ def test_a_push_refuses_scores_of_what_has_changed_and_takes_a_part(
     runs = [run(str(k), f"q{k}", None, task=f"task {k}") for k in range(4)]
     rows = scored(tmp_path / "s.jsonl", *((t, 0.5) for t in runs))
     some = tmp_path / "some.jsonl"
-    given = [some, "--to", "org/set", "--scores", rows, "--dry-run"]
+    given = [some, "--to", "org/set", "--scores", rows, "--license", "mit", "--dry-run"]
     write_jsonl(some, [runs[0], *(t.model_copy(update={"task": "new"}) for t in runs[1:])])
     with pytest.raises(RRMError, match=r"3 of 4 rows .* e\.g\. '1', while 3 transcripts have no row; 3 of these were"):
         invoke(push_cmd.command, *given, tmp_path / "changed")

@@ -135,7 +135,7 @@ def test_rows_come_back_with_labels_and_judgements(rows: Path, tmp_path: Path) -
 def test_nothing_of_this_machine_goes(rows: Path, tmp_path: Path) -> None:
     runs, out = list(read(rows)), tmp_path / "set"
     words = ("--annotations", labelled(tmp_path, *runs), "--scores", scored(tmp_path, *runs))
-    assert push(rows, "--to", "org/doors", *words, "--dry-run", out).exit_code == 0
+    assert push(rows, "--to", "org/doors", *words, "--license", "mit", "--dry-run", out).exit_code == 0
     said = "".join(t.to_json() for t in read(out / "data")).replace(str(out), "") + (out / "README.md").read_text()
     assert "10.1.2.3" not in said and "ann" not in said.replace("annot", "") and str(tmp_path) not in said
     assert [shown_model(n) for n in ("/home/ann/judge", "org/judge", "openai:http://h#m", "C:\\x\\judge", "openai:http://h")] == [
@@ -159,11 +159,9 @@ def test_the_card_says_what_is_known(rows: Path, tmp_path: Path) -> None:
     assert "judge_error 1" in card and "none found" in card and "`mit`, as said by who published it." in card
     assert all(f"| `{name}` |" in card for name in COLUMNS)
     bare = tmp_path / "bare"
-    assert push(rows, "--to", "org/doors", "--dry-run", bare, "--no-meta").exit_code == 0
+    assert push(rows, "--to", "org/doors", "--license", "mit", "--dry-run", bare, "--no-meta").exit_code == 0
     card = (bare / "README.md").read_text()
-    assert (
-        "license" not in yaml.safe_load(card.split("---\n")[1]) and "None was given." in card and "`meta`" not in card
-    )
+    assert "`meta`" not in card
     assert "note" not in next(t for t in read(bare / "data") if t.id == "two").meta
 
 
@@ -175,7 +173,7 @@ def test_a_relative_score_is_published_as_one(rows: Path, tmp_path: Path) -> Non
     lines = [json.loads(line) for line in scored(tmp_path, *runs).read_text().splitlines()]
     lines[0]["rank"] = {"place": 2, "among": 3, "heats": 1, "group": "g"}
     (tmp_path / "ranked.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = ("--scores", tmp_path / "ranked.jsonl", "--dry-run", out)
+    words = ("--scores", tmp_path / "ranked.jsonl", "--license", "mit", "--dry-run", out)
     assert push(rows, "--to", "org/doors", *words).exit_code == 0
     table = pq.read_table(out / "data" / "train-00000.parquet")
     assert table["rank"].to_pylist() == [2, None] and table["score"].to_pylist() == [0.8, None]
@@ -186,7 +184,18 @@ def test_a_relative_score_is_published_as_one(rows: Path, tmp_path: Path) -> Non
     back = list(read(out / "data"))
     assert [t.digest for t in back] == [t.digest for t in runs] and back[0].meta["feedback"]["rank"]["place"] == 2
     assert (
-        push(rows, "--to", "org/doors", "--scores", scored(tmp_path, *runs), "--dry-run", tmp_path / "b").exit_code == 0
+        push(
+            rows,
+            "--to",
+            "org/doors",
+            "--scores",
+            scored(tmp_path, *runs),
+            "--license",
+            "mit",
+            "--dry-run",
+            tmp_path / "b",
+        ).exit_code
+        == 0
     )
     assert "have a `rank`" not in (tmp_path / "b" / "README.md").read_text()
 
@@ -209,10 +218,12 @@ def test_a_key_stops_a_push_and_redacting_keeps_labels_with_their_runs(tmp_path:
     source.write_text(json.dumps({"id": "r", "messages": messages(f"export HF_TOKEN={TOKEN} \ud800")}) + "\n")
     (run,) = read(source)
     labels = labelled(tmp_path, run)
-    result = push(source, "--to", "org/x", "--license", "mit", "--annotations", labels)
-    assert "nothing was pushed: 1 × Hugging Face token" in str(result.exception)
-    assert "row 'r'.messages[3].content" in str(result.exception) and TOKEN not in str(result.exception)
-    result = push(source, "--to", "org/x", "--annotations", labels, "--redact", "--dry-run", out)
+    for extra, nothing in (((), "pushed"), (("--dry-run", out), "written")):
+        result = push(source, "--to", "org/x", "--license", "mit", "--annotations", labels, *extra)
+        assert result.exit_code != 0 and f"nothing was {nothing}: 1 × Hugging Face token" in str(result.exception)
+        assert f"\n  {source}:1 row 'r'.messages[3].content (Hugging Face token)\n" in str(result.exception)
+        assert TOKEN not in str(result.exception) + result.output and not out.exists()
+    result = push(source, "--to", "org/x", "--annotations", labels, "--redact", "--license", "mit", "--dry-run", out)
     assert json.loads(result.stdout.splitlines()[-1])["found"] == {"Hugging Face token": 1}
     (back,) = read(out / "data")
     assert back.messages[3].text() == "export HF_TOKEN=[removed] ?" and back.digest != run.digest
@@ -221,12 +232,29 @@ def test_a_key_stops_a_push_and_redacting_keeps_labels_with_their_runs(tmp_path:
     assert "replaced by `[removed]`" in (out / "README.md").read_text()
 
 
+def test_a_dry_run_names_the_places_of_keys_and_how_many_more(tmp_path: Path) -> None:
+    """It exited 0 and told no place: the push was the first to refuse them."""
+    source, out = tmp_path / "in.jsonl", tmp_path / "set"
+    runs = [{"id": f"r{k}", "messages": messages("90 cm"), "api_key": f"pass-{k}-word"} for k in range(30)]
+    source.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    given = (source, "--to", "org/x", "--license", "mit", "--dry-run", out)
+    said = str(push(*given).exception)
+    assert f"{source}:1 row 'r0'.meta.api_key (field api_key)" in said and f"{source}:20 row 'r19'" in said
+    assert "and 10 more" in said and "r20" not in said and "-word" not in said and not out.exists()
+    assert push(*given, "--keep-found").exit_code == 0 and out.exists()
+
+
 def test_a_label_that_its_run_carries_goes_once(rows: Path, tmp_path: Path) -> None:
     runs, once, twice = list(read(rows)), tmp_path / "once", tmp_path / "twice"
-    assert push(rows, "--to", "org/x", "--annotations", labelled(tmp_path, *runs), "--dry-run", once).exit_code == 0
+    assert (
+        push(
+            rows, "--to", "org/x", "--annotations", labelled(tmp_path, *runs), "--license", "mit", "--dry-run", once
+        ).exit_code
+        == 0
+    )
     back = list(read(once / "data"))
     (tmp_path / "again.jsonl").write_text("".join(a.to_json() + "\n" for a in given_labels.annotate(back)))
-    words = ("--to", "org/x", "--annotations", tmp_path / "again.jsonl", "--dry-run", twice)
+    words = ("--to", "org/x", "--annotations", tmp_path / "again.jsonl", "--license", "mit", "--dry-run", twice)
     assert push(once / "data", *words).exit_code == 0
     assert [len(t.meta["annotations"]) for t in read(twice / "data")] == [1, 1]
 
@@ -239,16 +267,19 @@ def test_what_is_missing_or_wrong_is_said_before_anything_is_read(rows: Path, tm
         return str(push(rows, *words).exception)
 
     assert "say under which licence" in why("--to", "org/x")
+    assert "say under which licence" in why("--to", "org/x", "--dry-run", tmp_path / "set")
     assert "give the hub's identifier" in why("--to", "org/x", "--license", "My Licence!")
     assert "--to 'x': write owner/name" in why("--to", "x", "--license", "mit")
     assert "--to 'a//b'" in why("--to", "a//b", "--license", "mit")
-    assert "choose one" in why("--to", "org/x", "--redact", "--keep-found", "--dry-run", tmp_path / "set")
-    assert "exists: --dry-run writes a new folder" in why("--to", "org/x", "--dry-run", tmp_path)
+    assert "choose one" in why(
+        "--to", "org/x", "--redact", "--keep-found", "--license", "mit", "--dry-run", tmp_path / "set"
+    )
+    assert "exists: --dry-run writes a new folder" in why("--to", "org/x", "--license", "mit", "--dry-run", tmp_path)
     other = labelled(tmp_path, Trajectory.model_validate({"id": "x", "messages": messages("z")}))
-    said = why("--to", "org/x", "--dry-run", tmp_path / "set", "--annotations", other)
+    said = why("--to", "org/x", "--license", "mit", "--dry-run", tmp_path / "set", "--annotations", other)
     assert "nothing was pushed: 1 of 1 annotations belong to no transcript" in said
     rows.write_text(rows.read_text() + "{cut\n")
-    assert "runs.jsonl:3: not JSON" in why("--to", "org/x", "--dry-run", tmp_path / "set")
+    assert "runs.jsonl:3: not JSON" in why("--to", "org/x", "--license", "mit", "--dry-run", tmp_path / "set")
     assert not (tmp_path / "set").exists()
 
 
