@@ -41,7 +41,7 @@ def command(
     each. A killed run goes on where it stopped when the same command is given again. Exit code 1: some lines could not be read, the
     judge could not be reached for some rows, or no attempt could be placed. Exit code 4: --max-cost was reached, and questions are left.
     """
-    from rrm.judge.rank import check_ranks
+    from rrm.judge.rank import bias_complaint, check_ranks
     from rrm.ranking import rank_file
 
     if judge.model is None:
@@ -64,6 +64,8 @@ def command(
             bias["pairs"],
             agree,
         )
+    if complaint := bias_complaint(bias):
+        log.warning("%s", complaint)
     stopped = summary["stopped"]
     if stopped:
         log.warning("stopped: %s", stopped)

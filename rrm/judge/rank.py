@@ -46,6 +46,8 @@ SIZE = 6
 """Attempts of a heat."""
 TASK = 0.25
 """Share of a window that the task takes at most."""
+ORDER_DECIDES = 0.25
+"""Share of the pairs shown in both orders from which it is warned that the order decided them: half are, where a judge tosses a coin."""
 LEAST = 48
 """Tokens that an attempt must have room for."""
 _RANKING = re.compile(r"<ranking>(.*?)</ranking>", re.DOTALL | re.IGNORECASE)
@@ -77,7 +79,9 @@ class Ranking:
     both: int = 0
     """Pairs that were shown in both orders, and"""
     agreed: int = 0
-    """of these, those that came out the same both times."""
+    """of these, those that came out the same both times; and"""
+    turned: int = 0
+    """those that the one won which was shown first both times, or last both times: their order decided."""
     usage: Usage | None = None
     """What a server used for all its prompts; None: no server was asked."""
 
@@ -317,7 +321,8 @@ def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
     twice = [found for found in pairs.values() if len(found) > 1]
     agreed = sum(len(set(found)) == 1 for found in twice)
     used = total_of(heat.usage for heat in group.heats)
-    return Ranking(rows, seen.decided, seen.earlier, tied, len(twice), agreed, used)
+    turned = sum({0.0, 1.0} <= set(found) for found in twice)
+    return Ranking(rows, seen.decided, seen.earlier, tied, len(twice), agreed, turned, used)
 
 
 def _feedback(group: _Group, i: int, scores: Mapping[int, float], info: JudgeInfo, name: str) -> Feedback:
@@ -346,11 +351,29 @@ def _feedback(group: _Group, i: int, scores: Mapping[int, float], info: JudgeInf
 
 def position_bias(rankings: Sequence[Ranking]) -> dict[str, Any]:
     """What the orders in which attempts were shown did: `first_won`, the share of decided pairs that the one shown first won
-    (about ½ without bias), of how many `pairs`; `tied` ones; with both orders, the share of pairs in which they `agree`."""
+    (about ½ without bias), of how many `pairs`; `tied` ones; with both orders, the share of pairs in which they agree, and of those in
+    which the order decided (`order_decided`: who won in the one lost in the other)."""
     decided, both = sum(r.decided for r in rankings), sum(r.both for r in rankings)
     return {
         "first_won": round(sum(r.earlier for r in rankings) / decided, 4) if decided else None,
         "pairs": decided,
         "tied": sum(r.tied for r in rankings),
         "orders_agree": round(sum(r.agreed for r in rankings) / both, 4) if both else None,
+        "order_decided": round(sum(r.turned for r in rankings) / both, 4) if both else None,
     }
+
+
+def bias_complaint(bias: Mapping[str, Any]) -> str:
+    """What to say where the order decided many pairs; "" where it did not, or where both orders were not shown.
+
+    Args:
+        bias: of `position_bias`.
+    """
+    share = bias["order_decided"]
+    if share is None or share < ORDER_DECIDES:
+        return ""
+    return (
+        f"the order in which attempts were shown decided {share:.0%} of the pairs (who won in one order lost in the other; the one shown "
+        f"first won {bias['first_won']:.0%} of all decisions): these pairs are ties, and the scores say little of the attempts: "
+        "compare with another model"
+    )

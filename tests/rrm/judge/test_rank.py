@@ -24,7 +24,7 @@ from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, EngineError, KeyRefused, RRMError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.rank import position_bias, rank_groups, read_ranking
+from rrm.judge.rank import bias_complaint, position_bias, rank_groups, read_ranking
 from rrm.money import Prices
 from rrm.prompt.criteria import parse_criteria
 from rrm.ranking import rank_file
@@ -93,9 +93,24 @@ def test_a_judge_that_likes_the_first_is_found_out_and_both_orders_cancel_it() -
     group = [attempt("a", 1), attempt("b", 2)]
     (found,) = rank_groups(judge_of(["<ranking>A > B</ranking>"] * 2), [group], both_orders=True)
     assert [f.score for f in found.feedback] == [0.5, 0.5]
-    assert position_bias([found]) == {"first_won": 1.0, "pairs": 2, "tied": 0, "orders_agree": 0.0}
+    bias = {"first_won": 1.0, "pairs": 2, "tied": 0, "orders_agree": 0.0, "order_decided": 1.0}
+    assert position_bias([found]) == bias
     (fair,) = rank_groups(judge_of(honest), [group], both_orders=True)
-    assert position_bias([fair]) == {"first_won": 0.5, "pairs": 2, "tied": 0, "orders_agree": 1.0}
+    assert position_bias([fair]) == {"first_won": 0.5, "pairs": 2, "tied": 0, "orders_agree": 1.0, "order_decided": 0.0}
+    (once,) = rank_groups(judge_of(["<ranking>A > B</ranking>", "<ranking>A = B</ranking>"]), [group], both_orders=True)
+    assert position_bias([once]) | {"first_won": None} == bias | {
+        "first_won": None,
+        "pairs": 1,
+        "tied": 1,
+        "order_decided": 0.0,
+    }
+    # a quarter of the pairs shown in both orders, and no fewer
+    assert bias_complaint(position_bias([found, fair, fair, fair])).startswith(
+        "the order in which attempts were shown decided 25% of the pairs"
+    )
+    assert bias_complaint(position_bias([found, fair, fair, fair, fair])) == ""
+    (alone,) = rank_groups(judge_of(["<ranking>A > B</ranking>"]), [group])
+    assert bias_complaint(position_bias([alone])) == bias_complaint(position_bias([])) == ""
     assert position_bias([])["first_won"] is None
 
 
@@ -373,8 +388,19 @@ def test_the_command_over_a_server(tmp_path: Path) -> None:
     found = invoke(lambda n, body: completion(honest(body["messages"], None, "")), tmp_path)
     summary = json.loads(found.stdout.splitlines()[-1])
     assert found.exit_code == 0 and summary["statuses"] == {"scored": 2}
-    assert summary["position_bias"] == {"first_won": 0.5, "pairs": 2, "tied": 0, "orders_agree": 1.0}
+    fair = {"first_won": 0.5, "pairs": 2, "tied": 0, "orders_agree": 1.0, "order_decided": 0.0}
+    assert summary["position_bias"] == fair
     assert read_scores(tmp_path / "o.jsonl", [attempt("a", 1), attempt("b", 2)]) == [0.0, 1.0]
+
+
+def test_the_command_warns_of_a_judge_that_takes_the_first_whatever_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    invoke(lambda n, body: completion(honest(body["messages"], None, "")), tmp_path)
+    assert "the order in which" not in caplog.text
+    found = invoke(lambda n, body: completion("<ranking>A > B</ranking>"), tmp_path, "--overwrite")
+    assert found.exit_code == 0 and json.loads(found.stdout.splitlines()[-1])["position_bias"]["order_decided"] == 1.0
+    assert "decided 100% of the pairs" in caplog.text and "the one shown first won 100% of all decisions" in caplog.text
 
 
 def test_the_command_fails_where_nobody_could_be_placed(tmp_path: Path) -> None:
