@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rrm.cli import finish
 from rrm.cli.reading import OUTCOME, check_paths, mapping_of, read_inputs
 from rrm.errors import ConfigError, ReadError, RRMError
+from rrm.readers.base import printable
 from rrm.scored import Rows, digest_of
 from rrm.trajectory import Source, Trajectory
 
@@ -51,6 +52,8 @@ def command(
     if len(others) > 1:
         raise ConfigError(f"{others[1]} holds a third judge's rows: two judges are compared on a page, not more")
     second = load_rows(Path(others[0])) if others else None
+    if second is not None:
+        check_common(rows, second, scored, Path(others[0]))
     inputs = [*transcripts, *(name for name in more or [] if name not in others)]
     inputs = inputs or named_sources([*rows, *(second or ())], scored)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
@@ -98,6 +101,40 @@ def match(
 def beside(second: Rows[Row]) -> Callable[[Trajectory, Row], Row | None]:
     """Finds another judge's row on the text that a row was written on."""
     return lambda trajectory, row: second.find(row["id"], digest_of(row) or trajectory.digest)
+
+
+def check_common(first: Rows[Row], second: Rows[Row], a: Path, b: Path) -> None:
+    """Refuse two files of rows that are of no transcript in common, as far as the rows tell.
+
+    Raises:
+        RRMError: naming what each holds.
+    """
+    digests, ids = {digest_of(row) for row in second} - {None}, {row["id"] for row in second}
+    unsaid = {row["id"] for row in second if digest_of(row) is None}
+
+    def may_have(row: Row) -> bool:
+        digest = digest_of(row)
+        return row["id"] in (ids if digest is None else unsaid) or digest in digests
+
+    if any(map(may_have, first)):
+        return
+    held = {row["id"] for row in first}
+    both = held & ids
+    told = (
+        f"{len(both)} ids are in both, e.g. {printable(min(both))!r}, of other contents: the transcripts were changed in between"
+        if both
+        else "no id is in both"
+    )
+    raise RRMError(
+        f"{a} holds {_ids(held)} and {b} holds {_ids(ids)}, and no transcript is judged in both ({told}): judge one input with "
+        "both judges (rrm score IN --model A, then --model B), or make a page of each file"
+    )
+
+
+def _ids(names: Collection[str]) -> str:
+    """How many, and the first of them."""
+    shown = ", ".join(repr(printable(name, limit=80)) for name in sorted(names)[:3])
+    return f"{len(names)} ids ({shown}{', …' if len(names) > 3 else ''})" if names else "no rows"
 
 
 def _source(row: Row) -> Source | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from report_pages import JUDGE, Page, pair
 
 from rrm.cli import report_cmd
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
 from rrm.report.comparison import Judged, compare_judges
 from rrm.trajectory import write_jsonl
@@ -74,6 +75,10 @@ def test_nothing_in_common_is_said_and_no_number() -> None:
     assert constant["spearman"] is None and constant["outcomes"] is None
 
 
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def test_the_command_tells_a_second_judges_rows_from_transcripts(tmp_path: Path, invoke: Any) -> None:
     pairs = [pair(n) for n in range(4)]
     runs, a, b = tmp_path / "runs.jsonl", tmp_path / "a.jsonl", tmp_path / "b.jsonl"
@@ -92,6 +97,20 @@ def test_the_command_tells_a_second_judges_rows_from_transcripts(tmp_path: Path,
         assert page.index["second"] == [0.75, 0.75, None, None]
         assert page.index["comparison"]["names"] == ["judge, full mode", "other, full mode"]
         assert page.details[0]["second"]["score"] == 0.75 and "second" not in page.details[2]
+    with pytest.raises(RRMError) as nothing:  # rows of other runs: the page said that nobody scored both
+        elsewhere = tmp_path / "c.jsonl"
+        write_rows(elsewhere, ({**row, "id": f"e{n}", "source": {"digest": str(n) * 16}} for n, row in enumerate(rows)))
+        invoke(report_cmd.command, str(a), str(elsewhere), "-o", str(tmp_path / "none.html"))
+    names = ", ".join(repr(name) for name in sorted(row["id"] for row in rows)[:3])
+    assert f"{a} holds 4 ids ({names}, …) and {elsewhere} holds 4 ids ('e0', 'e1', 'e2', …)" in str(nothing.value)
+    assert "no id is in both" in str(nothing.value) and "rrm score IN" in str(nothing.value)
+    with pytest.raises(RRMError, match=r"4 ids are in both, e\.g\. .* of other contents"):
+        write_rows(elsewhere, ({**row, "source": {"digest": str(n) * 16}} for n, row in enumerate(rows)))
+        invoke(report_cmd.command, str(a), str(elsewhere), "-o", str(tmp_path / "none.html"))
+    assert not (tmp_path / "none.html").exists()
+    bare = [{k: v for k, v in row.items() if k != "source"} for row in rows]  # an older version's: joined by id
+    write_rows(elsewhere, bare)
+    assert invoke(report_cmd.command, str(a), str(elsewhere), "-o", str(out))[1]["of_both"] == 4
     with pytest.raises(ConfigError, match="third judge"):
         invoke(report_cmd.command, str(a), str(b), str(b), "-o", str(out))
     assert not report_cmd.holds_rows(str(runs)) and not report_cmd.holds_rows(str(tmp_path / "gone"))
