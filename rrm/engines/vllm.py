@@ -6,31 +6,33 @@
 
 A policy's weights reach the server as LoRA adapters, one name and folder a version: every request names the weights that it wants
 to speak, keys and values of other weights are never used for it, and a server that was started again says that it does not know
-them (they are loaded once more) instead of answering as another. A row's turns go to one address, which still holds its beginning.
+them (they are loaded once more) instead of answering as another. Weights that are trained whole take the place of those before
+(`vllm_weights`). A row's turns go to one address, which still holds its beginning.
 
 The server must be started with `--logprobs-mode processed_logprobs` (log-probabilities of what it samples from; this is checked),
-and for a policy that is trained with `--enable-lora --max-lora-rank R` and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1. That it samples
+and for an adapter with `--enable-lora --max-lora-rank R` and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, for whole weights with
+VLLM_SERVER_DEV_MODE=1. That it samples
 as the policy would, with its own kernels and precision, is not taken for granted: see `logprob_gap` and `loss.importance_cap`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rrm.engines.base import Completion, SamplingParams, Span, check_choices
-from rrm.engines.refusals import Rejected, is_too_long
+from rrm.engines.refusals import Rejected, Retry, is_too_long
 from rrm.engines.vllm_http import Server, servers_of
 from rrm.engines.vllm_servers import Servers
 from rrm.engines.vllm_session import VLLMSession
+from rrm.engines.vllm_weights import NAME, Weights, save, sweep, version_at
 from rrm.engines.vllm_wire import (
     choosing_body,
     completion_of,
@@ -44,23 +46,8 @@ from rrm.loops import Background, together
 from rrm.seeds import derive_seed
 
 T = TypeVar("T")
-_NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")
-"""An adapter's, as the server and its folder have it."""
-WHOLE = "a policy that is trained whole cannot be sent to a vLLM server yet: set policy.lora, or rollout.engine=hf"
 KEPT_VERSIONS = 2
-"""Versions of the weights that stay loaded: rows of the one before may still be at work."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What a request asks to answer."""
-
-    name: str
-    """As the server knows them: a model's or an adapter's."""
-    version: int = -1
-    """Updates done; −1: those the server was started with."""
-    folder: str | None = None
-    """The adapter's, as the server sees it; None: weights that the server was started with."""
+"""Adapters that stay loaded: rows of the one before may still be at work. Of whole weights a server has one version."""
 
 
 class VLLMEngine:
@@ -70,7 +57,9 @@ class VLLMEngine:
         spec: `vllm:URL[,URL…]#model`; the model's name may be left out where the server has one only.
         eos_ids: tokens that end a row.
         vocabulary: ids the policy knows, padding included; others are an error.
-        adapters: folder for LoRA adapters; None: the weights never change.
+        adapters: folder for LoRA adapters, or whole weights; None: the weights never change.
+        whole: the policy is trained whole: each server is first given the weights back that it was started with.
+        dtype: of whole weights as they are sent (torch's); None: as they are held.
         seen_as: the same folder as the server sees it, where that is another path.
         concurrency: requests in flight at once; vLLM queues by itself what it cannot batch.
         timeout_s: of one request.
@@ -94,6 +83,8 @@ class VLLMEngine:
         vocabulary: int | None = None,
         adapters: Path | None = None,
         seen_as: str | None = None,
+        whole: bool = False,
+        dtype: Any = None,
         concurrency: int = 512,
         timeout_s: float = 600.0,
         patience_s: float = 600.0,
@@ -103,19 +94,20 @@ class VLLMEngine:
             raise EngineError("a vllm engine must be told the tokens that end a row (eos_ids)")
         urls, model = servers_of(spec)
         self.eos_ids, self.eos_token_id, self.vocabulary = frozenset(eos_ids), min(eos_ids), vocabulary
-        self.adapters, self.seen_as = adapters, seen_as
+        self.adapters, self.seen_as, self.dtype = adapters, seen_as, dtype
         self._loop = Background("vllm")
         self._run = secrets.token_hex(4)
         """Tells this engine's adapters from those of another run on the same server."""
         self._kept: list[str] = []
-        """Adapters that this process sent and that stay loaded, oldest first."""
+        """Weights that this process sent and that stay, oldest first."""
         self._expected: list[tuple[list[int], int, float]] = []
         """(ids, the next token, its log-probability), see `expect`."""
         self._bound = 0.0
         self._slots = asyncio.Semaphore(concurrency)
         self._servers = Servers(urls, concurrency, timeout_s, patience_s, backoff_s)
         try:
-            self.model, self.max_positions = self._loop.run(self._servers.connect(model, [min(eos_ids)]))
+            connecting = self._servers.connect(model, [min(eos_ids)], restored=whole)
+            self.model, self.max_positions = self._loop.run(connecting)
         except BaseException:
             self._loop.close()
             raise
@@ -151,6 +143,8 @@ class VLLMEngine:
             said = await server.send("/completions", scoring_body(self.model, ids, [token]))
             return abs(next_logprobs_of(said, self.model, ids, [token])[0] - value)
 
+        if self.weights.whole is not None and await version_at(server) != "default":
+            return  # it was not started again: an update did not reach it
         gaps = await together([partial(gap, *one) for one in self._expected])
         if gaps and not sum(gaps) / len(gaps) <= self._bound:
             reason = f"it was started again, and its {self.model} and the policy differ by {sum(gaps) / len(gaps):.3f} nats a token"
@@ -165,52 +159,46 @@ class VLLMEngine:
         """Sample from these weights from the next row on.
 
         Args:
-            model: the policy's, wrapped by PEFT; its adapter is saved and loaded at every address.
+            model: the policy's. Its adapter is saved and loaded at every address; one without an adapter is sent whole, and nothing may
+                be at play.
             version: a number that has not been used for other weights.
-            tensors: the adapter's by their names in the model, where the model itself holds only shards of them.
+            tensors: what is sent by its names in the model, where the model itself holds only shards of it.
 
         Raises:
             EngineError: weights that cannot be sent, or a server that does not take them.
         """
         if self.adapters is None:
             raise EngineError("this vllm engine was given no folder for adapters: its weights cannot change")
-        if not hasattr(model, "peft_config"):
-            raise EngineError(WHOLE)
         name = f"{self._run}-{version}"
-        # written aside first: a server that is started again must never read half of it
-        part = self.adapters / f"{name}.part"
-        shutil.rmtree(part, ignore_errors=True)
-        given = {} if tensors is None else {"state_dict": tensors}
-        model.save_pretrained(str(part), safe_serialization=True, **given)
-        shutil.rmtree(self.adapters / name, ignore_errors=True)
-        part.rename(self.adapters / name)
+        save(model, self.adapters, name, tensors, self.dtype)
         seen = self.seen_as.rstrip("/") if self.seen_as else str(self.adapters.resolve())
-        weights = Weights(name, version, f"{seen}/{name}")
+        adapter = hasattr(model, "peft_config")
+        weights = Weights(name if adapter else self.model, version, f"{seen}/{name}", None if adapter else name)
         self._loop.run(self._load_everywhere(weights, seen))
         self.weights = weights
         # those of an earlier process of this run as well, which could not clear up
         for folder in self.adapters.iterdir():
-            if _NAME.fullmatch(folder.name) and folder.name not in self._kept:
+            if NAME.fullmatch(folder.name) and folder.name not in self._kept:
                 shutil.rmtree(folder, ignore_errors=True)
 
     async def _load_everywhere(self, weights: Weights, seen: str) -> None:
-        loaded = await self._servers.load_everywhere(weights.name, weights.folder or "")
+        loaded = await self._servers.load_everywhere(weights)
         first = not self._kept
-        self._kept = [*self._kept, weights.name][-KEPT_VERSIONS:]
+        self._kept = [*self._kept, weights.label][-(1 if weights.whole else KEPT_VERSIONS) :]
 
         def past(name: str, folder: str) -> bool:
             """Whether an adapter is an old one of this engine's, or (looked for once) of an earlier process of this run."""
-            mine = name.startswith(f"{self._run}-") or (first and folder == f"{seen}/{name}" and _NAME.fullmatch(name))
+            mine = name.startswith(f"{self._run}-") or (first and folder == f"{seen}/{name}" and NAME.fullmatch(name))
             return bool(mine) and name not in self._kept
 
-        await asyncio.gather(*(self._servers.sweep(server, past) for server in loaded))
+        await asyncio.gather(*(sweep(server, past) for server in loaded))
 
     def close(self) -> None:
         """Unload the adapters, as far as the servers answer within seconds, end the connections, and remove what was sent; once is enough."""
         if self._loop.closed:
             return
         try:
-            self._loop.run(self._servers.close(self._kept))
+            self._loop.run(self._servers.close([] if self.weights.whole else self._kept))
         finally:
             self._loop.close()
             if self.adapters is not None:  # a run that goes on sends its weights anew
@@ -380,12 +368,25 @@ class VLLMEngine:
     async def _answer(
         self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]], read: Callable[[Any, str], T]
     ) -> T:
+        if weights.whole is not None:
+            return read(await self._answer_whole(server, weights, body), weights.name)
         loads = server.loads
         try:
             said = await server.send("/completions", body(weights.name))
         except Rejected as refused:
             if refused.status != 404 or weights.folder is None:
                 raise
-            await self._servers.load_again(server, weights.name, weights.folder, loads, self._compare)
+            await self._servers.load_again(server, weights, loads, self._compare)
             said = await server.send("/completions", body(weights.name))
         return read(said, weights.name)
+
+    async def _answer_whole(self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]]) -> Any:
+        """A reply of whole weights. A server forgets their version when it is started again, so one that still has it after its reply,
+        and was not given it meanwhile, sampled from them."""
+        for _ in range(2):
+            loads = server.loads
+            said = await server.send("/completions", body(weights.name))
+            if await version_at(server) == weights.whole and server.loads == loads:
+                return said
+            await self._servers.load_again(server, weights, loads, self._compare)
+        raise Retry("its weights are not those it was sent", "look into its log: is it started again and again?")

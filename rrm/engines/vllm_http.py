@@ -50,8 +50,14 @@ class Server:
     """How often it was given weights that it did not know."""
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def send(self, path: str, body: dict[str, Any] | None = None, *, as_text: bool = False) -> Any:
+    async def send(
+        self, path: str, body: dict[str, Any] | None = None, *, as_text: bool = False, root: bool = False
+    ) -> Any:
         """One HTTP request, GET without a body.
+
+        Args:
+            as_text: the reply is no JSON, or nobody's business.
+            root: below the address itself, not `/v1`.
 
         Raises:
             Retry: it may pass.
@@ -61,6 +67,7 @@ class Server:
         import openai
 
         answer_type = str if as_text else object
+        path = f"{self.url}{path}" if root else path
         late = f"no reply within {self.timeout_s:g} s", "raise the time-out, or look into its log"
         try:
             async with asyncio.timeout(self.timeout_s):

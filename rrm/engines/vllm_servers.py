@@ -12,10 +12,12 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import TypeVar
 
 from rrm.engines.refusals import Rejected, Retry
 from rrm.engines.vllm_http import Server, servers_at
+from rrm.engines.vllm_weights import Weights, load, restore, told, unload
 from rrm.engines.vllm_wire import WrongReply, looking_body
 from rrm.errors import EngineError
 
@@ -36,7 +38,6 @@ LATE_S = 120.0
 """How long the others may take after the first has loaded them."""
 CLOSE_S = 5.0
 """How long closing waits for the servers."""
-START = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank R, and let it read the run folder"
 
 
 class Servers:
@@ -68,12 +69,15 @@ class Servers:
 
     # ---- before the first row ----
 
-    async def connect(self, model: str | None, prompt: Sequence[int]) -> tuple[str, int | None]:
+    async def connect(
+        self, model: str | None, prompt: Sequence[int], *, restored: bool = False
+    ) -> tuple[str, int | None]:
         """(the model's name, tokens of its context), of which all addresses must be.
 
         Args:
             model: None: the only one there is.
             prompt: tokens to ask for log-probabilities after.
+            restored: first give each the weights back that it was started with (`vllm_weights.restore`).
 
         Raises:
             EngineError: one cannot be reached, does not have the model, or gives raw log-probabilities.
@@ -81,12 +85,15 @@ class Servers:
         self.all = servers_at(self.urls, self.concurrency, self.timeout_s)
         contexts: list[int] = []
         for server in self.all:
-            model, context = await self._model_at(server, model)
+            model, context, root = await self._model_at(server, model)
             contexts += [] if context is None else [context]
+            if restored:
+                await self.ask_at(server, partial(restore, server, root), self._start_s)
             await self._check_logprobs(server, model, prompt)
         return str(model), min(contexts, default=None)
 
-    async def _model_at(self, server: Server, model: str | None) -> tuple[str, int | None]:
+    async def _model_at(self, server: Server, model: str | None) -> tuple[str, int | None, str | None]:
+        """(name, context, where its weights are)."""
         try:
             listed = await self.ask_at(server, lambda: server.send("/models"), self._start_s)
             entries = {str(entry["id"]): entry for entry in listed["data"]}
@@ -99,7 +106,8 @@ class Servers:
         # of an adapter nothing is said: what it is over has the context
         over = entries.get(str(entries[name].get("parent"))) or (entries[base[0]] if base else {})
         context = entries[name].get("max_model_len") or over.get("max_model_len")
-        return name, context if isinstance(context, int) else None
+        root = entries[name].get("root")
+        return name, context if isinstance(context, int) else None, root if isinstance(root, str) else None
 
     async def _check_logprobs(self, server: Server, model: str, prompt: Sequence[int]) -> None:
         """Refuse a server whose log-probabilities are not those of what it samples from: at temperature ½ they differ."""
@@ -237,15 +245,15 @@ class Servers:
 
     # ---- weights ----
 
-    async def load_everywhere(self, name: str, folder: str) -> list[Server]:
-        """Load a LoRA adapter at every server; returns those that took it. The others are down, and are given it when they answer.
+    async def load_everywhere(self, weights: Weights) -> list[Server]:
+        """Load them at every server; returns those that took them. The others are down, and are given them when they answer.
 
         Raises:
-            EngineError: one does not take it, or none answered until the patience ended.
+            EngineError: one does not take them, or none answered until the patience ended.
         """
         since, rounds = self.clock(), 0
         while True:
-            loaded, missed = await self._load_round(name, folder)
+            loaded, missed = await self._load_round(weights)
             if loaded:
                 return loaded
             # nobody was there: one is being started; an answer, but no success: that does not pass by waiting for long
@@ -256,14 +264,14 @@ class Servers:
             await asyncio.sleep(min(left, random.uniform(0, min(MAX_BACKOFF_S, self.backoff_s * 2**rounds))))
             rounds = min(rounds + 1, 20)
 
-    async def _load_round(self, name: str, folder: str) -> tuple[list[Server], list[EngineError]]:
-        """(servers that took it, what the others said), of all at once."""
+    async def _load_round(self, weights: Weights) -> tuple[list[Server], list[EngineError]]:
+        """(servers that took them, what the others said), of all at once."""
         tasks: dict[asyncio.Task[None], Server] = {}
         for server in self.all:
             patience = (
                 0.0 if server.strikes else min(SYNC_S, self.patience_s)
             )  # one that fails is asked, not waited for
-            work = self.ask_at(server, lambda server=server: self.load(server, name, folder), patience)
+            work = self.ask_at(server, lambda server=server: load(server, weights), patience)
             tasks[asyncio.create_task(work)] = server
         loaded: list[Server] = []
         missed: list[EngineError] = []
@@ -296,24 +304,10 @@ class Servers:
         server.strikes = max(server.strikes, STRIKES)
         self._failed(server, error)
 
-    async def load(self, server: Server, name: str, folder: str) -> None:
-        """Load a LoRA adapter; one that is there already is left as it is.
-
-        Raises:
-            Retry: it may pass.
-            EngineError: the server does not take it.
-        """
-        body = {"lora_name": name, "lora_path": folder}
-        try:
-            await server.send("/load_lora_adapter", body, as_text=True)
-        except Rejected as refused:
-            if "already" not in refused.text:  # a row that found it missing was first
-                raise server.error(f"the adapter was not loaded: {refused.text}", START) from refused
-
     async def load_again(
-        self, server: Server, name: str, folder: str, loads: int, check: Callable[[Server], Awaitable[None]]
+        self, server: Server, weights: Weights, loads: int, check: Callable[[Server], Awaitable[None]]
     ) -> None:
-        """Load an adapter that a request found missing.
+        """Load weights that a request found missing.
 
         Args:
             loads: `server.loads` as that request was sent: many find it missing at once, and the first one loads it.
@@ -322,46 +316,23 @@ class Servers:
         async with server.loading:
             if server.loads != loads:
                 return
-            log.warning("vLLM at %s does not know %s (was it started again?): loaded once more", server.url, name)
+            log.warning(
+                "vLLM at %s does not know %s (was it started again?): loaded once more", server.url, weights.label
+            )
             try:
                 await check(server)
             except Rejected as refused:
                 raise server.refusal(refused) from refused
-            await self.load(server, name, folder)
+            await load(server, weights)
             server.loads += 1
-
-    async def unload(self, server: Server, name: str) -> None:
-        """Unload an adapter; one that stays takes room there, and no more."""
-        try:
-            await server.send("/unload_lora_adapter", {"lora_name": name}, as_text=True)
-        except (Retry, Rejected, WrongReply) as error:
-            log.info("vLLM at %s: adapter %s was not unloaded (%s)", server.url, name, told(error))
-
-    async def sweep(self, server: Server, past: Callable[[str, str], bool]) -> None:
-        """Unload the adapters whose (name, folder) are `past`; those that stay take room there, and no more."""
-        try:
-            entries = (await server.send("/models"))["data"]
-            old = [str(entry["id"]) for entry in entries if past(str(entry["id"]), str(entry.get("root")))]
-        except (Retry, Rejected, WrongReply, LookupError, TypeError, AttributeError) as error:
-            log.info("vLLM at %s: its adapters were not listed (%s)", server.url, told(error))
-            return
-        for name in old:
-            await self.unload(server, name)
 
     async def close(self, adapters: Sequence[str] = ()) -> None:
         """Unload adapters, as far as the servers answer within `CLOSE_S` in all, and end the connections."""
         try:
             async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(*(self.unload(server, name) for server in self.all for name in adapters))
+                await asyncio.gather(*(unload(server, name) for server in self.all for name in adapters))
         except TimeoutError:
             log.warning("not every server said within %g s that it unloaded %s", CLOSE_S, ", ".join(adapters))
         finally:
             if self.all:
                 await self.all[0].client.close()  # one connection pool for all
-
-
-def told(error: BaseException) -> str:
-    """What went wrong, in short."""
-    if isinstance(error, Retry):
-        return error.reason
-    return error.text if isinstance(error, Rejected) else str(error) or type(error).__name__

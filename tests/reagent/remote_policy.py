@@ -29,9 +29,11 @@ class _Policy:
         self.base, self.tokenizer = base, AutoTokenizer.from_pretrained(base)
         self.engines: dict[str, HFEngine] = {}
 
-    def engine(self, name: str, folder: str | None) -> HFEngine:
+    def engine(self, folder: str | None, whole: str | None) -> HFEngine:
+        """With an adapter's folder, or all weights of one in place of the model's."""
+        name = folder or whole or ""
         if name not in self.engines:
-            model: Any = AutoModelForCausalLM.from_pretrained(self.base, dtype=torch.float32)
+            model: Any = AutoModelForCausalLM.from_pretrained(whole or self.base, dtype=torch.float32)
             model = model if folder is None else PeftModel.from_pretrained(model, folder)
             self.engines[name] = HFEngine(model.eval(), self.tokenizer, exact_head=True)
         return self.engines[name]
@@ -51,12 +53,12 @@ def serve_policy(base: Path, shift: Callable[[str], float] = lambda name: 0.0) -
         def reply(path: str, body: dict[str, Any]) -> tuple[int, Any]:
             status, said = inner(path, body)
             if path == "/v1/models":
-                said["data"][0]["max_model_len"] = CONTEXT
+                said["data"][0] |= {"max_model_len": CONTEXT, "root": str(base)}
             if "stop_token_ids" in body and status == 200:
                 name = body["model"]
                 params = SamplingParams(body["max_tokens"], body["temperature"], seed=body.get("seed") or 0)
                 with lock:
-                    (new,) = policy.engine(name, server.adapters.get(name)).generate([body["prompt"]], params)
+                    (new,) = policy.engine(server.adapters.get(name), server.whole).generate([body["prompt"]], params)
                 said["choices"][0] |= {
                     "token_ids": new.ids,
                     "logprobs": {"token_logprobs": [value + shift(name) for value in new.logprobs]},

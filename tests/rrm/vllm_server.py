@@ -36,6 +36,11 @@ class VLLMServer:
         self.url = ""
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.adapters: dict[str, str] = {}
+        self.version = "default"
+        """What it was told of its weights (with VLLM_SERVER_DEV_MODE=1)."""
+        self.whole: str | None = None
+        """The folder that all weights were loaded from; None: those it was started with."""
+        self.paused = False
         self.said: list[int] = [7, 8, 2]
         self.fault: Fault = lambda path, body: None
         self.defaults: dict[str, float] = {}
@@ -75,9 +80,30 @@ class VLLMServer:
                 return 404, {"error": {"message": f"The lora adapter '{body['lora_name']}' cannot be found."}}
             del self.adapters[body["lora_name"]]
             return 200, f"Success: LoRA adapter '{body['lora_name']}' removed successfully."
+        if not path.startswith("/v1/"):
+            return self._develop(path.partition("?")[0], body)
         if body["model"] not in ("base", *self.adapters):
             return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
         return 200, {"model": body["model"], "choices": [self._choice(body)]}
+
+    def restart(self) -> None:
+        """It has the weights again that it was started with, and knows no others."""
+        self.adapters, self.version, self.whole, self.paused = {}, "default", None, False
+
+    def _develop(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """What VLLM_SERVER_DEV_MODE=1 adds."""
+        if path == "/weight_info":
+            return 200, {"weight_version": self.version}
+        if path == "/update_weight_version":
+            self.version = body["new_version"]
+        elif path == "/collective_rpc":
+            assert body["method"] == "reload_weights" and self.paused
+            self.whole = body["kwargs"]["weights_path"]
+        elif path in ("/pause", "/resume"):
+            self.paused = path == "/pause"
+        elif path != "/reset_prefix_cache":
+            return 404, {"detail": "Not Found"}
+        return 200, {"success": True}
 
     def _choice(self, body: dict[str, Any]) -> dict[str, Any]:
         used = {name: body.get(name, self.defaults.get(name, value)) for name, value in NEUTRAL.items()}

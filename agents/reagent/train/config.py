@@ -86,6 +86,8 @@ class EngineConfig(Section):
     """vllm: the run's folder `adapters` as the server sees it; null: under the same path as here."""
     timeout_s: Positive = 600.0
     """vllm: of one turn."""
+    patience_s: NotNegative = 600.0
+    """vllm: how long a row asks again where no server answers: longer than one takes to be started again."""
     max_gap: Positive | None = 0.5
     """Training stops, and nothing is learned, where what a server says of its tokens and what the training forward says differ
     by more nats a token on average: it has other weights, or another precision."""

@@ -19,7 +19,7 @@ from reagent.train.policy import saved_tensors
 from rrm.engines.base import SamplingParams, Span, SyncedEngine, TokenEngine
 from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.server_options import public
-from rrm.engines.vllm import WHOLE, VLLMEngine
+from rrm.engines.vllm import VLLMEngine
 from rrm.errors import EngineError
 from rrm.fsdp import copy_whole, gathered, is_divided, trained_parameters
 
@@ -63,8 +63,6 @@ def make_engine(
         here = kind(policy.model, tokenizer, device=place, exact_head=True, **settings.chosen)
         warn_of_context(here, config)
         return here
-    if folder is not None:
-        check_policy(config)
     if device is not None:
         policy.to(device)
     engine = VLLMEngine(
@@ -73,7 +71,10 @@ def make_engine(
         vocabulary=int(policy.model.get_input_embeddings().num_embeddings),
         adapters=None if folder is None else folder / ADAPTERS,
         seen_as=settings.adapters,
+        whole=folder is not None and not hasattr(policy.model, "peft_config"),
+        dtype=torch.bfloat16 if config.mixed_precision == "bf16" else None,
         timeout_s=settings.timeout_s,
+        patience_s=settings.patience_s,
     )
     try:
         warn_of_context(engine, config)
@@ -82,16 +83,6 @@ def make_engine(
         engine.close()
         raise
     return engine
-
-
-def check_policy(config: AgentConfig) -> None:
-    """Whether the engine can be sent the policy's weights as it is trained.
-
-    Raises:
-        EngineError: a server, and no adapter.
-    """
-    if config.rollout.engine.is_remote and config.policy.lora is None:
-        raise EngineError(WHOLE)
 
 
 def warn_of_context(engine: HFEngine | VLLMEngine, config: AgentConfig) -> None:

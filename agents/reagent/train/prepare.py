@@ -12,7 +12,6 @@ from reagent.feedback.check import check_labels
 from reagent.rollout.templates import template
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
-from reagent.train.engine import check_policy
 from reagent.train.guards import check_guards
 from reagent.train.launch import check_divides, check_lag
 from rrm.run_folder import check_folder
@@ -42,12 +41,11 @@ def prepare(
     Raises:
         ConfigError: an environment or tasks that cannot be made, or teach nothing; guards that could never do what they are asked to; a
         judge that cannot read the environment; no such chat template; processes that would wait for each other; RRMError: tasks that
-        do not divide among processes; EngineError: a server that cannot be sent the policy.
+        do not divide among processes.
     """
     check_guards(config, audited=audited)
     check_divides(config, processes)
     check_lag(config, processes)
-    check_policy(config)
     if config.policy.chat_template is not None:
         template(config.policy.chat_template)
     found = make_environment(config.environment, seed=config.seed)

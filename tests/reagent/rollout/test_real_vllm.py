@@ -21,8 +21,9 @@ from rrm.engines.hf.engine import HFEngine, eos_ids_of
 from rrm.engines.vllm import VLLMEngine
 from rrm.errors import EngineError
 
-SERVER = os.environ.get("RRM_TEST_VLLM", "")
-pytestmark = pytest.mark.skipif(not SERVER, reason="RRM_TEST_VLLM names no server: make test-vllm starts one")
+SERVER, WHOLE = os.environ.get("RRM_TEST_VLLM", ""), os.environ.get("RRM_TEST_VLLM_WHOLE", "")
+
+adapters = pytest.mark.skipif(not SERVER, reason="RRM_TEST_VLLM names no server: make test-vllm starts one")
 GAP = 1e-3
 """Most that two float32 computations of a log-probability may differ."""
 TEXTS = (
@@ -45,6 +46,7 @@ def both(tmp_path: Path) -> Iterator[tuple[Any, Any, HFEngine, VLLMEngine]]:
     there.close()
 
 
+@adapters
 def test_both_engines_say_the_same(both: tuple[Any, Any, HFEngine, VLLMEngine]) -> None:
     _, tokenizer, here, there = both
     rows = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
@@ -68,6 +70,7 @@ def test_both_engines_say_the_same(both: tuple[Any, Any, HFEngine, VLLMEngine]) 
         assert [v for pair in other for v in pair] == pytest.approx([v for pair in one for v in pair], abs=GAP)
 
 
+@adapters
 def test_a_stop_text_ends_a_row_with_its_last_token(both: tuple[Any, Any, HFEngine, VLLMEngine]) -> None:
     _, tokenizer, here, there = both
     rows = [tokenizer.encode(TEXTS[1], add_special_tokens=False)]
@@ -78,6 +81,7 @@ def test_a_stop_text_ends_a_row_with_its_last_token(both: tuple[Any, Any, HFEngi
     assert (mine.ids, mine.stop_reason) == (theirs.ids, theirs.stop_reason) and mine.stop_reason == "stop"
 
 
+@adapters
 def test_an_adapter_that_is_loaded_speaks(both: tuple[Any, Any, HFEngine, VLLMEngine]) -> None:
     policy, tokenizer, here, there = both
     rows = [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS]
@@ -95,6 +99,7 @@ def test_an_adapter_that_is_loaded_speaks(both: tuple[Any, Any, HFEngine, VLLMEn
     assert len(set(said)) == 3  # the weights do change what is said
 
 
+@adapters
 def test_three_updates_are_learned_through_the_server(tmp_path: Path) -> None:
     config = AgentConfig.model_validate(
         {
@@ -111,8 +116,50 @@ def test_three_updates_are_learned_through_the_server(tmp_path: Path) -> None:
     assert any(row["grad_norm"] > 0 for row in rows[:-1])
 
 
+@adapters
 def test_a_server_with_other_weights_is_found_out(both: tuple[Any, Any, HFEngine, VLLMEngine]) -> None:
     _, tokenizer, _, there = both
     other, _ = load_policy(PolicyConfig(base="lab-reflective"), with_values=False, trained=False)
     with pytest.raises(EngineError, match=r"differ by .* nats a token .*the policy's own weights"):
         check_agrees(there, other, tokenizer, 0.5)
+
+
+@pytest.mark.skipif(not WHOLE, reason="RRM_TEST_VLLM_WHOLE names no server whose weights can be loaded in place")
+def test_weights_that_are_trained_whole_are_learned_through_the_server(tmp_path: Path) -> None:
+    config = AgentConfig.model_validate(
+        {
+            "output_dir": str(tmp_path / "run"), "algorithm": "grpo", "max_updates": 3, "cpu": True, "save_every": 10,
+            "environment": {"name": "search", "train_tasks": 64, "eval_tasks": 4},
+            "policy": {"base": "lab"}, "optim": {"learning_rate": 1e-3},
+            "rollout": {"tasks_per_update": 4, "group_size": 4, "max_turns": 3, "max_new_tokens": 32, "engine": WHOLE},
+        }
+    )  # fmt: skip
+    train(config)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["update"] for row in rows] == [0, 1, 2]
+    # another version of the weights would be off by far more: updates at this rate change what is said
+    assert all(row["logprob_gap"] < GAP and row["staleness"] == 0 for row in rows)
+    assert any(row["grad_norm"] > 0 for row in rows[:-1])
+    policy, tokenizer = load_policy(PolicyConfig(base="lab"), with_values=False)
+    there = VLLMEngine(
+        WHOLE, eos_ids=eos_ids_of(policy.model, tokenizer), vocabulary=1536, adapters=tmp_path / "a", whole=True
+    )
+    try:  # what the run left is gone, and weights that are loaded speak
+        assert check_agrees(there, policy, tokenizer, GAP) < GAP
+        torch.manual_seed(0)
+        greedy, tokens = (
+            SamplingParams(max_new_tokens=24),
+            [tokenizer.encode(text, add_special_tokens=False) for text in TEXTS],
+        )
+        said = []
+        for version in range(2):
+            for weight in policy.model.parameters():
+                weight.data.add_(torch.randn_like(weight) * 0.03)
+            there.sync(policy.model, version)
+            mine = HFEngine(policy.model, tokenizer, exact_head=True).generate(tokens, greedy)
+            theirs = there.generate(tokens, greedy)
+            assert [c.ids for c in theirs] == [c.ids for c in mine]
+            said.append([c.ids for c in theirs])
+        assert said[0] != said[1]
+    finally:
+        there.close()

@@ -13,6 +13,7 @@ from rrm.engines.hf.engine import HFEngine
 from rrm.errors import ConfigError
 
 OUTSIDE = [
+    "rollout.engine.patience_s=-1",
     "rollout.group_size=0", "rollout.tasks_per_update=0", "rollout.max_turns=0", "rollout.max_new_tokens=0",
     "rollout.max_episode_tokens=-1", "rollout.max_observation_tokens=-1", "rollout.temperature=-1", "rollout.temperature=0",
     "rollout.temperature=.nan", "rollout.temperature=.inf", "rollout.env_timeout_s=0", "rollout.engine.max_batch_tokens=0",

@@ -139,7 +139,6 @@ def said(base, tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         (["environment.label_share=0"], "none of the 4 training tasks has an answer"),
         (["environment.name=calculator", "environment.eval={}", "feedback.mode=r"], "reads runs of the search lab alone"),
         (["guards.success.action=stop"], "guards.success.action=stop can never stop anything"),
-        (["rollout.engine=vllm:http://127.0.0.1:9"], "a policy that is trained whole cannot be sent"),
     ],
 )  # fmt: skip
 def test_a_plan_refuses_what_the_training_would_in_its_words(said, tmp_path, words: list[str], why: str) -> None:

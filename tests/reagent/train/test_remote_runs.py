@@ -24,8 +24,16 @@ LORA = {"r": 2, "alpha": 4, "target_modules": ["q_proj", "v_proj"]}
 
 def remote(base: Path, folder: Path, engine: Any, **changes: Any) -> AgentConfig:
     """Judged episodes of an untrained policy with an adapter."""
-    changes = {"algorithm": "grpo", "max_updates": 3, "save_every": 50, "eval": {"every": 0}, **changes}
-    config = configured(base, folder, "r", policy={"base": str(base), "lora": LORA}, **changes)
+    policy = {"base": str(base), "lora": LORA}
+    changes = {
+        "algorithm": "grpo",
+        "max_updates": 3,
+        "save_every": 50,
+        "eval": {"every": 0},
+        "policy": policy,
+        **changes,
+    }
+    config = configured(base, folder, "r", **changes)
     tree = config.model_dump(mode="json", exclude_unset=True)
     tree["rollout"] |= {"engine": engine, "tasks_per_update": 2}
     return AgentConfig.model_validate(tree)
@@ -46,6 +54,23 @@ def test_a_server_speaks_with_what_was_trained_and_is_left_as_it_was(base, tmp_p
         # float32 on both sides: another adapter than the policy's, or none, would be 10⁻³ off and more
         assert row["logprob_gap"] < 1e-4 and row["importance_mean"] == pytest.approx(1.0, abs=1e-4)
         assert row["staleness"] == 0.0 and row["grad_norm"] > 0
+
+
+def test_a_server_speaks_with_what_was_trained_whole(base, tmp_path) -> None:
+    with serve_policy(base) as server:
+        config = remote(base, tmp_path, f"vllm:{server.url}", policy={"base": str(base)})
+        summary = train(config, judge=scripted())
+        assert server.version.endswith("-3") and not list((tmp_path / "adapters").iterdir())
+        sent = [body["kwargs"]["weights_path"] for path, body in server.asked if path == "/collective_rpc"]
+        assert [Path(folder).name.rpartition("-")[2] for folder in sent] == ["0", "1", "2", "3"]
+        changes = {"max_updates": 4, "policy": {"base": str(base)}}
+        train(
+            remote(base, tmp_path, f"vllm:{server.url}", **changes), judge=scripted()
+        )  # goes on, from another process's view
+    assert summary["updates"] == 3
+    assert [row["update"] for row in rows(tmp_path)] == [0, 1, 2, 3]
+    for row in rows(tmp_path):
+        assert row["logprob_gap"] < 1e-4 and row["staleness"] == 0.0 and row["grad_norm"] > 0
 
 
 def test_a_run_goes_on_here_or_there(base, tmp_path) -> None:

@@ -125,8 +125,6 @@ def test_weights_are_asked_for_by_the_name_of_their_version(server: VLLMServer, 
     assert list(server.adapters) == names[-2:]
     engine.close()
     assert not server.adapters
-    with pytest.raises(EngineError, match="trained whole"):
-        engine_at(server, adapters=tmp_path).sync(object(), 1)
 
 
 def test_a_server_started_again_is_given_the_weights_again(server: VLLMServer, tmp_path: Path) -> None:

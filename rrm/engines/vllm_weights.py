@@ -1,0 +1,170 @@
+"""How a policy's weights reach vLLM's servers: a LoRA adapter under a name of its own, or all weights in place of those before.
+
+An adapter is asked for by its name, so a server that was started again says that it does not know it. Whole weights have no name that
+a request could ask for: the server is told a version with them (`/update_weight_version`, forgotten when it is started again), which is asked for after each reply
+(`check_version`). Both are read by the server from a folder that trainer and servers share.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rrm.engines.refusals import Rejected, Retry
+from rrm.engines.vllm_http import Server
+from rrm.engines.vllm_wire import WrongReply
+
+log = logging.getLogger(__name__)
+NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")
+"""What weights are called, as the server and their folder have it."""
+START = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank R, and let it read the run folder"
+START_WHOLE = "start it with VLLM_SERVER_DEV_MODE=1 (not where others reach it), and let it read the run folder"
+SHARD = "2GB"
+"""Of whole weights, at most a file."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a request asks to answer."""
+
+    name: str
+    """As the server knows them: a model's or an adapter's."""
+    version: int = -1
+    """Updates done; −1: those the server was started with."""
+    folder: str | None = None
+    """As the server sees it; None: weights that the server was started with."""
+    whole: str | None = None
+    """Of weights in place of the model's: what tells them from others; None: an adapter."""
+
+    @property
+    def label(self) -> str:
+        """What tells them from others."""
+        return self.whole or self.name
+
+
+def save(model: Any, folder: Path, name: str, tensors: Mapping[str, Any] | None, dtype: Any) -> None:
+    """Write what is to be sent as safetensors into `folder/name`, aside first: a server that is started again must never read half.
+
+    Args:
+        model: an adapter's (PEFT), or the model that is sent whole.
+        tensors: by their names in the model, where the model itself holds only shards of them.
+        dtype: of whole weights, as the policy computes with them; None: as they are held.
+    """
+    part = folder / f"{name}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    if hasattr(model, "peft_config"):
+        given = {} if tensors is None else {"state_dict": dict(tensors)}
+        model.save_pretrained(str(part), safe_serialization=True, **given)
+    else:
+        held = dict(model.state_dict() if tensors is None else tensors)
+        if dtype is not None:
+            held = {key: value.to(dtype) if value.is_floating_point() else value for key, value in held.items()}
+        model.save_pretrained(str(part), state_dict=held, max_shard_size=SHARD)
+    shutil.rmtree(folder / name, ignore_errors=True)
+    part.rename(folder / name)
+
+
+async def load(server: Server, weights: Weights) -> None:
+    """Have a server load them; those that are there already are left as they are.
+
+    Raises:
+        Retry: it may pass.
+        EngineError: the server does not take them.
+    """
+    if weights.whole is None:
+        await _load_adapter(server, weights)
+    else:
+        await _reload(server, weights.folder or "", weights.whole)
+
+
+async def _load_adapter(server: Server, weights: Weights) -> None:
+    try:
+        await server.send(
+            "/load_lora_adapter", {"lora_name": weights.name, "lora_path": weights.folder or ""}, as_text=True
+        )
+    except Rejected as refused:
+        if "already" not in refused.text:  # a row that found it missing was first
+            raise server.error(f"the adapter was not loaded: {refused.text}", START) from refused
+
+
+async def _reload(server: Server, folder: str, version: str) -> None:
+    """All weights from a folder, in place. What runs is waited for; keys and values of the weights before are dropped."""
+    rpc = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+    try:
+        await server.send("/pause?mode=wait", {}, root=True)
+        try:
+            # of no version while it loads: a load that breaks off leaves some of these weights and some of those
+            await server.send("/update_weight_version", {"new_version": "being loaded"}, root=True)
+            await server.send("/collective_rpc", rpc, root=True, as_text=True)
+            await server.send("/reset_prefix_cache", {}, root=True, as_text=True)
+            await server.send("/update_weight_version", {"new_version": version}, root=True)
+        finally:
+            await server.send("/resume", {}, root=True)
+    except Rejected as refused:
+        raise server.error(f"the weights were not loaded: {refused.text}", START_WHOLE) from refused
+
+
+async def version_at(server: Server) -> str | None:
+    """What the server was told of its weights; `default` where nobody told it, None where it cannot say.
+
+    Raises:
+        Retry: it may pass.
+    """
+    try:
+        said = await server.send("/weight_info", root=True)
+    except Rejected:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("weight_version"), str):
+        raise WrongReply("it does not say the version of its weights")
+    return said["weight_version"]
+
+
+async def restore(server: Server, root: str | None) -> None:
+    """Give a server the weights back that it was started with, where a run that was trained whole left its own.
+
+    Args:
+        root: where they are, as the server says.
+
+    Raises:
+        Retry: it may pass.
+        EngineError: it can take none.
+    """
+    said = await version_at(server)
+    if said is None:
+        raise server.error("it takes no weights that are trained whole", START_WHOLE)
+    await server.send("/resume", {}, root=True)  # it was left waiting where that run ended within an update
+    if root and (said == "being loaded" or NAME.fullmatch(said)):
+        log.warning("vLLM at %s has the weights of a run that is over: %s is loaded", server.url, root)
+        await _reload(server, root, "default")
+
+
+async def unload(server: Server, name: str) -> None:
+    """Unload an adapter; one that stays takes room there, and no more."""
+    try:
+        await server.send("/unload_lora_adapter", {"lora_name": name}, as_text=True)
+    except (Retry, Rejected, WrongReply) as error:
+        log.info("vLLM at %s: adapter %s was not unloaded (%s)", server.url, name, told(error))
+
+
+async def sweep(server: Server, past: Callable[[str, str], bool]) -> None:
+    """Unload the adapters whose (name, folder) are `past`; those that stay take room there, and no more."""
+    try:
+        entries = (await server.send("/models"))["data"]
+        old = [str(entry["id"]) for entry in entries if past(str(entry["id"]), str(entry.get("root")))]
+    except (Retry, Rejected, WrongReply, LookupError, TypeError, AttributeError) as error:
+        log.info("vLLM at %s: its adapters were not listed (%s)", server.url, told(error))
+        return
+    for name in old:
+        await unload(server, name)
+
+
+def told(error: BaseException) -> str:
+    """What went wrong, in short."""
+    if isinstance(error, Retry):
+        return error.reason
+    return error.text if isinstance(error, Rejected) else str(error) or type(error).__name__
