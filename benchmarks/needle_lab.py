@@ -153,7 +153,7 @@ def texts(trajectories: Sequence[Trajectory]) -> list[str]:
     for trajectory in trajectories:
         found.append(rubric("steps") + OPENINGS["steps"])
         for step, line in zip(trajectory.steps, step_lines(trajectory.steps), strict=True):
-            found.append(f"agent: {agent_text(step.message)}\n{observation_text(step.observations)}\n")
+            found.append(f"agent: {agent_text(step.message)}\n{observation_text(step)}\n")
             found.append(f"[step {step.index}] {line} (bad)\n")
             found += [SLOT.format(step=step.index) + verdict for verdict in VERDICTS]
     return found

@@ -334,7 +334,7 @@ class Plan:
     def _blocks(self, step: Step, most: int, size: int) -> list[_Block]:
         """A step as one block of at most `most` ids, or in parts of about `size`."""
         planner = self._planner
-        said, seen = agent_text(step.message), observation_text(step.observations)
+        said, seen = agent_text(step.message), observation_text(step)
         body = planner.clean(f"agent: {said}\n{seen}\n" if seen else f"agent: {said}\n")
         head = f"[step {step.index}]\n"
         whole = planner.piece(head + body)

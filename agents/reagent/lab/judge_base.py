@@ -19,7 +19,7 @@ def lab_texts(trajectories: Sequence[Trajectory], annotations: Mapping[str, Anno
         yield rubric("full") + OPENINGS["full"]
         yield f"Task: {task_text(trajectory)}"
         for step in trajectory.steps:
-            yield f"[step {step.index}]\nagent: {agent_text(step.message)}\n{observation_text(step.observations)}"
+            yield f"[step {step.index}]\nagent: {agent_text(step.message)}\n{observation_text(step)}"
         annotation = annotations.get(trajectory.id)
         reply = annotation and target_text("full", 0.5 if annotation.score is None else annotation.score, annotation)
         yield reply or "</think><critique></critique><score>0.5</score>"

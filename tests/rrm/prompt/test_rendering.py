@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.rendering import MARKER, judge_messages, render_transcript, water_fill
+from rrm.prompt.windows import Planner
 from rrm.trajectory import Message, ToolCall, Trajectory
 
 CHARS = CharacterTokenizer()
@@ -48,6 +50,81 @@ def test_short_transcript_is_whole() -> None:
         '[step 1]\nagent: call calculator {"x": "2+2"}\nresult: 4\n'
         "[step 2]\nagent: It is 4."
     )  # fmt: skip
+
+
+def parallel(*ids: str | None) -> Message:
+    return Message(role="assistant", tool_calls=[ToolCall(name=f"get_{id}", id=id) for id in ids])
+
+
+def result(id: str | None, text: str) -> Message:
+    return Message(role="tool", tool_call_id=id, content=text)
+
+
+def shown(*messages: Message) -> list[str]:
+    """The lines of the one step's results, as both prompt versions render them."""
+    t = run(*messages)
+    cut = render_transcript(t, CHARS, 4000).text.split("\n")
+    whole = Planner(CHARS, 4000).plan(t, slots=False).reading(0).text.rstrip("\n").split("\n")
+    assert cut == whole
+    return [line for line in cut if line.startswith(("result:", "user:"))]
+
+
+def test_results_of_parallel_calls_stand_in_the_order_of_the_calls() -> None:
+    calls = parallel("paris", "rome", "oslo")
+    back = [result("oslo", "-3 C"), result("paris", "12 C"), result("rome", "19 C")]
+    assert shown(calls, *back) == ["result: 12 C", "result: 19 C", "result: -3 C"]
+
+
+def test_a_call_without_a_result_says_so() -> None:
+    calls = parallel("a", "b", "c", "d")
+    assert shown(calls, result("c", "C"), result("b", "B")) == [
+        "result: (no result)", "result: B", "result: C", "result: (no result)"
+    ]  # fmt: skip
+    assert shown(calls) == []  # the run ended there
+
+
+def test_a_user_who_speaks_between_results_keeps_his_place() -> None:
+    wait = Message(role="user", content="Hurry.")
+    assert shown(parallel("a", "b"), result("b", "B"), wait, result("a", "A")) == [
+        "result: A", "user: Hurry.", "result: B"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("calls", "ids"),
+    [
+        (("a", "b"), ("b", None)),  # a result without an id
+        (("a", None), ("b", "a")),  # a call without one
+        (("a", "a"), ("a", "b")),  # two calls of one id
+        (("a", "b"), ("b", "a", "b")),  # two results of one id
+        (("a", "b"), ("c", "a")),  # a result of no call here
+        (("a",), ("b",)),  # one call
+    ],
+)
+def test_where_ids_do_not_tell_the_order_is_the_logs(
+    calls: tuple[str | None, ...], ids: tuple[str | None, ...]
+) -> None:
+    texts = [f"text {i}" for i in range(len(ids))]
+    back = [result(id, text) for id, text in zip(ids, texts, strict=True)]
+    assert shown(parallel(*calls), *back) == [f"result: {text}" for text in texts]
+
+
+@settings(max_examples=60)
+@given(st.permutations(range(5)), st.lists(st.integers(0, 5), max_size=3))
+def test_the_order_of_the_log_is_never_seen_and_one_in_order_is_rendered_as_it_stands(order, users) -> None:
+    back = [result(str(i), f"text {i}") for i in range(5)]
+    places = sorted(users, reverse=True)
+
+    def said(results: list[Message]) -> list[str]:
+        messages = list(results)
+        for at in places:
+            messages.insert(at, Message(role="user", content="and?"))
+        return shown(parallel(*map(str, range(5))), *messages)
+
+    as_it_stands = [f"result: text {i}" for i in range(5)]
+    for at in places:
+        as_it_stands.insert(at, "user: and?")
+    assert said(back) == said([back[i] for i in order]) == as_it_stands
 
 
 def test_long_observation_loses_its_middle_and_is_counted() -> None:
