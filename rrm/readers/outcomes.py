@@ -42,6 +42,11 @@ NUMERIC = frozenset({"reward", "em", "score"})
 scale, on which 1 may be the worst (`Scales`)."""
 CHOICES = ("choices", "options")
 """Beside one of these `correct` is the number or the text of the right choice."""
+UNGRADED = {"", "unknown", "ungraded", "n/a", "none", "null"}
+"""Words by which `correct` says nothing; any other word that is no label, or a number outside [0, 1], in one row says that it
+holds answers or choices' numbers, of which 0 and 1 are two (`Scales`)."""
+SCALED = NUMERIC | {"correct"}
+"""Fields that one row may show to be no outcome in others."""
 OTHERS = ("label", "result", "answer_correct", "accuracy", "f1", "pass", "status", "verdict", "grade")
 """Fields that may hold an outcome as well as something else: `rrm check` tells of them where nothing was read."""
 MISSING = object()
@@ -84,19 +89,29 @@ def _said(record: dict[str, Any], field: str) -> float | None:
     value = record.get(field)
     if field in NUMERIC and isinstance(value, str):
         return None
-    if field == "correct":  # "yes" is an answer, and a number or a word may be a choice's
-        chosen = any(key in record for key in CHOICES) and not isinstance(value, bool)
-        if chosen or (isinstance(value, str) and value.strip().casefold() in YES | NO):
-            return None
+    if field == "correct" and (_is_choice(record) or (isinstance(value, str) and value.strip().casefold() in YES | NO)):
+        return None  # "yes" is an answer, and a number or a word may be a choice's
     return as_outcome(value)
+
+
+def _is_choice(record: dict[str, Any]) -> bool:
+    """Whether `correct` names a choice, by what stands beside it."""
+    return any(key in record for key in CHOICES) and not isinstance(record.get("correct"), bool)
+
+
+def _is_answer(record: dict[str, Any]) -> bool:
+    """Whether `correct` is a word that is no label."""
+    value = record.get("correct")
+    return isinstance(value, str) and value.strip().casefold() not in TRUE | FALSE | UNGRADED
 
 
 @dataclass
 class Scales:
-    """Which fields hold numbers outside [0, 1], counted as rows go by: what was read from such a field is no outcome.
+    """Which fields hold numbers outside [0, 1] (`correct`: or words that are no labels), counted as rows go by: what was read from
+    such a field is no outcome.
 
     A number outside speaks of its own file, where another field said how its row ended: another file's field of the name may
-    mean something else. Where no field did, it speaks of all files, for one may hold a single run.
+    mean something else. Where no field did, it speaks of all files, for one may hold a single run. A word speaks of its own file.
     """
 
     off: Counter[str] = field(default_factory=Counter)
@@ -108,14 +123,18 @@ class Scales:
 
     def add(self, trajectory: Trajectory) -> None:
         """Count one row."""
-        file = trajectory.source.file if trajectory.source else ""
-        for name in NUMERIC:
+        source, ended = trajectory.source, trajectory.outcome is not None
+        file = source.file if source else ""
+        said = source.outcome_field if source and ended else None
+        for name in SCALED:
             value = trajectory.meta.get(name)
-            if isinstance(value, int | float) and not 0 <= value <= 1:
+            if name == "correct" and _is_choice(trajectory.meta):
+                continue  # known to be no outcome, and none was read from it
+            number = isinstance(value, int | float) and not 0 <= value <= 1
+            if said != name and (number or (name == "correct" and _is_answer(trajectory.meta))):
                 self.off[name] += 1
-                self._off[file if trajectory.outcome is not None else "", name] += 1
-        said = trajectory.source.outcome_field if trajectory.source and trajectory.outcome is not None else None
-        if said in NUMERIC:
+                self._off["" if number and not ended else file, name] += 1
+        if said in SCALED:
             self._taken[file, said] += 1
 
     def complaint(self) -> str | None:
@@ -126,10 +145,10 @@ class Scales:
             if wrong:
                 off = sum(self._off[file, name] for file in wrong | {""})
                 taken = sum(self._taken[file, name] for file in wrong)
-                found.append(
-                    f"`{name}` is not on [0, 1] in {off} rows, so the {taken} outcomes read from it are of another scale, where "
-                    "1 may be the worst"
-                )
+                what, so = ("not on [0, 1]", "are of another scale, where 1 may be the worst")
+                if name == "correct":
+                    what, so = ("no label (0, 1, true, false)", "may be choices' numbers, or answers")
+                found.append(f"`{name}` is {what} in {off} rows, so the {taken} outcomes read from it {so}")
         if not found:
             return None
         return "; ".join(found) + (

@@ -204,3 +204,47 @@ def test_a_mark_without_an_outcome_speaks_of_files_of_one_run_each(tmp_path: Pat
     files = [rows_of(tmp_path / f"{mark}.jsonl", {"score": mark}) for mark in (1, 4)]
     with pytest.raises(RRMError, match=r"`score` is not on \[0, 1\] in 1 rows, so the 1 outcomes"):
         refuse_other_scales(read(files))
+
+
+@pytest.mark.parametrize(
+    ("values", "off", "taken"),
+    [
+        ((0, 1, 2, 3), 2, 2),  # the right choice's number
+        (("0", "1", "2", "3"), 2, 2),
+        (("Paris", "1", "1984", "0"), 2, 2),  # the right answer's text
+        ((0, 1, 1, -1), 1, 3),
+    ],
+)
+def test_correct_that_is_no_label_in_some_rows_is_no_outcome_in_the_others(
+    tmp_path: Path, values: tuple[object, ...], off: int, taken: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = rf"`correct` is no label \(0, 1, true, false\) in {off} rows, so the {taken} outcomes .*--outcome FIELD"
+    rows = list(read([marked(tmp_path, "correct", values)]))
+    assert re.search(said, caplog.text)
+    assert check(rows).other_scales == {"correct": off}
+    with pytest.raises(RRMError, match=said):
+        refuse_other_scales(rows)
+
+
+@pytest.mark.parametrize(
+    "values", [(0, 1, 1), (True, "false", "unknown", "", None, "N/A"), (0.5, 1), ("yes", "no", "Paris")]
+)
+def test_correct_that_is_a_label_wherever_it_speaks_is_one(tmp_path: Path, values: tuple[object, ...]) -> None:
+    refuse_other_scales(read([marked(tmp_path, "correct", values)]))
+
+
+def test_a_choice_or_an_answer_in_one_file_says_nothing_of_labels_in_another(tmp_path: Path) -> None:
+    labels = rows_of(tmp_path / "labels.jsonl", {"correct": True}, {"correct": 0})
+    choices = rows_of(
+        tmp_path / "choices.jsonl", {"correct": 3, "choices": ["a", "b", "c", "d"]}, {"correct": 1, "options": []}
+    )
+    answers = rows_of(tmp_path / "answers.jsonl", {"correct": "yes"}, {"correct": "Paris"})
+    rows = list(read([labels, choices, answers]))
+    refuse_other_scales(rows)
+    assert [t.outcome for t in rows] == [1.0, 0.0, None, None, None, None]
+
+
+def test_correct_that_is_named_is_read_as_named(tmp_path: Path) -> None:
+    rows = list(read([marked(tmp_path, "correct", ("yes", "no", 1))], outcome="correct"))
+    refuse_other_scales(rows)
+    assert [t.outcome for t in rows] == [1.0, 0.0, 1.0]
