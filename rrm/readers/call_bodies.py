@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rrm.readers import anthropic
+from rrm.readers import anthropic, event_streams
 from rrm.readers.anthropic import anthropic_tools, unblock
 from rrm.readers.base import own_id
 from rrm.readers.chat import as_text, chat_message, chat_messages, is_chat, text_of, tool_list
@@ -101,9 +101,17 @@ def locate(record: Any) -> tuple[str | None, str | None] | None:
 
 
 def _body(raw: Any) -> Any:
-    """What stands in a field: out of its HTTP envelope, and parsed where it was kept as text."""
+    """What stands in a field: out of its HTTP envelope, parsed where it was kept as text, joined where it was kept as a stream.
+
+    A stream that cannot be joined stays as it is.
+    """
     for _ in range(3):
-        if isinstance(raw, str) and raw.lstrip()[:1] in ("{", "["):
+        if event_streams.is_stream(raw):
+            try:
+                raw = event_streams.join(raw)
+            except (ValueError, RecursionError):
+                return raw
+        elif isinstance(raw, str) and raw.lstrip()[:1] in ("{", "["):
             try:
                 raw = parse_json(raw)
             except (ValueError, RecursionError):
@@ -133,7 +141,9 @@ def is_request(body: Any) -> bool:
 
 
 def is_answer(body: Any) -> bool:
-    """A completion, a response, a message, a list of either, or an error."""
+    """A completion, a response, a message, a list of either, an error, or a stream that could not be joined."""
+    if event_streams.is_stream(body):
+        return True
     if not isinstance(body, dict):
         return is_chat(body) or is_items(body)
     choices, output = body.get("choices"), body.get("output")
@@ -195,6 +205,8 @@ def _request(body: dict[str, Any]) -> list[Message]:
 
 
 def _reply(answer: Any) -> list[Message]:
+    if event_streams.is_stream(answer):
+        event_streams.join(answer)  # it could not be: this says why
     if isinstance(answer, str):
         return [] if not answer else [{"role": "assistant", "content": answer}]
     if isinstance(answer, list):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from rrm.errors import ReadError
 from rrm.readers import calls, read
+from rrm.readers.base import Item
 from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -248,8 +251,6 @@ def test_what_is_no_log_of_calls(record: Any) -> None:
 @given(st.lists(st.lists(st.sampled_from("xy"), min_size=1, max_size=4), min_size=1, max_size=5), st.integers(0, 99))
 def test_every_conversation_comes_out_whole_whatever_the_order(talks: list[list[str]], seed: int) -> None:
     """Conversations of `xy` turns, cut into calls and shuffled: each call is in one run, and no longest talk is lost."""
-    from rrm.readers.base import Item
-
     records, longest = [], set[tuple[str, ...]]()
     for number, turns in enumerate(talks):
         said: list[str] = [f"u: {number}"]
@@ -285,3 +286,195 @@ def test_runs_that_begin_with_the_same_call_are_whole(tmp_path: Path) -> None:
     found, _ = run_of(tmp_path, *calls)
     assert [texts(t) for t in found] == [["q", "first", "x?", "x"], ["q", "first", "y?", "y"]]
     assert [t.meta["calls"] for t in found] == [2, 2]
+
+
+def sse(*events: Any, names: bool = False, gap: str = "\n\n") -> str:
+    """Events as the body of a streamed answer; `names`: as Anthropic and Responses write them, with an `event:` line."""
+    return "".join(
+        (f"event: {e['type']}\n" if names else "") + f"data: {e if isinstance(e, str) else json.dumps(e)}{gap}"
+        for e in events
+    )
+
+
+def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-7",
+        "object": "chat.completion.chunk",
+        "model": "m-1",
+        "system_fingerprint": "fp",
+        "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}],
+    }
+
+
+def tool(index: int, arguments: str, id: str | None = None, name: str | None = None) -> dict[str, Any]:
+    return {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def streamed(body: Any, **more: Any) -> dict[str, Any]:
+    asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "q"}], **more}
+    return {"request": asked, "response": body}
+
+
+CHUNKS = [
+    chunk(role="assistant", content=""),
+    chunk(reasoning_content="Look it "),
+    chunk(reasoning_content="up."),
+    chunk(content="One \u2028mo"),
+    chunk(content="ment."),
+    chunk(tool_calls=[tool(0, "", "call_a", "search")]),
+    chunk(tool_calls=[tool(0, '{"q": "Pa')]),
+    chunk(tool_calls=[tool(1, "", "call_b", "search")]),
+    chunk(tool_calls=[tool(0, 'ris"}')]),
+    chunk(tool_calls=[tool(1, '{"q": "Rome"}', "")]),
+    chunk("tool_calls"),
+    {"id": "chatcmpl-7", "object": "chat.completion.chunk", "choices": [], "usage": {"total_tokens": 9}},
+]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        sse(*CHUNKS, "[DONE]"),
+        ": comment\n\n" + sse(*CHUNKS, gap="\n"),
+        sse(*CHUNKS, "[DONE]", gap="\r\n\r\n"),
+        {"status_code": 200, "headers": {}, "body": sse(*CHUNKS, "[DONE]")},
+        CHUNKS,
+        json.dumps(CHUNKS),
+    ],
+    ids=["sse", "no blank lines", "crlf", "in an envelope", "list", "list as text"],
+)
+def test_a_streamed_completion_is_joined(tmp_path: Path, body: Any) -> None:
+    (run,), errors = run_of(tmp_path, streamed(body))
+    assert not errors
+    assert said(run)[1:] == [
+        {
+            "role": "assistant",
+            "content": "One \u2028moment.",
+            "reasoning_content": "Look it up.",
+            "tool_calls": [
+                {"name": "search", "arguments": {"q": "Paris"}, "id": "call_a"},
+                {"name": "search", "arguments": {"q": "Rome"}, "id": "call_b"},
+            ],
+        }
+    ]
+    answer = run.meta["response"]
+    assert answer["usage"] == {"total_tokens": 9} and answer["finish_reason"] == "tool_calls"
+    assert answer["system_fingerprint"] == "fp" and answer["model"] == "m-1"
+
+
+def test_a_streamed_call_goes_on_as_any_other(tmp_path: Path) -> None:
+    first = streamed(sse(chunk(role="assistant", content="a"), chunk("stop", content="1"), "[DONE]"))
+    second = chat("u: q", "a: a1", "u: r", reply="a2")
+    legacy = {"object": "text_completion", "choices": [{"index": 0, "text": "on", "finish_reason": None}]}
+    end = {"object": "text_completion", "choices": [{"index": 0, "text": "ce", "finish_reason": "stop"}]}
+    prompt = {"request": {"model": "m", "prompt": "told", "stream": True}, "response": sse(legacy, end, "[DONE]")}
+    found, errors = run_of(tmp_path, second, first, prompt)
+    assert [texts(t) for t in found] == [["q", "a1", "r", "a2"], ["told", "once"]] and not errors
+
+
+def test_a_streamed_message_of_anthropics(tmp_path: Path) -> None:
+    def block(index: int, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": "content_block_start", "index": index, "content_block": {"type": kind, **fields}}
+
+    def delta(index: int, **fields: Any) -> dict[str, Any]:
+        return {"type": "content_block_delta", "index": index, "delta": fields}
+
+    start = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "usage": {"input_tokens": 3}}
+    events = [
+        {"type": "message_start", "message": start},
+        block(0, "thinking", thinking="", signature=""),
+        delta(0, type="thinking_delta", thinking="Hm"),
+        delta(0, type="thinking_delta", thinking="m."),
+        delta(0, type="signature_delta", signature="xx"),
+        {"type": "content_block_stop", "index": 0},
+        block(1, "text", text=""),
+        {"type": "ping"},
+        delta(1, type="text_delta", text="Let me "),
+        delta(1, type="text_delta", text="see."),
+        block(2, "tool_use", id="toolu_1", name="search", input={}),
+        delta(2, type="input_json_delta", partial_json=""),
+        delta(2, type="input_json_delta", partial_json='{"q": "Pa'),
+        delta(2, type="input_json_delta", partial_json='ris"}'),
+        block(3, "tool_use", id="toolu_2", name="now", input={}),
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 4}},
+        {"type": "message_stop"},
+    ]
+    (run,), errors = run_of(tmp_path, streamed(sse(*events, names=True), system="be kind"))
+    assert said(run)[2:] == [
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "reasoning_content": "Hmm.",
+            "tool_calls": [
+                {"name": "search", "arguments": {"q": "Paris"}, "id": "toolu_1"},
+                {"name": "now", "arguments": {}, "id": "toolu_2"},
+            ],
+        }
+    ]
+    assert not errors and run.meta["response"]["usage"] == {"input_tokens": 3, "output_tokens": 4}
+    broken = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
+    (run,), errors = run_of(tmp_path, streamed(sse(*events[:9], broken, names=True), system="be kind"))
+    assert not errors and texts(run) == ["be kind", "q"] and run.meta["failed_calls"] == 1
+    assert run.meta["response"]["error"]["message"] == "busy"
+
+
+def test_a_streamed_response(tmp_path: Path) -> None:
+    events = [
+        {"type": "response.created", "response": {"object": "response", "id": "r1", "output": []}},
+        {"type": "response.output_text.delta", "delta": "It is"},
+        {"type": "response.completed", "response": response("r1", "It is so.")},
+    ]
+    record = {"request": {"model": "m", "input": "Is it?", "stream": True}, "response": sse(*events, names=True)}
+    after = {"model": "m", "input": "Sure?", "previous_response_id": "r1"}
+    (run,), errors = run_of(tmp_path, record, {"request": after, "response": response("r2", "Yes.")})
+    assert texts(run) == ["Is it?", "It is so.", "Sure?", "Yes."] and not errors
+    found, (error,) = run_of(tmp_path, {**record, "response": sse(*events[:2], names=True)})
+    assert not found and "the streamed answer breaks off after 2 events: log the whole answer instead" in error.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (sse(*CHUNKS[:5]), "breaks off after 5 events"),
+        (sse(*CHUNKS)[:-40], "event 12 of the streamed answer is not JSON"),
+        (sse("[DONE]"), "a stream of events of no API that is known"),
+        (sse({"candidates": []}), r"no API that is known \(they hold candidates\)"),
+        (sse(CHUNKS[-1], "[DONE]"), "breaks off"),
+    ],
+)
+def test_a_stream_that_cannot_be_joined_is_an_error_and_never_words(tmp_path: Path, body: str, why: str) -> None:
+    found, (error,) = run_of(tmp_path, streamed(body))
+    assert not found and re.search(why, error.reason) and "log the whole answer instead" in error.reason
+
+
+@pytest.mark.parametrize("text", ["data: the numbers\ndata: 4", "event: birth\nShe was born.", 'x\ndata: {"a": 1}'])
+def test_an_answer_that_only_looks_like_a_stream_is_words(tmp_path: Path, text: str) -> None:
+    (run,), errors = run_of(tmp_path, streamed(text))
+    assert texts(run) == ["q", text] and not errors
+
+
+KEYS = ["choices", "type", "delta", "index", "content_block", "message", "usage", "error", "response"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.sampled_from(["error", "message_start", "message_delta", "x", ""]),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(KEYS),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_event_is_joined_or_refused(event: Any) -> None:
+    for body in (sse({"choices": [], "type": "message_start"}, event, "[DONE]"), [{"type": "message_start"}, event]):
+        with contextlib.suppress(ValueError):
+            calls.parse(Item(streamed(body), "x", 1))

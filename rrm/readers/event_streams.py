@@ -1,0 +1,195 @@
+"""An answer that was logged as it was streamed: its events, joined to the body that the server would have sent in one piece.
+
+    data: {"choices": [{"index": 0, "delta": {"content": "It is "}}]}
+    data: {"choices": [{"index": 0, "delta": {"content": "42."}, "finish_reason": "stop"}]}
+    data: [DONE]
+
+Known are the streams of Chat Completions (legacy completions, too), Responses and Anthropic's Messages; as the text of the HTTP body, or
+as a list of its events. A stream that breaks off is refused: half an answer is not what the agent said.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rrm.readers.base import printable
+from rrm.readers.jsontext import parse_json
+
+Event = dict[str, Any]
+DONE = "[DONE]"
+WHOLE = "log the whole answer instead (what the client put together, or a call without streaming)"
+RESPONSES = ("response.completed", "response.incomplete", "response.failed")
+"""Events of the Responses API that hold the whole response, at its end."""
+FIXED = ("id", "type", "role", "name", "index", "finish_reason", "stop_reason")
+"""Texts of a delta that come whole, once or each time; other texts come in pieces."""
+_FIELD = re.compile(r"(?:data|event|id|retry)?:")
+
+
+class _Pieces(list[str]):
+    """The pieces of a text."""
+
+
+def is_stream(value: Any) -> bool:
+    """Whether an answer is a stream of events: text of which each line is a field of one, or a list of events. Never raises."""
+    if isinstance(value, str):
+        if not _FIELD.match(value.lstrip()):
+            return False
+        lines = _lines(value)
+        data = [line[5:].strip() for line in lines if line.startswith("data:")]
+        return all(map(_FIELD.match, lines)) and any(d == DONE or d.startswith("{") for d in data)
+    return isinstance(value, list) and bool(value) and all(map(_is_event, value))
+
+
+def _is_event(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    kind, choices = str(value.get("type")), value.get("choices")
+    if isinstance(choices, list) and value.get("object") in ("chat.completion.chunk", "text_completion"):
+        return True
+    return kind.startswith(("message_", "content_block_", "response.")) or kind in ("ping", "error")
+
+
+def join(value: Any) -> Event:
+    """The body that a stream makes; `{"error": …}` where the server ended it with an error.
+
+    Raises:
+        ValueError: a line that is no JSON, a stream that breaks off, or one of no API that is known.
+    """
+    events, done = _events(value)
+    if error := next((e for e in events if e.get("type") == "error" or e.get("error") is not None), None):
+        return {"error": error.get("error", {k: v for k, v in error.items() if k != "type"})}
+    kinds = {str(e["type"]) for e in events if e.get("type")}
+    if any(isinstance(e.get("choices"), list) for e in events):
+        body, whole = _completion(events), done
+        whole = bool(body["choices"]) and (whole or all(c.get("finish_reason") for c in body["choices"]))
+    elif "message_start" in kinds:
+        body, whole = _message(events), "message_stop" in kinds
+    elif any(kind.startswith("response.") for kind in kinds):
+        last = next((e.get("response") for e in events if e.get("type") in RESPONSES), None)
+        body, whole = (last, True) if isinstance(last, dict) else ({}, False)
+    else:
+        keys = printable(", ".join(sorted({key for e in events for key in e})), 80)
+        raise ValueError(f"a stream of events of no API that is known (they hold {keys or 'nothing'}): {WHOLE}")
+    if not whole:
+        raise ValueError(f"the streamed answer breaks off after {len(events)} events: {WHOLE}")
+    return body
+
+
+def _lines(text: str) -> list[str]:
+    """The lines that are not blank; a line ends as the standard has it, not at U+2028, which JSON may hold."""
+    return [line for line in re.split(r"[\r\n]+", text) if line.strip()]
+
+
+def _events(value: Any) -> tuple[list[Event], bool]:
+    """The events, one a `data:` line as all three APIs write them, and whether `[DONE]` was among them."""
+    if isinstance(value, list):
+        return value, False
+    data = [line[5:].strip() for line in _lines(value) if line.startswith("data:")]
+    return [_parsed(text, at) for at, text in enumerate(data, 1) if text and text != DONE], DONE in data
+
+
+def _parsed(text: str, number: int) -> Event:
+    try:
+        event = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"event {number} of the streamed answer is {error}; {WHOLE}") from error
+    if not isinstance(event, dict):
+        raise ValueError(f"event {number} of the streamed answer is no object: {WHOLE}")
+    return event
+
+
+def _completion(events: list[Event]) -> Event:
+    """Chunks of Chat Completions, or of legacy completions, as one body."""
+    body, choices = Event(), dict[int, Event]()
+    for event in events:
+        body |= {k: v for k, v in event.items() if k not in ("choices", "object") and v is not None}
+        chunks = event.get("choices")
+        for at, chunk in enumerate(c for c in (chunks if isinstance(chunks, list) else []) if isinstance(c, dict)):
+            index = chunk.get("index")
+            choice = choices.setdefault(index if isinstance(index, int) else at, {})
+            said = {"message" if k == "delta" else k: v for k, v in chunk.items() if k != "index"}
+            _add(choice, said)
+    found = [_joined(choices[index]) for index in sorted(choices)]
+    for choice in found:
+        if "text" not in choice:
+            choice["message"] = {"role": "assistant", "content": None, **_dict(choice.get("message"))}
+    return {**body, "choices": found}
+
+
+def _message(events: list[Event]) -> Event:
+    """Events of Anthropic's Messages as one message."""
+    message, blocks = Event(), dict[int, Event]()
+    for event in events:
+        kind = event.get("type")
+        held = blocks.setdefault(event["index"], {}) if isinstance(event.get("index"), int) else {}
+        delta = _dict(event.get("delta"))
+        if kind == "message_start":
+            message |= _dict(event.get("message"))
+        elif kind == "content_block_start":
+            _add(held, _dict(event.get("content_block")))
+        elif kind == "content_block_delta":
+            _add(held, {k: v for k, v in delta.items() if k != "type"})
+        elif kind == "message_delta":
+            message |= delta
+            message["usage"] = _dict(message.get("usage")) | _dict(event.get("usage"))
+    content = [_joined(blocks[index]) for index in sorted(blocks)]
+    for block in content:
+        if text := block.pop("partial_json", None):
+            block["input"] = _arguments(text)
+    return {**message, "content": content}
+
+
+def _dict(value: Any) -> Event:
+    return value if isinstance(value, dict) else {}
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return parse_json(text)
+    except (ValueError, RecursionError):
+        return text  # a malformed call is evidence
+
+
+def _add(held: Event, delta: Event) -> None:
+    """Put a delta to what is held: texts come in pieces, elements of lists by their index, other values as they are."""
+    for key, value in delta.items():
+        before = held.get(key)
+        if value is None or (key in FIXED and value == "" and before):
+            held.setdefault(key, value)
+        elif isinstance(value, str) and key not in FIXED:
+            pieces = before if isinstance(before, _Pieces) else _Pieces()
+            pieces.append(value)
+            held[key] = pieces
+        elif isinstance(value, dict):
+            held[key] = before if isinstance(before, dict) else {}
+            _add(held[key], value)
+        elif isinstance(value, list):
+            held[key] = before if isinstance(before, list) else []
+            for element in value:
+                _put(held[key], element)
+        else:
+            held[key] = value
+
+
+def _put(held: list[Any], element: Any) -> None:
+    """Put an element of a list to the one of its index, or behind the others."""
+    index = element.get("index") if isinstance(element, dict) else None
+    if index is None:
+        held.append(element)
+        return
+    same = next((e for e in held if isinstance(e, dict) and e.get("index") == index), None)
+    if same is None:
+        held.append(same := {})
+    _add(same, element)
+
+
+def _joined(value: Any, inside_list: bool = False) -> Any:
+    """What is held, with texts in one piece and without the indices of elements."""
+    if isinstance(value, _Pieces):
+        return "".join(value)
+    if isinstance(value, list):
+        return [_joined(v, True) for v in value]
+    if isinstance(value, dict):
+        return {k: _joined(v) for k, v in value.items() if not (inside_list and k == "index")}
+    return value
