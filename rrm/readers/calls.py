@@ -17,6 +17,7 @@ from rrm.readers.base import Item, describe, first_user_text, make, own_id, text
 from rrm.readers.call_bodies import Call, locate, read_call
 from rrm.readers.call_chains import Run, chain
 from rrm.readers.outcomes import find_outcome
+from rrm.readers.responses import headless
 from rrm.trajectory import Trajectory
 
 NAME = "calls"
@@ -55,7 +56,12 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             f"an answer whose request (custom_id {call.custom_id!r:.60}) is not in this file: give both in one, as "
             f"`cat input.jsonl output.jsonl` does (format {NAME})",
         )
+    known = {call.response_id for call in whole}
     for run in chain(whole):
+        first = run.calls[0]
+        if first.previous_id is not None and first.previous_id not in known:
+            yield headless(Item(first.record, path, first.line), first.previous_id, len(run.calls) - 1, NAME)
+            continue
         yield Item(run.calls[-1].record, path, run.calls[0].line, context={"run": run})
 
 

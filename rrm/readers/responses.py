@@ -1,10 +1,18 @@
-"""`responses`: OpenAI's Responses API. A stored response, or a conversation as a list of items (as the Agents SDK keeps it)."""
+"""`responses`: OpenAI's Responses API. A stored response, or a conversation as a list of items (as the Agents SDK keeps it).
+
+A response whose history the server keeps holds what is new alone: those of one file are put together by `previous_response_id`, or
+by their conversation's id in the order of their creation. Where two go on from one, each is a run with all that was before it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
-from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
+from rrm.errors import ReadError
+from rrm.readers.base import Item, first_user_text, make, own_id, printable, text_field, without
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
 from rrm.trajectory import Trajectory
@@ -13,6 +21,8 @@ NAME = "responses"
 MARKS = ("object=response|[].type|items|input", "output[].type|[].call_id|items[].call_id|input[].call_id")
 LISTS = ("items", "data", "messages", "input")
 """Where a record that is no stored response keeps its items."""
+OVER_FOLDER = False
+PREVIOUS = "previous_response_id"
 
 
 def sniff(value: Any) -> bool:
@@ -24,23 +34,115 @@ def sniff(value: Any) -> bool:
     return "output" not in value and "response" not in value and any(is_items(value.get(k)) for k in LISTS)
 
 
+def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
+    """The runs of one file: an item's value is the last response's record, its context the records of those before it."""
+    held = list(items)
+    place = {id: at for at in range(len(held) - 1, -1, -1) if (id := _id(held[at])) is not None}
+    before = _links(held, place)
+    followed, seen = set(before.values()), set[int]()
+    runs = list[tuple[int, Item | ReadError]]()
+    for last in (at for at in range(len(held)) if at not in followed):
+        chain, at = dict[int, None](), last
+        while at is not None and at not in chain:
+            chain[at], at = None, before.get(at)
+        seen.update(chain)
+        first = held[next(reversed(chain))]
+        if at is not None:
+            runs.append((min(chain), _circle(held[last])))
+        elif (missing := _previous(first)) is not None:
+            runs.append((min(chain), headless(first, missing, len(chain) - 1, NAME)))
+        elif len(chain) == 1:
+            runs.append((last, held[last]))
+        else:
+            earlier = [held[at].value for at in reversed(chain)][:-1]
+            runs.append((min(chain), replace(held[last], line=first.line, context={"before": earlier})))
+    runs += [(at, _circle(held[at])) for at in set(range(len(held))) - seen]  # nobody goes on from the last of a circle
+    yield from (run for _, run in sorted(runs, key=lambda found: found[0]))
+
+
+def _id(item: Item) -> str | None:
+    """A stored response's id."""
+    return own_id(item.value) if _stored(item.value) else None
+
+
+def _stored(record: Any) -> bool:
+    return isinstance(record, dict) and (record.get("object") == "response" or record.get("output") is not None)
+
+
+def _previous(item: Item) -> str | None:
+    return own_id(item.value, PREVIOUS) if _stored(item.value) else None
+
+
+def _links(held: list[Item], place: dict[str, int]) -> dict[int, int]:
+    """The place of each response that goes on from another of the file → the place of that one."""
+    links, talks = dict[int, int](), dict[str, list[int]]()
+    for at, item in enumerate(held):
+        if (previous := _previous(item)) is not None:
+            if previous in place:
+                links[at] = place[previous]
+        elif _stored(item.value) and (talk := item.value.get("conversation")):
+            name = own_id(talk) if isinstance(talk, dict) else talk
+            if isinstance(name, str):
+                talks.setdefault(name, []).append(at)
+    for talk in talks.values():
+        links |= {later: earlier for earlier, later in pairwise(sorted(talk, key=lambda at: _created(held[at])))}
+    return links
+
+
+def _created(item: Item) -> float:
+    made = item.value.get("created_at")
+    return float(made) if isinstance(made, int | float) and not isinstance(made, bool) else 0.0
+
+
+def _circle(item: Item) -> ReadError:
+    why = f"{PREVIOUS} {_previous(item)!r:.60} leads in a circle: it has no beginning (format {NAME})"
+    return ReadError(item.path, item.line, why)
+
+
+def headless(first: Item, missing: str, followers: int, name: str) -> ReadError:
+    """The error for a run whose beginning, and with it the task, is not there; `followers`: responses that go on from `first`."""
+    others = f" (nor for the {followers} that follow)" if followers else ""
+    return ReadError(
+        first.path,
+        first.line,
+        f"goes on from {PREVIOUS} {printable(missing, 60)!r}, which is not in this file, so the task is not known{others}: put all "
+        f"responses of a conversation into one file, each with its `input` (format {name})",
+    )
+
+
 def parse(item: Item) -> Trajectory:
-    """One response, or one conversation. `instructions` is the system message; `status` and `error` stay in meta."""
+    """One response with those before it, or one conversation. `instructions` is the system message; `status` and `error` stay in meta."""
     record = item.value if isinstance(item.value, dict) else {"items": item.value}
-    if record.get("object") == "response" or record.get("output") is not None:
-        used = ["instructions", "input", "output"]
-        items = as_items(record.get("input"), "input") + as_items(record.get("output"), "output", "assistant")
+    records = [*item.context.get("before", ()), record]
+    if _stored(record):
+        used, read = ["instructions", "input", "output"], ItemReader()
+        told = list[Any]()
+        for one in records:
+            if (
+                said := one.get("instructions")
+            ) not in told:  # they hold for one response, and a client sends them with each
+                told.append(said)
+                read.read(as_items(said, "instructions", "system"))
+            read.read(as_items(one.get("input"), "input") + as_items(one.get("output"), "output", "assistant"))
     else:
         key = next((k for k in LISTS if is_items(record.get(k))), None)
         if key is None:
             raise ValueError(f"no `output` of a response, and no items under {', '.join(LISTS)}")
         used, items = ["instructions", key], as_items(record[key], key)
-    read = ItemReader().read(as_items(record.get("instructions"), "instructions", "system") + items)
-    tools = response_tools(record.get("tools"))
+        read = ItemReader().read(as_items(record.get("instructions"), "instructions", "system") + items)
+    begins = next((m["role"] for m in read.messages if m["role"] not in ("system", "developer")), None)
+    if begins == "tool":
+        raise ValueError("begins with a tool's result: the call that it answers, and the task, are not in this file")
+    tools = next((t for one in reversed(records) if (t := response_tools(one.get("tools"))) is not None), None)
     question_id = own_id(record, "question_id")
     used += ["id"] + ["tools"] * (tools is not None) + ["question_id"] * (question_id is not None)
     meta = {k: v for k, v in without(record, *used).items() if v is not None}
     meta |= {"other_items": read.others} if read.others else {}
+    meta |= (
+        {"responses": len(records), "joined_by": PREVIOUS if PREVIOUS in meta else "conversation"}
+        if records[1:]
+        else {}
+    )
     return make(
         item,
         NAME,
@@ -49,6 +151,6 @@ def parse(item: Item) -> Trajectory:
         id=own_id(record),
         task=text_field(record, "question") or first_user_text(read.messages),
         question_id=question_id,
-        outcome=find_outcome(record),
+        outcome=next((o for one in reversed(records) if (o := find_outcome(one)) is not None), None),
         tools=[*(tools or []), *read.tools] or tools,
     )

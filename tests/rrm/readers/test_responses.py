@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from linear_time import assert_linear
 
 from rrm.errors import ReadError
-from rrm.readers import read
+from rrm.readers import read, responses
+from rrm.readers.base import Item
 from rrm.trajectory import Trajectory
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -189,3 +191,92 @@ def test_other_lists_are_not_taken_for_items(value: Any) -> None:
     from rrm.readers import responses
 
     assert not responses.sniff(value)
+
+
+def stored(id: str, after: str | None, new: Any, *output: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"object": "response", "id": id, "previous_response_id": after, "input": new, "output": list(output), **more}
+
+
+def spoken(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+ASKS = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Paris"}'}
+BACK = {"type": "function_call_output", "call_id": "c1", "output": "12 C"}
+CHAIN = [
+    stored(
+        "r1", None, [{"role": "user", "content": "Weather in Paris?"}], ASKS, instructions="Be kind.", success=False
+    ),
+    stored("r2", "r1", [BACK], spoken("12 degrees."), instructions="Be kind.", success=True),
+    stored("r3", "r2", "In Fahrenheit?", spoken("54."), instructions="Be brief.", status="completed"),
+]
+
+
+def runs_of(folder: Path, records: list[Any]) -> tuple[list[Trajectory], list[ReadError]]:
+    path, errors = folder / "runs.jsonl", list[ReadError]()
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return list(read(path, on_error=errors.append)), errors
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_responses_whose_history_the_server_keeps_are_one_run(tmp_path: Path, order: tuple[int, ...]) -> None:
+    (run,), errors = runs_of(tmp_path, [CHAIN[i] for i in order])
+    assert said(run) == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Weather in Paris?"},
+        {"role": "assistant", "tool_calls": [{"name": "weather", "arguments": {"city": "Paris"}, "id": "c1"}]},
+        {"role": "tool", "content": "12 C", "tool_call_id": "c1", "name": "weather"},
+        {"role": "assistant", "content": "12 degrees."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "In Fahrenheit?"},
+        {"role": "assistant", "content": "54."},
+    ]
+    assert not errors and run.id == "r3" and run.task == "Weather in Paris?" and run.outcome == 1.0
+    assert run.meta["responses"] == 3 and run.meta["joined_by"] == "previous_response_id"
+    assert run.source and run.source.line == order.index(0) + 1
+
+
+def test_two_that_go_on_from_one_are_two_runs_with_what_was_before(tmp_path: Path) -> None:
+    other = stored("r4", "r2", "In Kelvin?", spoken("285."))
+    alone = stored("r9", None, "Hi", spoken("Hello."))
+    found, errors = runs_of(tmp_path, [*CHAIN, alone, other])
+    assert [[m.text() for m in t.messages][-1] for t in found] == ["54.", "285.", "Hello."] and not errors
+    assert [len(t.steps) for t in found] == [3, 3, 1] and "responses" not in found[2].meta
+
+
+def test_responses_of_a_conversation_follow_one_another_as_they_were_made(tmp_path: Path) -> None:
+    talk = {"conversation": {"id": "conv"}}
+    late = stored("r2", None, [BACK], spoken("12."), created_at=2, **talk)
+    early = stored("r1", None, "Weather?", ASKS, created_at=1, **talk)
+    (run,), errors = runs_of(tmp_path, [late, early])
+    assert [m.role for m in run.messages] == ["user", "assistant", "tool", "assistant"] and not errors
+    assert run.meta["joined_by"] == "conversation" and run.task == "Weather?"
+
+
+def test_a_run_whose_beginning_is_not_there_is_an_error(tmp_path: Path) -> None:
+    found, (error,) = runs_of(tmp_path, CHAIN[1:])
+    assert not found and error.line == 1
+    assert "previous_response_id 'r1', which is not in this file" in error.reason and "nor for the 1 " in error.reason
+    orphan = stored("r2", None, [BACK], spoken("12."))
+    found, (error,) = runs_of(tmp_path, [orphan])
+    assert not found and "begins with a tool's result" in error.reason
+    call = {"request": {"model": "m", "input": [BACK]}, "response": CHAIN[1]}
+    found, (error,) = runs_of(tmp_path, [call])
+    assert not found and "'r1', which is not in this file" in error.reason and "(format calls)" in error.reason
+
+
+def test_a_circle_is_an_error_and_so_is_what_hangs_on_it(tmp_path: Path) -> None:
+    circle = [stored("r1", "r2", "a", spoken("b")), stored("r2", "r1", "c", spoken("d"))]
+    found, errors = runs_of(tmp_path, [*circle, stored("r3", "r2", "e", spoken("f"))])
+    assert not found and len(errors) == 1 and all("circle" in e.reason for e in errors)
+    found, errors = runs_of(tmp_path, [*circle, *CHAIN[:1] * 2])
+    assert len(errors) == 2 and [t.id for t in found] == ["r1", "r1#2"]
+
+
+def test_a_long_chain_is_read_in_linear_time() -> None:
+    def work(count: int) -> None:
+        chain = [stored(f"r{i}", f"r{i - 1}" if i else None, "q", spoken("a")) for i in range(count)]
+        (run,) = responses.gather(Item(record, "x", i) for i, record in enumerate(reversed(chain), 1))
+        assert isinstance(run, Item) and len(run.context["before"]) == count - 1
+
+    assert_linear(work, 4000)
