@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rrm.errors import RRMError
+from rrm.csvlabels import NAMES, SUFFIX, label_rows
+from rrm.errors import ReadError, RRMError
 from rrm.jsonl import read_lines
 from rrm.readers.base import describe, printable
 from rrm.readers.ours import under_our_name
@@ -67,12 +68,27 @@ class Annotation(BaseModel):
         row = json.loads(line)
         unknown = sorted(row.keys() - cls.model_fields.keys()) if isinstance(row, dict) else []
         if unknown:
-            names = ", ".join(printable(name) for name in unknown)
+            names = ", ".join(f"{printable(n)} (write {NAMES[n]})" if n in NAMES else printable(n) for n in unknown)
             raise ValueError(f"unknown {names}: the keys are {', '.join(cls.model_fields)}")
+        if isinstance(row, dict) and (missing := [name for name in _NEEDED if row.get(name) is None]):
+            raise ValueError(f"lacks {', '.join(f'{name} ({_NEEDED[name]})' for name in missing)}")
+        return cls.checked(row)
+
+    @classmethod
+    def checked(cls, fields: Any) -> Annotation:
+        """An annotation of these fields; `ValueError` in one sentence where they make none."""
         try:
-            return cls.model_validate(row)
+            return cls.model_validate(fields)
         except ValidationError as error:
             raise ValueError(describe(error)) from error
+
+
+_NEEDED = {
+    "trajectory_id": "the id that the transcript's file gives it",
+    "annotator": "who wrote it",
+    "kind": "human, llm, rules or self",
+}
+"""Fields without which a line is no annotation, and what they are."""
 
 
 @dataclass(frozen=True)
@@ -141,12 +157,27 @@ def _carried(entry: Any, trajectory: Trajectory) -> Annotation | None:
 
 
 def read_annotations(*paths: str | Path) -> list[Annotation]:
-    """The annotations of all files, in order. `match` says which transcript each is of.
+    """The annotations of all files, in order: JSON lines, or a table with a header where a file ends in `.csv`
+    (`rrm.csvlabels`). `match` says which transcript each is of.
 
     Raises:
         ReadError: as `rrm.jsonl.read_lines`, naming file and line; a key that no annotation has is an error too.
     """
-    return [annotation for path in paths for annotation in read_lines(path, Annotation.from_json, "an annotation")]
+    found = list[Annotation]()
+    for path in paths:
+        if Path(path).suffix.lower() == SUFFIX:
+            found += _of_table(path)
+        else:
+            found += read_lines(path, Annotation.from_json, "an annotation")
+    return found
+
+
+def _of_table(path: str | Path) -> Iterator[Annotation]:
+    for line, fields in label_rows(path):
+        try:
+            yield Annotation.checked(fields)
+        except ValueError as error:
+            raise ReadError(str(path), line, f"not a label: {error}") from error
 
 
 @dataclass
@@ -161,6 +192,8 @@ class Matched:
     """Annotations looked at."""
     changed: int = 0
     """Strays whose id names a transcript whose content is not what was labelled."""
+    a_name: str | None = None
+    """The first transcript's own id: what an annotation would have to name."""
 
     def complaint(self) -> str | None:
         """One sentence on the strays for a warning or an error; None where every annotation found its transcript."""
@@ -168,6 +201,8 @@ class Matched:
             return None
         said = f"{len(self.strays)} of {self.total} annotations belong to no transcript"
         said += f", e.g. {printable(self.strays[0].trajectory_id)!r}"
+        if len(self.strays) == self.total and not self.changed and self.a_name is not None:
+            said += f" (a transcript is called {printable(self.a_name)!r})"
         if self.changed:
             said += f"; {self.changed} name one whose messages, task or tools are not those that were labelled"
         return said
@@ -198,7 +233,7 @@ def match(trajectories: Sequence[Trajectory], annotations: Iterable[Annotation])
         for t in trajectories:
             contents[t.digest].append(t)
     named = {t.id for a in labels for t in contents.get(a.digest or "", ()) if a.trajectory_id == t.own_id}
-    found = Matched(total=len(labels))
+    found = Matched(total=len(labels), a_name=next(iter(own_ids), None))
     for a in labels:
         if a.digest is not None:
             owners = [t for t in contents.get(a.digest, ()) if a.trajectory_id == t.own_id or t.id not in named]

@@ -49,7 +49,9 @@ def command(
     ),
     samples: int = typer.Option(1, min=1, help="Judgements per transcript; the score is their mean."),
     annotations: Path | None = typer.Option(
-        None, metavar="FILE.jsonl", help="Annotations: labels of runs without an outcome, and of steps."
+        None,
+        metavar="FILE",
+        help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a .csv with a header (id,label).",
     ),
     seed: int = typer.Option(0, help="Of the judge, the folds and the bootstrap."),
     resamples: int = typer.Option(1000, min=100, help="Bootstrap resamples of the questions."),

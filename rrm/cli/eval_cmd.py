@@ -63,7 +63,9 @@ def command(
         "train", help="The split's part the baselines learn from; without --split: 5 folds."
     ),
     annotations: Path | None = typer.Option(
-        None, metavar="FILE.jsonl", help="Annotations whose findings label the steps."
+        None,
+        metavar="FILE",
+        help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a .csv with a header (id,label).",
     ),
     plot: Path | None = typer.Option(None, metavar="RELIABILITY.png", help="Also draw the reliability diagram."),
     seed: int = typer.Option(0, help="Of the judge, the folds, the bootstrap and the shuffled findings."),

@@ -1,0 +1,97 @@
+"""Labels kept in a table: a CSV file with a header, a row a label, as rows of an annotation's fields.
+
+    id,label
+    run-1,1
+    run-2,0
+
+Values are read strictly: a label is a number in [0, 1], `true` or `false`; an empty cell says nothing, and a row without a label, a
+trace or a critique is none. `annotator` and `kind` may be left out: the file's name, and `human`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rrm.errors import ReadError
+from rrm.readers.base import printable
+
+SUFFIX = ".csv"
+NAMES = {"id": "trajectory_id", "label": "score"}
+"""What people call a column, and what an annotation calls the field."""
+COLUMNS = ("trajectory_id", "digest", "score", "trace", "critique", "annotator", "kind", "weight")
+SAYS = ("score", "trace", "critique")
+"""Fields of which a label has at least one."""
+WANTED = "wanted: trajectory_id (or id) and score (or label); digest, trace, critique, annotator, kind and weight may stand beside them"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+WORDS = {"true": 1.0, "false": 0.0}
+
+
+def label_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, an annotation's fields) for each row that says something.
+
+    Raises:
+        ReadError: a file that cannot be opened or is no UTF-8; a header without the columns that are needed or with one that is
+            not known; a row of another length, or a value that is no label, with its line.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ReadError(str(path), None, f"not UTF-8 (byte {error.start + 1}): save the table as UTF-8") from error
+    rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    try:
+        names = _header(next(rows, []))
+        for cells in rows:
+            if any(cell.strip() for cell in cells) and (row := _row(names, cells)):
+                yield rows.line_num, {"annotator": Path(path).name, "kind": "human", **row}
+    except (ValueError, csv.Error) as error:
+        raise ReadError(str(path), rows.line_num or 1, f"not a table of labels: {error}") from error
+
+
+def _header(cells: list[str]) -> list[str]:
+    """The field of each column."""
+    found = f"columns found: {', '.join(printable(cell, 40) for cell in cells) or 'none'}; {WANTED}"
+    names = [NAMES.get(cell.strip(), cell.strip()) for cell in cells]
+    if missing := [name for name in ("trajectory_id",) if name not in names]:
+        raise ValueError(f"the header has no {missing[0]}; {found}" + (SEPARATED if len(cells) == 1 else ""))
+    if unknown := [name for name in names if name not in COLUMNS]:
+        raise ValueError(
+            f"unknown columns {', '.join(printable(name, 40) for name in unknown)}: rename or drop them; {found}"
+        )
+    if not set(names) & set(SAYS):
+        raise ValueError(f"the header has no score; {found}")
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise ValueError(f"two columns for {twice[0]}; {found}")
+    return names
+
+
+SEPARATED = ". Cells are separated by commas"
+
+
+def _row(names: list[str], cells: list[str]) -> dict[str, Any] | None:
+    if len(cells) != len(names):
+        raise ValueError(f"{len(cells)} cells where the header has {len(names)} columns")
+    row: dict[str, Any] = {name: cell for name, cell in zip(names, cells, strict=True) if cell.strip()}
+    if not row.keys() & set(SAYS):
+        return None
+    if "trajectory_id" not in row:
+        raise ValueError("a label without a trajectory_id")
+    for name in ("score", "weight"):
+        if name in row:
+            row[name] = _number(name, row[name].strip())
+    return row
+
+
+def _number(name: str, cell: str) -> float:
+    if name == "score" and cell.lower() in WORDS:
+        return WORDS[cell.lower()]
+    if not _NUMBER.fullmatch(cell):
+        wanted = "a number in [0, 1], true or false" if name == "score" else "a number"
+        raise ValueError(f"{name} {printable(cell, 40)!r} is not {wanted}")
+    return float(cell)
