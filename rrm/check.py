@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rrm.questions import question_hash
+from rrm.readers.base import printable
 from rrm.readers.formats import FileFormats
 from rrm.readers.leaks import reveals_verdict
 from rrm.readers.outcomes import OTHERS, Scales, as_outcome
@@ -61,6 +62,8 @@ class Report:
     attempts_per_question: float = 0.0
     questions_with_both_labels: int = 0
     no_steps: int = 0
+    not_text: dict[str, int] = field(default_factory=dict)
+    """kind of a part of a message that is no text (`image`) -> rows that hold one: no judge is shown it"""
     steps: dict[str, float] = field(default_factory=dict)
     characters: dict[str, float] = field(default_factory=dict)
     repeated_ids: list[str] = field(default_factory=list)
@@ -140,6 +143,8 @@ def check(trajectories: Iterable[Trajectory], split: dict[str, list[str]] | None
 
 def _count(state: _State, trajectory: Trajectory) -> None:
     report, y = state.report, trajectory.outcome
+    for kind in {printable(kind, 40) for message in trajectory.messages for kind in message.other_parts()}:
+        report.not_text[kind] = report.not_text.get(kind, 0) + 1
     report.rows += 1
     report.files.add(trajectory)
     name = str(trajectory.source.format) if trajectory.source else "unknown"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from rrm.feedback import Mode
 from rrm.money import Prices
 from rrm.pacing import windows
 from rrm.score import Judge, coverage_of
 from rrm.trajectory import Trajectory
+from rrm.unshown import Unshown
 from rrm.usage import Usage
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
@@ -34,6 +36,8 @@ class Estimate:
     readings: int = 0
     """Prompts in all: a long transcript may take several."""
     coverage: dict[str, float | int] | None = None
+    """As in `rrm.score.ScoreSummary`."""
+    not_text: dict[str, Any] | None = None
     """As in `rrm.score.ScoreSummary`."""
     cost: float | None = None
     """In the currency of the prices given: at most, as `max_output_tokens` are."""
@@ -59,7 +63,8 @@ def estimate(
         thinking_tokens: room for thinking beside each reply.
     """
     found, first, shares, readings = Estimate(), list[tuple[int, Trajectory]](), list[float](), 0
-    for window in windows(inputs, 256):
+    unshown = Unshown()
+    for window in windows(unshown.counted(inputs), 256):
         reads = judge.measure(window, mode, samples)
         counts = [r.tokens for r in reads]
         shares += [r.coverage for r, t in zip(reads, window, strict=True) if t.steps]
@@ -70,6 +75,7 @@ def estimate(
     asked: int | None = getattr(judge, "answer_tokens", None)
     found.max_output_tokens = readings * ((asked or OUTPUT_TOKENS[mode]) + thinking_tokens)
     found.readings, found.coverage = readings, coverage_of(shares, judge.describe())
+    found.not_text = unshown.told()
     if first and probe:
         first.sort(key=lambda pair: pair[0])
         middle = first[max(0, (len(first) - probe) // 2) :][:probe]

@@ -123,7 +123,7 @@ class Feedback(BaseModel):
     truncated_tokens: int = 0
     """Transcript tokens the judge did not see (budget)."""
     coverage: float | None = Field(default=None, ge=0.0, le=1.0)
-    """Share of the transcript's tokens that the judge read, 1 for all; None where that is not known (rows of an older version)."""
+    """Share of the transcript's tokens of text that the judge read, 1 for all; None where that is not known (rows of an older version)."""
     outside: bool | None = None
     """Whether the transcript's form is unlike all that the judge was trained on (`rrm.judge.domain`): what was measured of the judge
     says nothing of such a row. None: the judge has no `domain.json`, or there is no step."""

@@ -22,6 +22,7 @@ from rrm.output import WAY_OUT, Output, open_output
 from rrm.questions import question_of
 from rrm.spending import Spending
 from rrm.trajectory import Trajectory
+from rrm.unshown import not_text
 
 TOGETHER = 256
 """Attempts that are held as prompts at once."""
@@ -91,6 +92,7 @@ def rank_file(
     return {
         **summary,
         "statuses": dict(sorted(statuses.items())),
+        "not_text": not_text(rows),
         "position_bias": position_bias(rankings),
         "first_failure": failures[0] if failures else None,
         "usage": None if used is None else used.model_dump(),

@@ -35,6 +35,7 @@ from rrm.questions import question_of
 from rrm.readers.unique import UniqueIds, key_of
 from rrm.spending import Spending
 from rrm.trajectory import Trajectory
+from rrm.unshown import Unshown
 
 log = logging.getLogger(__name__)
 LOW_COVERAGE = 0.9
@@ -85,6 +86,9 @@ class ScoreSummary:
     coverage: dict[str, float | int] | None = None
     """`median` of the judged transcripts' shares that were read, and how many `rows` are `below_0.9`; rows of this run and resumed
     ones alike. None where no row says."""
+    not_text: dict[str, Any] | None = None
+    """How many `transcripts` hold images or other parts that no judge is shown, and how many `parts` of each kind; of this run and
+    resumed ones alike. None where there are none."""
     outside: dict[str, int] | None = None
     """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
     alike. None where no row says."""
@@ -169,7 +173,7 @@ def score_file(
     """
     fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
     summary, statuses, seen, keys = ScoreSummary(str(output)), Counter[str](), UniqueIds(), array("Q")
-    resumed = Counter[str]()  # apart: a server's inputs are read in a thread of their own
+    resumed, unshown = Counter[str](), Unshown()  # apart: a server's inputs are read in a thread of their own
     started = time.monotonic()
     with ExitStack() as stack:
         again = is_failed if retry_errors else None
@@ -188,6 +192,7 @@ def score_file(
                 seen.take(trajectory.id)
                 keys.append(key_of(trajectory.id))
                 summary.without_steps += not trajectory.steps
+                unshown.add(trajectory)
                 status = out.status_of(trajectory)
                 if status is None:
                     yield trajectory
@@ -230,6 +235,7 @@ def score_file(
         None if usage is None else usage.model_dump() for usage in (out.spending.total, out.spending.now)
     )
     summary.coverage = coverage_of(taking.shares, judge.describe())
+    summary.not_text = unshown.told()
     summary.outside = outside_of(taking.marks)
     summary.criteria = taking.answers.means()
     summary.seconds = round(time.monotonic() - started, 3)

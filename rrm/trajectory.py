@@ -77,13 +77,16 @@ class Message(BaseModel):
             return ""
         if isinstance(self.content, str):
             return self.content
-        parts: list[str] = []
-        for part in self.content:
-            if isinstance(part.get("text"), str):
-                parts.append(part["text"])
-            else:
-                parts.append(f"[{str(part.get('type', 'part')).removesuffix('_url')}]")
-        return "\n".join(parts)
+        return "\n".join(p["text"] if isinstance(p.get("text"), str) else f"[{_kind(p)}]" for p in self.content)
+
+    def other_parts(self) -> list[str]:
+        """The kinds of the parts that are no text, as `text` names them in brackets."""
+        parts = self.content if isinstance(self.content, list) else []
+        return [_kind(part) for part in parts if not isinstance(part.get("text"), str)]
+
+
+def _kind(part: dict[str, Any]) -> str:
+    return str(part.get("type", "part")).removesuffix("_url")
 
 
 class Source(BaseModel):

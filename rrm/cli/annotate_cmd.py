@@ -64,6 +64,7 @@ def command(
     """
     from rrm.annotators.output import Labelled
     from rrm.output import open_output
+    from rrm.unshown import Unshown
 
     check_paths(inputs, output, None)
     counts = Counter[str]()
@@ -79,12 +80,13 @@ def command(
     made_by, annotate, purse = _open(annotator, judge, options, counts)
     made_by |= {"outcome": outcome}
     stopped: str | None = None
+    unshown = Unshown()
     with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
         labelled = Labelled(out)
         reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
         rows = read_inputs(inputs, errors, strict=strict, **reading)
         try:
-            labelled.append(annotate(labelled.unlabelled(counting(rows, "annotating"))))
+            labelled.append(annotate(labelled.unlabelled(unshown.counted(counting(rows, "annotating")))))
         except SpendingLimit as limit:
             stopped = str(limit)
             log.warning("stopped: %s", stopped)
@@ -102,6 +104,7 @@ def command(
             "resumed": labelled.resumed,
             "repeated": labelled.repeated,
             **dict(sorted(counts.items())),
+            "not_text": None if annotator is Annotators.given else unshown.told(),
             "usage": None if purse is None else purse.usage.model_dump(),
             "stopped": stopped,
             "unreadable": errors.count,

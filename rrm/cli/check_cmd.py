@@ -94,6 +94,8 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
                 f"mean {q['mean']:,}, 90 % {q['p90']:,}, 99 % {q['p99']:,}, most {q['max']:,}",
             )
     row("runs without a step", report.no_steps, "the agent never spoke" if report.no_steps else "")
+    for kind, n in report.not_text.items():
+        row(f"runs with parts that are no text: {kind}", n, f"no judge is shown them, only [{kind}] in their place")
     row("repeated ids", report.repeated_id_rows, ", ".join(report.repeated_ids))
     row("duplicates", report.duplicate_rows, "; ".join(f"{a} = {b}" for a, b in report.duplicates))
     leaks = f"{report.verdicts:,} verdicts by the environment; rrm convert --cut-verdicts cuts there; e.g. "

@@ -53,6 +53,7 @@ def command(
     from rrm.judge.blended import Blended, scorer_of
     from rrm.output import WAY_OUT
     from rrm.trajectory import write_jsonl
+    from rrm.unshown import not_text
 
     strategies = strategies_of(by)
     if not strategies:
@@ -76,12 +77,14 @@ def command(
         check_choice(rows, strategies)
         found: list[float | None] | None = None
         blended: bool | None = None
+        figures: dict[str, Any] = {}
         if scores is not None:
             found = read_scores(scores, rows)
         elif JUDGE in strategies:
             loaded = load_judge(judge)
             asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
             scorer = scorer_of(loaded, asked, blend)
+            figures["not_text"] = not_text(rows)
             found, blended = judge_scores(scorer, rows, asked, seed), isinstance(scorer, Blended)
         chosen = choose(rows, strategies, found, seed=seed)
         write_jsonl(output, chosen.transcripts)
@@ -91,6 +94,7 @@ def command(
             "by": strategies[0],
             "blended": blended,
             **chosen.figures,
+            **figures,
             "unreadable": errors.count,
             "errors": errors.written_to,
         }

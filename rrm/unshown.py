@@ -1,0 +1,58 @@
+"""What of a transcript no judge is shown: images, audio and other parts of messages that are no text, counted over a run's inputs."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rrm.readers.base import printable
+from rrm.trajectory import Trajectory
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Unshown:
+    """Transcripts that hold more than text, and how many parts of each kind; `rows` counts all that went by."""
+
+    rows: int = 0
+    transcripts: int = 0
+    parts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Count one transcript."""
+        kinds = [kind for message in trajectory.messages for kind in message.other_parts()]
+        self.rows += 1
+        self.transcripts += bool(kinds)
+        self.parts.update(printable(kind, 40) for kind in kinds)
+
+    def counted(self, rows: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """The rows themselves, each counted as it goes by."""
+        for row in rows:
+            self.add(row)
+            yield row
+
+    def told(self) -> dict[str, Any] | None:
+        """The summary of `not_text`: `transcripts` that hold such parts, and `parts` by kind, with a warning; None where there is none."""
+        if not self.transcripts:
+            return None
+        kinds = ", ".join(f"{n} {kind}" for kind, n in self.parts.most_common(5))
+        log.warning(
+            "%d of %d transcripts hold parts that are no text (%s): no judge is shown them, only [image] or the like in their place, "
+            "and coverage counts text alone",
+            self.transcripts,
+            self.rows,
+            kinds,
+        )
+        return {"transcripts": self.transcripts, "parts": dict(self.parts.most_common())}
+
+
+def not_text(rows: Iterable[Trajectory]) -> dict[str, Any] | None:
+    """`Unshown.told` of rows that are all there."""
+    unshown = Unshown()
+    for row in rows:
+        unshown.add(row)
+    return unshown.told()
