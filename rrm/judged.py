@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,18 @@ class Judged:
         """The values of the answers to criteria in the trajectory's row; None where it has none."""
         row = self._ledger.find(trajectory.id)
         return None if row is None else self._ledger.values(row)
+
+    def first_reasons(self, ids: Container[str]) -> tuple[str | None, str | None]:
+        """Of the rows of these ids, as they stand in the output: the reason of the first `judge_error`, and status and reason of the
+        first without a score."""
+        self.tidy()
+        failure = None
+        for _, row in self._output.rows():
+            if row["status"] != "scored" and row["id"] in ids:
+                failure = failure or f"{row['status']}: {row.get('reason')}"
+                if row["status"] == FAILED:
+                    return row.get("reason"), failure
+        return None, failure
 
     def _known(self, trajectory: Trajectory) -> Known | None:
         row = self._ledger.find(trajectory.id)

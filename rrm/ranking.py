@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,9 @@ def rank_file(
             stopped = str(limit)
         finally:
             spending.tidy(out)
+        if set(held.values()) - {"scored"} and not failures:  # why stands in the rows of an earlier run
+            failed = (row for _, row in out.rows() if row["id"] in held and row["status"] != "scored")
+            failures += [f"{row['status']}: {row.get('reason')}" for row in islice(failed, 1)]
     used, now = spending.total, spending.now
     return {
         **summary,

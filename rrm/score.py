@@ -80,15 +80,14 @@ class ScoreSummary:
     without_steps: int = 0
     """Inputs in which the agent never spoke: `unparsable`, no judge was asked."""
     first_error: str | None = None
-    """Reason of the first `judge_error` met in this run."""
+    """Reason of the first `judge_error`, of this run or else of the rows that it resumed."""
     first_failure: str | None = None
-    """Status and reason of the first row without a score met in this run, whatever its status."""
+    """Status and reason of the first row without a score, whatever its status; of this run or else of the rows that it resumed."""
     coverage: dict[str, float | int] | None = None
     """`median` of the judged transcripts' shares that were read, and how many `rows` are `below_0.9`; rows of this run and resumed
     ones alike. None where no row says."""
     not_text: dict[str, Any] | None = None
-    """How many `transcripts` hold images or other parts that no judge is shown, and how many `parts` of each kind; of this run and
-    resumed ones alike. None where there are none."""
+    """`Unshown.told` of all rows: how many `transcripts` hold images or other parts that no judge is shown, and the `parts` by kind."""
     outside: dict[str, int] | None = None
     """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
     alike. None where no row says."""
@@ -229,6 +228,9 @@ def score_file(
                 summary.judged,
             )
             raise
+        if set(resumed) - {"scored"}:  # why stands in the rows of an earlier run
+            error, failure = out.first_reasons(seen)
+            summary.first_error, summary.first_failure = summary.first_error or error, summary.first_failure or failure
     summary.rows = len(keys) if summary.stopped is None else summary.judged + summary.resumed
     summary.statuses = dict(sorted((statuses + resumed).items()))
     summary.usage, summary.usage_now = (
@@ -349,8 +351,8 @@ class _Taking:
         if feedback.score is None and self.summary.first_failure is None:
             self.summary.first_failure = f"{feedback.status}: {feedback.reason}"
         self.failing = self.failing + 1 if feedback.status == FAILED else 0
-        if self.failing and self.summary.first_error is None:
-            self.summary.first_error = feedback.reason
+        if self.failing:
+            self.summary.first_error = self.summary.first_error or feedback.reason
         self._show()
         if self.failing >= self.give_up_after:
             raise RRMError(

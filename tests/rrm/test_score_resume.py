@@ -199,10 +199,15 @@ def test_judge_errors_are_judged_again_on_demand(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     summary = score_file(ChatJudge(down=("t1", "t3")), transcripts(5), output)
     assert summary.statuses == {"judge_error": 2, "scored": 3} and summary.first_error == "server is down"
-    assert score_file(ChatJudge(), transcripts(5), output).judged == 0
+    again = score_file(ChatJudge(), transcripts(5), output)
+    assert again.judged == 0 and again.first_error == "server is down", "the cause is of the rows, not of the run"
+    assert again.first_failure == "judge_error: server is down"
+    fewer = score_file(ChatJudge(), transcripts(1), output)
+    assert fewer.statuses == {"scored": 1} and fewer.first_error is None, "of the rows that were asked for"
     judge = ChatJudge()
     summary = score_file(judge, transcripts(5), output, retry_errors=True)
     assert judge.windows == [["t1", "t3"]] and summary.statuses == {"scored": 5}
+    assert summary.first_error is None and summary.first_failure is None
     fresh = tmp_path / "fresh.jsonl"
     score_file(ChatJudge(), transcripts(5), fresh)
     assert sorted(output.read_bytes().splitlines()) == sorted(fresh.read_bytes().splitlines())

@@ -281,7 +281,8 @@ def test_a_question_is_kept_as_soon_as_it_is_compared(tmp_path: Path) -> None:
 def test_errors_are_ranked_again_only_when_asked(tmp_path: Path) -> None:
     out, rows = tmp_path / "o.jsonl", [attempt("a", 1), attempt("b", 2)]
     assert run(judge_of([EngineError("gone")]), rows, out)["first_failure"] == "judge_error: gone"
-    assert run(judge_of([]), rows, out)["statuses"] == {"judge_error": 2}
+    again = run(judge_of([]), rows, out)
+    assert again["statuses"] == {"judge_error": 2} and again["first_failure"] == "judge_error: gone"
     assert run(judge_of(honest), rows, out, retry_errors=True)["statuses"] == {"scored": 2}
     assert len(ranked(out)) == 2
 
