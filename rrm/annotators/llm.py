@@ -42,13 +42,36 @@ def prompt(trajectory: Trajectory, transcript_tokens: int) -> ChatItem:
     return ChatItem(trajectory.id, messages, len(trajectory.steps), -(-cut // CHARACTERS_PER_TOKEN))
 
 
-def to_annotation(trajectory: Trajectory, feedback: Feedback, model: str, counts: Counter[str]) -> Annotation | None:
-    """A reply as an annotation without leaks; None where it has no score (`counts` gains its status)."""
+class Useless:
+    """Replies that make no annotation: counted, and said once for a run, with the first of each status."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, str] = {}
+        self.counts = Counter[str]()
+
+    def add(self, trajectory: Trajectory, feedback: Feedback) -> None:
+        """Count one."""
+        said = f"{printable(trajectory.id)}: {printable(str(feedback.reason))}"
+        self.first.setdefault(feedback.status, said)
+        self.counts[feedback.status] += 1
+        log.debug("no annotation (%s) of %s", feedback.status, said)
+
+    def __enter__(self) -> Useless:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.counts:
+            each = "; ".join(f"{n} {status}, the first {self.first[status]}" for status, n in self.counts.most_common())
+            log.warning("%d transcripts got no annotation: %s", self.counts.total(), each)
+
+
+def to_annotation(
+    trajectory: Trajectory, feedback: Feedback, model: str, counts: Counter[str], useless: Useless
+) -> Annotation | None:
+    """A reply as an annotation without leaks; None where it has no score (`counts` gains its status, `useless` the reply)."""
     if feedback.score is None:
         counts[feedback.status] += 1
-        log.warning(
-            "%s: no annotation (%s: %s)", printable(trajectory.id), feedback.status, printable(str(feedback.reason))
-        )
+        useless.add(trajectory, feedback)
         return None
     answers, transcript = references(trajectory.meta.get("reference")), transcript_text(trajectory)
     findings = [f for f in feedback.findings if not leaks(f.text, answers, transcript)]
@@ -109,21 +132,22 @@ def annotate(
         timeout_s=getattr(engine, "timeout_s", SamplingParams.timeout_s),
     )
     at_once = getattr(engine, "concurrency", 1)
-    for given in windows(trajectories, max(window, at_once), first=at_once):  # one round of requests
-        rows = [t for t in given if t.steps]
-        counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
-        items = [prompt(t, transcript_tokens) for t in rows]
-        said, limit = list[Feedback](), None
-        try:
-            answered = zip(
-                rows, judge_chat(engine, items, info=info, params=params, on_feedback=said.append), strict=True
-            )
-        except SpendingLimit as reached:
-            limit, by_id = reached, {f.id: f for f in said}
-            answered = [(t, by_id[t.id]) for t in rows if t.id in by_id]
-        for trajectory, feedback in answered:
-            annotation = to_annotation(trajectory, feedback, model, counts)
-            if annotation is not None:
-                yield annotation
-        if limit is not None:
-            raise limit
+    with Useless() as useless:
+        for given in windows(trajectories, max(window, at_once), first=at_once):  # one round of requests
+            rows = [t for t in given if t.steps]
+            counts["without_steps"] += len(given) - len(rows)  # the agent never spoke: there is nothing to say of it
+            items = [prompt(t, transcript_tokens) for t in rows]
+            said, limit = list[Feedback](), None
+            try:
+                answered = zip(
+                    rows, judge_chat(engine, items, info=info, params=params, on_feedback=said.append), strict=True
+                )
+            except SpendingLimit as reached:
+                limit, by_id = reached, {f.id: f for f in said}
+                answered = [(t, by_id[t.id]) for t in rows if t.id in by_id]
+            for trajectory, feedback in answered:
+                annotation = to_annotation(trajectory, feedback, model, counts, useless)
+                if annotation is not None:
+                    yield annotation
+            if limit is not None:
+                raise limit

@@ -158,6 +158,18 @@ def test_llm_labels_without_leaks_and_without_failures() -> None:
     assert "Baker Street" not in system["content"] + user["content"]
 
 
+def test_llm_says_once_what_brought_no_annotation(caplog: pytest.LogCaptureFixture) -> None:
+    """It was a line of the log a transcript."""
+    engine = ScriptedChatEngine([EngineError("gone\nfor good"), "no blocks", REPLY, "none here", "nor here"])
+    rows = [run("a", "b", "c", id=f"t{i}", question_id=f"q{i}") for i in range(5)]
+    counts = Counter[str]()
+    labels = list(llm.annotate(rows, engine, model="m", window=2, counts=counts))
+    assert len(labels) == 1 and counts["unparsable"] == 3 and counts["judge_error"] == 1
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "rrm.annotators.llm"]
+    assert said.startswith("4 transcripts got no annotation: 3 unparsable, the first t1: ")
+    assert said.endswith("; 1 judge_error, the first t0: gone for good")
+
+
 def test_llm_drops_a_trace_that_is_too_long_or_leaks() -> None:
     trajectory = run("Final Answer: x", reference="Baker Street")
     long = REPLY.replace("searched", "word " * 300)
