@@ -50,7 +50,9 @@ def command(
     report = check(counting(rows, "checking"), wanted)
     for table in tables(report, failed, errors):
         print_table(table)
-    finish(dataclasses.asdict(report) | dataclasses.asdict(report.files) | {"leaks": report.leaks, "errors": failed})
+    finish(
+        dataclasses.asdict(report) | dataclasses.asdict(report.files) | {"leaks": report.leaks, "unreadable": failed}
+    )
     if failed or report.leaks or report.other_scale_complaint:
         raise typer.Exit(1)
 

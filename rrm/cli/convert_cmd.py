@@ -169,10 +169,10 @@ def command(
             "converted": 0 if stopped else formats.total(),
             **cuts,
             **scored,
-            "errors": unread.count,
             "formats": dict(formats),
-            "out": None if stopped else str(out),
-            "errors_out": str(errors_out) if errors_out and unread.count else None,
+            "output": None if stopped else str(out),
+            "unreadable": unread.count,
+            "errors": str(errors_out) if errors_out and unread.count else None,
         },
         err=is_stdout(out),
     )

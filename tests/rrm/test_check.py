@@ -104,10 +104,10 @@ def test_command_exit_codes_and_json(tmp_path: Path) -> None:
     clean = CliRunner().invoke(APP, [str(data), "--split", str(split)])
     assert clean.exit_code == 0, clean.output
     result = json.loads(clean.stdout.splitlines()[-1])
-    assert result["rows"] == 2 and result["leaks"] == 0 and result["errors"] == 0
+    assert result["rows"] == 2 and result["leaks"] == 0 and result["unreadable"] == 0
     split.write_text(json.dumps({"train": ["q1", "q2"], "test": ["q2"]}))
     leaking = CliRunner().invoke(APP, [str(data), "--split", str(split)])
     assert leaking.exit_code == 1 and "LEAK" in leaking.stdout
     data.write_text(data.read_text() + "[[broken\n")
     broken = CliRunner().invoke(APP, [str(data)])
-    assert broken.exit_code == 1 and json.loads(broken.stdout.splitlines()[-1])["errors"] == 1
+    assert broken.exit_code == 1 and json.loads(broken.stdout.splitlines()[-1])["unreadable"] == 1

@@ -53,8 +53,8 @@ def test_good_lines_bad_lines_and_the_summary(tmp_path: Path) -> None:
     ]
     assert all(set(e) == {"path", "line", "reason"} and e["reason"] for e in errors)
     assert summary(result) == {
-        **{"converted": 3, "errors": 3, "formats": {"openai": 3}},
-        **{"out": str(out), "errors_out": str(tmp_path / "new" / "out.errors.jsonl")},
+        **{"converted": 3, "unreadable": 3, "formats": {"openai": 3}},
+        **{"output": str(out), "errors": str(tmp_path / "new" / "out.errors.jsonl")},
     }
 
 
@@ -63,7 +63,7 @@ def test_clean_run_leaves_no_error_file_and_converts_to_itself(tmp_path: Path) -
     source.write_text("\n".join(map(run, range(3))))
     (tmp_path / "out.errors.jsonl").write_text("from an earlier run\n")
     result = convert(source, "-o", out)
-    assert result.exit_code == 0 and summary(result)["errors_out"] is None
+    assert result.exit_code == 0 and summary(result)["errors"] is None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
     assert convert(out, "-o", again).exit_code == 0 and again.read_bytes() == out.read_bytes()
 
@@ -85,7 +85,7 @@ def test_an_input_of_no_transcripts_replaces_nothing(tmp_path: Path) -> None:
     out.write_text("old\n")
     result = convert(source, "-o", out)
     assert result.exit_code == 1 and out.read_text() == "old\n"
-    assert (summary(result)["converted"], summary(result)["errors"], summary(result)["out"]) == (0, 1, None)
+    assert (summary(result)["converted"], summary(result)["unreadable"], summary(result)["output"]) == (0, 1, None)
     assert "no transcript could be read" in result.stderr and "in.jsonl:1: not JSON" in result.stderr
     assert len((tmp_path / "out.errors.jsonl").read_text().splitlines()) == 1
 
@@ -115,7 +115,7 @@ def test_rows_to_standard_output_stand_alone_there(tmp_path: Path) -> None:
     result = convert(source, "-o", "-")
     assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == ["r0", "r1"]
     said = json.loads(result.stderr.splitlines()[-1])
-    assert (said["converted"], said["errors"], said["out"], said["errors_out"]) == (2, 1, "-", None)
+    assert (said["converted"], said["unreadable"], said["output"], said["errors"]) == (2, 1, "-", None)
     assert not Path("-").exists()
     assert convert_cmd.is_stdout(Path("/dev/stdout"))  # a run of old code here would replace the machine's device
 
@@ -138,7 +138,7 @@ def test_strict_stops_at_the_first_and_keeps_the_old_output(tmp_path: Path) -> N
     out.write_text("old\n")
     result = convert(source, "-o", out, "--strict")
     assert result.exit_code == 1 and out.read_text() == "old\n"
-    assert summary(result)["errors"] == 1 and summary(result)["out"] is None
+    assert summary(result)["unreadable"] == 1 and summary(result)["output"] is None
     assert len((tmp_path / "out.errors.jsonl").read_text().splitlines()) == 1
     assert "in.jsonl:2: not JSON" in result.output
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +37,27 @@ def test_termination_is_said_as_an_interruption_is(tmp_path: Path) -> None:
     _, said = child.communicate(timeout=60)
     assert child.returncode == 143 and "terminated; run the same command again to continue" in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("convert", "-o", "OUT"),
+        ("annotate", "--annotator", "rules", "-o", "OUT"),
+        ("choose", "--by", "random", "-o", "OUT"),
+        ("check",),
+    ],
+    ids=lambda command: command[0],
+)
+def test_what_could_not_be_read_has_one_name_in_every_summary(
+    command: tuple[str, ...], tmp_path: Path, invoke: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    runs = [{"id": f"r{i}", "messages": messages} for i in range(2)]
+    source.write_text("".join(json.dumps(run) + "\n" for run in runs) + "{broken\n")
+    module = importlib.import_module(f"rrm.cli.{command[0]}_cmd")
+    code, summary = invoke(module.command, source, *(str(out) if word == "OUT" else word for word in command[1:]))
+    assert code == 1 and summary["unreadable"] == 1
+    if "OUT" in command:
+        assert summary["output"] == str(out) and summary["errors"] == str(tmp_path / "out.errors.jsonl")

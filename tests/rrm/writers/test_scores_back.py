@@ -112,7 +112,7 @@ def test_events_are_read_with_their_spans_and_are_no_outcome(tmp_path: Path) -> 
     result = convert(SAMPLES / "otel_otlp.jsonl", "-o", out, "--to", "otel", "--scores", rows)
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
-    assert (summary["converted"], summary["without_score"], summary["errors"]) == (2, 1, 0)
+    assert (summary["converted"], summary["without_score"], summary["unreadable"]) == (2, 1, 0)
     lines = out.read_text()
     assert '"timeUnixNano": "1700000009000000000"' in lines.splitlines()[0]
     both = tmp_path / "both.jsonl"
