@@ -16,7 +16,7 @@ from rrm.unshown import Unshown
 from rrm.usage import Usage
 
 OUTPUT_TOKENS: dict[Mode, int] = {"full": 512, "critique": 256, "score": 16, "steps": 1}
-"""Room a reply needs at most, for the estimate."""
+"""Room a reply needs at most, for the estimate, of a judge that does not say."""
 PROBE_SECONDS = 1.0
 """What the first transcript may take if further ones are to be timed."""
 
@@ -29,7 +29,7 @@ class Estimate:
     prompt_tokens: int = 0
     """As often as they are read (`rrm.feedback.Reads`)."""
     max_output_tokens: int = 0
-    """Upper bound: most replies end earlier."""
+    """Upper bound: most replies end earlier. Where verdicts are read at slots, a token each and none besides."""
     seconds: float | None = None
     """Extrapolated from `probed` transcripts; None where nothing was timed (a server is not called)."""
     probed: int = 0
@@ -63,17 +63,18 @@ def estimate(
         thinking_tokens: room for thinking beside each reply.
     """
     found, first, shares, readings = Estimate(), list[tuple[int, Trajectory]](), list[float](), 0
+    asked: int | None = getattr(judge, "answer_tokens", None)
+    reply = (asked or OUTPUT_TOKENS[mode]) + thinking_tokens
     unshown = Unshown()
     for window in windows(unshown.counted(inputs), 256):
         reads = judge.measure(window, mode, samples)
         counts = [r.tokens for r in reads]
         shares += [r.coverage for r, t in zip(reads, window, strict=True) if t.steps]
         readings += sum(r.readings for r in reads)
+        found.max_output_tokens += sum(r.readings * reply if r.written is None else r.written for r in reads)
         first = first or list(zip(counts, window, strict=True))
         found.rows += len(window)
         found.prompt_tokens += sum(counts)
-    asked: int | None = getattr(judge, "answer_tokens", None)
-    found.max_output_tokens = readings * ((asked or OUTPUT_TOKENS[mode]) + thinking_tokens)
     found.readings, found.coverage = readings, coverage_of(shares, judge.describe())
     found.not_text = unshown.told()
     if first and probe:

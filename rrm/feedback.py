@@ -152,6 +152,8 @@ class Reads:
     """Replies or scores that are asked for, of all samples."""
     coverage: float
     """Share of the transcript's tokens that they show."""
+    written: int | None = None
+    """Tokens that are written at most, a slot counted as one; None: as many a reply as the judge asks a server for."""
 
 
 def parse_findings(critique: str | None, n_steps: int) -> list[Finding]:

@@ -12,7 +12,7 @@ from functools import partial
 from rrm.engines.base import ChatEngine, SamplingParams, TokenEngine
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
 from rrm.judge.chat import ChatItem, Judgement, judge_chat
-from rrm.judge.local import TOO_LONG, fits, judge_rows
+from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.judge.wanted import Wanted
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.neutralise import neutralise_special
@@ -61,7 +61,8 @@ class LocalCut:
     def measure(self, trajectory: Trajectory, mode: Mode, samples: int) -> Reads:
         """What is read of a transcript: its prompt once, for all samples."""
         prompt = self.prompter.prompt(trajectory, mode)
-        return Reads(len(prompt.ids), samples, prompt.coverage)
+        written = written_at_most(prompt, mode, self.max_new_tokens)
+        return Reads(len(prompt.ids), samples, prompt.coverage, written * samples)
 
 
 def _too_long(item: ChatItem, info: JudgeInfo) -> Feedback:

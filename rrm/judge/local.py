@@ -50,6 +50,13 @@ class Written:
     completion: Completion
 
 
+def written_at_most(prompt: Prompt, mode: Mode, max_new_tokens: int) -> int:
+    """Tokens that one reading writes at most, a slot counted as one; `max_new_tokens` is of a reply's text."""
+    if mode == "steps":
+        return len(prompt.slots)
+    return SCORE_ROOM if mode == "score" else max_new_tokens + SCORE_ROOM
+
+
 def fits(engine: TokenEngine, prompt: Prompt, mode: Mode, max_new_tokens: int) -> bool:
     """Whether a prompt and what is written after it lie within the model's positions; `max_new_tokens` is of a reply's text."""
     room = getattr(engine, "max_positions", None)

@@ -29,7 +29,7 @@ from rrm.errors import EngineError, SpendingLimit
 from rrm.feedback import Feedback, Mode, Reads, parse_findings
 from rrm.judge.chat import ChatItem, Judgement, read_reply
 from rrm.judge.expected import settled
-from rrm.judge.local import TOO_LONG, fits, judge_rows
+from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.judge.wanted import OnReading, Wanted
 from rrm.pacing import beside
 from rrm.parts import findings_of_parts, is_bad_of_parts
@@ -416,8 +416,10 @@ class LocalAsker:
         samples."""
         chain = Chain(trajectory, *self.plan(trajectory, mode), mode=mode)
         asks = [next_ask(chain, number) for number in range(len(chain.plan))]
-        first, *later = [len(self.prompter.reading(chain.plan, ask.number, ask.mode).ids) for ask in asks]
-        return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage)
+        prompts = [self.prompter.reading(chain.plan, ask.number, ask.mode) for ask in asks]
+        first, *later = [len(prompt.ids) for prompt in prompts]
+        written = sum(written_at_most(p, a.mode, self.max_new_tokens) for p, a in zip(prompts, asks, strict=True))
+        return Reads(first + sum(later) * samples, len(asks) * samples, chain.plan.coverage, written * samples)
 
     def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of all, round by round."""

@@ -18,6 +18,7 @@ from rrm.engines.hf.engine import HFEngine
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import EngineError, KeyRefused, RRMError
+from rrm.estimate import estimate
 from rrm.feedback import Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
@@ -102,6 +103,9 @@ def test_a_server_says_what_the_model_says_here(
         ROWS, mode
     )
     assert not served.streams(mode)
+    tokens = sum(len(request["prompt"]) * request["max_tokens"] for request in server.requests)
+    for judge in (served, local):  # a token a slot, whatever a reply in words might take
+        assert estimate(judge, ROWS, mode=mode, probe=0, thinking_tokens=500).max_output_tokens == tokens
 
 
 @pytest.mark.parametrize(
