@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import signal
 import sys
 import warnings
@@ -111,7 +112,16 @@ def _fail(error: RRMError, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
+def quiet_off_terminals() -> None:
+    """Let libraries draw no bars (of weights that are loaded, of training) where standard error is a log, unless the environment says
+    otherwise. To be called before they are imported."""
+    if not sys.stderr.isatty():
+        for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"):
+            os.environ.setdefault(name, "1")
+
+
 def main() -> None:
     """Entry point of `rrm`."""
+    quiet_off_terminals()
     _register()
     run(app)

@@ -13,7 +13,7 @@ import typer
 
 from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import OF_SERVERS, JudgeOptions, option_of, with_judge_options
-from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, counting, mapping_of, read_inputs
+from rrm.cli.reading import OUTCOME, ErrorLog, begun, check_paths, counting, mapping_of, read_inputs
 from rrm.cli.score_cmd import Modes
 from rrm.errors import ConfigError, SpendingLimit
 from rrm.money import Purse
@@ -77,22 +77,31 @@ def command(
         options |= {"k": samples, "keep": keep, "mode": mode.value}
     elif annotator is Annotators.given:
         options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words}
-    made_by, annotate, purse = _open(annotator, judge, options, counts)
-    made_by |= {"outcome": outcome}
     stopped: str | None = None
     unshown = Unshown()
-    with ErrorLog(output) as errors, open_output(output, made_by, overwrite=overwrite) as out:
-        labelled = Labelled(out)
-        reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+    with ErrorLog(output) as errors:
         rows = read_inputs(inputs, errors, strict=strict, **reading)
-        try:
-            labelled.append(annotate(labelled.unlabelled(unshown.counted(counting(rows, "annotating")))))
-        except SpendingLimit as limit:
-            stopped = str(limit)
-            log.warning("stopped: %s", stopped)
-        except KeyboardInterrupt:
-            log.warning("interrupted: what was annotated is kept in %s; run the same command again to go on", output)
-            raise
+        if annotator is Annotators.self and (rows := begun(rows)) is None:
+            log.error("there is no annotation: 0 transcripts were read")
+            nothing = dict.fromkeys(("transcripts", "annotations", "resumed", "repeated"), 0)
+            said = {"command": "annotate", "annotator": annotator.value, "output": str(output), **nothing}
+            finish({**said, "unreadable": errors.count, "errors": errors.written_to})
+            raise typer.Exit(1)
+        made_by, annotate, purse = _open(annotator, judge, options, counts)
+        made_by |= {"outcome": outcome}
+        with open_output(output, made_by, overwrite=overwrite) as out:
+            labelled = Labelled(out)
+            try:
+                labelled.append(annotate(labelled.unlabelled(unshown.counted(counting(rows, "annotating")))))
+            except SpendingLimit as limit:
+                stopped = str(limit)
+                log.warning("stopped: %s", stopped)
+            except KeyboardInterrupt:
+                log.warning(
+                    "interrupted: what was annotated is kept in %s; run the same command again to go on", output
+                )
+                raise
     useless = sum(counts[status] for status in ("unparsable", "truncated", "too_long", "judge_error"))
     finish(
         {
@@ -137,7 +146,7 @@ def _fields(pairs: list[str]) -> dict[str, str] | None:
 def _open(
     annotator: Annotators, judge: JudgeOptions, options: dict[str, Any], counts: Counter[str]
 ) -> tuple[dict[str, Any], Any, Purse | None]:
-    """(what decides its annotations, the function over trajectories, what is paid for it); the model is loaded here, before any reading."""
+    """(what decides its annotations, the function over trajectories, what is paid for it); the model is loaded here."""
     made_by = {"annotator": annotator.value, **options}
     if annotator in (Annotators.given, Annotators.rules) and judge.given:
         raise ConfigError(f"--annotator {annotator.value} asks no model: leave out {', '.join(judge.given)}")

@@ -72,6 +72,7 @@ def command(
     Exit code 1: lines could not be read, or the judge failed on some rows.
     """
     from rrm.calibrate import calibrate_judge, check_new, labelled_rows
+    from rrm.judge.judge_dir import JudgeSettings
 
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     given = [*inputs, *([str(annotations)] if annotations else [])]
@@ -86,6 +87,7 @@ def command(
     matched = match(everything, read_annotations(annotations) if annotations else [])
     if complaint := matched.complaint():
         log.warning("%s: %s; they are not used", annotations, complaint)
+    labelled_rows(everything, matched.by_id, JudgeSettings(), "score")  # too few are told before anything is loaded
     loaded = load_judge(judge)
     chosen: Any = chosen_mode(mode, loaded, Modes.full)
     labelled = labelled_rows(everything, matched.by_id, loaded.settings, chosen)

@@ -49,9 +49,14 @@ def command(
     check_paths(inputs, output, None)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:
+        rows = list(read_inputs(inputs, errors, strict=strict, **reading))
+        if not rows:
+            log.error("no attempt could be placed: the input holds none")
+            nothing = {"output": str(output), "questions": 0, "rows": 0, "resumed": 0, "statuses": {}}
+            finish({**nothing, "unreadable": errors.count, "errors": errors.written_to})
+            raise typer.Exit(1)
         loaded = judge.load()
         check_ranks(loaded, heat)
-        rows = list(read_inputs(inputs, errors, strict=strict, **reading))
         how: dict[str, Any] = {"size": heat, "both_orders": both_orders, "seed": seed}
         summary = rank_file(loaded, rows, output, overwrite=overwrite, retry_errors=retry_errors, **how)
     unjudged, scored = summary["statuses"].get("judge_error", 0), summary["statuses"].get("scored", 0)

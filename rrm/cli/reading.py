@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -81,6 +82,12 @@ def read_inputs(
     ignore: Callable[[ReadError], None] = lambda error: None  # noqa: E731
     on_error = errors.add if errors else ignore
     return iter(read(inputs, format=format, mapping=mapping, outcome=outcome, on_error=on_error, strict=strict))
+
+
+def begun(rows: Iterator[T]) -> Iterator[T] | None:
+    """The rows, once it is known that there is one; None where there is none. A model takes long to load, and is not loaded for nothing."""
+    first = list(islice(rows, 1))
+    return chain(first, rows) if first else None
 
 
 def counting(rows: Iterable[T], verb: str) -> Iterator[T]:

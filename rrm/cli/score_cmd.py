@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
 from rrm.cli import STOPPED, finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
-from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
+from rrm.cli.reading import OUTCOME, ErrorLog, begun, check_paths, mapping_of, read_inputs
 from rrm.errors import ConfigError, RRMError
 from rrm.readers.base import printable
 from rrm.readers.formats import FileFormats
@@ -95,9 +95,12 @@ def command(
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     chosen = None if shard is None else Shard.parse(shard)
     with ErrorLog(None if dry_run else output) as errors:
+        rows = begun(read_inputs(inputs, errors, strict=strict, **reading))
+        if rows is None and chosen is None:
+            finish_empty(output, dry_run, errors)
         loaded = load_judge(judge)
         total = None if dry_run and chosen is None else count_inputs(inputs, reading)
-        trajectories = part_of(read_inputs(inputs, errors, strict=strict, **reading), chosen, total)
+        trajectories = part_of(rows or (), chosen, total)
         run: dict[str, Any] = {"mode": chosen_mode(mode, loaded, Modes.full), "samples": samples, "seed": seed}
         if dry_run:
             options = judge.server()
@@ -142,6 +145,20 @@ def command(
         raise typer.Exit(STOPPED)
     if errors.count or unjudged or useless:
         raise typer.Exit(1)
+
+
+def finish_empty(output: Path | None, dry_run: bool, errors: ErrorLog) -> NoReturn:
+    """End a run that has nothing to judge."""
+    from rrm.estimate import Estimate
+    from rrm.score import ScoreSummary
+
+    if dry_run:
+        summary = {"dry_run": True, **asdict(Estimate()), **asdict(FileFormats())}
+    else:
+        summary = asdict(ScoreSummary(str(output)))
+        log.error("no transcript has a usable score: %s", why_useless(summary, errors.count))
+    finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
+    raise typer.Exit(0 if dry_run and not errors.count else 1)
 
 
 def why_useless(summary: dict[str, Any], unreadable: int) -> str:

@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from rrm.cli import run
+from rrm.cli import quiet_off_terminals, run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = ("train", "eval", "distil", "report")
@@ -16,6 +16,7 @@ COMMANDS = ("train", "eval", "distil", "report")
 
 def main() -> None:
     """Entry point of `reagent`."""
+    quiet_off_terminals()
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that `environment.name=my_env:MyEnv` finds my_env.py here
     for name in COMMANDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,19 @@ MAIN = "from {0}.cli import main; main()"
 def test_version(package: str) -> None:
     run = subprocess.run([sys.executable, "-c", MAIN.format(package), "--version"], capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, f"agent-rrm {__version__}\n", "")
+
+
+def test_no_bar_is_drawn_into_a_log() -> None:
+    """transformers drew the loading of weights into every log, a line a moment."""
+    bar = "from transformers.utils import logging; list(logging.tqdm(range(3), desc='Loading weights'))"
+    quiet = "from rrm.cli import quiet_off_terminals; quiet_off_terminals(); "
+    env = {name: value for name, value in os.environ.items() if name != "TQDM_DISABLE"}
+    said = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+        for code in (bar, quiet + bar)
+    ]
+    assert "Loading weights" in said[0].stderr and "Loading weights" not in said[1].stderr
+    assert [run.returncode for run in said] == [0, 0]
 
 
 def test_termination_is_said_as_an_interruption_is(tmp_path: Path) -> None:

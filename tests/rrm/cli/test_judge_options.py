@@ -15,10 +15,10 @@ from openai_server import completion, serve
 from typer.testing import CliRunner
 
 from rrm.annotators import llm
-from rrm.cli import annotate_cmd, choose_cmd, eval_cmd, score_cmd
+from rrm.cli import annotate_cmd, calibrate_cmd, choose_cmd, eval_cmd, rank_cmd, score_cmd
 from rrm.engines.base import SamplingParams
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import ConfigError, KeyRefused, ReadError
+from rrm.errors import ConfigError, KeyRefused, ReadError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.questions import question_keys
@@ -113,6 +113,34 @@ def test_an_empty_input_is_no_success(tmp_path: Path, invoke: Any, caplog: pytes
     source.write_text("")
     code, _ = invoke(score_cmd.command, source, "-o", tmp_path / "o.jsonl", "--model", "openai:http://127.0.0.1:9/v1#m")
     assert code == 1 and "no transcript has a usable score: none was read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        (score_cmd.command, (), "no transcript has a usable score: none was read"),
+        (rank_cmd.command, (), "no attempt could be placed"),
+        (annotate_cmd.command, ("--annotator", "self"), "there is no annotation"),
+    ],
+    ids=["score", "rank", "annotate"],
+)
+def test_an_empty_input_is_noticed_before_a_model_is_loaded(
+    command: Any, options: tuple[str, ...], said: str, tmp_path: Path, invoke: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, weights = tmp_path / "in.jsonl", tmp_path / "weights"
+    source.write_text("")
+    weights.mkdir()  # which holds none: to load it is an error
+    code, summary = invoke(command, source, "-o", tmp_path / "o.jsonl", "--model", weights, *options)
+    assert code == 1 and summary["unreadable"] == 1 and said in caplog.text
+    write_jsonl(source, transcripts(1))
+    with pytest.raises(RRMError, match="weights"):
+        invoke(command, source, "-o", tmp_path / "o.jsonl", "--model", weights, *options)
+
+
+def test_too_few_labels_are_noticed_before_a_model_is_loaded(tmp_path: Path, invoke: Any) -> None:
+    source = written(tmp_path, transcripts(3))
+    with pytest.raises(RRMError, match=r"at least ten rows .*3 transcripts have no label"):
+        invoke(calibrate_cmd.command, source, "-o", tmp_path / "judge", "--model", tmp_path / "nothing")
 
 
 def test_a_refused_key_is_one_line(tmp_path: Path, invoke: Any) -> None:
