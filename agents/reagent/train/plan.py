@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,9 @@ class Memory:
     reference: int
     """A frozen copy of a policy that is trained whole, for KL; 0 with an adapter."""
     copy: int
-    """Of what is trained, for `rollout.max_lag=1` in this process."""
+    """Of what is trained, for `rollout.max_lag=1` in this process; of all weights, where they are sharded and this process plays."""
+    gathered: int
+    """With `sharding: fsdp`: what lies outside of the layers and two layers, whole, and the gradients of what of that is trained."""
     activations: int
     """What autograd keeps of the largest micro-batch."""
     recomputed: int
@@ -63,7 +65,7 @@ class Memory:
     @property
     def update(self) -> int:
         """At the peak of an update."""
-        return self.standing + self.gradients + self.activations + self.recomputed + self.logits
+        return self.standing + self.gradients + self.gathered + self.activations + self.recomputed + self.logits
 
     @property
     def rollout(self) -> int:
@@ -145,6 +147,10 @@ class Shape:
     trained: int
     weight_bytes: int
     trained_bytes: int
+    layer_bytes: int
+    """Of one layer's weights, and of its gradients."""
+    outside_bytes: int
+    """Of the weights outside of the layers, and of their gradients."""
     layers: int
     hidden: int
     vocabulary: int
@@ -194,6 +200,7 @@ class Shape:
             model.train()
             kept, layer = _kept(config, model, device)
             mine = [p for p in model.parameters() if p.requires_grad]
+            layer_bytes = [_bytes_and_gradients(layer.parameters()) for layer in _base(model).get_decoder().layers]
             trained = sum(p.numel() for p in mine)
             text = architecture.get_text_config()
             size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -205,6 +212,8 @@ class Shape:
                 trained=trained,
                 weight_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
                 trained_bytes=sum(p.numel() * p.element_size() for p in mine),
+                layer_bytes=max(layer_bytes),
+                outside_bytes=_bytes_and_gradients(model.parameters()) - sum(layer_bytes),
                 layers=text.num_hidden_layers,
                 hidden=text.hidden_size,
                 vocabulary=head.shape[0],
@@ -228,6 +237,10 @@ def _kept(config: AgentConfig, model: Any, device: str) -> tuple[int, int]:
             return whole, 0
         _base(model).gradient_checkpointing_enable()
         return _saved(model, rows, width), whole // model.config.get_text_config().num_hidden_layers
+
+
+def _bytes_and_gradients(parameters: Iterable[Any]) -> int:
+    return sum(p.numel() * p.element_size() * (2 if p.requires_grad else 1) for p in parameters)
 
 
 def _base(model: Any) -> Any:
@@ -262,12 +275,16 @@ def memory_of(config: AgentConfig, shape: Shape, processes: int) -> Memory:
     rows = rollout.tasks_per_update * rollout.group_size // processes
     held = rollout.engine.max_batch_tokens or 32768
     chunk = min(LOGITS_CHUNK, config.optim.microbatch_tokens)
+    sharded = config.sharding == "fsdp" and processes > 1
+    shards = processes if sharded else 1
+    copied = shape.weight_bytes if sharded else shape.trained_bytes if rollout.max_lag else 0
     return Memory(
-        weights=shape.weight_bytes,
-        gradients=shape.trained_bytes,
-        optimizer=ADAMW_STATES * shape.trained_bytes,
-        reference=shape.weight_bytes if whole and kl else 0,
-        copy=shape.trained_bytes if here and rollout.max_lag else 0,
+        weights=shape.weight_bytes // shards,
+        gradients=shape.trained_bytes // shards,
+        optimizer=ADAMW_STATES * shape.trained_bytes // shards,
+        reference=shape.weight_bytes // shards if whole and kl else 0,
+        copy=copied if here else 0,
+        gathered=shape.outside_bytes + 2 * shape.layer_bytes if sharded else 0,
         activations=shape.kept,
         recomputed=shape.kept_a_layer,
         logits=LOGITS_COPIES * chunk * shape.vocabulary * 4 + shape.wide_head,
@@ -349,7 +366,7 @@ def told(found: Plan) -> list[tuple[str, str]]:
     memory, work = found.memory, found.work
     parts = {
         "weights": memory.weights, "gradients": memory.gradients, "optimiser": memory.optimizer, "reference": memory.reference,
-        "copy that plays": memory.copy, "activations": memory.activations, "one layer again": memory.recomputed,
+        "copy that plays": memory.copy, "gathered shards": memory.gathered, "activations": memory.activations, "one layer again": memory.recomputed,
         "logits": memory.logits, "keys and values": memory.kv,
     }  # fmt: skip
     share = f"{found.trained / found.parameters:.1%}"

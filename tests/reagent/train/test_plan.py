@@ -70,6 +70,13 @@ def test_memory_stands_where_it_is_needed(base) -> None:
     assert whole.update == whole.standing + whole.gradients + whole.activations + whole.logits
     adapter = plan(config_of(base, policy={"lora": LORA}, loss={"kl_coef": 0.1}, rollout={"max_lag": 1})).memory
     assert adapter.reference == 0 and 0 < adapter.copy == adapter.gradients < weights
+    halves = plan(config_of(base, sharding="fsdp", loss={"kl_coef": 0.1}), processes=2).memory
+    assert (halves.weights, halves.optimizer, halves.reference) == (weights // 2, weights, weights // 2)
+    assert halves.copy == weights  # this process plays, with all of them
+    # a tiny Llama of two layers: all of it is gathered once, with its gradients
+    assert halves.gathered == 2 * weights and halves.activations == whole.activations
+    elsewhere = config_of(base, sharding="fsdp", rollout={"engine": "vllm:http://127.0.0.1:9"})
+    assert plan(elsewhere, processes=2).memory.copy == 0 == plan(elsewhere, processes=1).memory.gathered
     there = plan(config_of(base, policy={"lora": LORA}, rollout={"engine": "vllm:http://127.0.0.1:9"})).memory
     assert there.kv == 0 < adapter.kv
 
