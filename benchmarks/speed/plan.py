@@ -51,7 +51,8 @@ QWEN3: dict[str, dict[str, Any]] = {
     "paper": {"hidden_size": 4096, "intermediate_size": 12288, "layers": 36, "heads": 32, "tied": False},
 }
 """Of the models that the shipped configs name: what their config.json says on the hub; 8 key-value heads of 128, 151,936 tokens."""
-PROCESSES = {"qwen3-8b-full": 8, "paper": 8}
+BETWEEN = ("qwen3-1.7b", "qwen3-4b")
+PROCESSES = {"qwen3-8b-full": 4, "paper": 4}
 
 
 def config_of(args: argparse.Namespace, name: str, folder: Path) -> AgentConfig:
@@ -130,10 +131,10 @@ def qwen3(name: str) -> Iterator[str]:
 
 
 def derived(name: str) -> dict[str, Any]:
-    """What a shipped config asks of a GPU."""
+    """What a shipped config asks of a GPU; of the sizes between, what that of the next larger one does."""
     with qwen3(name) as folder:
-        config = load_agent_config(name, [f"policy.base={folder}"])
-        found = plan(config, processes=PROCESSES.get(name, 1), device="cuda")
+        config = load_agent_config("qwen3-8b" if name in BETWEEN else name, [f"policy.base={folder}"])
+        found = plan(config, processes=PROCESSES.get(name, 1), device="cpu")  # kernels of a GPU keep the same
     memory, gib = found.memory, 2**30
     return {
         "processes": PROCESSES.get(name, 1),

@@ -75,7 +75,9 @@ def imports(*folders: str) -> dict[str, set[str]]:
     own = OWN | (local if "tests" in folders else set())
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
-            if path.name.startswith("make_") or path.name in ELSEWHERE:  # makes sample files with a framework of its own
+            if (
+                path.name.startswith("make_") or path.name in ELSEWHERE
+            ):  # makes sample files with a framework of its own
                 continue
             for name in modules_in(ast.parse(path.read_text(encoding="utf-8"))):
                 top = name.partition(".")[0]
