@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 test-vllm clean
+.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 test-vllm clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -43,6 +43,9 @@ accept-6: .venv/ready  ## every bar of training and choosing without an answer k
 
 accept-7: .venv/ready  ## every bar of criteria, servers, formats, the report and a million transcripts
 	$(BIN)/python -m benchmarks.accept_7
+
+accept-8: .venv/ready  ## every bar of engines, sharding, plans and templates
+	$(BIN)/python -m benchmarks.accept_8
 
 clean:
 	rm -rf quickstart runs .pytest_cache .ruff_cache
