@@ -263,7 +263,7 @@ def paths(args: argparse.Namespace) -> dict[str, Any]:
 
 def about(args: argparse.Namespace) -> dict[str, Any]:
     """What made a part of the record."""
-    found = record.timed_with("speed.server", args, "agent-rrm", "openai", "httpx")
+    found = record.timed_with("speed.server", args, "agent-rrm", "openai")
     found["options"] = {
         k: v for k, v in found["options"].items() if k not in ("tokenizer", "vllm_python", "judge", "earlier")
     }
