@@ -61,6 +61,8 @@ def both(policy: Any, tokenizer: Any, there: VLLMEngine, rows: list[list[int]], 
         "most_apart": max(apart, default=None),
         "hf": [a.ids for a in mine],
         "vllm": [b.ids for b in theirs],
+        "hf_logprobs": [[round(x, 7) for x in a.logprobs] for a in mine],
+        "vllm_logprobs": [[round(x, 7) for x in b.logprobs] for b in theirs],
     }
 
 
@@ -135,7 +137,7 @@ def main() -> None:
     args.vllm_python = args.vllm_python.name
     record.write(args.out, found | record.timed_with("agreement", args, "torch", "transformers", "peft"))
     print(
-        json.dumps({k: {i: v for i, v in found[k].items() if i not in ("hf", "vllm")} for k in ("greedy", "trained")})
+        json.dumps({k: {i: v for i, v in found[k].items() if not isinstance(v, list)} for k in ("greedy", "trained")})
     )
 
 

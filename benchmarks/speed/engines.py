@@ -9,8 +9,8 @@ says the same tokens, in this process as `benchmarks.speed.rollout` describes, o
 a process of its own, and the client run beside it on other cores. Medians of action tokens/s count.
 
 `waiting`: the same on both of our engines with a tool that takes 0.1 to 3 s (uniform, seeded), against the tool that answers at once,
-in turn. What is lost is 1 − (seconds with quick tools / seconds with slow ones). `floor_s`: the longest row of such waits,
-which no engine can be quicker than. Progress goes to standard error; the last line is one JSON object.
+in turn: the same waits in every arm, by episode and turn. What is lost is 1 − (seconds with quick tools / seconds with slow
+ones). `floor_s`: the longest episode's waits, which no engine can be quicker than. Progress goes to standard error; the last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import random
 import statistics
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Archive(alike.Archive):
-    """The tool of `benchmarks.speed.rollout`, which takes its time where it is given a random generator."""
+    """The tool of `benchmarks.speed.rollout`, which takes its time where it is given some.
 
-    def __init__(self, turns: int, rng: random.Random | None) -> None:
+    Args:
+        seconds: of each of its calls.
+    """
+
+    def __init__(self, turns: int, seconds: Sequence[float] = ()) -> None:
+        left = list(seconds)
+
         async def lookup(query: str) -> str:
             """Look something up in the archive.
 
@@ -55,8 +61,8 @@ class Archive(alike.Archive):
                 query: What to look for.
             """
             del query
-            if rng is not None:
-                await asyncio.sleep(rng.uniform(*SLOW_S))
+            if left:
+                await asyncio.sleep(left.pop(0))
             return alike.RESULT
 
         ToolEnv.__init__(self, [tool(lookup)], max_turns=turns, tool_prompt="template")
@@ -69,12 +75,12 @@ def arm(
     timed = alike.Timed()
 
     def run() -> alike.Timed:
-        rng = random.Random(args.seed) if slow else None
+        numbers = itertools.count()  # of episodes, as their environments are made
         with timed:
             episodes = rollout(
                 engine,
                 tokenizer,
-                lambda: Archive(turns, rng),
+                lambda: Archive(turns, waits(args, next(numbers), turns) if slow else ()),
                 alike.tasks(args),
                 params=SamplingParams(max_new_tokens=args.tokens, temperature=1.0, seed=args.seed),
                 group_size=args.group,
@@ -86,6 +92,12 @@ def arm(
         return timed
 
     return run
+
+
+def waits(args: argparse.Namespace, episode: int, turns: int) -> list[float]:
+    """Seconds of each call of an episode; nothing comes after the last one's."""
+    rng = random.Random(args.seed * 1_000_003 + episode)
+    return [rng.uniform(*SLOW_S) for _ in range(turns)]
 
 
 def in_turn(arms: dict[str, Callable[[], alike.Timed]], repeats: int, what: str) -> dict[str, Any]:
@@ -148,8 +160,7 @@ def waiting(model: Any, tokenizer: Any, server: VLLMEngine, args: argparse.Names
             one = in_turn(arms, args.repeats, name)
         quick, slow = (statistics.median(one["seconds"][f"{said} tools"]) for said in ("quick", "slow"))
         found[name] = one | {"lost": round(1 - quick / slow, 4)}
-    rng = random.Random(args.seed)
-    found["floor_s"] = round(max(sum(rng.uniform(*SLOW_S) for _ in range(turns - 1)) for _ in range(args.batch)), 2)
+    found["floor_s"] = round(max(sum(waits(args, episode, turns)[:-1]) for episode in range(args.batch)), 2)
     return found
 
 

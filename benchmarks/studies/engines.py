@@ -84,8 +84,11 @@ def collect(runs: Path, arm: str, like: list[dict[str, int]] | None) -> dict[str
             "rollout": round(statistics.median(row["time/rollout_s"] for row in updates), 2),
             "learning": round(statistics.median(row["time/update_s"] for row in updates), 2),
         },
-        "logprob_gap": max(row.get("logprob_gap", 0.0) for row in updates),
-        "staleness": statistics.mean(row.get("staleness", 0.0) for row in updates),
+        # of a server each update has both; `hf` without a lag samples from the very numbers it learns from
+        "logprob_gap": max(row["logprob_gap"] if is_served(arm) else row.get("logprob_gap", 0.0) for row in updates),
+        "staleness": statistics.mean(
+            row["staleness"] if is_served(arm) else row.get("staleness", 0.0) for row in updates
+        ),
         "commits": sorted({c for f in folders for c in json.loads((f / "done.json").read_text())["commits"]}),
     }
     if like is not None:

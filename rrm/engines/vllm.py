@@ -32,7 +32,7 @@ from rrm.engines.refusals import Rejected, Retry, is_too_long
 from rrm.engines.vllm_http import Server, servers_of
 from rrm.engines.vllm_servers import Servers
 from rrm.engines.vllm_session import VLLMSession
-from rrm.engines.vllm_weights import NAME, Weights, save, sweep, version_at
+from rrm.engines.vllm_weights import NAME, OWN, Weights, save, sweep, version_at
 from rrm.engines.vllm_wire import (
     choosing_body,
     completion_of,
@@ -143,7 +143,7 @@ class VLLMEngine:
             said = await server.send("/completions", scoring_body(self.model, ids, [token]))
             return abs(next_logprobs_of(said, self.model, ids, [token])[0] - value)
 
-        if self.weights.whole is not None and await version_at(server) != "default":
+        if self.weights.whole is not None and await version_at(server) != OWN:
             return  # it was not started again: an update did not reach it
         gaps = await together([partial(gap, *one) for one in self._expected])
         if gaps and not sum(gaps) / len(gaps) <= self._bound:
@@ -198,7 +198,8 @@ class VLLMEngine:
         if self._loop.closed:
             return
         try:
-            self._loop.run(self._servers.close([] if self.weights.whole else self._kept))
+            whole = self.weights.whole is not None
+            self._loop.run(self._servers.close([] if whole else self._kept, restored=whole and bool(self._kept)))
         finally:
             self._loop.close()
             if self.adapters is not None:  # a run that goes on sends its weights anew
@@ -381,12 +382,13 @@ class VLLMEngine:
         return read(said, weights.name)
 
     async def _answer_whole(self, server: Server, weights: Weights, body: Callable[[str], dict[str, Any]]) -> Any:
-        """A reply of whole weights. A server forgets their version when it is started again, so one that still has it after its reply,
-        and was not given it meanwhile, sampled from them."""
-        for _ in range(2):
+        """A reply of whole weights. A server forgets their version when it is started again, and is given it with them alone: one that
+        has it before it is asked and after its reply sampled from them, as nobody starts a server within the moment between."""
+        for _ in range(3):
             loads = server.loads
-            said = await server.send("/completions", body(weights.name))
-            if await version_at(server) == weights.whole and server.loads == loads:
-                return said
+            if await version_at(server) == weights.whole:
+                said = await server.send("/completions", body(weights.name))
+                if await version_at(server) == weights.whole and server.loads == loads:
+                    return said
             await self._servers.load_again(server, weights, loads, self._compare)
         raise Retry("its weights are not those it was sent", "look into its log: is it started again and again?")

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from rrm.engines.refusals import Rejected, Retry
 from rrm.engines.vllm_http import Server, servers_at
-from rrm.engines.vllm_weights import Weights, load, restore, told, unload
+from rrm.engines.vllm_weights import Weights, check_own, load, restore, told, unload
 from rrm.engines.vllm_wire import WrongReply, looking_body
 from rrm.errors import EngineError
 
@@ -36,6 +36,8 @@ REFUSED_S = 60.0
 """How long weights are sent again where none took them and one answered: vLLM says 500 of an adapter that it cannot load."""
 LATE_S = 120.0
 """How long the others may take after the first has loaded them."""
+RESTORE_S = 120.0
+"""How long closing waits for servers to load their own weights again."""
 CLOSE_S = 5.0
 """How long closing waits for the servers."""
 
@@ -64,6 +66,8 @@ class Servers:
         self.urls, self.concurrency, self.timeout_s = urls, concurrency, timeout_s
         self.patience_s, self.backoff_s, self.clock = patience_s, backoff_s, clock
         self.all: list[Server] = []
+        self._roots: dict[Server, str | None] = {}
+        """Where the weights are that each was started with, as it says."""
         self.home: dict[str, Server] = {}
         """Where a row's beginning is held, by its key."""
 
@@ -87,8 +91,9 @@ class Servers:
         for server in self.all:
             model, context, root = await self._model_at(server, model)
             contexts += [] if context is None else [context]
-            if restored:
-                await self.ask_at(server, partial(restore, server, root), self._start_s)
+            own = partial(restore, server, root) if restored else partial(check_own, server)
+            await self.ask_at(server, own, self._start_s)
+            self._roots[server] = root
             await self._check_logprobs(server, model, prompt)
         return str(model), min(contexts, default=None)
 
@@ -278,7 +283,8 @@ class Servers:
         waiting = set(tasks)
         try:
             while waiting:
-                late = LATE_S if loaded else None
+                # a load of all weights that is broken off leaves some of them: it has the time of a request
+                late = LATE_S if loaded and weights.whole is None else None
                 done, waiting = await asyncio.wait(waiting, timeout=late, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     try:
@@ -326,9 +332,15 @@ class Servers:
             await load(server, weights)
             server.loads += 1
 
-    async def close(self, adapters: Sequence[str] = ()) -> None:
-        """Unload adapters, as far as the servers answer within `CLOSE_S` in all, and end the connections."""
+    async def close(self, adapters: Sequence[str] = (), *, restored: bool = False) -> None:
+        """Unload adapters, as far as the servers answer within `CLOSE_S` in all, and end the connections.
+
+        Args:
+            restored: give each the weights back that it was started with, in `RESTORE_S` at most.
+        """
         try:
+            if restored:
+                await self._restore()
             async with asyncio.timeout(CLOSE_S):
                 await asyncio.gather(*(unload(server, name) for server in self.all for name in adapters))
         except TimeoutError:
@@ -336,3 +348,18 @@ class Servers:
         finally:
             if self.all:
                 await self.all[0].client.close()  # one connection pool for all
+
+    async def _restore(self) -> None:
+        async def one(server: Server) -> None:
+            try:
+                await restore(server, self._roots.get(server))
+            except (Retry, Rejected, WrongReply, EngineError) as error:
+                log.warning(
+                    "vLLM at %s keeps the weights that were trained (%s): start it again", server.url, told(error)
+                )
+
+        try:
+            async with asyncio.timeout(RESTORE_S):
+                await asyncio.gather(*map(one, self.all))
+        except TimeoutError:
+            log.warning("not every server has its own weights back after %g s: start them again", RESTORE_S)

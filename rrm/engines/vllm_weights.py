@@ -24,6 +24,8 @@ NAME = re.compile(r"[0-9a-f]{8}-\d+(\.part)?")
 """What weights are called, as the server and their folder have it."""
 START = "start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 and --enable-lora --max-lora-rank R, and let it read the run folder"
 START_WHOLE = "start it with VLLM_SERVER_DEV_MODE=1 (not where others reach it), and let it read the run folder"
+OWN, LOADING = "default", "being loaded"
+"""What a server says of weights that nobody gave it (vLLM's word), and, by ours, while it loads some."""
 SHARD = "2GB"
 """Of whole weights, at most a file."""
 
@@ -62,8 +64,8 @@ def save(model: Any, folder: Path, name: str, tensors: Mapping[str, Any] | None,
         model.save_pretrained(str(part), safe_serialization=True, **given)
     else:
         held = dict(model.state_dict() if tensors is None else tensors)
-        if dtype is not None:
-            held = {key: value.to(dtype) if value.is_floating_point() else value for key, value in held.items()}
+        if dtype is not None:  # not a second time where the policy trains
+            held = {k: v.to("cpu", dtype if v.is_floating_point() else v.dtype) for k, v in held.items()}
         model.save_pretrained(str(part), state_dict=held, max_shard_size=SHARD)
     shutil.rmtree(folder / name, ignore_errors=True)
     part.rename(folder / name)
@@ -93,15 +95,19 @@ async def _load_adapter(server: Server, weights: Weights) -> None:
 
 
 async def _reload(server: Server, folder: str, version: str) -> None:
-    """All weights from a folder, in place. What runs is waited for; keys and values of the weights before are dropped."""
+    """All weights from a folder, in place, unless they are there. What runs is waited for; keys and values of the weights before are dropped."""
+    if await version_at(server) == version:
+        return
     rpc = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
     try:
         await server.send("/pause?mode=wait", {}, root=True)
         try:
             # of no version while it loads: a load that breaks off leaves some of these weights and some of those
-            await server.send("/update_weight_version", {"new_version": "being loaded"}, root=True)
+            await server.send("/update_weight_version", {"new_version": LOADING}, root=True)
             await server.send("/collective_rpc", rpc, root=True, as_text=True)
-            await server.send("/reset_prefix_cache", {}, root=True, as_text=True)
+            said = await server.send("/reset_prefix_cache", {}, root=True)
+            if not isinstance(said, dict) or said.get("success") is not True:
+                raise Retry("it still holds keys and values of the weights before", "is it another program's as well?")
             await server.send("/update_weight_version", {"new_version": version}, root=True)
         finally:
             await server.send("/resume", {}, root=True)
@@ -138,9 +144,26 @@ async def restore(server: Server, root: str | None) -> None:
     if said is None:
         raise server.error("it takes no weights that are trained whole", START_WHOLE)
     await server.send("/resume", {}, root=True)  # it was left waiting where that run ended within an update
-    if root and (said == "being loaded" or NAME.fullmatch(said)):
-        log.warning("vLLM at %s has the weights of a run that is over: %s is loaded", server.url, root)
-        await _reload(server, root, "default")
+    if root and is_left(said):
+        log.info("vLLM at %s is given its own weights back: %s", server.url, root)
+        await _reload(server, root, OWN)
+
+
+def is_left(version: str | None) -> bool:
+    """Whether these are weights of a run that was trained whole, or half of them."""
+    return version is not None and (version == LOADING or NAME.fullmatch(version) is not None)
+
+
+async def check_own(server: Server) -> None:
+    """Refuse a server that was left with the weights of a run that was trained whole: what is asked of it would speak as that.
+
+    Raises:
+        Retry: it may pass.
+        EngineError: it has them.
+    """
+    said = await version_at(server)
+    if is_left(said):
+        raise server.error(f"it has the weights of a run that was trained whole ({said})", "start it again")
 
 
 async def unload(server: Server, name: str) -> None:

@@ -99,7 +99,8 @@ def in_shards(trainer: Any, rows: int, *, bf16: bool) -> Iterator[None]:
     model, state = trainer.model, trainer.accelerator.state
     inner = trainer.model.forward
     if bf16:
-        model.forward = torch.autocast(state.device.type, dtype=torch.bfloat16)(inner)
+        # without its cache, which would hold the weights of all layers until the forward ends
+        model.forward = torch.autocast(state.device.type, dtype=torch.bfloat16, cache_enabled=False)(inner)
 
     def optimizer() -> Any:
         return getattr(trainer.optimizer, "optimizer", trainer.optimizer)

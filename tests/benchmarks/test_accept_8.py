@@ -13,7 +13,12 @@ from benchmarks.acceptance import Bar
 
 HERE = (record.commit() or "0123456789ab").rstrip("+")
 MADE = {"command": "python -m benchmarks.x", "commit": HERE, "versions": {"torch": "2"}, "vllm": "0.32.0", "model": "m"}
-SAID = {"hf": [[i, 2] for i in range(12)], "vllm": [[i, 2] for i in range(12)], "tokens": 24, "most_apart": 1e-5}
+SAID = {
+    "hf": [[i, 2] for i in range(12)],
+    "vllm": [[i, 2] for i in range(12)],
+    "hf_logprobs": [[-0.5, -0.25]] * 12,
+    "vllm_logprobs": [[-0.50001, -0.25]] * 12,
+}
 UPDATES = [{"logprob_gap": 1e-5, "grad_norm": 0.1}] * 3
 AGREE = {
     **MADE,
@@ -70,7 +75,7 @@ def test_a_good_record_passes_and_none_does_not(monkeypatch: pytest.MonkeyPatch,
     ("name", "path", "value", "what"),
     [
         ("engines_agree", "greedy/vllm/3", [4, 4], "before training"),
-        ("engines_agree", "trained/most_apart", 0.02, "the trained adapter"),
+        ("engines_agree", "trained/vllm_logprobs", [[-0.5, -0.27]] * 12, "the trained adapter"),
         ("engines_agree", "updates/1/logprob_gap", 0.3, "updates through vLLM"),
         ("engines_agree", "updates", UPDATES[:2], "updates through vLLM"),
         ("engines_agree", "trained/hf", SAID["hf"], "the trained adapter"),
@@ -82,6 +87,7 @@ def test_a_good_record_passes_and_none_does_not(monkeypatch: pytest.MonkeyPatch,
         ("engines_lab", "arms/vllm/commits", ["0" * 12], "the record"),
         ("engines_speed", "rollouts/1/seconds/vllm", [16.0], "8 turns"),
         ("engines_speed", "waiting/vllm/seconds/slow tools", [120.0], "lost to tools"),
+        ("plan", "runs", {"lora": RUN}, "--plan, whole"),
         ("plan", "runs/whole/memory/measured_gib", 1.5, "whole: memory"),
         ("plan", "runs/lora/seconds/measured/update", 80, "lora: seconds"),
     ],

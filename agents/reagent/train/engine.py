@@ -168,11 +168,17 @@ def sync(engine: TokenEngine, policy: Policy, version: int, accelerator: Acceler
         from accelerate.utils import broadcast_object_list
 
         weights = gathered(saved_tensors(policy), keep=accelerator.is_main_process) if is_divided(policy) else None
+        told: list[Any] = [None]
         if accelerator.is_main_process:
-            remote.sync(policy.model, version, weights)
-        told = [remote.weights]
+            try:
+                remote.sync(policy.model, version, weights)
+                told = [remote.weights]
+            except EngineError as error:
+                told = [error]
         if accelerator.num_processes > 1:
             broadcast_object_list(told)
+        if isinstance(told[0], EngineError):  # on all processes, or the others would wait for this one
+            raise told[0]
         remote.weights = told[0]
         return
     engine.sync(policy.model, version)

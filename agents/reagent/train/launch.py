@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, broadcast_object_list
+from accelerate.utils import AutocastKwargs, DistributedType, InitProcessGroupKwargs, broadcast_object_list
 
 from reagent.feedback.build import MODES
 from reagent.train.config import AgentConfig
@@ -69,9 +70,17 @@ def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
         RRMError: as `refuse_launch` and `check_divides`.
     """
     refuse_launch(os.environ)
+    engine = config.rollout.engine
+    # the others wait while the first process sends weights to servers, which may be being started again
+    waits = timedelta(seconds=engine.timeout_s + engine.patience_s) if engine.is_remote else timedelta()
     accelerator = Accelerator(
         cpu=config.cpu,
         mixed_precision=config.mixed_precision,
+        kwargs_handlers=[
+            # a cache would hold all weights a second time, in 16 bits, until a forward ends; each is cast once a forward anyway
+            AutocastKwargs(cache_enabled=False),
+            InitProcessGroupKwargs(timeout=waits + timedelta(minutes=10)),
+        ],
         log_with=[*config.report_to] or None,
         project_dir=folder,
     )

@@ -55,6 +55,7 @@ def test_all_weights_take_the_place_of_those_before(server: VLLMServer, tmp_path
     ]  # fmt: skip
     engine.close()
     assert not list(tmp_path.iterdir())
+    assert (server.version, server.whole, server.paused) == ("default", "/models/base", False)  # as it was found
 
 
 def test_weights_are_sent_in_the_precision_they_compute_in(server: VLLMServer, tmp_path: Path) -> None:
@@ -132,6 +133,36 @@ def test_a_server_is_given_back_what_a_run_left_it_without(server: VLLMServer, t
     server.version, server.whole = "somebody's own", None
     engine_at(server, adapters=tmp_path, whole=True).close()
     assert server.version == "somebody's own" and server.whole is None
+
+
+def test_a_server_that_was_left_with_trained_weights_is_no_base(server: VLLMServer, tmp_path: Path) -> None:
+    for left in ("being loaded", "0123abcd-7"):
+        server.version = left
+        with pytest.raises(EngineError, match=f"trained whole .{left}.*start it again"):
+            engine_at(server, adapters=tmp_path, patience_s=0.01)  # an adapter would be stacked on them
+
+
+def test_weights_that_are_there_are_not_loaded_again(server: VLLMServer, tmp_path: Path) -> None:
+    one, other = (engine_at(server, adapters=tmp_path / name, whole=True) for name in "ab")  # two processes of a run
+    one.sync(Model(), 0)
+    other.weights = one.weights
+    sent = server.version
+    server.restart()
+    assert [engine.generate([[3]], PARAMS)[0].version for engine in (one, other)] == [0, 0] and server.version == sent
+    assert sum(path == "/collective_rpc" for path, _ in server.asked) == 2
+    other.close()
+    assert server.version == sent  # the process that sent them gives the server its own back
+    one.close()
+    assert server.version == "default"
+
+
+def test_keys_and_values_that_stay_are_no_new_weights(server: VLLMServer, tmp_path: Path) -> None:
+    engine = engine_at(server, adapters=tmp_path, whole=True, patience_s=0.01)
+    server.fault = lambda path, body: (200, {"success": False}) if path == "/reset_prefix_cache" else None
+    with pytest.raises(EngineError, match="keys and values of the weights before"):
+        engine.sync(Model(), 0)
+    assert server.version == "being loaded"
+    engine.close()
 
 
 def test_a_server_that_takes_no_whole_weights_is_refused(server: VLLMServer, tmp_path: Path) -> None:
