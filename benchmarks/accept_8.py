@@ -62,7 +62,7 @@ def agreement_bars() -> Iterator[Bar]:
         same = sum(a == b for a, b in zip(said["hf"], said["vllm"], strict=True))
         gaps = [
             abs(x - y)
-            for mine, theirs in zip(said["hf_logprobs"], said["vllm_logprobs"], strict=True)
+            for mine, theirs in zip(said.get("hf_logprobs", []), said.get("vllm_logprobs", []), strict=True)
             for x, y in zip(mine, theirs, strict=False)
         ]
         apart = max(gaps, default=float("inf"))
