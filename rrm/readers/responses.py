@@ -1,7 +1,8 @@
 """`responses`: OpenAI's Responses API. A stored response, or a conversation as a list of items (as the Agents SDK keeps it).
 
 A response whose history the server keeps holds what is new alone: those of one file are put together by `previous_response_id`, or
-by their conversation's id in the order of their creation. Where two go on from one, each is a run with all that was before it.
+by their conversation's id in the order of their creation. Where two go on from one, each is a run with all that was before it. A
+response that was logged more than once (as it began and as it ended, or in a file that was appended twice) is one: its id says so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rrm.errors import ReadError
 from rrm.readers.base import Item, first_user_text, make, own_id, printable, text_field, without
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
+from rrm.readers.spans import seconds
 from rrm.trajectory import Trajectory
 
 NAME = "responses"
@@ -36,9 +38,9 @@ def sniff(value: Any) -> bool:
 
 def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
     """The runs of one file: an item's value is the last response's record, its context the records of those before it."""
-    held = list(items)
-    place = {id: at for at in range(len(held) - 1, -1, -1) if (id := _id(held[at])) is not None}
-    before = _links(held, place)
+    held, others = _once(items)
+    place = {id: at for at, item in enumerate(held) if (id := _id(item)) is not None}
+    before, unordered = _links(held, place)
     followed, seen = set(before.values()), set[int]()
     runs = list[tuple[int, Item | ReadError]]()
     for last in (at for at in range(len(held)) if at not in followed):
@@ -49,6 +51,8 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
         first = held[next(reversed(chain))]
         if at is not None:
             runs.append((min(chain), _circle(held[last])))
+        elif (why := unordered.get(next(reversed(chain)))) is not None:
+            runs.append((min(chain), ReadError(held[last].path, held[last].line, why)))
         elif (missing := _previous(first)) is not None:
             runs.append((min(chain), headless(first, missing, len(chain) - 1, NAME)))
         elif len(chain) == 1:
@@ -58,6 +62,38 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
             runs.append((min(chain), replace(held[last], line=first.line, context={"before": earlier})))
     runs += [(at, _circle(held[at])) for at in set(range(len(held))) - seen]  # nobody goes on from the last of a circle
     yield from (run for _, run in sorted(runs, key=lambda found: found[0]))
+    yield from others
+
+
+def _once(items: Iterable[Item]) -> tuple[list[Item], list[ReadError]]:
+    """One item an id, where the first of it stood: the last that is completed, else the last; and what that would lose, as errors."""
+    kept, dropped = dict[str | int, Item](), list[tuple[str, Item]]()
+    for at, item in enumerate(items):
+        if (id := _id(item)) is None:
+            kept[at] = item
+        elif (earlier := kept.get(id)) is None or _completed(item) or not _completed(earlier):
+            dropped += [(id, earlier)] if earlier is not None else []
+            kept[id] = item
+        else:
+            dropped.append((id, item))
+    return list(kept.values()), [_other(id, item, kept[id]) for id, item in dropped if not _same(item, kept[id])]
+
+
+def _completed(item: Item) -> bool:
+    return item.value.get("status") == "completed"
+
+
+def _same(item: Item, kept: Item) -> bool:
+    """Whether it may be the response that is kept: one that had not come to its end, or whose output the kept one begins with."""
+    said, whole = item.value.get("output"), kept.value.get("output")
+    if item.value.get("status") not in (None, "completed") or not said:
+        return True
+    return isinstance(said, list) and isinstance(whole, list) and whole[: len(said)] == said
+
+
+def _other(id: str, item: Item, kept: Item) -> ReadError:
+    why = f"another response with the id {printable(id, 60)!r} and another output is kept (line {kept.line}): give each its own id"
+    return ReadError(item.path, item.line, f"{why} (format {NAME})")
 
 
 def _id(item: Item) -> str | None:
@@ -73,9 +109,10 @@ def _previous(item: Item) -> str | None:
     return own_id(item.value, PREVIOUS) if _stored(item.value) else None
 
 
-def _links(held: list[Item], place: dict[str, int]) -> dict[int, int]:
-    """The place of each response that goes on from another of the file → the place of that one."""
-    links, talks = dict[int, int](), dict[str, list[int]]()
+def _links(held: list[Item], place: dict[str, int]) -> tuple[dict[int, int], dict[int, str]]:
+    """The place of each response that goes on from another of the file → the place of that one; and of each whose conversation has
+    no order → why."""
+    links, unordered, talks = dict[int, int](), dict[int, str](), dict[str, list[int]]()
     for at, item in enumerate(held):
         if (previous := _previous(item)) is not None:
             if previous in place:
@@ -84,14 +121,23 @@ def _links(held: list[Item], place: dict[str, int]) -> dict[int, int]:
             name = own_id(talk) if isinstance(talk, dict) else talk
             if isinstance(name, str):
                 talks.setdefault(name, []).append(at)
-    for talk in talks.values():
-        links |= {later: earlier for earlier, later in pairwise(sorted(talk, key=lambda at: _created(held[at])))}
-    return links
+    for name, talk in talks.items():
+        made = {at: time for at in talk if (time := seconds(held[at].value.get("created_at"))) is not None}
+        if len(made) == len(talk):
+            links |= {later: earlier for earlier, later in pairwise(sorted(talk, key=made.__getitem__))}
+        elif len(talk) > 1:
+            timeless = next(held[at] for at in talk if at not in made)
+            unordered |= dict.fromkeys(talk, _no_order(name, len(talk), timeless))
+    return links, unordered
 
 
-def _created(item: Item) -> float:
-    made = item.value.get("created_at")
-    return float(made) if isinstance(made, int | float) and not isinstance(made, bool) else 0.0
+def _no_order(name: str, count: int, item: Item) -> str:
+    said = item.value.get("created_at")
+    fault = "is missing" if said is None else f"{printable(repr(said), 60)} is neither seconds nor an ISO 8601 time"
+    return (
+        f"the {count} responses of the conversation {printable(name, 60)!r} have no order: `created_at` of the one at line {item.line} "
+        f"{fault}; give each its time or its {PREVIOUS} (format {NAME})"
+    )
 
 
 def _circle(item: Item) -> ReadError:

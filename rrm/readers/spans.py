@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rrm.readers.chat import as_text, text_of
@@ -215,12 +215,13 @@ def _result(call: Message, run: ToolRun) -> Message:
 
 
 def seconds(time: Any) -> float | None:
-    """A time as seconds since 1970: ISO 8601 text, or a number of seconds; None where it is neither."""
+    """A time as seconds since 1970: ISO 8601 text (UTC where it names no zone), or a number of seconds; None where it is neither."""
     if isinstance(time, bool):
         return None
-    if isinstance(time, int | float):
-        return float(time)
     try:
-        return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else None
+        if isinstance(time, int | float):
+            return float(time)
+        found = datetime.fromisoformat(time) if isinstance(time, str) else None
+        return found and (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

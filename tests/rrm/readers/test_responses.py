@@ -269,8 +269,70 @@ def test_a_circle_is_an_error_and_so_is_what_hangs_on_it(tmp_path: Path) -> None
     circle = [stored("r1", "r2", "a", spoken("b")), stored("r2", "r1", "c", spoken("d"))]
     found, errors = runs_of(tmp_path, [*circle, stored("r3", "r2", "e", spoken("f"))])
     assert not found and len(errors) == 1 and all("circle" in e.reason for e in errors)
-    found, errors = runs_of(tmp_path, [*circle, *CHAIN[:1] * 2])
-    assert len(errors) == 2 and [t.id for t in found] == ["r1", "r1#2"]
+    found, errors = runs_of(tmp_path, [*circle, {**CHAIN[0], "id": "r8"}, {**CHAIN[0], "id": "r9"}])
+    assert len(errors) == 2 and [t.id for t in found] == ["r8", "r9"]
+
+
+@pytest.mark.parametrize("order", [(0, 0, 1, 2), (0, 1, 1, 2), (0, 1, 2, 2), (0, 1, 2, 0, 1, 2), (2, 2, 1, 0, 0)])
+def test_a_response_that_is_there_twice_is_one(tmp_path: Path, order: tuple[int, ...]) -> None:
+    (run,), errors = runs_of(tmp_path, [CHAIN[i] for i in order])
+    assert not errors and run.id == "r3" and run.meta["responses"] == 3
+    assert [s.message.content for s in run.steps] == [None, "12 degrees.", "54."]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_a_response_logged_as_it_went_on_the_completed_one_is_kept(tmp_path: Path, order: tuple[int, int]) -> None:
+    begun = stored("r2", "r1", [BACK], status="in_progress")
+    ended = stored("r2", "r1", [BACK], spoken("12."), status="completed")
+    (run,), errors = runs_of(tmp_path, [CHAIN[0], *((begun, ended)[i] for i in order)])
+    assert not errors and run.id == "r2" and run.messages[-1].text() == "12." and run.meta["status"] == "completed"
+    late = stored("r2", "r1", [BACK], spoken("12, or"), status="in_progress")
+    (run,), errors = runs_of(tmp_path, [CHAIN[0], begun, late])  # none is completed: the last
+    assert not errors and run.messages[-1].text() == "12, or"
+
+
+def test_two_responses_with_one_id_are_not_taken_for_one_in_silence(tmp_path: Path) -> None:
+    same = [stored("r1", None, "q", spoken(text), status="completed") for text in ("one", "two")]
+    (run,), (error,) = runs_of(tmp_path, same)
+    assert run.messages[-1].text() == "two" and error.line == 1
+    assert "another response with the id 'r1' and another output is kept (line 2)" in error.reason
+
+
+TALK = {"conversation": {"id": "conv"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("2025-03-01T10:00:00Z", "2025-03-01T10:00:01Z"),
+        ("2025-03-01T12:30:00+05:00", "2025-03-01T10:00:00Z"),  # 07:30 and 10:00 in UTC
+        ("2025-03-01 10:00:00", "2025-03-01T09:30:00-01:00"),  # no zone: UTC
+        (1740823199, "2025-03-01T10:00:00Z"),  # a second before
+    ],
+)
+def test_times_of_a_conversation_may_be_iso_text(tmp_path: Path, first: Any, second: Any) -> None:
+    early = stored("r1", None, "Weather?", ASKS, created_at=first, **TALK)
+    late = stored("r2", None, [BACK], spoken("12."), created_at=second, **TALK)
+    for records in ([early, late], [late, early]):
+        (run,), errors = runs_of(tmp_path, records)
+        assert not errors and run.task == "Weather?" and run.id == "r2"
+
+
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [(None, "is missing"), ("noon", "'noon' is neither"), (True, "True is neither"), ([1], "is neither")],
+)
+def test_a_conversation_without_an_order_is_an_error(tmp_path: Path, time: Any, why: str) -> None:
+    late = stored("r2", None, [BACK], spoken("12."), created_at=time, **TALK)
+    early = stored("r1", None, "Weather?", ASKS, created_at=1, **TALK)
+    after = stored("r3", "r2", "Sure?", spoken("Yes."))
+    found, errors = runs_of(tmp_path, [late, early, after])
+    assert not found and sorted(e.line or 0 for e in errors) == [2, 3]
+    for error in errors:
+        assert "the 2 responses of the conversation 'conv' have no order" in error.reason
+        assert why in error.reason and "line 1" in error.reason
+    (run,), errors = runs_of(tmp_path, [{**early, "created_at": time}])  # one alone needs none
+    assert not errors and run.id == "r1"
 
 
 def test_a_long_chain_is_read_in_linear_time() -> None:
