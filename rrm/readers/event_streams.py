@@ -21,7 +21,7 @@ DONE = "[DONE]"
 WHOLE = "log the whole answer instead (what the client put together, or a call without streaming)"
 RESPONSES = ("response.completed", "response.incomplete", "response.failed")
 """Events of the Responses API that hold the whole response, at its end."""
-FIXED = ("id", "type", "role", "name", "index", "finish_reason", "stop_reason")
+FIXED = ("id", "type", "role", "index", "finish_reason", "stop_reason")
 """Texts of a delta that come whole, once or each time; other texts come in pieces."""
 _FIELD = re.compile(r"(?:data|event|id|retry)?:")
 
@@ -102,14 +102,14 @@ def _parsed(text: str, number: int) -> Event:
 def _completion(events: list[Event]) -> Event:
     """Chunks of Chat Completions, or of legacy completions, as one body."""
     body, choices = Event(), dict[int, Event]()
-    for event in events:
+    for number, event in enumerate(events, 1):
         body |= {k: v for k, v in event.items() if k not in ("choices", "object") and v is not None}
         chunks = event.get("choices")
         for at, chunk in enumerate(c for c in (chunks if isinstance(chunks, list) else []) if isinstance(c, dict)):
             index = chunk.get("index")
             choice = choices.setdefault(index if isinstance(index, int) else at, {})
-            said = {"message" if k == "delta" else k: v for k, v in chunk.items() if k != "index"}
-            _add(choice, said)
+            said = {k: v for k, v in chunk.items() if k not in ("index", "delta")}
+            _add(choice, said | ({"message": _delta(chunk, number)} if "delta" in chunk else {}))
     found = [_joined(choices[index]) for index in sorted(choices)]
     for choice in found:
         if "text" not in choice:
@@ -120,10 +120,10 @@ def _completion(events: list[Event]) -> Event:
 def _message(events: list[Event]) -> Event:
     """Events of Anthropic's Messages as one message."""
     message, blocks = Event(), dict[int, Event]()
-    for event in events:
+    for number, event in enumerate(events, 1):
         kind = event.get("type")
         held = blocks.setdefault(event["index"], {}) if isinstance(event.get("index"), int) else {}
-        delta = _dict(event.get("delta"))
+        delta = _delta(event, number) if kind in ("content_block_delta", "message_delta") else {}
         if kind == "message_start":
             message |= _dict(event.get("message"))
         elif kind == "content_block_start":
@@ -144,6 +144,14 @@ def _dict(value: Any) -> Event:
     return value if isinstance(value, dict) else {}
 
 
+def _delta(holder: Event, number: int) -> Event:
+    """The delta of an event, or of a choice in it; empty where it is null."""
+    delta = holder.get("delta")
+    if delta is not None and not isinstance(delta, dict):
+        raise ValueError(f"event {number} of the streamed answer has a delta that is no object: {WHOLE}")
+    return delta or {}
+
+
 def _arguments(text: str) -> Any:
     try:
         return parse_json(text)
@@ -157,6 +165,8 @@ def _add(held: Event, delta: Event) -> None:
         before = held.get(key)
         if value is None or (key in FIXED and value == "" and before):
             held.setdefault(key, value)
+        elif isinstance(value, str) and key == "name":  # in pieces, or whole in each chunk
+            held[key] = before + value if isinstance(before, str) and before != value else value
         elif isinstance(value, str) and key not in FIXED:
             pieces = before if isinstance(before, _Pieces) else _Pieces()
             pieces.append(value)
@@ -166,8 +176,11 @@ def _add(held: Event, delta: Event) -> None:
             _add(held[key], value)
         elif isinstance(value, list):
             held[key] = before if isinstance(before, list) else []
-            for element in value:
-                _put(held[key], element)
+            for at, element in enumerate(value):
+                if key == "tool_calls":
+                    _put_call(held[key], element, at > 0)
+                else:
+                    _put(held[key], element)
         else:
             held[key] = value
 
@@ -179,6 +192,31 @@ def _put(held: list[Any], element: Any) -> None:
         held.append(element)
         return
     same = next((e for e in held if isinstance(e, dict) and e.get("index") == index), None)
+    if same is None:
+        held.append(same := {})
+    _add(same, element)
+
+
+def _put_call(held: list[Any], element: Any, beside: bool) -> None:
+    """Put a call, or a piece of one; `beside`: it is not the first of its delta, and a named one begins a call.
+
+    Without an index a piece belongs to the call of its id, and without an id to the last call. A name that comes without either, when
+    there is a call already, may be a piece of that or a second call.
+    """
+    if not isinstance(element, dict):
+        raise ValueError(f"a streamed tool call is no object: {WHOLE}")
+    if element.get("index") is not None:
+        _put(held, element)
+        return
+    named = bool(_dict(element.get("function")).get("name"))
+    if id := element.get("id"):
+        same = next((e for e in held if e.get("id") == id), None)
+    elif named and (beside or not held):
+        same = None
+    elif held and not named:
+        same = held[-1]
+    else:
+        raise ValueError(f"a piece of a streamed tool call has neither `index` nor `id` to say whose it is: {WHOLE}")
     if same is None:
         held.append(same := {})
     _add(same, element)

@@ -447,6 +447,70 @@ def test_a_stream_that_cannot_be_joined_is_an_error_and_never_words(tmp_path: Pa
     assert not found and re.search(why, error.reason) and "log the whole answer instead" in error.reason
 
 
+def piece(arguments: str = "", **more: Any) -> dict[str, Any]:
+    """A piece of a call; a `name` is its function's."""
+    name = {"name": more.pop("name")} if "name" in more else {}
+    return {**more, "function": {**name, "arguments": arguments}}
+
+
+def joined(folder: Path, *deltas: dict[str, Any]) -> tuple[list[Any], list[ReadError]]:
+    """The name, the arguments and the id of each call that deltas make, and the errors."""
+    found, errors = run_of(folder, streamed(sse(*(chunk(**d) for d in deltas), chunk("tool_calls"), "[DONE]")))
+    made = [call for run in found for call in said(run)[1]["tool_calls"]]
+    return [(call["name"], call["arguments"], call.get("id")) for call in made], errors
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("ge", ""), ("t", '{"a"'), (None, ": 1}")],
+        [("g", ""), ("e", ""), ("t", '{"a": 1}'), ("", "")],
+        [("get", '{"a"'), ("get", ": "), ("get", "1}")],
+        [("ge", ""), ("t", '{"a"'), ("get", ": 1}")],
+    ],
+)
+def test_a_streamed_name_may_come_in_pieces_or_each_time(tmp_path: Path, pieces: list[tuple[str | None, str]]) -> None:
+    deltas = [{"tool_calls": [piece(text, index=0, name=name)]} for name, text in pieces]
+    deltas[0]["tool_calls"][0]["id"] = "c"
+    assert joined(tmp_path, *deltas) == ([("get", {"a": 1}, "c")], [])
+
+
+def test_a_piece_of_a_streamed_call_without_an_index_goes_on_with_the_last(tmp_path: Path) -> None:
+    ends = [{"tool_calls": [piece('{"a"')]}, {"tool_calls": [piece(": 1}")]}]
+    get, put = ("get", {"a": 1}, "c"), ("put", {"a": 1}, "d")
+    assert joined(tmp_path, {"tool_calls": [piece(id="c", name="get")]}, *ends) == ([get], [])
+    assert joined(tmp_path, {"tool_calls": [piece(name="get")]}, *ends) == ([(*get[:2], None)], [])
+    starts = [{"tool_calls": [piece(id=id, name=name)]} for id, name in (("c", "get"), ("d", "put"))]
+    assert joined(tmp_path, starts[0], *ends, starts[1], *ends) == ([get, put], [])
+    by_id = [{"tool_calls": [piece(text, id=id)]} for text in ('{"a"', ": 1}") for id in "cd"]
+    assert joined(tmp_path, *starts, *by_id) == ([get, put], [])
+    beside = {"tool_calls": [piece("{}", name="get"), piece("{}", name="put")]}
+    assert joined(tmp_path, beside) == ([("get", {}, None), ("put", {}, None)], [])
+
+
+@pytest.mark.parametrize(
+    ("deltas", "why"),
+    [
+        ([{"tool_calls": [piece("{}")]}], "neither `index` nor `id`"),
+        ([{"tool_calls": [piece("{}", name="get")]}] * 2, "neither `index` nor `id`"),
+        ([{"tool_calls": ["get"]}], "tool call is no object"),
+    ],
+)
+def test_a_piece_of_nobodys_call_is_an_error(tmp_path: Path, deltas: list[dict[str, Any]], why: str) -> None:
+    calls, (error,) = joined(tmp_path, *deltas)
+    assert not calls and why in error.reason and "log the whole answer instead" in error.reason
+
+
+@pytest.mark.parametrize("delta", ["It is 42.", ["It is 42."], 42, False])
+def test_a_delta_that_is_no_object_is_an_error(tmp_path: Path, delta: Any) -> None:
+    said = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+    anthropic = [{"type": "message_start", "message": {"role": "assistant", "content": []}}]
+    anthropic += [{"type": "content_block_delta", "index": 0, "delta": delta}, {"type": "message_stop"}]
+    for events in ([chunk(role="assistant"), said, chunk("stop"), "[DONE]"], anthropic):
+        found, (error,) = run_of(tmp_path, streamed(sse(*events)))
+        assert not found and "event 2 of the streamed answer has a delta that is no object" in error.reason
+
+
 @pytest.mark.parametrize("text", ["data: the numbers\ndata: 4", "event: birth\nShe was born.", 'x\ndata: {"a": 1}'])
 def test_an_answer_that_only_looks_like_a_stream_is_words(tmp_path: Path, text: str) -> None:
     (run,), errors = run_of(tmp_path, streamed(text))
