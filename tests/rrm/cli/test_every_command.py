@@ -30,7 +30,8 @@ def test_no_bar_is_drawn_into_a_log() -> None:
     """transformers drew the loading of weights into every log, a line a moment."""
     bar = "from transformers.utils import logging; list(logging.tqdm(range(3), desc='Loading weights'))"
     quiet = "from rrm.cli import quiet_off_terminals; quiet_off_terminals(); "
-    env = {name: value for name, value in os.environ.items() if name != "TQDM_DISABLE"}
+    # a command that ran in this process before, or the machine, may have switched them off
+    env = {name: value for name, value in os.environ.items() if not name.endswith(("TQDM_DISABLE", "PROGRESS_BARS"))}
     said = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
         for code in (bar, quiet + bar)

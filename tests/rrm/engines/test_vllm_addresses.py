@@ -39,10 +39,10 @@ def ask(spec: str) -> None:
 
 def test_the_judges_key_is_not_sent(server: VLLMServer, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(f"vllm:{server.url}#base")
-    assert len(server.sent) == 4 and "SECRET" not in str(server.sent)
+    assert len(server.sent) == 5 and "SECRET" not in str(server.sent)
     monkeypatch.setenv("VLLM_API_KEY", "the-servers-key")
     ask(f"vllm:{server.url}#base")
-    assert {sent["authorization"] for sent in server.sent[4:]} == {"Bearer the-servers-key"}
+    assert {sent["authorization"] for sent in server.sent[5:]} == {"Bearer the-servers-key"}
     server.fault = lambda path, body: (401, {"error": "Unauthorized"})
     with pytest.raises(EngineError, match=r"HTTP 401.*set VLLM_API_KEY"):
         ask(f"vllm:{server.url}#base")
