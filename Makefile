@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 test-vllm clean
+.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 test-vllm clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -46,6 +46,9 @@ accept-7: .venv/ready  ## every bar of criteria, servers, formats, the report an
 
 accept-8: .venv/ready  ## every bar of engines, sharding, plans and templates
 	$(BIN)/python -m benchmarks.accept_8
+
+accept-9: .venv/ready  ## every bar of the papers' tasks, tools, methods, and a real language model that learns
+	$(BIN)/python -m benchmarks.accept_9
 
 clean:
 	rm -rf quickstart runs .pytest_cache .ruff_cache

@@ -30,6 +30,7 @@ steps), and group methods make one step an update.
 | `tool_call` over `naive_rag`, F1 (Agent-R1's best is 2.9 times naive RAG, in exact match and with large models) | reported | 1.3 |
 | the best arm over `naive_rag`, F1 | reported | 1.5 |
 | `direct`, F1 | reported | 0.08 |
+| one of eight attempts of the warm start, F1: the judge less majority, and less the better of longest and shortest | reported | +0.01, +0.02 |
 | MuSiQue, `grpo` less warm start, F1: 100 questions of up to four hops show little | reported | 0.00 |
 
 An answer of the two searches' passages is held by about six in ten questions at best (a script that knows the titles), so 0.6 is the ceiling.
@@ -38,26 +39,25 @@ An answer of the two searches' passages is held by about six in ten questions at
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import statistics
-from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
+from benchmarks.studies.smollm2 import ENGINE, ROOT, sampler, training
 from benchmarks.studies.smollm2_qa_data import prepare
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
 from benchmarks.studies.smollm2_qa_figures import figures, plot
 from benchmarks.studies.smollm2_qa_plan import others, planned, told
-from benchmarks.studies.study import Job, begin, call, lines, parse, run_all, train_once, training_command
+from benchmarks.studies.study import Job, begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD
-from benchmarks.vllm_server import LORA, serving, version_of
 from rrm.provenance import environment
+from rrm.trajectory import read_canonical
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data" / "qa"
 START: Method = "tool_call"
 RIVAL: Method = "naive_rag"
@@ -82,8 +82,14 @@ ARMS: dict[str, tuple[str, ...]] = {
     "ppo": ("algorithm=ppo",),
 }
 SEEDS = {"grpo": 2, "judge": 1, "ppo": 1}
+CHOSEN = 150
+"""Held-out questions of which one of eight attempts is chosen; judging them takes most of the time."""
+CHOOSING = (
+    "eval.samples=8", "eval.temperature=0.7", f"environment.eval_tasks={CHOSEN}", "feedback.judge=default",
+    "feedback.score_mode=steps", "feedback.judge_options={dtype: float32}", "policy.dtype=float32", "policy.lora=null", "seed=0",
+)  # fmt: skip
 CONTEXT = 640
-"""Tokens of a server's context: an episode and what its next turn may add."""
+"""Tokens of a server's context (`sampler`)."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +139,27 @@ class Study:
         """A training, and what its policy answers."""
         folder = self.folder(arm, seed)
         done = (folder / "done.json").is_file()
-        with contextlib.nullcontext([]) if done else self.sampler(folder) as where:
+        with nullcontext([]) if done else sampler(self.vllm, self.warm(START), folder, CONTEXT) as where:
             arguments = ["train", "--config", "smollm2", *where]
             train_once(folder, self.options(arm, seed), folder.with_suffix(".log"), arguments=arguments)
         for tasks in SETS:
             self.evaluate(folder / f"{tasks}.json", START, folder / "policy", tasks)
+
+    def choose(self) -> None:
+        """One of eight attempts of the policy at the start, by the shipped judge and by what needs no judge."""
+        target = self.runs / "choose" / "figures.json"
+        if target.is_file():
+            return
+        attempts = ["--transcripts", str(target.with_name("attempts.jsonl"))]
+        settings = [
+            f"policy.base={self.warm(START)}",
+            *self.playing(START, "held_out"),
+            *CHOOSING,
+            ENGINE,
+            *self.overrides,
+        ]
+        arguments = ["eval", "--config", "smollm2", "--choose", "all", *attempts, "-o", str(target), *settings]
+        call(arguments, target.with_suffix(".log"))
 
     def evaluate(self, target: Path, method: Method, policy: Path, tasks: str) -> None:
         """A policy on a whole set of questions, unless that is done."""
@@ -149,17 +171,6 @@ class Study:
             "policy.dtype=float32", "seed=0", *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
         ]  # fmt: skip
         call(arguments, target.with_suffix(".log"), "benchmarks.studies.smollm2_qa_held_out")
-
-    @contextlib.contextmanager
-    def sampler(self, folder: Path) -> Iterator[list[str]]:
-        """Overrides that name what samples a run's episodes; a server of its own, where one is to."""
-        if self.vllm is None:
-            yield []
-            return
-        with serving(self.vllm, str(self.warm(START)), *LORA, context=CONTEXT) as url:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.with_suffix(".vllm.json").write_text(json.dumps(version_of(url)))
-            yield [f"rollout.engine=vllm:{url}#base"]
 
 
 def prepared(runs: Path) -> dict[str, int]:
@@ -196,34 +207,20 @@ def collect(study: Study) -> dict[str, Any]:
         }
         found["figures"][tasks] = figures(answered, START, RIVAL)
         found["rows"][tasks] = answered
+    found["choosing"] = chosen(runs / "choose")
     found["curves"] = {arm: values for arm, values in curves.items() if values}
     return found
 
 
-def training(folder: Path) -> dict[str, Any]:
-    """What a finished run logged: by update its reward and what it did, what it took, and the evaluations on the way."""
-    rows, done = lines(folder / "metrics.jsonl"), json.loads((folder / "done.json").read_text())
-    noted = folder.with_suffix(".vllm.json")
-    keys = {
-        "reward": "learned/reward", "success": "episode/success", "turns": "episode/turns", "searches": "episode/tool_calls",
-        "malformed": "episode/malformed_share", "flat_groups": "learned/flat_groups", "score": "feedback/score",
-        "entropy": "entropy",
-    }  # fmt: skip
-    evaluations = lines(folder / "eval.jsonl") if (folder / "eval.jsonl").is_file() else []
-    return {
-        "updates": len(rows),
-        "episodes": rows[-1]["episodes"],
-        "hours": round(done["seconds"] / 3600, 2),
-        "update_seconds": {
-            name: round(statistics.median(row.get(f"time/{name}_s", 0.0) for row in rows), 1)
-            for name in ("rollout", "judge", "update", "total")
-        },
-        "commits": done["commits"],
-        "options": [option.replace(f"{ROOT}/", "") for option in done["options"]],
-        "sampled_by": f"vllm {json.loads(noted.read_text())}" if noted.is_file() else "hf",
-        "on_the_way": [{k: e.get(k) for k in ("update", "success", "f1", "exact_match", "score")} for e in evaluations],
-        **{name: [row.get(key) for row in rows] for name, key in keys.items() if key in rows[0]},
-    }
+def chosen(folder: Path) -> dict[str, Any]:
+    """What each way of choosing among attempts reaches, in F1, by the number of attempts; empty before they were played."""
+    figures = folder / "figures.json"
+    if not figures.is_file():
+        return {}
+    said = json.loads(figures.read_text())["choose"]
+    raw = grouped_attempts(list(read_canonical(folder / "attempts.jsonl")))
+    tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
+    return {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"]), "raw": raw}
 
 
 def main() -> None:
@@ -231,6 +228,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--epochs", type=int, default=3, help="of the warm starts")
     parser.add_argument("--vllm-python", type=Path, help="of an environment with vLLM, which then samples the episodes")
+    parser.add_argument(
+        "--no-choose", dest="choose", action="store_false", help="leave choosing among attempts for later"
+    )
     parser.add_argument("--plan", action="store_true", help="say what is to be done and how long it would take")
     parser.add_argument("--like", type=Path, help="with --plan: a run on this machine whose speed is taken")
     args, wanted = parse(parser, "smollm2_qa", ARMS, SEEDS)
@@ -252,6 +252,7 @@ def main() -> None:
         run_all(starts, args.parallel)
         due = [(arm, seed) for seed in range(max(wanted.values())) for arm in wanted if seed < wanted[arm]]
         run_all([partial(study.train, arm, seed) for arm, seed in due], args.parallel)
+        run_all([study.choose] if args.choose else [], 1)
     found = collect(study)
     curves = found.pop("curves")
     made = {

@@ -17,6 +17,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from benchmarks.studies.smollm2 import REWARDS
 from benchmarks.studies.smollm2_qa_data import NAME, holds, mention, words
 from reagent.env.graders import Grader, exact_match, f1_closed
 from reagent.env.task import Task
@@ -31,8 +32,6 @@ METHODS: tuple[Method, ...] = ("direct", "naive_rag", "tool_call")
 SEARCHES = 2
 RESULT_CHARS = 400
 """Of a passage: 95 tokens in the mean."""
-REWARDS = {"useful": 0.0, "unanswered": -0.1}
-"""As configs/agents/smollm2.yaml has them: what is paid for a call teaches to call."""
 
 
 class MultiHop(Benchmark):

@@ -1,0 +1,181 @@
+"""Every bar of the papers' tasks, their tools, methods, and a real language model: what, measured, wanted, pass or fail.
+
+    python -m benchmarks.accept_9            (exit code 1 if a bar is missed)
+
+    smollm2_qa.json      python -m benchmarks.studies.smollm2_qa
+    smollm2_gsm8k.json   python -m benchmarks.studies.smollm2_gsm8k
+    agent_table.json     python -m benchmarks.agents.smollm2
+
+Recorded results are read, and their figures made anew from their raw rows. Tests that are bars are run unless `--no-run` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.accept_6 import ahead, same
+from benchmarks.accept_7 import recorded
+from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
+from benchmarks.studies import smollm2_gsm8k
+from benchmarks.studies.no_answer_key_figures import by_n
+from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START, UPDATES
+from benchmarks.studies.smollm2_qa_data import HELD_OUT
+from benchmarks.studies.smollm2_qa_figures import figures
+
+TASKS, TOOLS = "tests/reagent/tasks", "tests/reagent/tools"
+SUITES = {
+    "1 metrics as the official scripts have them, loaders on the published formats: multi-hop questions": (
+        f"{TASKS}/test_multihop.py {TASKS}/test_reading.py"
+    ),
+    "1 the same: GSM8K, MATH-500, AIME": f"{TASKS}/test_math_tasks.py",
+    "1 the same: BFCL multi-turn": f"{TASKS}/test_bfcl.py",
+    "1 the same: GAIA, WebWalkerQA, HLE, xbench-DeepSearch": f"{TASKS}/test_gaia.py {TASKS}/test_judged.py",
+    "1 tasks in configs and commands": f"{TASKS}/test_task_env.py {TASKS}/test_tasks_command.py",
+    "2 the sandbox: ordinary programs run, every attack ends typed": f"{TOOLS}/test_sandbox.py",
+    "2 browse refuses private addresses, also behind redirects and names": f"{TOOLS}/test_browse.py",
+    "2 search, read_file, MCP servers, limits": (
+        f"{TOOLS}/test_search.py {TOOLS}/test_read_file.py {TOOLS}/test_mcp.py {TOOLS}/test_limits.py {TOOLS}/test_registry.py"
+    ),
+    "3 methods, and the table: killed, resumed, judged": "tests/reagent/methods tests/benchmarks/test_agent_table.py",
+    "4 the studies: splits, demonstrations, figures by hand": (
+        "tests/benchmarks/test_smollm2_qa.py tests/benchmarks/test_smollm2_gsm8k.py"
+    ),
+}
+QA, GSM8K, TABLE = "smollm2_qa", "smollm2_gsm8k", "agent_table"
+AGENT_R1 = 2.9
+"""Its best over naive RAG, exact match (arXiv 2511.14460)."""
+ABLE, SAMPLES = 0.1, "8"
+Found = Mapping[str, Any]
+
+
+def commits_bar(what: str, found: Found, seeds: int) -> Bar:
+    """Whether trainings name commits of this repository, and are whole."""
+    made = [one for arm in found.values() for one in arm] if isinstance(found, dict) else list(found)
+    wrong = [why for one in made for commit in one["commits"] if (why := unmade(commit))]
+    short = [one["updates"] for one in made if one["updates"] < UPDATES]
+    shown = (
+        "; ".join(dict.fromkeys(wrong)) or f"{len(made)} runs of {min((o['updates'] for o in made), default=0)} updates"
+    )
+    return Bar(
+        what,
+        shown,
+        f"{seeds} runs of ≥ {UPDATES} updates, made by commits",
+        not wrong and not short and len(made) == seeds,
+    )
+
+
+def qa_bars() -> Iterator[Bar]:
+    """SmolLM2 on multi-hop questions."""
+    what = "4 multi-hop QA: GRPO on outcomes less its warm start, F1"
+    found = load(QA)
+    if found is None:
+        yield missing(what, "paired interval above 0", QA)
+        return
+    yield recorded("4 multi-hop QA", found, "environment", "seeds")
+    yield commits_bar("4 multi-hop QA: the trainings", found["trainings"], sum(SEEDS.values()))
+    told, rows = found["figures"]["held_out"], found["rows"]["held_out"]
+    known = same(told, figures(rows, START, RIVAL))
+    questions = min((one["questions"] for one in told.values()), default=0)
+    yield Bar(
+        "4 held-out questions, figures from their rows", f"{questions}, {'equal' if known else 'other figures'}",
+        f"≥ {HELD_OUT}, equal", known and questions >= HELD_OUT,
+    )  # fmt: skip
+    for name in ("direct", RIVAL, START, *SEEDS):
+        if (one := told.get(name)) is None:
+            yield missing(f"4 multi-hop QA, {name}: F1, EM", "reported", QA)
+            continue
+        over = f"; {one['f1_over_rival']['value']:.2f} × naive RAG" if name not in ("direct", RIVAL) else ""
+        yield Bar(
+            f"4 multi-hop QA, {name}: F1, EM", f"{interval(one['f1'])}, {interval(one['em'])}{over}", "reported", None
+        )
+    grpo = told.get("grpo", {})
+    if "f1_less_start" not in grpo:
+        yield missing(what, "paired interval above 0", QA)
+    else:
+        gain = grpo["f1_less_start"]
+        ok = grpo["seeds"] >= SEEDS["grpo"] and gain["low"] is not None and gain["low"] > 0
+        each = ", ".join(interval(one) for one in grpo["f1_less_start_by_seed"])
+        yield Bar(what, f"{interval(gain)} (by seed {each})", "paired interval above 0, two seeds", ok)
+        over = max(one["em_over_rival"]["value"] or 0.0 for name, one in told.items() if name in SEEDS)
+        yield Bar("4 the best arm over naive RAG, EM", f"{over:.2f}", f"reported; Agent-R1's best: {AGENT_R1}", None)
+    for name in ("judge", "ppo"):
+        if (one := told.get(name)) is not None and "f1_less_start" in one:
+            yield Bar(f"4 {name} less the warm start, F1", interval(one["f1_less_start"]), "reported", None)
+    yield from chosen_bars(found.get("choosing") or {})
+
+
+def chosen_bars(chosen: Found) -> Iterator[Bar]:
+    """One of eight attempts of the warm start."""
+    what = f"4 one of {SAMPLES} attempts at multi-hop questions: the judge, majority, the better of longest and shortest; oracle"
+    measured = chosen.get("by_n", {}).get(SAMPLES)
+    if measured is None:
+        yield missing(what, "measured", QA)
+        return
+    shown, _ = ahead(measured)
+    oracle = interval(measured["success"]["oracle"])
+    known = same(chosen["by_n"], by_n(chosen["raw"], chosen["attempts"]))
+    yield Bar(what, f"{shown}; oracle {oracle}" if known else "not what the raw rows say", "measured", known)
+
+
+def gsm8k_bars() -> Iterator[Bar]:
+    """SmolLM2 on GSM8K with the calculator."""
+    found = load(GSM8K)
+    able, rises = "4 GSM8K, one or two operations: the warm start", "4 GSM8K: after GRPO less the warm start"
+    if found is None or "figures" not in found:
+        yield missing(able, f"≥ {ABLE}", GSM8K)
+        yield missing(rises, "paired interval above 0", GSM8K)
+        return
+    yield recorded("4 GSM8K", found, "environment", "seeds")
+    yield commits_bar("4 GSM8K: the trainings", found["trainings"], smollm2_gsm8k.SEEDS["grpo"])
+    told = found["figures"]
+    known = same(told, smollm2_gsm8k.figures(found["rows"]))
+    start, after = told.get(smollm2_gsm8k.START), told.get("grpo")
+    if start is None:
+        yield missing(able, f"≥ {ABLE}", GSM8K)
+    else:
+        shown = f"{interval(start['success'])} of {start['questions']} held-out questions"
+        yield Bar(
+            able,
+            shown if known else "not what the raw rows say",
+            f"≥ {ABLE}",
+            known and start["success"]["value"] >= ABLE,
+        )
+    if after is None or "less_start" not in after:
+        yield missing(rises, "paired interval above 0", GSM8K)
+        return
+    gain = after["less_start"]
+    shown = f"{interval(gain)} (by seed {', '.join(interval(one) for one in after['less_start_by_seed'])})"
+    yield Bar(
+        rises, shown if known else "not what the raw rows say", "paired interval above 0", known and gain["low"] > 0
+    )
+
+
+def table_bars() -> Iterator[Bar]:
+    """Tasks × methods, from one command."""
+    what, found = "3 tasks × methods from one command: cells played and judged", load(TABLE)
+    if found is None:
+        yield missing(what, "every cell", TABLE)
+        return
+    yield recorded("3 the table", found, "environment", "questions")
+    rows = found["rows"]
+    failed = [f"{row['task']} {row['label']}: {row['failure']['kind']}" for row in rows if "failure" in row]
+    unjudged = [f"{row['task']} {row['label']}" for row in rows if "figures" in row and not row["figures"].get("judge")]
+    shown = "; ".join([*failed, *(f"{name} without a judge" for name in unjudged)])
+    tasks, methods = {row["task"] for row in rows}, {row["label"] for row in rows}
+    said = f"{len(tasks)} tasks × {len(methods)} methods, {found['questions']} questions; stopped by SIGKILL {found['kills']} times"
+    ok = not failed and not unjudged and len(tasks) > 1 and len(methods) > 2 and found["kills"] > 0
+    yield Bar(what, f"{said}{'; ' + shown if shown else ''}", "every cell, killed and resumed", ok)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
+    args = parser.parse_args()
+    finish([*qa_bars(), *gsm8k_bars(), *table_bars(), *suite_bars(SUITES, not args.no_run)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The bars of `make accept-9` miss what was not measured, and what the raw rows do not say."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from benchmarks import accept_9, record
+from benchmarks.studies import smollm2_gsm8k as gsm8k
+from benchmarks.studies.no_answer_key_figures import by_n
+from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START
+from benchmarks.studies.smollm2_qa_figures import figures
+
+HERE = (record.commit() or "0123456789ab").rstrip("+")
+MADE = {"command": "python -m benchmarks.x", "commit": HERE, "environment": {"torch": "2"}, "seeds": {"grpo": 2}}
+RUN = {"commits": [HERE], "updates": 40}
+
+
+def rows(right: int, of: int = 500) -> list[dict[str, Any]]:
+    return [
+        {"id": f"q{n:03d}", "source": "2wiki", "f1": float(n < right), "em": float(n < right), "correct": float(n < right),
+         "answer": "x", "searches": 1, "calls": 1, "malformed": 0, "tokens": 9}
+        for n in range(of)
+    ]  # fmt: skip
+
+
+ANSWERED = {
+    START: [rows(50)],
+    RIVAL: [rows(40)],
+    "direct": [rows(10)],
+    "grpo": [rows(90), rows(80)],
+    "judge": [rows(50)],
+    "ppo": [rows(60)],
+}
+ATTEMPTS = {f"q{q}": [[s / 8, float(s == q % 8), str(s), 10.0 + s] for s in range(8)] for q in range(30)}
+QA = {
+    **MADE,
+    "trainings": {arm: [RUN] * n for arm, n in SEEDS.items()},
+    "figures": {"held_out": figures(ANSWERED, START, RIVAL)},
+    "rows": {"held_out": ANSWERED},
+    "choosing": {"attempts": 8, "by_n": by_n(ATTEMPTS, 8), "raw": ATTEMPTS},
+}
+SOLVED = {gsm8k.START: [rows(60)], "grpo": [rows(90), rows(95)]}
+WORDS = {**MADE, "trainings": [RUN, RUN], "figures": gsm8k.figures(SOLVED), "rows": SOLVED}
+CELLS = [
+    {"task": task, "label": label, "figures": {"success": 0.1, "judge": {"mean": 0.2}}}
+    for task in ("hotpotqa", "2wiki") for label in ("direct", "naive_rag", "tool_call")
+]  # fmt: skip
+TABLE = {**MADE, "questions": 24, "kills": 1, "rows": CELLS}
+GOOD = {accept_9.QA: QA, accept_9.GSM8K: WORDS, accept_9.TABLE: TABLE}
+OF = {accept_9.QA: accept_9.qa_bars, accept_9.GSM8K: accept_9.gsm8k_bars, accept_9.TABLE: accept_9.table_bars}
+
+
+def missed(monkeypatch: pytest.MonkeyPatch, name: str, found: Any) -> list[str]:
+    monkeypatch.setattr(accept_9, "load", {name: found}.get)
+    return [bar.what for bar in OF[name]() if bar.ok is False]
+
+
+def changed(found: Any, path: tuple[Any, ...], value: Any) -> Any:
+    found = copy.deepcopy(found)
+    *way, last = path
+    at = found
+    for key in way:
+        at = at[key]
+    at[last] = value
+    return found
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_records_pass_and_absent_ones_fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert missed(monkeypatch, name, GOOD[name]) == []
+    assert missed(monkeypatch, name, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "said"),
+    [
+        (accept_9.QA, ("commit",), "abc+", "the record"),
+        (accept_9.QA, ("trainings", "grpo"), [RUN], "the trainings"),
+        (accept_9.QA, ("trainings", "judge", 0), {**RUN, "updates": 39}, "the trainings"),
+        (accept_9.QA, ("rows", "held_out", "grpo", 0), rows(95), "figures from their rows"),
+        (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
+        (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
+        (accept_9.GSM8K, ("rows", gsm8k.START), [rows(70)], "the warm start"),
+        (accept_9.GSM8K, ("trainings",), [RUN], "the trainings"),
+        (accept_9.TABLE, ("rows", 0), {"task": "hotpotqa", "label": "direct", "failure": {"kind": "NoFile"}}, "cells"),
+        (accept_9.TABLE, ("rows", 0, "figures", "judge"), None, "cells"),
+        (accept_9.TABLE, ("kills",), 0, "cells"),
+    ],
+)  # fmt: skip
+def test_what_the_record_does_not_hold_is_missed(
+    monkeypatch: pytest.MonkeyPatch, name: str, path: tuple[Any, ...], value: Any, said: str
+) -> None:
+    assert any(said in what for what in missed(monkeypatch, name, changed(GOOD[name], path, value)))
+
+
+@pytest.mark.parametrize("grpo", [[rows(50), rows(52)], [rows(45), rows(45)]])
+def test_training_that_gains_nothing_beyond_chance_is_missed(
+    monkeypatch: pytest.MonkeyPatch, grpo: list[list[dict[str, Any]]]
+) -> None:
+    answered = ANSWERED | {"grpo": grpo}
+    qa = QA | {"figures": {"held_out": figures(answered, START, RIVAL)}, "rows": {"held_out": answered}}
+    assert missed(monkeypatch, accept_9.QA, qa) == ["4 multi-hop QA: GRPO on outcomes less its warm start, F1"]
+    solved = SOLVED | {"grpo": [rows(60), rows(60)]}
+    words = WORDS | {"figures": gsm8k.figures(solved), "rows": solved}
+    assert missed(monkeypatch, accept_9.GSM8K, words) == ["4 GSM8K: after GRPO less the warm start"]
+
+
+def test_a_warm_start_below_a_tenth_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved = {gsm8k.START: [rows(40)], "grpo": [rows(90), rows(95)]}
+    words = WORDS | {"figures": gsm8k.figures(solved), "rows": solved}
+    assert missed(monkeypatch, accept_9.GSM8K, words) == ["4 GSM8K, one or two operations: the warm start"]

@@ -1,0 +1,118 @@
+"""The study of SmolLM2 on GSM8K: its questions, demonstrations, arms and figures, on problems of our own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.studies import smollm2_gsm8k as study
+from reagent.env.task import read_tasks
+from reagent.train.config import load_agent_config
+
+
+def problem(n: int, solution: str, answer: str) -> str:
+    return json.dumps({"question": f"Problem {n}: how many jars?", "answer": f"{solution}\n#### {answer}"})
+
+
+TWO = "He has 3*4=<<3*4=12>>12 jars.\nWith 5 more 12+5=<<12+5=17>>17."
+ONE = "6*7=<<6*7=42>>42"
+THREE = "<<1+1=2>>2 <<2+1=3>>3 <<3+1=4>>4"
+
+
+def write(path: Path, rows: list[str]) -> None:
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("".join(row + "\n" for row in rows))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    own = [problem(n, *((TWO, "17") if n % 2 else (ONE, "42"))) for n in range(study.OWN_HELD_OUT + 130)]
+    write(folder / "train.jsonl.gz", [*own, problem(9001, THREE, "4"), problem(9002, "It is 9.", "9")])
+    write(folder / "test.jsonl.gz", [problem(9003, TWO, "17"), problem(9004, THREE, "4")])
+    return folder
+
+
+def test_problems_have_one_or_two_operations(data: Path) -> None:
+    (one,) = study.problems(data / "test.jsonl.gz")
+    assert (one[0].answer, one[0].meta["operations"]) == ("17", 2) and one[1].startswith(TWO)
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer", "turns"),
+    [
+        (TWO, "17", ["<calculator>3*4</calculator>", "<calculator>12+5</calculator>", "<answer>17</answer>"]),
+        (ONE, "42", ["<calculator>6*7</calculator>", "<answer>42</answer>"]),
+        ("<<6*7=42>>42, less one", "41", None),  # what follows is not calculated
+        ("<<6*seven=42>>42", "42", None),
+        ("42", "42", None),
+        ("<<1+0=1>>" * 4, "1", None),  # more turns than an episode has
+    ],
+)
+def test_each_calculation_becomes_a_call(tmp_path: Path, solution: str, answer: str, turns: list[str] | None) -> None:
+    write(tmp_path / "one.jsonl.gz", [problem(1, solution, answer)])
+    ((task, told),) = [(t, s) for t, s in all_of(tmp_path / "one.jsonl.gz")]
+    made = study.script(study.FewOperations(), task, told)
+    assert (made and [turn.text for turn in made]) == turns
+
+
+def all_of(path: Path) -> list[tuple[Any, str]]:
+    """As `problems`, with any number of operations."""
+    return [(t, row.text("answer")) for row in study.read_rows(path) if (t := study.GSM8K.task_of(row)) is not None]
+
+
+def test_a_demonstration_is_what_an_episode_shows(data: Path) -> None:
+    (demo,) = study.demonstrations(study.problems(data / "test.jsonl.gz"))
+    assert [m["content"] for m in demo.messages[2:]] == [
+        "<calculator>3*4</calculator>", "<information>12</information>", "<calculator>12+5</calculator>",
+        "<information>17</information>", "<answer>17</answer>",
+    ]  # fmt: skip
+    assert demo.train_on == [m["role"] == "assistant" for m in demo.messages]
+
+
+def test_no_question_is_demonstrated_played_and_held_out_at_once(data: Path, tmp_path: Path) -> None:
+    counts = study.prepare(data, tmp_path / "runs", 10)
+    assert counts == {"held_out": study.OWN_HELD_OUT + 1, "train": 120, "test": 1}
+    files = {name: {t.id for t in read_tasks(tmp_path / "runs" / f"{name}.jsonl")} for name in ("held_out", "train")}
+    shown = {demo.task.id for demo in study._parts(data, 10)[2]}
+    assert len(shown) == 10 and not shown & (files["held_out"] | files["train"])
+    assert not files["held_out"] & files["train"]
+    with pytest.raises(SystemExit, match="too few for 40"):
+        study.prepare(data, tmp_path / "other", 40)
+
+
+def test_the_training_is_paid_by_outcomes_alone(data: Path, tmp_path: Path) -> None:
+    made = study.Study(tmp_path / "runs", study.prepare(data, tmp_path / "runs", 10))
+    config = load_agent_config("smollm2", made.options(0))
+    assert config.algorithm == "grpo" and config.max_updates >= 40 and config.feedback.mode == "none"
+    assert config.environment.eval_tasks == study.OWN_HELD_OUT + 1 and config.environment.options == {}
+
+
+def answered(correct: list[int]) -> list[dict[str, Any]]:
+    return [
+        {"id": f"q{n:03d}", "correct": float(c), "answer": "1", "calls": 2, "malformed": 0, "tokens": 20}
+        for n, c in enumerate(correct)
+    ]
+
+
+def test_figures_by_hand() -> None:
+    start = answered([1, 0, 0, 0] * 10)
+    found = study.figures({study.START: [start], "grpo": [answered([1, 1, 0, 0] * 10), answered([1, 0, 0, 1] * 10)]})
+    assert found["start"]["success"]["value"] == 0.25 and found["grpo"]["by_seed"] == [0.5, 0.5]
+    assert found["grpo"]["less_start"]["value"] == 0.25 and found["grpo"]["less_start"]["low"] > 0
+    assert found["grpo"]["less_start_by_seed"][0]["value"] == 0.25 and "less_start" not in found["start"]
+    assert study.figures({study.START: [], "grpo": []}) == {}
+
+
+def test_what_is_there_is_collected(data: Path, tmp_path: Path) -> None:
+    made = study.Study(tmp_path / "runs", study.prepare(data, tmp_path / "runs", 10))
+    (made.runs / study.START).mkdir()
+    (made.runs / study.START / "held_out.json").write_text(json.dumps(answered([1, 0] * 20)))
+    found = study.collect(made)
+    assert found["warm"] is None and found["trainings"] == [] and list(found["figures"]) == [study.START]
+    json.dumps(found, allow_nan=False)
