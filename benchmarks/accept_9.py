@@ -4,7 +4,7 @@
 
     smollm2_qa.json      python -m benchmarks.studies.smollm2_qa
     smollm2_gsm8k.json   python -m benchmarks.studies.smollm2_gsm8k
-    agent_table.json     python -m benchmarks.agents.smollm2
+    agent_table.json     python -m benchmarks.studies.agent_table
 
 Recorded results are read, and their figures made anew from their raw rows. Tests that are bars are run unless `--no-run` is given.
 """
