@@ -29,6 +29,8 @@ class ToolError(RRMError):
     """Whether the agent could have avoided it; such a call counts as malformed."""
     shown_chars: ClassVar[int] = 300
     """How much of its text the agent reads."""
+    denied: ClassVar[int] = 0
+    """Pages that were kept from the agent, counted in `StepResult.info["denied"]`."""
 
 
 class ToolTimeout(ToolError):

@@ -65,7 +65,7 @@ class StepResult:
     """The turn limit was reached. Token limits are the rollout's."""
     info: dict[str, Any] = field(default_factory=dict)
     """`tool_calls` (well-formed ones), `malformed`, `tool_errors` ([{tool, kind, message}]), `verdicts` (one a call),
-    `cut_chars`, and at the end `answer`, `grade`, `success` (the last two None where nobody can grade), and `grader_error`
+    `cut_chars`, `denied` (pages and results kept from the agent), and at the end `answer`, `grade`, `success` (the last two None where nobody can grade), and `grader_error`
     where the grader raised."""
 
 
@@ -432,4 +432,5 @@ def _info(outcomes: Sequence[_Outcome], verdicts: Sequence[Verdict]) -> dict[str
         "tool_errors": errors,
         "verdicts": list(verdicts),
         "cut_chars": sum(o.result.cut_chars for o in outcomes),
+        "denied": sum(o.result.denied for o in outcomes),
     }

@@ -52,6 +52,20 @@ class ToolResult:
     duration_s: float
     cut_chars: int = 0
     """Characters left out of the middle of a long result."""
+    denied: int = 0
+    """Pages and results that were kept from the agent (`reagent.tools.deny`)."""
+
+
+class Sifted(str):
+    """A tool's text that says how many results it leaves out."""
+
+    denied: int
+
+    def __new__(cls, text: str, denied: int) -> Self:
+        """The text, with the number."""
+        made = super().__new__(cls, text)
+        made.denied = denied
+        return made
 
 
 def shorten(text: str, limit: int, marker: str = " … ({cut} characters left out) … ") -> tuple[str, int]:
@@ -272,10 +286,13 @@ class Tool:
         started, clock = time.time(), time.perf_counter()
         error, cut = None, 0
         try:
-            content, cut = shorten(await self._run(self.check(arguments)), self._definition.max_result_chars)
+            text = await self._run(self.check(arguments))
+            denied = text.denied if isinstance(text, Sifted) else 0
+            content, cut = shorten(text, self._definition.max_result_chars)
         except ToolError as problem:
-            error, content = problem, f"Error: {str(problem)[: problem.shown_chars]}"
-        return ToolResult(content if content.strip() else EMPTY, error, started, time.perf_counter() - clock, cut)
+            error, denied, content = problem, problem.denied, f"Error: {str(problem)[: problem.shown_chars]}"
+        took = time.perf_counter() - clock
+        return ToolResult(content if content.strip() else EMPTY, error, started, took, cut, denied)
 
     async def _run(self, values: dict[str, Any]) -> str:
         definition = self._definition

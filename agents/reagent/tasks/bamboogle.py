@@ -12,6 +12,7 @@ from reagent.env.task import Task
 from reagent.tasks import wikitext
 from reagent.tasks.base import Benchmark, Limits
 from reagent.tasks.reading import Row
+from reagent.tasks.tooling import PUBLISHERS
 
 
 class Bamboogle(Benchmark):
@@ -24,6 +25,7 @@ class Bamboogle(Benchmark):
     licence: ClassVar[str] = "MIT"
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:chiayewken/bamboogle:test"}
     wants: ClassVar[tuple[str, ...]] = ("search",)
+    deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "ofir.io")
     limits: ClassVar[Limits] = Limits(turns=6, new_tokens=256, episode_tokens=4096)
     work: ClassVar[str] = wikitext.WORK
     form: ClassVar[str] = wikitext.FORM

@@ -18,7 +18,7 @@ from reagent.env.task import Task, as_task
 from reagent.env.tool import Tool
 from reagent.tasks.reading import Passage, Row, distinct, read_rows
 from reagent.tasks.retrieval import Retrieval
-from reagent.tasks.tooling import build_tools
+from reagent.tasks.tooling import PUBLISHERS, WEB_TOOLS, build_tools
 from rrm.errors import ConfigError, ReadError
 from rrm.questions import question_hash
 from rrm.seeds import derive_seed
@@ -50,6 +50,7 @@ class Benchmark(ToolEnv):
         system: in place of `work` and `form`.
         retrieve: a tool that is called with the question before the first turn, and whose result stands in the first message: the
             agent is given what it found, not the tool.
+        deny: addresses from which `browse` and `search_api` keep the agent (`reagent.tools.deny`); None: those in the class's `deny`.
         options: those of ToolEnv.
 
     Raises:
@@ -66,6 +67,8 @@ class Benchmark(ToolEnv):
     hub: ClassVar[Mapping[str, str]] = {}
     """Data sets on the hub by split (`train`, `heldout`), read where no `path` is given. Gated ones want your token."""
     wants: ClassVar[tuple[str, ...]] = ()
+    deny: ClassVar[tuple[str, ...]] = PUBLISHERS
+    """Where its answers are published."""
     own_tools: ClassVar[bool] = False
     """Each question brings tools of its own, and cannot be played without."""
     work: ClassVar[str] = ""
@@ -88,12 +91,17 @@ class Benchmark(ToolEnv):
         max_turns: int | None = None,
         system: str | None = None,
         retrieve: str | Tool | None = None,
+        deny: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
         given = {name: dict(values) for name, values in (tool_options or {}).items()}
         if corpus is not None:
             given.setdefault("search", {}).setdefault("corpus", corpus)
         wanted = self.wants if tools is None else tools
+        kept_from = self.deny if deny is None else deny
+        for name in WEB_TOOLS:
+            if name in wanted or name == retrieve:
+                given.setdefault(name, {}).setdefault("deny", kept_from)
         self._retrieval = None if retrieve is None else Retrieval.by(retrieve, given, needed_by=self.name)
         if isinstance(retrieve, str) and retrieve not in wanted:
             given.pop(retrieve, None)

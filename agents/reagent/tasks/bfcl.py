@@ -130,7 +130,7 @@ class Bfcl(Benchmark):
         return replace(result, outcome_reward=reward, truncated=True, info=result.info | over)
 
     def _quiet(self) -> dict[str, Any]:
-        return {"tool_calls": 0, "malformed": 0, "tool_errors": [], "verdicts": [], "cut_chars": 0}
+        return {"tool_calls": 0, "malformed": 0, "tool_errors": [], "verdicts": [], "cut_chars": 0, "denied": 0}
 
     async def _run(self, call: ToolCall | MalformedCall, position: int) -> ToolResult:
         """A call of a program; all of its functions can be called, as in the package, those too that come later."""

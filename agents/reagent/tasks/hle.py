@@ -13,6 +13,7 @@ from reagent.env.task import Task
 from reagent.tasks.base import Limits
 from reagent.tasks.judged import JudgedBenchmark
 from reagent.tasks.reading import Row
+from reagent.tasks.tooling import PUBLISHERS
 
 
 class Hle(JudgedBenchmark):
@@ -24,6 +25,7 @@ class Hle(JudgedBenchmark):
     licence: ClassVar[str] = "MIT; gated, not to be published again"
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:cais/hle:test"}
     wants: ClassVar[tuple[str, ...]] = ("search", "browse", "python")
+    deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "lastexam.ai", "agi.safe.ai")
     limits: ClassVar[Limits] = Limits(turns=20, new_tokens=4096, episode_tokens=65536)
     work: ClassVar[str] = "Answer the exam question. Look up what you are not sure of and compute what can be computed."
     form: ClassVar[str] = (

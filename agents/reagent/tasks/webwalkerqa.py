@@ -12,6 +12,7 @@ from reagent.env.task import Task
 from reagent.tasks.base import Limits
 from reagent.tasks.judged import JudgedBenchmark
 from reagent.tasks.reading import Row
+from reagent.tasks.tooling import PUBLISHERS
 
 
 class WebWalkerQA(JudgedBenchmark):
@@ -26,6 +27,7 @@ class WebWalkerQA(JudgedBenchmark):
         "heldout": "hf:callanwu/WebWalkerQA:main",
     }
     wants: ClassVar[tuple[str, ...]] = ("browse", "search")
+    deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "alibaba-nlp.github.io")
     limits: ClassVar[Limits] = Limits(turns=20, new_tokens=1024, episode_tokens=32768)
     work: ClassVar[str] = (
         "Answer the question from the website that it names. Begin at its first page and follow the links that lead towards the answer; "

@@ -16,6 +16,7 @@ from reagent.env.task import Task
 from reagent.tasks.base import Limits
 from reagent.tasks.judged import JudgedBenchmark
 from reagent.tasks.reading import Row
+from reagent.tasks.tooling import PUBLISHERS
 
 
 class XBench(JudgedBenchmark):
@@ -27,6 +28,7 @@ class XBench(JudgedBenchmark):
     licence: ClassVar[str] = "MIT; not to be published in plain text"
     hub: ClassVar[Mapping[str, str]] = {"heldout": "hf:xbench/DeepSearch:train"}
     wants: ClassVar[tuple[str, ...]] = ("search", "browse", "python")
+    deny: ClassVar[tuple[str, ...]] = (*PUBLISHERS, "xbench.org")
     limits: ClassVar[Limits] = Limits(turns=30, new_tokens=2048, episode_tokens=65536)
     work: ClassVar[str] = (
         "Find the answer with the tools: search in the language of the question and in others, open pages, check what you found against "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, quote, urlsplit
 
 from reagent.errors import ToolError
+from reagent.tools.deny import DenyList, HostDenied
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -128,18 +129,24 @@ def _quoted(text: str) -> str:
     return re.sub(r"[^\x00-\x7f]+", lambda found: quote(found[0]), text)
 
 
-def target(text: str, allow: Collection[str] = (), ports: Collection[int] = (80, 443)) -> Target:
+def target(
+    text: str, allow: Collection[str] = (), ports: Collection[int] = (80, 443), deny: DenyList | None = None
+) -> Target:
     """Where a URL leads, judged. Asks the name server once.
 
     Args:
         allow: `host:port` as they stand in URLs, fetched whatever their address: an operator's own servers.
         ports: all others are refused.
+        deny: not fetched, also where `allow` has it.
 
     Raises:
+        HostDenied: `deny` has it.
         AddressRefused: a URL, host, port or address that is not accepted.
         NotFound: the name has no address.
     """
     url = parse(text)
+    if deny is not None and (entry := deny.entry_for(url.geturl())):
+        raise HostDenied(f"addresses of {entry} are not fetched in this task")
     host, port = (url.hostname or "").lower(), url.port or PORTS[url.scheme]
     allowed = f"{f'[{host}]' if ':' in host else host}:{port}" in allow
     if not allowed and port not in ports:

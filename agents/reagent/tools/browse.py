@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from reagent.env.tool import Tool, tool
 from reagent.errors import ToolError
+from reagent.tools.deny import DenyList
 from reagent.tools.documents.run import read_document
 from reagent.tools.fetch import Page, fetch
 from rrm.errors import ConfigError
@@ -39,6 +40,7 @@ def kind_of(page: Page) -> str:
 
 def browse_tools(
     allow: Sequence[str] = (),
+    deny: Sequence[str] = (),
     ports: Sequence[int] = (80, 443),
     timeout_s: float = 20.0,
     max_bytes: int = 2_000_000,
@@ -50,6 +52,7 @@ def browse_tools(
 
     Args:
         allow: `host:port`, fetched whatever their address; all others must be public.
+        deny: `host` or `host/path`, never fetched; counted (`reagent.tools.deny`).
         ports: that are fetched.
         timeout_s: of a fetch, redirects included.
         max_bytes: of a page, unpacked; what is longer is cut.
@@ -58,7 +61,7 @@ def browse_tools(
         max_concurrency: fetches at once.
 
     Raises:
-        ConfigError: `allow` holds something else than `host:port`.
+        ConfigError: `allow` holds something else than `host:port`, or `deny` something else than a host or a path of one.
     """
     for entry in allow:
         host, colon, port = entry.rpartition(":")
@@ -66,6 +69,8 @@ def browse_tools(
             raise ConfigError(
                 f"tools.browse: allow holds {entry!r}; write host:port in lower case, e.g. localhost:8000"
             )
+
+    denied = DenyList(deny, "tools.browse: deny")
 
     @tool(timeout_s=timeout_s + 25, max_concurrency=max_concurrency, max_result_chars=max_chars + 500)
     def browse(url: str, start: int = 0) -> str:
@@ -82,6 +87,7 @@ def browse_tools(
             timeout_s=timeout_s,
             max_bytes=max_bytes,
             max_redirects=max_redirects,
+            deny=denied,
         )
         kind = kind_of(page)
         if page.cut and kind == "pdf":

@@ -18,6 +18,7 @@ from urllib.parse import urljoin
 
 from reagent.errors import ToolError
 from reagent.tools.addresses import AddressRefused, Target, target
+from reagent.tools.deny import DenyList
 from rrm import __version__
 
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -67,16 +68,17 @@ def fetch(
     timeout_s: float = 20.0,
     max_bytes: int = 2_000_000,
     max_redirects: int = 5,
+    deny: DenyList | None = None,
 ) -> Page:
     """GET a URL. Blocks up to `timeout_s`, and for as long as the name server takes.
 
     Raises:
-        AddressRefused, NotFound: as `addresses.target`, for the URL and each redirect.
+        AddressRefused, HostDenied, NotFound: as `addresses.target`, for the URL and each redirect.
         FetchFailed: saying what went wrong.
     """
     deadline = time.monotonic() + timeout_s
     for _ in range(max_redirects + 1):
-        place = target(url, allow, ports)
+        place = target(url, allow, ports, deny)
         try:
             answer = _get(place, deadline, max_bytes)
         except TimeoutError as error:

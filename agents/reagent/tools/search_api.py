@@ -10,14 +10,15 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
-from reagent.env.tool import Tool, shorten, tool
+from reagent.env.tool import Sifted, Tool, shorten, tool
 from reagent.errors import ToolError
+from reagent.tools.deny import DenyList
 from reagent.tools.keys import header_name, header_value, key_from
 from rrm.errors import ConfigError
 
@@ -73,7 +74,10 @@ class Service:
     """Before the second try; it doubles."""
 
     def ask(self, query: str, k: int) -> list[Mapping[str, Any]]:
-        """The results for a query, at most `k`.
+        """The results for a query, as many as come.
+
+        Args:
+            k: so many are asked for, where the service takes a count.
 
         Raises:
             SearchDown, SearchRefused, SearchUnreadable
@@ -82,7 +86,7 @@ class Service:
         found = _at(answer, self.results)
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
             raise SearchUnreadable(f"the search service's answer has no list of results at {self.results!r}")
-        return found[:k]
+        return found
 
     def _request(self, query: str, k: int) -> urllib.request.Request:
         url = self.url.replace("{query}", quote(query, safe="")).replace("{k}", str(k))
@@ -161,6 +165,7 @@ def search_api_tools(
     tries: int = 3,
     pause_s: float = 0.5,
     max_concurrency: int = 8,
+    deny: Sequence[str] = (),
 ) -> list[Tool]:
     """The tool `search`, over an API.
 
@@ -176,9 +181,11 @@ def search_api_tools(
         tries: after a time-out, 429 or 5xx.
         pause_s: before the second try; it doubles.
         max_concurrency: queries at once.
+        deny: `host` or `host/path`; results that lead there are left out and counted (`reagent.tools.deny`).
 
     Raises:
-        ConfigError: the environment variable is not set or cannot stand in a header, or the query has no place.
+        ConfigError: the environment variable is not set or cannot stand in a header, the query has no place, or `deny` holds
+            something else than a host or a path of one.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("tools.search_api: url must begin with http:// or https://")
@@ -192,6 +199,7 @@ def search_api_tools(
         headers[name] = header_value(key_prefix, "tools.search_api: key_prefix") + key_from(
             key_env, "tools.search_api: key_env"
         )
+    denied = DenyList(deny, "tools.search_api: deny")
     service = Service(url, body, headers, results, title, link, text, timeout_s, tries, pause_s)
 
     @tool(timeout_s=(timeout_s + 8) * tries, max_concurrency=max_concurrency, max_result_chars=max_chars + 100)
@@ -201,12 +209,16 @@ def search_api_tools(
         Args:
             query: What to look for.
         """
-        found = service.ask(query, k)
-        parts = [
-            f"[{number}] {_said(item, title)}\n{_said(item, link)}\n{_said(item, text)}"
-            for number, item in enumerate(found, 1)
-        ]
-        return shorten("\n\n".join(parts), max_chars)[0]
+        shown, left_out = [], 0
+        for item in service.ask(query, k):
+            if len(shown) == k:
+                break
+            if denied.entry_for(_said(item, link)):
+                left_out += 1
+                continue
+            shown.append(f"[{len(shown) + 1}] {_said(item, title)}\n{_said(item, link)}\n{_said(item, text)}")
+        note = [f"[{left_out} results of hosts that are not shown in this task were left out]"] if left_out else []
+        return Sifted("\n\n".join([shorten("\n\n".join(shown), max_chars)[0], *note]).strip(), left_out)
 
     return [search]
 

@@ -20,7 +20,7 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
     """Means over episodes; rewards and success over those where they are known. Keys are `<prefix>/…`.
 
     `ungraded` is the share of episodes that nobody can grade (no answer key), `unknown` of those whose environment failed,
-    or had no room to begin; `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
+    or had no room to begin; `denied` counts pages and results kept from the agent; `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
     `malformed_turns` the share of turns with a malformed call.
     `zero_variance_groups` is the share of groups whose known rewards are all equal: they teach a group method nothing.
     """
@@ -44,6 +44,7 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "turn_tokens": mean([float(len(t.output_ids)) for t in turns]),
         "tool_calls": mean([float(sum(t.info.get("tool_calls", 0) for t in e.turns)) for e in episodes]),
         "tool_errors": mean([float(sum(len(t.info.get("tool_errors", ())) for t in e.turns)) for e in episodes]),
+        "denied": mean([float(sum(t.info.get("denied", 0) for t in e.turns)) for e in episodes]),
         "malformed": mean([float(sum(t.info.get("malformed", 0) for t in e.turns)) for e in episodes]),
         "malformed_share": mean([float(v == "malformed") for t in turns for v in _verdicts(t)]),
         "malformed_turns": mean([float("malformed" in _verdicts(t)) for t in turns]),

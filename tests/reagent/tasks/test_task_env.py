@@ -18,13 +18,18 @@ from reagent.env.grading import Grading
 from reagent.env.registry import ENVIRONMENTS, find_environment, make_factory, make_tasks
 from reagent.env.task import Task, as_task, read_tasks, write_tasks
 from reagent.env.tool import Tool, tool
+from reagent.rollout.episode import Episode, Turn
 from reagent.tasks.base import Benchmark, is_held_out
 from reagent.tasks.gsm8k import GSM8K
+from reagent.tasks.hle import Hle
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.registry import TASKS
-from reagent.tasks.tooling import build_tools, calculator
+from reagent.tasks.tooling import PUBLISHERS, build_tools, calculator
+from reagent.tasks.xbench import XBench
 from reagent.train.evaluate import summarise
+from reagent.train.metrics import episode_metrics
 from rrm.errors import ConfigError, ReadError
+from rrm.trajectory import Trajectory
 
 
 def gsm_file(folder: Path, n: int = 40) -> Path:
@@ -161,6 +166,37 @@ def test_tools_are_made_by_name_once_for_all_episodes(
     result = asyncio.run(first.step('<tool_call>{"name": "search", "arguments": {"query": "bridge"}}</tool_call>'))
     assert "found bridge" in result.observations[0]["content"] and not result.terminated
     assert asyncio.run(first.step("Answer: Oltava")).info["success"] is True
+
+
+def test_web_tools_are_kept_from_published_answers(built: list[tuple[list[str], dict[str, Any]]]) -> None:
+    XBench(grader="f1", tools=["browse"])
+    XBench(grader="f1", tools=["search_api"], tool_options={"search_api": {"url": "x"}})
+    XBench(grader="f1", tools=["python"])
+    XBench(grader="f1", tools=["browse"], deny=["a.example"])
+    XBench(grader="f1", tools=["browse"], tool_options={"browse": {"deny": []}})
+    HotpotQA(tools=[], retrieve="search_api")
+    assert built == [
+        (["browse"], {"browse": {"deny": [*PUBLISHERS, "xbench.org"]}}),
+        (["search_api"], {"search_api": {"url": "x", "deny": [*PUBLISHERS, "xbench.org"]}}),
+        (["python"], {}),
+        (["browse"], {"browse": {"deny": ["a.example"]}}),
+        (["browse"], {"browse": {"deny": []}}),
+        (["search_api"], {"search_api": {"deny": [*PUBLISHERS]}}),
+    ]
+
+
+def test_what_is_kept_from_an_agent_is_counted() -> None:
+    env = Hle(grader="f1", tools=["browse"])
+    env.reset(Hle.make("Which letter?", "B"))
+    urls = ("https://huggingface.co/datasets/cais/hle", "https://lastexam.ai/", "http://127.0.0.1/")
+    calls = (json.dumps({"name": "browse", "arguments": {"url": url}}) for url in urls)
+    step = asyncio.run(env.step("".join(f"<tool_call>{call}</tool_call>" for call in calls)))
+    kinds = [error["kind"] for error in step.info["tool_errors"]]
+    assert (kinds, step.info["denied"]) == (["host_denied", "host_denied", "address_refused"], 2)
+    turn, task = Turn([1], [0.0], [], info=step.info), Task("t", "?")
+    trajectory = Trajectory(id="t", task="?", messages=[])
+    episode = Episode(task, [1], [turn, turn], None, "finished", None, None, "g", "initial", trajectory)
+    assert episode_metrics([episode])["episode/denied"] == 4.0
 
 
 def test_without_the_tool_the_error_names_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from reagent.env.tool import ToolResult
 from reagent.errors import ToolError
 from reagent.tools import build
 from reagent.tools.addresses import AddressRefused, NotFound, parse, target, why_not
+from reagent.tools.deny import DenyList, HostDenied
 from reagent.tools.documents.html import html_text
 from reagent.tools.fetch import FetchFailed, FetchTimeout, TooManyRedirects, fetch
 from rrm.errors import ConfigError
@@ -365,6 +366,62 @@ def test_a_redirect_from_an_allowed_server_leads_nowhere_else(server: Any) -> No
     result = browse(server, "/inside?http://169.254.169.254/latest/")
     assert kind(result) == "address_refused" and "link-local" in result.content
     assert kind(browse(server, "/inside?file:///etc/passwd")) == "address_refused"
+
+
+DENIED = ["sets.example", "code.example/lab"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://sets.example",
+        "http://SETS.example:80/x",
+        "https://sets.example./x",
+        "https://www.a.sets.example/x",
+        "https://sets。example/x",  # a full stop of another script
+        "https://archive.example/web/2024/https://sets.example/x",
+        "https://reader.example/?url=https%3A%2F%2Fsets.example%2Fx",
+        "https://reader.example/?url=https%253A%252F%252Fsets%252Eexample",
+        "https://code.example/lab",
+        "https://raw.code.example/lab-two/x",
+        "https://code.example//LAB/x",
+        "https://code.example/x/../lab/x",
+        "https://code.example/%6Cab/x",
+    ],
+)
+def test_denied_addresses(url: str) -> None:
+    """In whatever spelling, and where another server is asked for them."""
+    with pytest.raises(HostDenied, match=r"addresses of (sets|code)\.example.* are not fetched"):
+        target(url, deny=DenyList(DENIED))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://sets.example.org/x",
+        "https://my-sets.example/x",
+        "https://sets.examples/x",
+        "https://a.example/sets-example",
+        "https://code.example/",
+        "https://code.example/other/lab",
+    ],
+)
+def test_their_neighbours_are_not_denied(url: str) -> None:
+    assert DenyList(DENIED).entry_for(url) is None and DenyList().entry_for(url) is None
+
+
+def test_nothing_is_sent_to_a_denied_address_behind_a_redirect_either(server: Any) -> None:
+    before = len(server.asked)
+    for path in ("/towns", "/moved"):
+        result = browse(server, path, deny=["127.0.0.1/towns"])
+        assert kind(result) == "host_denied" and result.denied == 1, result
+    assert [path.partition("?")[0] for path, _ in server.asked[before:]] == ["/moved"]
+    assert browse(server, "/json", deny=["127.0.0.1/towns"]).denied == 0
+    for entry in ("https://a.example", "A.example", "example", "a.example/?x", ""):
+        with pytest.raises(ConfigError, match=r"deny holds .*; write a host in lower case"):
+            build(["browse"], {"browse": {"deny": [entry]}})
+    with pytest.raises(ConfigError, match=r"deny is a list, not the text 'a\.example'"):
+        build(["browse"], {"browse": {"deny": "a.example"}})
 
 
 def test_a_name_is_resolved_once_and_all_its_addresses_count(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

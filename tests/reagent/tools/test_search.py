@@ -334,6 +334,27 @@ def test_an_api_is_asked_and_read(engine: Any) -> None:
     assert engine.asked[1][0] == "/s" and json.loads(engine.asked[1][2]) == {"q": "a b&c", "options": {"num": 2}}
 
 
+def test_an_apis_results_on_denied_hosts_are_left_out_and_counted(engine: Any) -> None:
+    hrefs = [
+        "https://x.example/0",
+        "https://sets.example/gaia",
+        "/url?q=https%3A%2F%2Fwww.sets.example%2Fa",
+        "https://y.example/3",
+    ]
+    found = [{"title": f"T{n}", "href": href, "about": {"text": "s"}} for n, href in enumerate(hrefs)]
+    engine.usual = json.dumps({"web": {"results": found}}).encode()
+    result = ask(engine, k=3, deny=["sets.example"], max_chars=60)  # the note is not cut off
+    assert result.content == (
+        "[1] T0\nhttps://x.example/0\ns\n\n[2] T3\nhttps://y.example/3\ns\n\n"
+        "[2 results of hosts that are not shown in this task were left out]"
+    )
+    assert (result.denied, result.error) == (2, None)
+    assert ask(engine, k=1, deny=["sets.example"]).denied == 0  # enough were found before it
+    alone = ask(engine, k=3, deny=["x.example", "sets.example", "y.example"])
+    assert alone.content.startswith("[4 results") and alone.denied == 4
+    assert ask(engine, k=3).content.count("sets.example") == 2 and ask(engine, k=3).denied == 0
+
+
 def test_an_api_that_fails_is_asked_again(engine: Any) -> None:
     engine.script = [(503, b""), (429, b"")]
     assert ask(engine).error is None and len(engine.asked) == 3

@@ -1,0 +1,68 @@
+"""Addresses that an agent is kept from: most of all those where a benchmark's questions stand with their answers.
+
+An agent that finds them has measured nothing. So `browse` fetches none of them, also behind redirects, and `search_api` leaves out
+results that lead there. Both count what they kept back (`ToolResult.denied`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+from reagent.errors import ToolError
+from rrm.errors import ConfigError
+
+_ENTRY = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+(?:/[^\s?#%]+)?")
+_URL_CHARS = 4096
+"""Of an address that is looked at; none is longer that `browse` takes."""
+
+
+class HostDenied(ToolError):
+    """An address on the list. Nothing was sent to it."""
+
+    kind = "host_denied"
+    denied = 1
+
+
+class DenyList:
+    """Which addresses are denied.
+
+    An address is denied too where a denied one stands within it: archives, readers and translators are asked for pages in this way.
+
+    Args:
+        entries: `example.org`, with all hosts below it, or `example.org/path`: what begins so on these hosts.
+        where: the option they come from, for errors.
+
+    Raises:
+        ConfigError: an entry of another form.
+    """
+
+    def __init__(self, entries: Iterable[str] = (), where: str = "deny") -> None:
+        if isinstance(entries, str):
+            raise ConfigError(f"{where} is a list, not the text {entries!r}; write [{entries}]")
+        self.entries = tuple(entries)
+        for entry in self.entries:
+            if not isinstance(entry, str) or not _ENTRY.fullmatch(entry):
+                raise ConfigError(
+                    f"{where} holds {entry!r}; write a host in lower case, e.g. example.org, or example.org/path, without http://"
+                )
+        self._patterns = [re.compile(_pattern(entry)) for entry in self.entries]
+
+    def entry_for(self, url: str) -> str | None:
+        """The entry by which an address is denied; None where it is not."""
+        if not self.entries:
+            return None
+        plain = url[:_URL_CHARS].lower()
+        for _ in range(3):  # an address within an address within another one
+            plain = unquote(plain)
+        forms = (plain, posixpath.normpath(plain))  # the second one for `/x/../path` and `//path`
+        found = (e for e, pattern in zip(self.entries, self._patterns, strict=True) if any(map(pattern.search, forms)))
+        return next(found, None)
+
+
+def _pattern(entry: str) -> str:
+    host, slash, path = entry.partition("/")
+    begin = rf"(?<![\w-]){re.escape(host)}"
+    return rf"{begin}\.?(?::\d+)?/+{re.escape(path)}" if slash else rf"{begin}(?![\w-]|\.\w)"
