@@ -90,7 +90,8 @@ ATTACKS = [
     ),
     Attack(
         "outside folders",
-        "import os\nfor folder in ('/home', '/var', '/proc', '/sys', '/.old', '/run', '/boot', '/mnt', '/opt', REPO):\n"
+        "import os, sys\nfor folder in ('/home', '/var', '/proc', '/sys', '/.old', '/run', '/boot', '/mnt', '/opt', '/usr/src', '/usr/include',\n"
+        "               '/usr/share/doc', '/usr/local/share', '/usr/local/etc', sys.prefix + '/share', sys.prefix + '/include', REPO):\n"
         "    print('GOT ' + folder if os.path.exists(folder) and os.listdir(folder) else 'stopped')\n",
         ended,
         stopped,

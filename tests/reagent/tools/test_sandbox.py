@@ -199,6 +199,15 @@ def test_files_are_shown_read_only(tmp_path: Path) -> None:
     assert run(code, files=tmp_path).output == "a,b\n1,2\n\nOSError\n"
 
 
+def test_of_the_interpreters_folder_only_what_it_needs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual environment may lie in a project's own folder, beside runs and data."""
+    seen = set(json.loads(run("import json, os, sys\nprint(json.dumps(os.listdir(sys.prefix)))").output))
+    assert {"bin", "lib"} <= seen <= {"bin", "lib", "lib32", "lib64", "pyvenv.cfg"}
+    monkeypatch.chdir(Path(np.__file__).parent)
+    with pytest.raises(SandboxUnavailable, match=r"the working folder .*numpy lies in the interpreter's"):
+        run("print(1)")
+
+
 BOMB = """
 import os, time
 n = 0

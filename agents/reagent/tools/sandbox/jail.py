@@ -27,7 +27,10 @@ _MOUNT_SETATTR = 442
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _PDEATHSIG, DUMPABLE, _CAPBSET_DROP, _NO_NEW_PRIVS, _AMBIENT = 1, 4, 24, 38, 47
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache", "/etc/alternatives", "/nix/store")
+_SYSTEM = (
+    *(f"{folder}/{name}" for folder in ("/usr", "") for name in ("bin", "lib", "lib32", "lib64")),
+    "/usr/libexec", "/usr/share/fonts", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/alternatives", "/nix/store",
+)  # fmt: skip
 """What an interpreter and its libraries need of a system, as far as it is there. Nothing else of the file system is visible."""
 
 ROOT_BYTES = 4 << 20

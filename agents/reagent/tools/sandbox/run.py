@@ -11,9 +11,12 @@ right), as root or where user namespaces are open to users; elsewhere `SandboxUn
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
 import os
+import site
 import subprocess
 import sys
 import sysconfig
@@ -110,22 +113,37 @@ GRACE_S = 10.0
 """Beyond the wall clock's limit, for a supervisor that itself hangs."""
 
 
+def _shown() -> list[str]:
+    """What a program sees of the interpreter's folders: itself, its libraries and its packages. A virtual environment may lie in
+    a project's own folder, of which nothing else is shown."""
+    folders = [os.path.join(sys.base_prefix, name) for name in ("bin", "lib", "lib32", "lib64")]
+    packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    own = [os.path.join(sys.prefix, name) for name in ("bin", "pyvenv.cfg")]
+    return [path for path in dict.fromkeys([*folders, *packages, *own]) if os.path.exists(path)]
+
+
 def _interpreter() -> dict[str, Any]:
-    """Where the interpreter and its packages lie: nothing above these folders is shown."""
+    """Where the interpreter and its packages lie.
+
+    Raises:
+        SandboxUnavailable: somebody's files lie there too.
+    """
     library = sysconfig.get_config_var("LIBDIR") or ""
-    found = [sys.prefix, sys.base_prefix, os.path.join(sys.base_prefix, "lib")]
-    folders = list(dict.fromkeys([*found, *map(os.path.realpath, found)]))
-    for folder in folders:
-        if folder == "/" or Path.home().resolve().is_relative_to(folder):
+    shown = _shown()
+    private = {"home folder": Path.home().resolve()}
+    with contextlib.suppress(FileNotFoundError):  # it may have been deleted
+        private["working folder"] = Path(os.getcwd())
+    for (what, folder), place in itertools.product(private.items(), shown):
+        if folder.is_relative_to(os.path.realpath(place)):
             raise SandboxUnavailable(
-                f"the interpreter's folder {folder} holds home folders, which a sandboxed program would see: use a Python of its "
-                "own, for example in a virtual environment"
+                f"the {what} {folder} lies in the interpreter's {place}, which a sandboxed program sees: use a Python of its own, for "
+                "example in a virtual environment"
             )
     # no /proc in there: an interpreter whose libpython lies beside it ($ORIGIN) finds it by this
     libraries = ":".join(dict.fromkeys([os.path.join(sys.base_prefix, "lib"), *([library] if library else [])]))
     return {
         "python": os.path.join(sys.prefix, "bin", os.path.basename(sys.executable)),
-        "interpreter": folders,
+        "interpreter": shown,
         "environment": _ENVIRONMENT | {"LD_LIBRARY_PATH": libraries},
     }
 
