@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import stat
 from pathlib import Path
 
 from reagent.env.tool import Tool, shorten, tool
@@ -79,6 +82,41 @@ def describe(outcome: Outcome, limits: Limits) -> str:
     return how + _ENDED + shorten(text, room)[0] if text else how
 
 
+_UNREADABLE = """
+import itertools, os
+def refuse(error):
+    print(ascii(os.fsdecode(error.filename)))
+    raise SystemExit
+files = ((folder, name) for folder, _, names in os.walk("/files", onerror=refuse) for name in names)
+for folder, name in itertools.islice(files, 10_000):
+    path = os.path.join(folder, name)
+    if not os.path.islink(path) and not os.access(path, os.R_OK):
+        print(ascii(path))
+        break
+"""
+"""Says the first file or folder that a program may not read."""
+
+
+def _check_files(files: str) -> None:
+    """Look at the folder as a program will: it runs as a user of its own, who has no part in the folder's owner and group.
+
+    Raises:
+        ConfigError: something in it cannot be read.
+    """
+    outcome = run(_UNREADABLE, Limits(wall_s=30.0, cpu_s=30), files)
+    where = "tools.python: files:"
+    if outcome.ending is not Ending.ok:
+        raise ConfigError(
+            f"{where} {files} cannot be looked at ({outcome.ending}: {outcome.reason or outcome.output[-200:]})"
+        )
+    if outcome.output:
+        path = files + ast.literal_eval(outcome.output).removeprefix("/files")
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        raise ConfigError(
+            f"{where} programs run as a user of their own, who may not read {path} (mode {mode:04o}); chmod -R o+rX {files}"
+        )
+
+
 def python_tools(
     files: str | None = None,
     max_concurrency: int = 4,
@@ -100,7 +138,7 @@ def python_tools(
 
     Raises:
         SandboxUnavailable: this machine cannot isolate programs.
-        ConfigError: a limit that is none, or no such folder.
+        ConfigError: a limit that is none, no such folder, or something in it that programs may not read.
     """
     try:
         limits = Limits(wall_s, cpu_s, memory_mb, scratch_mb, output_bytes, processes, open_files)
@@ -109,6 +147,8 @@ def python_tools(
     if files is not None and not Path(files).is_dir():
         raise ConfigError(f"tools.python: files: there is no folder {files}")
     check()
+    if files is not None:
+        _check_files(files)
 
     @tool(timeout_s=wall_s + GRACE_S, max_concurrency=max_concurrency, max_result_chars=max_result_chars)
     def python(code: str) -> str:

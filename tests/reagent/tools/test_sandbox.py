@@ -233,6 +233,29 @@ def test_others_than_root_are_isolated_by_a_user_namespace(way: str) -> None:
     bomb = _started(way, BOMB)
     assert str(bomb["output"]).startswith("stopped"), bomb
 
+def test_files_that_programs_cannot_read_are_refused_at_the_start(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("who is not root reads what is their own")
+    (tmp_path / "in").mkdir(mode=0o700)
+    (tmp_path / "in" / "table's.csv").write_text("a")
+    (tmp_path / "in" / "link").symlink_to("/gone")
+
+    def refusal() -> str:
+        with pytest.raises(ConfigError) as refused:
+            build(["python"], {"python": {"files": str(tmp_path)}})
+        return str(refused.value)
+
+    tmp_path.chmod(0o700)
+    assert f"may not read {tmp_path} (mode 0700); chmod -R o+rX {tmp_path}" in refusal()
+    tmp_path.chmod(0o755)
+    assert f"may not read {tmp_path}/in (mode 0700)" in refusal()
+    (tmp_path / "in").chmod(0o755)
+    (tmp_path / "in" / "table's.csv").chmod(0o600)
+    assert f"may not read {tmp_path}/in/table's.csv (mode 0600)" in refusal()
+    (tmp_path / "in" / "table's.csv").chmod(0o644)
+    build(["python"], {"python": {"files": str(tmp_path)}})
+
+
 
 def _started(way: str, code: str) -> dict[str, object]:
     """A run under the system's Python, which every user can read, whatever our own is."""
