@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 
 from reagent.env.tool import Tool, shorten, tool
-from reagent.errors import ToolError
-from reagent.tools.sandbox.run import GRACE_S, Ending, Limits, Outcome, check, run
+from reagent.errors import BadArguments, ToolError
+from reagent.tools.sandbox.run import CODE_CHARS, GRACE_S, Ending, Limits, Outcome, check, run
 from rrm.errors import ConfigError
 
 _ENDED = "; what it wrote:\n"
@@ -158,6 +158,8 @@ def python_tools(
         Args:
             code: The whole program. Print what you want to know.
         """
+        if len(code) > CODE_CHARS:
+            raise BadArguments(f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most")
         outcome = run(code, limits, files)
         if outcome.ending is Ending.ok:
             return outcome.output

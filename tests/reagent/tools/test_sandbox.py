@@ -25,7 +25,7 @@ from reagent.errors import ToolError
 from reagent.tools import build
 from reagent.tools.sandbox import run as run_module
 from reagent.tools.sandbox import seccomp
-from reagent.tools.sandbox.run import Ending, Limits, Outcome, SandboxUnavailable, check, run
+from reagent.tools.sandbox.run import CODE_CHARS, Ending, Limits, Outcome, SandboxUnavailable, check, run
 from rrm.errors import ConfigError
 
 
@@ -362,3 +362,6 @@ def test_wrong_limits_are_refused() -> None:
         build(["python"], {"python": {"memory": 5}})
     with pytest.raises(ConfigError, match="there is no folder"):
         build(["python"], {"python": {"files": "/no/such/folder"}})
+    assert call("print('long')\n#" + "😀" * (CODE_CHARS - 15)) == ("long\n", None)
+    said, kind = call("#" + " " * CODE_CHARS)
+    assert kind == "bad_arguments" and "1000001 characters, and 1000000 are taken at most" in said

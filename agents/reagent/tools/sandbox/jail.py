@@ -33,8 +33,8 @@ _SYSTEM = (
 )  # fmt: skip
 """What an interpreter and its libraries need of a system, as far as it is there. Nothing else of the file system is visible."""
 
-ROOT_BYTES = 4 << 20
-"""Size of the file system that holds the folders and the code."""
+ROOT_BYTES = 8 << 20
+"""Size of the file system that holds the folders and the code, of which a character takes six bytes at most."""
 
 
 def call(name: str, result: int) -> int:

@@ -109,6 +109,8 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.supervisor import main; main()"
+CODE_CHARS = 1_000_000
+"""Of a program; the file system that holds it (`jail.ROOT_BYTES`) has room for so many."""
 GRACE_S = 10.0
 """Beyond the wall clock's limit, for a supervisor that itself hangs."""
 
@@ -153,7 +155,13 @@ def run(code: str, limits: Limits | None = None, files: str | Path | None = None
 
     Args:
         files: a folder the program may read, as `/files`.
+
+    Raises:
+        SandboxUnavailable: home or working folder would be seen.
+        ValueError: the program has more than `CODE_CHARS` characters.
     """
+    if len(code) > CODE_CHARS:
+        raise ValueError(f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most")
     limits = limits or Limits()
     request = _interpreter() | {
         "code": code,
