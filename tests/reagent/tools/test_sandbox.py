@@ -178,6 +178,40 @@ def test_the_sandbox_dies_with_its_caller() -> None:
     _until(lambda: not program.is_running())
 
 
+CALLER = """
+import os, signal, threading
+from reagent.tools.sandbox.run import Limits, run
+threading.Thread(target=run, args=("import time\\ntime.sleep(60)", Limits(wall_s=60.0)), daemon=True).start()
+input()
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    signal.pause()
+os.wait()
+"""
+
+
+def test_the_sandbox_dies_with_its_caller_whatever_that_has_forked() -> None:
+    """A process forked meanwhile holds the supervisor's input open."""
+    caller = subprocess.Popen([sys.executable, "-c", CALLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert caller.stdin and caller.stdout
+
+    def below() -> list[psutil.Process]:
+        return psutil.Process(caller.pid).children(recursive=True)
+
+    with caller:
+        _until(lambda: any(_says(p, "/program.py") for p in below()))
+        sandbox = below()
+        caller.stdin.write("\n")
+        caller.stdin.flush()
+        sibling = psutil.Process(int(caller.stdout.readline()))
+        try:
+            caller.kill()
+            _until(lambda: not any(p.is_running() for p in sandbox))
+            assert sibling.is_running()
+        finally:
+            sibling.kill()
+
+
 def _until(done: object, seconds: float = 10.0) -> None:
     end = time.monotonic() + seconds
     while not done():  # pyright: ignore[reportCallIssue]
@@ -197,6 +231,29 @@ def test_files_are_shown_read_only(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     code = "print(open('/files/table.csv').read())\ntry:\n    open('/files/x', 'w')\nexcept OSError as error:\n    print(type(error).__name__)"
     assert run(code, files=tmp_path).output == "a,b\n1,2\n\nOSError\n"
+
+
+def test_files_that_programs_cannot_read_are_refused_at_the_start(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("who is not root reads what is their own")
+    (tmp_path / "in").mkdir(mode=0o700)
+    (tmp_path / "in" / "table's.csv").write_text("a")
+    (tmp_path / "in" / "link").symlink_to("/gone")
+
+    def refusal() -> str:
+        with pytest.raises(ConfigError) as refused:
+            build(["python"], {"python": {"files": str(tmp_path)}})
+        return str(refused.value)
+
+    tmp_path.chmod(0o700)
+    assert f"may not read {tmp_path} (mode 0700); chmod -R o+rX {tmp_path}" in refusal()
+    tmp_path.chmod(0o755)
+    assert f"may not read {tmp_path}/in (mode 0700)" in refusal()
+    (tmp_path / "in").chmod(0o755)
+    (tmp_path / "in" / "table's.csv").chmod(0o600)
+    assert f"may not read {tmp_path}/in/table's.csv (mode 0600)" in refusal()
+    (tmp_path / "in" / "table's.csv").chmod(0o644)
+    build(["python"], {"python": {"files": str(tmp_path)}})
 
 
 def test_of_the_interpreters_folder_only_what_it_needs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,29 +290,6 @@ def test_others_than_root_are_isolated_by_a_user_namespace(way: str) -> None:
     bomb = _started(way, BOMB)
     assert str(bomb["output"]).startswith("stopped"), bomb
 
-def test_files_that_programs_cannot_read_are_refused_at_the_start(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("who is not root reads what is their own")
-    (tmp_path / "in").mkdir(mode=0o700)
-    (tmp_path / "in" / "table's.csv").write_text("a")
-    (tmp_path / "in" / "link").symlink_to("/gone")
-
-    def refusal() -> str:
-        with pytest.raises(ConfigError) as refused:
-            build(["python"], {"python": {"files": str(tmp_path)}})
-        return str(refused.value)
-
-    tmp_path.chmod(0o700)
-    assert f"may not read {tmp_path} (mode 0700); chmod -R o+rX {tmp_path}" in refusal()
-    tmp_path.chmod(0o755)
-    assert f"may not read {tmp_path}/in (mode 0700)" in refusal()
-    (tmp_path / "in").chmod(0o755)
-    (tmp_path / "in" / "table's.csv").chmod(0o600)
-    assert f"may not read {tmp_path}/in/table's.csv (mode 0600)" in refusal()
-    (tmp_path / "in" / "table's.csv").chmod(0o644)
-    build(["python"], {"python": {"files": str(tmp_path)}})
-
-
 
 def _started(way: str, code: str) -> dict[str, object]:
     """A run under the system's Python, which every user can read, whatever our own is."""
@@ -267,7 +301,7 @@ def _started(way: str, code: str) -> dict[str, object]:
         "a container's root": ["--bounding-set", "-sys_admin"],
     }
     request = {
-        "python": python, "interpreter": ["/usr"], "environment": {}, "code": code, "files": None, "wall_s": 10, "cpu_s": 5,
+        "caller": os.getpid(), "python": python, "interpreter": ["/usr"], "environment": {}, "code": code, "files": None, "wall_s": 10, "cpu_s": 5,
         "memory_bytes": 256 << 20, "scratch_bytes": 1 << 20, "output_bytes": 10_000, "processes": 32, "open_files": 64,
     }  # fmt: skip
     folder = str(Path(run_module.__file__).parents[1])
@@ -338,6 +372,9 @@ def test_the_tool_answers_and_types_its_errors() -> None:
     assert call("while True: pass")[1] == "program_timeout"
     assert call("x = bytearray(1 << 33)")[1] == "program_memory"
     assert call("import os; os.abort()")[1] == "program_crashed"
+    assert call("print('long')\n#" + "😀" * (CODE_CHARS - 15)) == ("long\n", None)
+    said, kind = call("#" + " " * CODE_CHARS)
+    assert kind == "bad_arguments" and "1000001 characters, and 1000000 are taken at most" in said
     said, kind = call("while True: print('spam' * 99)")
     assert kind == "program_output" and len(said) <= 2010
 
@@ -362,6 +399,3 @@ def test_wrong_limits_are_refused() -> None:
         build(["python"], {"python": {"memory": 5}})
     with pytest.raises(ConfigError, match="there is no folder"):
         build(["python"], {"python": {"files": "/no/such/folder"}})
-    assert call("print('long')\n#" + "😀" * (CODE_CHARS - 15)) == ("long\n", None)
-    said, kind = call("#" + " " * CODE_CHARS)
-    assert kind == "bad_arguments" and "1000001 characters, and 1000000 are taken at most" in said

@@ -164,6 +164,7 @@ def run(code: str, limits: Limits | None = None, files: str | Path | None = None
         raise ValueError(f"the program has {len(code)} characters, and {CODE_CHARS} are taken at most")
     limits = limits or Limits()
     request = _interpreter() | {
+        "caller": os.getpid(),
         "code": code,
         "files": None if files is None else os.path.abspath(files),
         "wall_s": limits.wall_s,
@@ -180,7 +181,7 @@ def run(code: str, limits: Limits | None = None, files: str | Path | None = None
 
 
 def _ask(request: str, timeout_s: float) -> dict[str, Any]:
-    """Start a supervisor and wait for its answer. Its input stays open meanwhile: were we to die, it would see it close."""
+    """Start a supervisor and wait for its answer. Its input stays open meanwhile: were we to die, it would see that, or us, gone."""
     command = [sys.executable, "-I", "-S", "-c", _START, str(Path(__file__).parents[1])]
     process = subprocess.Popen(
         command,

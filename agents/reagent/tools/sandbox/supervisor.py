@@ -1,11 +1,13 @@
 """The process between the caller and the sandbox: starts it, collects its output, watches its limits, ends it.
 
 Reads one line of JSON from standard input and writes one to standard output. It stays outside the sandbox, so that no program
-can reach it. Input that ends means that the caller is gone: the sandbox ends with it.
+can reach it. When the caller is gone the sandbox ends with it; input that ends says the same, but may be held open by another process
+that the caller has forked.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -167,6 +169,7 @@ def supervise(config: dict[str, Any]) -> dict[str, Any]:
         Refused: this machine cannot isolate it; nothing has run.
     """
     _check_machine()
+    ends = [0, *_caller_end(config["caller"])]
     user = separate()
     output, output_end = os.pipe()
     report, report_end = os.pipe()
@@ -178,7 +181,7 @@ def supervise(config: dict[str, Any]) -> dict[str, Any]:
         jail.enter(config, user, output_end, report_end)
     os.close(output_end)
     os.close(report_end)
-    run = _Run(config, child, output, report, started)
+    run = _Run(config, child, output, report, started, ends)
     try:
         run.watch()
     finally:
@@ -187,13 +190,31 @@ def supervise(config: dict[str, Any]) -> dict[str, Any]:
     return run.outcome()
 
 
+def _caller_end(process: int) -> list[int]:
+    """A descriptor that is ready to be read once the caller has ended; none where the kernel or a container gives none."""
+    if os.getppid() != process:
+        raise SystemExit(1)  # it has ended already
+    with contextlib.suppress(OSError):
+        return [os.pidfd_open(process)]
+    return []
+
+
 class _Run:
-    def __init__(self, config: dict[str, Any], child: int, output: int, report: int, started: float) -> None:
+    """One sandbox.
+
+    Args:
+        ends: descriptors that are ready when nobody waits for its outcome any more.
+    """
+
+    def __init__(
+        self, config: dict[str, Any], child: int, output: int, report: int, started: float, ends: list[int]
+    ) -> None:
         self.config, self.child, self.output, self.report, self.started = config, child, output, report, started
         self.text, self.said = bytearray(), b""
         self.stopped: str | None = None
         self.memory, self.cpu_s, self.usage = 0, 0.0, Usage()
         self.dead = False
+        self.ends = ends
 
     def kill(self) -> None:
         """End process 1, and with it all others in its namespace."""
@@ -209,17 +230,16 @@ class _Run:
     def watch(self) -> None:
         """Until process 1 has reported or died, and the last writer of the output is gone."""
         selector = selectors.DefaultSelector()
-        for descriptor in (self.output, self.report, 0):
+        for descriptor in (self.output, self.report, *self.ends):
             selector.register(descriptor, selectors.EVENT_READ)
         open_ends = {self.output, self.report}
         polled = 0.0
         while open_ends:
             for key, _ in selector.select(POLL_S):
-                data = os.read(key.fd, 1 << 16)
-                if key.fd == 0:
-                    selector.unregister(0)
+                if key.fd in self.ends:
+                    selector.unregister(key.fd)
                     self.stop("killed")
-                elif not data:
+                elif not (data := os.read(key.fd, 1 << 16)):
                     selector.unregister(key.fd)
                     open_ends.discard(key.fd)
                 else:
