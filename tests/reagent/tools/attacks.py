@@ -52,6 +52,26 @@ for name, call in calls.items():
     print("GOT" if got >= 0 else "stopped", name, errno.errorcode.get(ctypes.get_errno()))
 """
 
+SOCKETS = """
+import ctypes, os, socket, time
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: where the kernel does so, its open files can be seen no more
+for _ in range(7):
+    if os.fork() == 0:
+        break
+held = []
+for _ in range(55):
+    held += socket.socketpair()
+for end in held:
+    end.setblocking(False)
+    try:
+        while end.send(b"x" * 65536):
+            pass
+    except BlockingIOError:
+        pass
+time.sleep(3)
+print("GOT")
+"""
+
 ATTACKS = [
     Attack(
         "fork bomb",
@@ -217,6 +237,12 @@ except BlockingIOError:
 """,
         ended,
         stopped,
+    ),
+    Attack(
+        "memory in the buffers of many sockets",
+        SOCKETS,
+        {Ending.memory},
+        limits={"memory_mb": 200},
     ),
     Attack(
         "processor time of children nobody waits for",

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from attacks import ATTACKS, DAEMON, Attack
+from attacks import ATTACKS, DAEMON, SOCKETS, Attack
 
 from reagent.errors import ToolError
 from reagent.tools import build
@@ -289,6 +289,8 @@ def test_others_than_root_are_isolated_by_a_user_namespace(way: str) -> None:
     assert outcome["output"] == "42 True False\n"
     bomb = _started(way, BOMB)
     assert str(bomb["output"]).startswith("stopped"), bomb
+    held = _started(way, SOCKETS)
+    assert held["ending"] == "memory", held
 
 
 def _started(way: str, code: str) -> dict[str, object]:
@@ -302,7 +304,7 @@ def _started(way: str, code: str) -> dict[str, object]:
     }
     request = {
         "caller": os.getpid(), "python": python, "interpreter": ["/usr"], "environment": {}, "code": code, "files": None, "wall_s": 10, "cpu_s": 5,
-        "memory_bytes": 256 << 20, "scratch_bytes": 1 << 20, "output_bytes": 10_000, "processes": 32, "open_files": 64,
+        "memory_bytes": 256 << 20, "scratch_bytes": 1 << 20, "output_bytes": 10_000, "processes": 32, "open_files": 128,
     }  # fmt: skip
     folder = str(Path(run_module.__file__).parents[1])
     process = subprocess.Popen(

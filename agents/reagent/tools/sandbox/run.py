@@ -62,7 +62,8 @@ class Limits:
     cpu_s: int = 10
     """Processor seconds, of each process and of all together."""
     memory_mb: int = 512
-    """Address space of each process, and resident memory of all together (sampled every 20 ms; shared pages count for each)."""
+    """Address space of each process, and resident memory of all together (sampled every 20 ms; shared pages count for each, an open
+    socket as 320 KB, which is what the kernel may hold for it)."""
     scratch_mb: int = 32
     """Size of /scratch and of the largest file."""
     output_bytes: int = 64_000

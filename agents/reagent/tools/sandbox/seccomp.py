@@ -3,8 +3,8 @@
 A layer behind the others: namespaces, an own user without capabilities and a file system without anything to find already
 stand in the way of all of these. Refused are the calls that would ask the kernel for more (mounts, namespaces, tracing, keys,
 modules, sockets, io_uring) and those by which memory could be held that no limit counts (memfd, System V objects, larger
-socket buffers). What is left of that kind is the kernel's ordinary buffers of pipes and socket pairs, which the limit on open
-files bounds: some 200 KB a descriptor.
+socket buffers), or hidden from those that do (a process that cannot be looked at: PR_SET_DUMPABLE). What is left of that kind is the
+kernel's buffers of socket pairs, which the supervisor counts, and of pipes, which the kernel bounds for each user.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ filter cannot look."""
 
 _CLONE = (56, 220)
 _SOCKETPAIR = (53, 199)
+_PRCTL = (157, 167)
+_SET_DUMPABLE = 4
 _NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 
 # BPF opcodes, and the offsets in seccomp_data
@@ -126,6 +128,11 @@ def program(machine: str) -> list[tuple[int, int, int, int]]:
         (_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _ARG0),
         (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+        (_EQUAL, 0, 4, _PRCTL[column]),
+        (_LOAD, 0, 0, _ARG0),
+        (_EQUAL, 0, 1, _SET_DUMPABLE),
         (_RETURN, 0, 0, _ERRNO | errno.EPERM),
         (_RETURN, 0, 0, _ALLOW),
         (_EQUAL, 0, 3, _SOCKETPAIR[column]),

@@ -24,6 +24,7 @@ _FIRST_USER = 0x40000000
 processes counts this sandbox alone."""
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_BUFFERS = "/proc/sys/net/core/wmem_default"
 
 
 class Refused(Exception):
@@ -131,21 +132,41 @@ def descendants(first: int) -> list[int]:
     return found
 
 
+def sockets(process: int) -> set[str]:
+    """Names of the sockets that a process holds open, the same for all that share one."""
+    found = set()
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # the last: our own process 1
+        for thread in os.listdir(f"/proc/{process}/task"):  # a thread may have files of its own
+            folder = f"/proc/{process}/task/{thread}/fd"
+            for descriptor in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    found.add(os.readlink(f"{folder}/{descriptor}"))
+    return {name for name in found if name.startswith("socket:")}
+
+
+def socket_bytes() -> int:
+    """The most that a socket's unread data takes in the kernel: the default, which programs cannot raise (seccomp), and what the last
+    message may go beyond it."""
+    with open(_BUFFERS, encoding="ascii") as file:
+        return int(file.read()) * 3 // 2
+
+
 class Usage:
     """What a process and all below it use, sampled.
 
     A parent that ignores its children's end never waits for them, so what they took is in nobody's account once they are gone:
-    each process's last reading is kept.
+    each process's last reading is kept. Data in sockets is in no account either, so each socket counts as full.
     """
 
     def __init__(self) -> None:
+        self.socket_bytes = socket_bytes()
         self.own: dict[tuple[int, str], int] = {}
         """(number, start) of each process that was ever seen → its own ticks."""
 
     def sample(self, first: int) -> tuple[int, float]:
-        """(resident bytes, processor seconds). Pages that several share count for each; a process that begins and ends
+        """(resident bytes with those in sockets, processor seconds). Pages that several share count for each; a process that begins and ends
         between two samples counts where its parent waits for it."""
-        memory, waited = 0, 0
+        memory, waited, open_sockets = 0, 0, set[str]()
         for pid in descendants(first):
             try:
                 with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -155,8 +176,9 @@ class Usage:
             self.own[pid, fields[19]] = int(fields[11]) + int(fields[12])
             waited += sum(int(n) for n in fields[11:15])  # its own, and those of children it has waited for
             memory += int(fields[21]) * _PAGE
+            open_sockets |= sockets(pid)
         # the two overlap, so their sum would count twice
-        return memory, max(waited, sum(self.own.values())) / _TICK
+        return memory + len(open_sockets) * self.socket_bytes, max(waited, sum(self.own.values())) / _TICK
 
 
 # ---- one run -------------------------------------------------------------------------------------------------------------
