@@ -127,6 +127,39 @@ def test_a_workbook(read: Read) -> None:
     assert "there are: Towns, Empty" in read("w.xlsx", part="Rivers").content
 
 
+def test_rows_after_blank_ones_are_read(read: Read) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
+    book = openpyxl.Workbook()
+    page = book.active
+    for row, value in ((1, "first"), (3, "third"), (5000, "late")):
+        page.cell(row, 2, value)
+    page.cell(1_048_576, 2, "last")
+    page.cell(9000, 500, "").number_format = "0.00"  # nothing in it, and every row is as wide
+    out = io.BytesIO()
+    book.save(out)
+    assert read("w.xlsx", out.getvalue()).content == (
+        "## Sheet: Sheet\n,first\n\n,third\n[4996 blank rows]\n,late\n[1043575 blank rows]\n,last\n\n"
+    )
+
+
+def test_a_sheet_of_more_rows_than_there_can_be_is_cut_with_a_word(read: Read) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
+    book = openpyxl.Workbook()
+    book.active.append(["first"])
+    out, changed = io.BytesIO(), io.BytesIO()
+    book.save(out)
+    with zipfile.ZipFile(out) as whole, zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as other:
+        for name in whole.namelist():
+            text = whole.read(name)
+            if name == "xl/worksheets/sheet1.xml":
+                text = text.replace(
+                    b"</sheetData>", b'<row r="9000000000"><c r="A9000000000"><v>1</v></c></row></sheetData>'
+                )
+            other.writestr(name, text)
+    content = read("w.xlsx", changed.getvalue()).content
+    assert content == "## Sheet: Sheet\nfirst\n[rows after the first 1048576 are not read]\n\n"
+
+
 def test_a_pdf_and_its_pages(read: Read) -> None:
     pytest.importorskip("pypdf", reason="the extra tools is not installed")
     data = pdf(["Aldermoor has a mill", "The Tove is long", "The end"])

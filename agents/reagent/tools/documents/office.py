@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
 from typing import Any
 from xml.etree import ElementTree
@@ -15,6 +15,10 @@ from .problem import Problem
 
 MAX_UNPACKED = 300_000_000
 """Bytes of all parts of an office document."""
+MAX_ROWS = 1_048_576
+"""Of a sheet, as in a workbook's own limits; a file may claim more."""
+_BLANKS = 3
+"""Longer runs of blank rows are one line that says how many."""
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
@@ -44,19 +48,31 @@ def workbook(data: bytes, sheet: str) -> Iterator[str]:
         page: Any = book[name]
         if not hasattr(page, "iter_rows"):
             continue  # a chart
+        page.reset_dimensions()  # what the file says of its size may be wrong, and the rest would be left out
         yield f"## Sheet: {name}\n"
-        blank = 0
-        for row in page.iter_rows(values_only=True):
-            cells = list(row)
-            while cells and cells[-1] is None:
-                cells.pop()
-            blank = 0 if cells else blank + 1
-            if blank > 1000:
-                break  # a sheet may claim a million empty rows
-            out = io.StringIO()
-            csv.writer(out, lineterminator="\n").writerow([_cell(value) for value in cells])
-            yield out.getvalue()
+        yield from _rows(page.iter_rows(values_only=True))
         yield "\n"
+
+
+def _rows(rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Rows as lines, without blank ones at the end. A sheet may claim a million, and have something after them."""
+    blank, empty = 0, None
+    for number, row in enumerate(rows):
+        if number == MAX_ROWS:
+            yield f"[rows after the first {MAX_ROWS} are not read]\n"
+            return
+        # a row that the file leaves out is one object, however often it comes
+        if row is empty or all(value is None for value in row):
+            blank, empty = blank + 1, row
+            continue
+        yield "\n" * blank if blank <= _BLANKS else f"[{blank} blank rows]\n"
+        blank = 0
+        cells = list(row)
+        while cells[-1] is None:
+            cells.pop()
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerow([_cell(value) for value in cells])
+        yield out.getvalue()
 
 
 def _cell(value: object) -> object:
