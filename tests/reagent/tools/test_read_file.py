@@ -95,6 +95,39 @@ def test_text_of_any_kind(read: Read) -> None:
     assert read("empty.txt", b"").content == "(no output)"
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ('<meta charset="gb2312"><p>长江'.encode("gb18030"), "长江"),
+        ("<html><head><META Charset=shift_jis><p>東京①".encode("cp932"), "東京①"),
+        (
+            '<meta http-equiv="Content-Type" content="text/html; charset=windows-1251"><p>Волга'.encode("cp1251"),
+            "Волга",
+        ),
+        ('<?xml version="1.0" encoding="euc-jp"?><p>東京'.encode("euc-jp"), "東京"),
+        ('<meta charset="iso-2022-jp"><p>東京'.encode("iso-2022-jp"), "東京"),  # ASCII to whoever does not look
+        ('<meta charset="iso-8859-1"><p>“10 €”'.encode("cp1252"), "“10 €”"),
+        ('<!-- <meta charset="cp1251"> --><p>Köln'.encode(), "Köln"),
+        (f'<!--{"x" * 1100}--><meta charset="cp1251"><p>Köln'.encode(), "Köln"),
+        ('<meta charset="utf-16"><p>Köln'.encode(), "Köln"),
+        ('<meta charset="gbk"><p>Köln'.encode(), "K枚ln"),  # as browsers show it
+        ('<meta charset="rot13"><p>Köln'.encode(), "Köln"),
+        ('<meta charset="no such"><p>Köln'.encode(), "Köln"),
+        ('<meta charset="utf-8"><p>Köln'.encode("latin-1"), "Köln"),
+        (b'<meta charset="gbk"><p>' + "长江".encode("gbk") * 100 + b"\xff.", "长江" * 100 + "\ufffd."),
+        ('<meta charset="gbk"><p>长江'.encode("gbk") + b"\xb3", "长江"),  # cut within a letter
+    ],
+)
+def test_a_page_says_its_charset(page: bytes, text: str) -> None:
+    assert read_document(page, "html").text == text
+
+
+def test_what_a_server_says_of_the_charset_comes_first() -> None:
+    page = '<meta charset="cp1251"><p>Köln'
+    assert read_document(page.encode(), "html", charset="UTF-8").text == "Köln"
+    assert read_document(page.encode("latin-1"), "html", charset="ISO-8859-1").text == "Köln"
+
+
 def test_a_word_document(read: Read) -> None:
     assert read("r.docx", docx()).content == ("# Rivers\nThe Tove is 24 miles long.\n- an item\nTown | People\n\n")
 

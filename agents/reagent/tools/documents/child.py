@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import resource
@@ -13,6 +14,16 @@ from .problem import Problem
 
 MAX_CHARS = 4_000_000
 """Of a document's text; what comes after is never read."""
+_BROKEN = 0.01
+"""Share of letters that may be broken in text of the charset that is said."""
+_CUT = ("unexpected end of data", "incomplete multibyte sequence")
+_WEB_NAMES = {
+    "ascii": "cp1252", "us-ascii": "cp1252", "iso-8859-1": "cp1252", "latin1": "cp1252", "iso-8859-9": "cp1254", "tis-620": "cp874",
+    "iso-8859-11": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "big5": "big5hkscs", "shift_jis": "cp932", "shift-jis": "cp932",
+    "x-sjis": "cp932", "euc-kr": "cp949", "ks_c_5601-1987": "cp949", "windows-31j": "cp932", "x-gbk": "gb18030", "utf8": "utf-8-sig",
+    "utf-8": "utf-8-sig",
+}  # fmt: skip
+"""Charsets that stand on pages for a larger one (the WHATWG's Encoding Standard), or that Python calls otherwise."""
 
 
 def main() -> None:
@@ -88,9 +99,9 @@ def pieces_of(data: bytes, kind: str, request: dict[str, Any]) -> Iterator[str]:
         Problem: it cannot be read.
     """
     if kind in ("html", "htm", "xhtml"):
-        from .html import html_text
+        from .html import declared, html_text
 
-        yield html_text(decoded(data, request["charset"]), request["base_url"])
+        yield html_text(decoded(data, request["charset"] or declared(data)), request["base_url"])
     elif kind in ("xlsx", "xlsm"):
         from .office import workbook
 
@@ -119,15 +130,29 @@ def pieces_of(data: bytes, kind: str, request: dict[str, Any]) -> Iterator[str]:
 
 
 def decoded(data: bytes, charset: str | None) -> str:
-    """Bytes as text: by a byte order mark, the charset that is said, UTF-8, else Windows-1252 (which never fails)."""
+    """Bytes as text: by a byte order mark, the charset that is said, UTF-8, else Windows-1252 (which never fails). Where the charset that
+    is said fits all but a few letters, these are replaced."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
-    for name in filter(None, (charset, "utf-8-sig")):
+    said = charset_named(charset) if charset else None
+    for name in filter(None, (said, "utf-8-sig")):
         try:
             return data.decode(name)
         except UnicodeDecodeError as error:
-            if error.reason == "unexpected end of data" and error.start > 0:
+            if error.reason in _CUT and error.start > 0 and len(data) - error.start < 4:
                 return data[: error.start].decode(name)  # it was cut within a letter
-        except (LookupError, ValueError):
-            continue
+    if said:
+        text = data.decode(said, "replace")
+        if text.count("\ufffd") < _BROKEN * len(text):
+            return text
     return data.decode("cp1252", "replace")
+
+
+def charset_named(name: str) -> str | None:
+    """The codec for a charset as web pages name it; None where there is none."""
+    name = name.strip().lower()
+    try:
+        found = codecs.lookup(_WEB_NAMES.get(name, name))
+    except (LookupError, ValueError):
+        return None
+    return found.name if found._is_text_encoding else None  # pyright: ignore[reportAttributeAccessIssue] - `rot13`, `zip`

@@ -17,6 +17,20 @@ _LEFT_BY_BLOCKS = {"svg", "math", "select"}
 is no text, the title apart."""
 
 
+_DECLARED = re.compile(
+    rb"<meta\b[^>]*?\bcharset\s*=\s*[\"']?\s*([\w.:-]+)|<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)",
+    re.IGNORECASE | re.ASCII,
+)
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+
+
+def declared(page: bytes) -> str | None:
+    """The charset that a page's first kilobyte names, where browsers look for it."""
+    found = _DECLARED.search(_COMMENT.sub(b"", page[:1024]))
+    name = (found[1] or found[2]).decode("ascii").lower() if found else None
+    return "utf-8" if name and name.startswith("utf-16") else name  # it was read as ASCII, so it is none
+
+
 class _Text(HTMLParser):
     """Collects text in pieces; "\\n" and "\\n\\n" are wishes that `html_text` reconciles."""
 
