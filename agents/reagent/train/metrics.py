@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from statistics import median
 
 from reagent.rollout.episode import Episode, Turn
 
@@ -20,7 +21,8 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
     """Means over episodes; rewards and success over those where they are known. Keys are `<prefix>/…`.
 
     `ungraded` is the share of episodes that nobody can grade (no answer key), `unknown` of those whose environment failed,
-    or had no room to begin; `denied` counts pages and results kept from the agent; `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
+    or had no room to begin, `unknown_long_answers` the same among those whose last turn is longer than the median: larger where answers
+    are too long for their judge; `denied` counts pages and results kept from the agent; `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
     `malformed_turns` the share of turns with a malformed call.
     `zero_variance_groups` is the share of groups whose known rewards are all equal: they teach a group method nothing.
     """
@@ -50,6 +52,7 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "malformed_turns": mean([float("malformed" in _verdicts(t)) for t in turns]),
         "ungraded": mean([float(e.ungraded) for e in episodes]),
         "unknown": mean([float(e.reward is None and not e.ungraded) for e in episodes]),
+        "unknown_long_answers": mean([float(e.reward is None and not e.ungraded) for e in _long(episodes)]),
         "cut_turns": mean([float(t.stop_reason == "length") for t in turns]),
         "zero_variance_groups": mean([float(len(values) == 1) for values in groups.values()]),
     }
@@ -60,6 +63,13 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         if "hops" in e.task.meta and e.success is not None:
             by_hops[f"success_hops_{e.task.meta['hops']}"].append(float(e.success))
     return {f"{prefix}/{k}": v for k, v in {**found, **{k: mean(v) for k, v in sorted(by_hops.items())}}.items()}
+
+
+def _long(episodes: Sequence[Episode]) -> list[Episode]:
+    """Those whose last turn has more tokens than the median last turn."""
+    ended = [(len(e.turns[-1].output_ids), e) for e in episodes if e.turns]
+    middle = median([length for length, _ in ended]) if ended else 0
+    return [e for length, e in ended if length > middle]
 
 
 def _verdicts(turn: Turn) -> list[str]:

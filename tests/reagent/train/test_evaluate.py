@@ -114,6 +114,23 @@ def test_an_ungraded_task_whose_environment_failed_is_no_failure() -> None:
     assert summarise(failed, samples=2, seed=0)["by_task"] == {"known": 0.0}
 
 
+def test_unknown_grades_of_long_answers_are_told_apart() -> None:
+    task = Task("t", "?", "a")
+
+    def answered(tokens: int, success: bool | None) -> Episode:
+        made = played(task, success)
+        made.turns = [replace(made.turns[0], output_ids=[1] * tokens, output_logprobs=[0.0] * tokens)]
+        return made
+
+    # the median is 5: of the three longer ones two are unknown
+    episodes = [
+        answered(n, s) for n, s in ((2, True), (3, None), (4, False), (5, True), (6, None), (7, True), (90, None))
+    ]
+    found = summarise(episodes, samples=7, seed=0)
+    assert (found["unknown"], found["unknown_long_answers"]) == (pytest.approx(3 / 7), pytest.approx(2 / 3))
+    assert summarise(episodes[:1], samples=1, seed=0)["unknown_long_answers"] is None
+
+
 def test_an_evaluation_asks_the_environment_which_tasks_are_graded(
     base, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
