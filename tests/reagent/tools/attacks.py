@@ -77,7 +77,7 @@ ATTACKS = [
         "fork bomb",
         "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n",
         {Ending.timeout, Ending.memory},
-        limits={"wall_s": 1.0},
+        limits={"wall_s": 0.5},
     ),
     Attack(
         "thread bomb",
@@ -153,7 +153,7 @@ ATTACKS = [
     ),
     Attack("signals to all", "import os\nif os.fork():\n    os.kill(-1, 9)\nos.kill(os.getpid(), 9)", {Ending.killed}),
     Attack("endless output", "while True:\n    print('x' * 1000)", {Ending.output}),
-    Attack("endless loop", "while True:\n    pass", {Ending.timeout}, limits={"wall_s": 1.0}),
+    Attack("endless loop", "while True:\n    pass", {Ending.timeout}, limits={"wall_s": 0.5}),
     Attack("endless processor time", "while True:\n    pass", {Ending.timeout}, limits={"cpu_s": 1}),
     Attack("endless sleep", "import time\ntime.sleep(99)", {Ending.timeout}, limits={"wall_s": 0.5}),
     Attack(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 
@@ -50,18 +49,6 @@ def long(n: int) -> str:
 def picture() -> Image:
     """Show a picture."""
     return Image(data=b"\x89PNG", format="png")
-
-
-@server.tool()
-def environment(name: str) -> str:
-    """Tell an environment variable."""
-    return os.environ.get(name, "unset")
-
-
-@server.tool()
-def die() -> str:
-    """End the server."""
-    os._exit(3)
 
 
 if __name__ == "__main__":

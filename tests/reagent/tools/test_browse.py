@@ -92,7 +92,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
         self.reply(gzip.compress(b"packed text"), "text/plain", Content_Encoding="gzip")
 
     def page_bomb(self) -> None:
-        self.reply(gzip.compress(bytes(300_000_000), 1), "text/plain", Content_Encoding="gzip")
+        self.reply(gzip.compress(bytes(30_000_000), 1), "text/plain", Content_Encoding="gzip")
 
     def page_short(self) -> None:
         self.send_response(200)
@@ -153,7 +153,7 @@ def server() -> Iterator[Any]:
     made.asked, made.done = [], threading.Event()
     made.base = f"http://127.0.0.1:{made.server_port}"
     made.allow = (f"127.0.0.1:{made.server_port}",)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
+    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
     yield made
     made.done.set()
     made.shutdown()

@@ -21,6 +21,7 @@ import psutil
 import pytest
 from attacks import ATTACKS, DAEMON, SOCKETS, Attack
 
+from reagent.env.tool import Tool
 from reagent.errors import ToolError
 from reagent.tools import build
 from reagent.tools.sandbox import run as run_module
@@ -110,7 +111,7 @@ def server() -> Iterator[http.server.ThreadingHTTPServer]:
     """A server on loopback that no sandboxed program may reach."""
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Silent)
     made.reached = False  # pyright: ignore[reportAttributeAccessIssue]
-    threading.Thread(target=made.serve_forever, daemon=True).start()
+    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
     yield made
     made.shutdown()
     made.server_close()
@@ -175,7 +176,7 @@ def test_the_sandbox_dies_with_its_caller() -> None:
     supervisor.kill()
     thread.join(10)
     assert outcomes[0].ending is Ending.killed
-    _until(lambda: not program.is_running())
+    _until(lambda: not _lives(program))
 
 
 CALLER = """
@@ -206,10 +207,18 @@ def test_the_sandbox_dies_with_its_caller_whatever_that_has_forked() -> None:
         sibling = psutil.Process(int(caller.stdout.readline()))
         try:
             caller.kill()
-            _until(lambda: not any(p.is_running() for p in sandbox))
+            _until(lambda: not any(map(_lives, sandbox)))
             assert sibling.is_running()
         finally:
             sibling.kill()
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it has not ended; one that nobody has asked for its ending yet has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _until(done: object, seconds: float = 10.0) -> None:
@@ -361,17 +370,18 @@ def test_the_filter_knows_every_call_by_number() -> None:
 
 
 def test_the_tool_answers_and_types_its_errors() -> None:
-    (python,) = build(["python"], {"python": {"wall_s": 1.0, "memory_mb": 256}})
+    (python,) = build(["python"], {"python": {"memory_mb": 256}})
+    (hurried,) = build(["python"], {"python": {"wall_s": 0.4}})
 
-    def call(code: str) -> tuple[str, str | None]:
-        result = asyncio.run(python.call({"code": code}))
+    def call(code: str, tool: Tool = python) -> tuple[str, str | None]:
+        result = asyncio.run(tool.call({"code": code}))
         return result.content, result.error.kind if isinstance(result.error, ToolError) else None
 
     assert call("print(2**10)") == ("1024\n", None)
     assert call("x = 1") == ("(no output)", None)
     said, kind = call("print('partial')\n1/0")
     assert kind == "program_failed" and "partial" in said and "ZeroDivisionError" in said
-    assert call("while True: pass")[1] == "program_timeout"
+    assert call("while True: pass", hurried)[1] == "program_timeout"
     assert call("x = bytearray(1 << 33)")[1] == "program_memory"
     assert call("import os; os.abort()")[1] == "program_crashed"
     assert call("print('long')\n#" + "😀" * (CODE_CHARS - 15)) == ("long\n", None)
@@ -381,17 +391,21 @@ def test_the_tool_answers_and_types_its_errors() -> None:
     assert kind == "program_output" and len(said) <= 2010
 
 
-def test_slow_programs_hold_no_other_episode() -> None:
-    (python,) = build(["python"], {"python": {"wall_s": 5.0}})
+WAITING = "import os, time\nwhile not os.path.exists('/files/go'):\n    time.sleep(0.01)\nprint('slow')"
 
-    async def both() -> tuple[bool, str]:
-        slow = asyncio.ensure_future(python.call({"code": "import time; time.sleep(1.5)"}))
+
+def test_slow_programs_hold_no_other_episode(tmp_path: Path) -> None:
+    """One that ends only after the other has."""
+    tmp_path.chmod(0o755)
+    (python,) = build(["python"], {"python": {"wall_s": 20.0, "files": str(tmp_path)}})
+
+    async def both() -> list[str]:
+        slow = asyncio.ensure_future(python.call({"code": WAITING}))
         quick = await python.call({"code": "print('quick')"})
-        ahead = not slow.done()
-        await slow
-        return ahead, quick.content
+        (tmp_path / "go").touch()
+        return [quick.content, (await slow).content]
 
-    assert asyncio.run(both()) == (True, "quick\n")
+    assert asyncio.run(both()) == ["quick\n", "slow\n"]
 
 
 def test_wrong_limits_are_refused() -> None:

@@ -308,7 +308,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     results = [{"title": f"T{n}", "href": f"https://x/{n}", "about": {"text": f"snippet\n {n}"}} for n in range(9)]
     made.usual = json.dumps({"web": {"results": results}}).encode()
     made.url = f"http://127.0.0.1:{made.server_port}/s?q={{query}}&n={{k}}"
-    threading.Thread(target=made.serve_forever, daemon=True).start()
+    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("ENGINE_KEY", "s3cret")
     yield made
     made.done.set()
