@@ -46,13 +46,12 @@ def main() -> None:
 
 
 def _read_line(descriptor: int) -> bytes:
-    parts = b""
-    while not parts.endswith(b"\n"):
-        part = os.read(descriptor, 1 << 16)
-        if not part:
+    parts = [b""]
+    while not parts[-1].endswith(b"\n"):
+        parts.append(os.read(descriptor, 1 << 16))
+        if not parts[-1]:
             raise SystemExit(1)  # the caller has gone
-        parts += part
-    return parts
+    return b"".join(parts)
 
 
 # ---- whom to become ------------------------------------------------------------------------------------------------------
