@@ -3,6 +3,7 @@
 A response whose history the server keeps holds what is new alone: those of one file are put together by `previous_response_id`, or
 by their conversation's id in the order of their creation. Where two go on from one, each is a run with all that was before it. A
 response that was logged more than once (as it began and as it ended, or in a file that was appended twice) is one: its id says so.
+What it was given must stand under its `input`, or in the list that the API has of it (`rrm.readers.input_items`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from rrm.errors import ReadError
 from rrm.readers.base import Item, first_user_text, make, own_id, printable, text_field, without
+from rrm.readers.input_items import FIELD, HOW, inner, is_pair, is_response, with_input
 from rrm.readers.outcomes import find_outcome
 from rrm.readers.repeats import another, is_same, once
 from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
@@ -32,7 +34,7 @@ def sniff(value: Any) -> bool:
     """A stored response, a list of items, or an object that holds one under a usual name (and no answer beside it)."""
     if not isinstance(value, dict):
         return is_items(value)
-    if value.get("object") == "response" and isinstance(value.get("output"), list):
+    if is_response(value) or is_pair(value):
         return True
     return "output" not in value and "response" not in value and any(is_items(value.get(k)) for k in LISTS)
 
@@ -68,8 +70,8 @@ def gather(items: Iterable[Item]) -> Iterator[Item | ReadError]:
 
 def _once(items: Iterable[Item]) -> tuple[list[Item], list[ReadError]]:
     """One item an id (`repeats.once`), and what that would lose, as errors."""
-    kept, dropped = once(items, _id, lambda item: item.value)
-    lost = [(item, stays) for item, stays in dropped if not is_same(item.value, stays.value)]
+    kept, dropped = once(items, _id, lambda item: inner(item.value))
+    lost = [(item, stays) for item, stays in dropped if not is_same(inner(item.value), inner(stays.value))]
     return kept, [
         ReadError(item.path, item.line, another(_id(item), "output", stays.line, NAME)) for item, stays in lost
     ]
@@ -77,15 +79,16 @@ def _once(items: Iterable[Item]) -> tuple[list[Item], list[ReadError]]:
 
 def _id(item: Item) -> str | None:
     """A stored response's id."""
-    return own_id(item.value) if _stored(item.value) else None
+    return own_id(inner(item.value)) if _stored(item.value) else None
 
 
 def _stored(record: Any) -> bool:
-    return isinstance(record, dict) and (record.get("object") == "response" or record.get("output") is not None)
+    response = inner(record)
+    return isinstance(response, dict) and (response.get("object") == "response" or response.get("output") is not None)
 
 
 def _previous(item: Item) -> str | None:
-    return own_id(item.value, PREVIOUS) if _stored(item.value) else None
+    return own_id(inner(item.value), PREVIOUS) if _stored(item.value) else None
 
 
 def _links(held: list[Item], place: dict[str, int]) -> tuple[dict[int, int], dict[int, str]]:
@@ -136,20 +139,42 @@ def headless(first: Item, missing: str, followers: int, name: str) -> ReadError:
     )
 
 
+def _read(records: list[Any]) -> tuple[list[dict[str, Any]], ItemReader]:
+    """Responses that follow one another, each with its input under `input`, and what their items say.
+
+    Raises:
+        ValueError: a response of which the log does not hold what it was given.
+    """
+    read, found = ItemReader(), list[dict[str, Any]]()
+    told, seen = list[Any](), set[str]()
+    for raw in records:
+        one, listed = with_input(raw)
+        given, said = as_items(one.get("input"), "input"), as_items(one.get("output"), "output", "assistant")
+        if one.get("input") is None and said and not (text_field(one, "question") and not found):
+            raise ValueError(
+                f"what the response {printable(own_id(one) or '?', 60)!r} was given is not here: the API returns a response without its "
+                f"input, so put that under `input`, or its list ({HOW}) as `{FIELD}` beside `response`"
+            )
+        if listed:  # some servers list what came before, too
+            given = [i for i in given if not isinstance(i, dict) or i.get("id") is None or str(i["id"]) not in seen]
+        seen |= {str(i["id"]) for i in [*given, *said] if isinstance(i, dict) and i.get("id") is not None}
+        instructions = one.get("instructions")
+        if instructions not in told:  # they hold for one response, and a client sends them with each
+            told.append(instructions)
+            read.read(as_items(instructions, "instructions", "system"))
+        read.read(given + said)
+        found.append(one)
+    return found, read
+
+
 def parse(item: Item) -> Trajectory:
     """One response with those before it, or one conversation. `instructions` is the system message; `status` and `error` stay in meta."""
     record = item.value if isinstance(item.value, dict) else {"items": item.value}
-    records = [*item.context.get("before", ()), record]
+    records = [record]
     if _stored(record):
-        used, read = ["instructions", "input", "output"], ItemReader()
-        told = list[Any]()
-        for one in records:
-            if (
-                said := one.get("instructions")
-            ) not in told:  # they hold for one response, and a client sends them with each
-                told.append(said)
-                read.read(as_items(said, "instructions", "system"))
-            read.read(as_items(one.get("input"), "input") + as_items(one.get("output"), "output", "assistant"))
+        used = ["instructions", "input", "output"]
+        records, read = _read([*item.context.get("before", ()), record])
+        record = records[-1]
     else:
         key = next((k for k in LISTS if is_items(record.get(k))), None)
         if key is None:

@@ -30,6 +30,15 @@ def said(trajectory: Trajectory) -> list[dict[str, Any]]:
     return [m.model_dump(exclude_none=True) for m in trajectory.messages]
 
 
+def listing(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A page of the API's list of a response's input."""
+    return {"object": "list", "data": list(items), "first_id": "a", "last_id": "b", "has_more": False, **more}
+
+
+def asked(text: str, id: str, role: str = "user") -> dict[str, Any]:
+    return {"id": id, "type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+
+
 def test_the_agents_sdks_input_list() -> None:
     (run,) = read(SAMPLES / "agents_sdk.json")
     calls = [
@@ -47,10 +56,12 @@ def test_the_agents_sdks_input_list() -> None:
     assert [len(step.observations) for step in run.steps] == [2, 0]
 
 
-def test_a_stored_response_with_tools_of_the_server() -> None:
-    (run,) = read(SAMPLES / "response.json")
-    assert run.id == "resp_1" and run.source and run.source.format == "responses"
+def test_a_stored_response_with_tools_of_the_server(tmp_path: Path) -> None:
+    stored = json.loads((SAMPLES / "response.json").read_text())
+    run = one(tmp_path, {"response": stored, "input_items": listing(asked("How high is the tallest lamp?", "i1"))})
+    assert run.id == "resp_1" and run.task == "How high is the tallest lamp?"
     messages = said(run)
+    assert messages.pop(1) == {"role": "user", "content": "How high is the tallest lamp?", "id": "i1"}
     assert messages[0] == {"role": "system", "content": "Answer from the files."}
     assert messages[1]["reasoning_content"] == "[encrypted reasoning]"
     pairs = [(m["tool_calls"][-1], r) for m, r in zip(messages[1:-1:2], messages[2:-1:2], strict=True)]
@@ -347,3 +358,62 @@ def test_a_long_chain_is_read_in_linear_time() -> None:
         assert isinstance(run, Item) and len(run.context["before"]) == count - 1
 
     assert_linear(work, 4000)
+
+
+def bare(id: str, after: str | None, *output: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A response as the API returns it: without what it was given."""
+    return {k: v for k, v in stored(id, after, None, *output, **more).items() if k != "input"}
+
+
+def test_a_response_without_its_input_is_an_error(tmp_path: Path) -> None:
+    found, (error,) = runs_of(tmp_path, [bare("r1", None, ASKS), bare("r2", "r1", spoken("12."))])
+    assert not found and error.line == 1
+    assert "what the response 'r1' was given is not here" in error.reason and "input_items?order=asc" in error.reason
+    found, (error,) = runs_of(tmp_path, [CHAIN[0], bare("r2", "r1", spoken("12."))])  # what the tool gave is lost
+    assert not found and "what the response 'r2' was given" in error.reason
+    (run,), errors = runs_of(tmp_path, [bare("r1", None, spoken("12."), question="Weather?")])
+    assert not errors and run.task == "Weather?"
+    (run,), errors = runs_of(tmp_path, [{**CHAIN[0], "input": []}])  # said to be nothing
+    assert not errors and [m.role for m in run.messages] == ["system", "assistant"]
+
+
+PAGE = [asked("Be kind.", "i0", "developer"), asked("Weather in Paris?", "i1")]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_the_list_of_a_responses_input_may_stand_beside_it(tmp_path: Path, newest_first: bool) -> None:
+    def page(*items: dict[str, Any]) -> dict[str, Any]:
+        return listing(*(items[::-1] if newest_first else items))
+
+    calls = {**ASKS, "id": "fc1"}
+    back = {**BACK, "id": "fo1"}
+    first = {"response": bare("r1", None, calls), "input_items": page(*PAGE), "outcome": 1.0, "id": "mine"}
+    run = one(tmp_path, first)
+    assert [(m.role, m.content) for m in run.messages] == [
+        ("developer", "Be kind."),
+        ("user", "Weather in Paris?"),
+        ("assistant", None),
+    ]
+    assert run.outcome == 1.0 and run.id == "r1" and run.meta["beside_response"] == {"id": "mine"}
+    later = [page(back), page(*PAGE, calls, back)]  # what is new, or (Alibaba's server) with all that came before
+    for items in later:
+        second = {"response": bare("r2", "r1", spoken("12.")), "input_items": items}
+        (run,), errors = runs_of(tmp_path, [second, first])
+        assert [m.role for m in run.messages] == ["developer", "user", "assistant", "tool", "assistant"] and not errors
+    inside = {**bare("r1", None, calls), "input_items": page(*PAGE)["data"]}
+    assert said(one(tmp_path, inside)) == said(one(tmp_path, first)) and "input_items" not in run.meta
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        (listing(asked("a", "1"), has_more=True), "one page of several"),
+        (listing(asked("a", "1"), asked("b", "2")), "nothing in it says which"),
+        (listing(ASKS, BACK, asked("b", "2"), asked("c", "3", "system")), "nothing in it says which"),
+        ({"object": "list"}, "no list of items"),
+        ("Weather?", "no list of items"),
+    ],
+)
+def test_a_list_of_input_that_does_not_tell_is_an_error(tmp_path: Path, items: Any, why: str) -> None:
+    found, (error,) = runs_of(tmp_path, [{"response": bare("r1", None, spoken("12.")), "input_items": items}])
+    assert not found and why in error.reason
