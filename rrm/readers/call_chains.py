@@ -147,18 +147,19 @@ def _in_conversations(calls: list[Call]) -> None:
     no time, none has a place."""
     kept: dict[str, list[Call]] = {}
     for call in calls:
-        if call.conversation is not None and call.response_id is not None and call.previous_id is None:
+        if call.conversation is not None and call.response_id is not None:
             kept.setdefault(call.conversation, []).append(call)
     for talk, group in kept.items():
         made = {id(call): time for call in group if (time := seconds(call.body.get("created_at"))) is not None}
+        alone = [call for call in group if call.previous_id is None]
         if len(made) == len(group):
             group.sort(key=lambda call: made[id(call)])
             for before, call in pairwise(group):
-                call.previous_id = before.response_id
-        elif len(group) > 1:
+                call.previous_id = call.previous_id or before.response_id
+        elif len(alone) > 1:
             timeless = next(call for call in group if id(call) not in made)
             why = no_order(talk, len(group), timeless.body.get("created_at"), timeless.line, "calls")
-            for call in group:
+            for call in alone:
                 call.unordered = why
 
 

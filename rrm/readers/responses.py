@@ -96,22 +96,29 @@ def _links(held: list[Item], place: dict[str, int]) -> tuple[dict[int, int], dic
     no order → why."""
     links, unordered, talks = dict[int, int](), dict[int, str](), dict[str, list[int]]()
     for at, item in enumerate(held):
-        if (previous := _previous(item)) is not None:
-            if previous in place:
-                links[at] = place[previous]
-        elif _stored(item.value) and (talk := item.value.get("conversation")):
-            name = own_id(talk) if isinstance(talk, dict) else talk
-            if isinstance(name, str):
-                talks.setdefault(name, []).append(at)
+        if (previous := _previous(item)) in place:
+            links[at] = place[str(previous)]
+        if (name := _conversation(item)) is not None:
+            talks.setdefault(name, []).append(at)
     for name, talk in talks.items():
-        made = {at: time for at in talk if (time := seconds(held[at].value.get("created_at"))) is not None}
+        said = {at: inner(held[at].value).get("created_at") for at in talk}
+        made = {at: time for at, one in said.items() if (time := seconds(one)) is not None}
+        alone = [at for at in talk if _previous(held[at]) is None]
         if len(made) == len(talk):
-            links |= {later: earlier for earlier, later in pairwise(sorted(talk, key=made.__getitem__))}
-        elif len(talk) > 1:
-            timeless = next(held[at] for at in talk if at not in made)
-            why = no_order(name, len(talk), timeless.value.get("created_at"), timeless.line, NAME)
-            unordered |= dict.fromkeys(talk, why)
+            order = pairwise(sorted(talk, key=made.__getitem__))
+            links |= {later: earlier for earlier, later in order if later in alone}
+        elif len(alone) > 1:
+            timeless = next(at for at in talk if at not in made)
+            why = no_order(name, len(talk), said[timeless], held[timeless].line, NAME)
+            unordered |= dict.fromkeys(alone, why)
     return links, unordered
+
+
+def _conversation(item: Item) -> str | None:
+    """The id of the conversation that a stored response is part of."""
+    talk = inner(item.value).get("conversation") if _stored(item.value) else None
+    name = own_id(talk) if isinstance(talk, dict) else talk
+    return name if isinstance(name, str) and name else None
 
 
 def no_order(talk: str, count: int, said: Any, line: int | None, name: str) -> str:

@@ -274,6 +274,14 @@ def test_calls_of_a_conversation_follow_one_another_as_they_were_made(tmp_path: 
         assert texts(run) == ["q", "a", "r", "b"] and not errors
 
 
+def test_a_call_that_names_only_its_conversation_goes_on_from_the_latest_of_it(tmp_path: Path) -> None:
+    second = served("r2", "r", "b", made=2, after="r1", conversation={"id": "conv"})
+    kept = [served("r1", "q", "a"), second, served("r3", "s", "c", made=3)]
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
+        (run,), errors = run_of(tmp_path, *(kept[at] for at in order))
+        assert texts(run) == ["q", "a", "r", "b", "s", "c"] and not errors
+
+
 @pytest.mark.parametrize(("time", "why"), [(None, "is missing"), ("noon", "'noon' is neither")])
 def test_calls_of_a_conversation_without_an_order_are_an_error(tmp_path: Path, time: Any, why: str) -> None:
     late, early = served("r2", "r", "b", made=time), served("r1", "q", "a")

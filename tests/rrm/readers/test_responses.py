@@ -417,3 +417,19 @@ def test_the_list_of_a_responses_input_may_stand_beside_it(tmp_path: Path, newes
 def test_a_list_of_input_that_does_not_tell_is_an_error(tmp_path: Path, items: Any, why: str) -> None:
     found, (error,) = runs_of(tmp_path, [{"response": bare("r1", None, spoken("12.")), "input_items": items}])
     assert not found and why in error.reason
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_one_that_names_only_its_conversation_goes_on_from_the_latest_of_it(tmp_path: Path, order: Any) -> None:
+    talk = [
+        stored("r1", None, "Weather?", ASKS, created_at=1, **TALK),
+        stored("r2", "r1", [BACK], spoken("12."), created_at=2, **TALK),
+        stored("r3", None, "In Fahrenheit?", spoken("54."), created_at=3, **TALK),
+    ]
+    (run,), errors = runs_of(tmp_path, [talk[i] for i in order])
+    assert not errors and [m.text() for m in run.messages][-3:] == ["12.", "In Fahrenheit?", "54."]
+    timeless = {**talk[1], "created_at": None}
+    found, errors = runs_of(tmp_path, [talk[0], timeless, talk[2]])
+    assert not found and all("have no order" in e.reason for e in errors)
+    (run,), errors = runs_of(tmp_path, [talk[0], timeless])  # one alone is the first
+    assert not errors and run.id == "r2" and len(run.steps) == 2
