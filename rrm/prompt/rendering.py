@@ -117,7 +117,7 @@ def agent_text(message: Message) -> str:
 def observation_text(step: Step) -> str:
     """What came back: tool results in the order of their calls, and the user's turns."""
     parts = []
-    for m in in_call_order(step):
+    for _, m in answers(step):
         if m is None:
             parts.append(NO_RESULT)
             continue
@@ -126,29 +126,55 @@ def observation_text(step: Step) -> str:
     return "\n".join(parts)
 
 
-def in_call_order(step: Step) -> list[Message | None]:
-    """A step's observations, its results in the order of its calls; None for a call that has none.
+def answers(step: Step) -> list[tuple[int | None, Message | None]]:
+    """(call, observation) of a step, results in the order of its calls: a call's number from 0 where an id says which is answered, else
+    None; no observation for a call that has none.
 
     Calls made at once are answered as each ends, and only the ids, which no judge sees, say which result is whose. Turns that are
-    no result keep their places. The log's order stands where ids cannot tell: fewer than two calls, or an id that is absent,
-    repeated or of no call here; and where no result came at all.
+    no result keep their places. Of calls that share an id the first is answered first. A result whose id is absent, or of no call
+    here, stands for the first call that has none, and is the last where all have one; then no call is said to have none.
     """
     calls = [call.id for call in step.message.tool_calls or []]
     results = [m for m in step.observations if _is_result(m)]
-    by_id = {m.tool_call_id: m for m in results}
-    once = len(set(calls)) == len(calls) and len(by_id) == len(results)
-    if len(calls) < 2 or not results or None in calls or not once or not by_id.keys() <= set(calls):
-        return list(step.observations)
-    left = deque(by_id.get(id) for id in calls)
-    shown = list[Message | None]()
-    for message in step.observations:
+    if len(calls) < 2 or not results:
+        return [(None, m) for m in step.observations]
+    places: dict[str, deque[int]] = {}
+    for at, id in enumerate(calls):
+        if id is not None:
+            places.setdefault(id, deque()).append(at)
+    named: list[list[Message]] = [[] for _ in calls]
+    rest = deque[Message]()
+    for message in results:
+        if (mine := places.get(message.tool_call_id or "")) is None:
+            rest.append(message)
+        else:
+            named[mine.popleft() if len(mine) > 1 else mine[0]].append(message)
+    left, every = deque[tuple[int | None, Message | None]](), not rest
+    for at, id in enumerate(calls):
+        alone = id is not None and calls.count(id) == 1
+        if named[at]:
+            left += [(at if alone else None, message) for message in named[at]]
+        elif rest:
+            left.append((None, rest.popleft()))
+        elif every and alone:
+            left.append((at, None))
+    left += [(None, message) for message in rest]
+    return _woven(step.observations, left)
+
+
+def _woven(
+    observations: list[Message], left: deque[tuple[int | None, Message | None]]
+) -> list[tuple[int | None, Message | None]]:
+    """The results in their order at the places of the log's results; what is missing stands before the next, or behind the last."""
+    shown = list[tuple[int | None, Message | None]]()
+    for message in observations:
         if not _is_result(message):
-            shown.append(message)
+            shown.append((None, message))
             continue
-        while left[0] is None:
+        while left[0][1] is None:
             shown.append(left.popleft())
         shown.append(left.popleft())
-        if not any(left):  # the last calls have no result: that stands behind the last one there is
+        if all(result is None for _, result in left):
             shown += left
             left.clear()
     return shown

@@ -45,9 +45,9 @@ function attemptsView(row) {
 function partsOf(step) {
   const of = (message) => [
     ["thinks", message.reasoning],
-    [message.role === "assistant" ? "says" : message.role === "tool" ? "result" : SPEAKER[message.role], message.missing ? "(no result)" : message.text],
+    [message.role === "assistant" ? "says" : message.role === "tool" ? (message.call ? `result of call ${message.call}` : "result") : SPEAKER[message.role], message.missing ? "(no result)" : message.text],
     ...(message.images ?? []).map((picture) => ["picture", picture]),
-    ...(message.calls ?? []).map(([name, args]) => ["calls", [name, ...(typeof args === "string" ? [args] : args.map(([key, value]) => `${key}: ${value}`))].join("\n")]),
+    ...(message.calls ?? []).map(([name, args], n, { length }) => [length > 1 ? `call ${n + 1}` : "calls", [name, ...(typeof args === "string" ? [args] : args.map(([key, value]) => `${key}: ${value}`))].join("\n")]),
   ];
   const seen = {};
   return new Map([step.message, ...(step.observations ?? [])].flatMap(of).filter(([, text]) => text).map(([label, text]) => {

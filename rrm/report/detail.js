@@ -149,11 +149,11 @@ function strip(byStep, steps, threshold) {
 }
 
 /** A tool call: its name, and its arguments each as text (or the raw text that was not JSON). */
-function callView([name, args]) {
+function callView([name, args], n, { length }) {
   const body = typeof args === "string"
     ? [h("p", { class: "muted" }, "Arguments are not a JSON object:"), longText(args, "text mono")]
     : args.length ? [h("dl", { class: "args" }, ...args.map(([key, value]) => h("div", null, h("dt", { class: "mono" }, key), h("dd", null, longText(value, "text mono")))))] : [];
-  return h("div", { class: "call" }, h("p", { class: "who" }, "Calls ", h("b", { class: "mono" }, name)), ...body);
+  return h("div", { class: "call" }, h("p", { class: "who" }, length > 1 ? `Call ${n + 1} ` : "Calls ", h("b", { class: "mono" }, name)), ...body);
 }
 
 /** A picture whose bytes the transcript holds (`rrm.report.images` has looked at them), or why it is not shown. */
@@ -165,9 +165,9 @@ function imageView({ src, width, height, note }, n) {
 const SPEAKER = { system: "System", developer: "Developer", user: "User", assistant: "Agent", tool: "Result" };
 
 function messageView(message) {
-  const { role, name, text, reasoning, images = [], calls = [], at, seconds, missing } = message;
+  const { role, name, text, reasoning, images = [], calls = [], at, seconds, missing, call } = message;
   const when = [at, seconds === undefined ? null : `${seconds} s`].filter(Boolean).join(" · ");
-  const who = h("p", { class: "who" }, SPEAKER[role], name ? [" ", h("b", { class: "mono" }, name)] : null, when ? h("span", { class: "when" }, when) : null);
+  const who = h("p", { class: "who" }, SPEAKER[role], call ? ` of call ${call}` : null, name ? [" ", h("b", { class: "mono" }, name)] : null, when ? h("span", { class: "when" }, when) : null);
   return h(
     "div",
     { class: `message ${role}` },

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from rrm.annotation import Finding
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
-from rrm.prompt.rendering import in_call_order
+from rrm.prompt.rendering import answers
 from rrm.questions import question_of
 from rrm.report.images import Room, images
 from rrm.report.timeline import timeline
-from rrm.trajectory import Message, ToolCall, Trajectory
+from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 LABEL_CHARS = 240
 """Characters of the task, and of an unscored row's reason, kept in the list; the whole text is in the detail."""
@@ -88,7 +88,7 @@ def detail(
             "steps": [
                 {
                     "message": _message(step.message, room),
-                    "observations": [MISSING if m is None else _message(m, room) for m in in_call_order(step)],
+                    "observations": [_observation(step, call, m, room) for call, m in answers(step)],
                 }
                 for step in trajectory.steps
             ],
@@ -162,6 +162,14 @@ def _message(message: Message, room: Room) -> dict[str, Any]:
             "seconds": _finite(message.duration_s),
         }
     )
+
+
+def _observation(step: Step, call: int | None, message: Message | None, room: Room) -> dict[str, Any]:
+    """What came back; of calls made at once with the number, from 1, and the name of the call that it is of."""
+    made = MISSING if message is None else _message(message, room)
+    if call is None:
+        return made
+    return {"name": (step.message.tool_calls or [])[call].name, **made, "call": call + 1}
 
 
 def _call(call: ToolCall) -> list[Any]:

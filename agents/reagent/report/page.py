@@ -24,8 +24,8 @@ from reagent.report.examples import Attempt, Example, Policy, choose
 from reagent.report.runs import Run, interval, links, number, read_text
 from rrm.errors import ReadError, RRMError
 from rrm.output import file_when_whole
-from rrm.prompt.rendering import in_call_order
-from rrm.trajectory import Message, ToolCall
+from rrm.prompt.rendering import answers
+from rrm.trajectory import Message, Step, ToolCall
 
 LONG = 700
 """Characters from which on a text is folded."""
@@ -343,7 +343,7 @@ def _attempt(policy: str, attempt: Attempt) -> dict[str, Any]:
             {
                 "number": step.index,
                 "message": _message(step.message),
-                "observations": [_observation(m) for m in in_call_order(step)],
+                "observations": [_observation(step, call, m) for call, m in answers(step)],
                 "findings": [{"verdict": f.verdict, "text": f.text} for f in findings if f.step == step.index],
             }
             for step in steps
@@ -385,9 +385,12 @@ def _message(message: Message) -> dict[str, Any]:
     }
 
 
-def _observation(message: Message | None) -> dict[str, Any]:
-    """None: a result that the log does not have, where it has those of other calls made at once."""
-    return {"role": "tool", "missing": True} if message is None else {**_message(message), "missing": False}
+def _observation(step: Step, call: int | None, message: Message | None) -> dict[str, Any]:
+    """What came back, of calls made at once with the call that it is of; None: a result that the log does not have."""
+    made = {"role": "tool", "missing": True} if message is None else {**_message(message), "missing": False}
+    if call is not None:
+        made["role"] = f"result of call {call + 1}: {(step.message.tool_calls or [])[call].name}"
+    return made
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -215,7 +215,8 @@ def test_results_stand_in_the_order_of_their_calls(tmp_path: Path, run: Path) ->
     page = tmp_path / "report.html"
     write_page(page, read_runs([run]), policies=[Policy("one", [attempt], 0, 0)])
     (step,) = Page(page).source.split('<li class="step">')[1:]
-    shown = [step.index(text) for text in ("thing 0", "(no result)", "thing 2")]
+    told = [f"result of call {n}: look" for n in (1, 2, 3)]
+    shown = [step.index(text) for text in (told[0], "thing 0", told[1], "(no result)", told[2], "thing 2")]
     assert shown == sorted(shown)
 
 

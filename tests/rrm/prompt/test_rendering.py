@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrm.prompt.characters import CharacterTokenizer
-from rrm.prompt.rendering import MARKER, judge_messages, render_transcript, water_fill
+from rrm.prompt.rendering import MARKER, answers, judge_messages, render_transcript, water_fill
 from rrm.prompt.windows import Planner
 from rrm.trajectory import Message, ToolCall, Trajectory
 
@@ -91,22 +91,39 @@ def test_a_user_who_speaks_between_results_keeps_his_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "ids"),
+    ("calls", "ids", "shown_as"),
     [
-        (("a", "b"), ("b", None)),  # a result without an id
-        (("a", None), ("b", "a")),  # a call without one
-        (("a", "a"), ("a", "b")),  # two calls of one id
-        (("a", "b"), ("b", "a", "b")),  # two results of one id
-        (("a", "b"), ("c", "a")),  # a result of no call here
-        (("a",), ("b",)),  # one call
+        (("a", "b"), ("b", None), "10"),  # a result without an id: of the call that is left
+        (("a", None), ("b", "a"), "10"),  # a call without one
+        (("a", "a"), ("a", "b"), "01"),  # two calls of one id
+        (("a", "a"), ("a", "a"), "01"),
+        (("a", "b", "a", "c"), ("c", "a", "b", "a"), "1230"),
+        (("a", "a", "b"), ("b", "a"), "10"),  # which of the two has none is not known
+        (("a", "b"), ("b", "a", "b"), "102"),  # two results of one id
+        (("a", "b", "c"), ("c", "b", "b", "a"), "3120"),
+        (("a", "b"), ("c", "a"), "10"),  # a result of no call here
+        (("a", "b", "c"), ("c", "x", "a"), "210"),
+        (("a", "b", "c"), ("x", "c", "b", "a"), "3210"),  # and no call left that it could be of
+        (("a", "b", "c"), ("c", "x"), "10"),  # of a or of b
+        ((None, None), ("b", "a"), "01"),
+        (("a",), ("b",), "0"),  # one call
+        (("a",), ("b", "a"), "01"),
     ],
 )
-def test_where_ids_do_not_tell_the_order_is_the_logs(
-    calls: tuple[str | None, ...], ids: tuple[str | None, ...]
+def test_ids_that_tell_nothing_leave_the_others_in_order(
+    calls: tuple[str | None, ...], ids: tuple[str | None, ...], shown_as: str
 ) -> None:
-    texts = [f"text {i}" for i in range(len(ids))]
-    back = [result(id, text) for id, text in zip(ids, texts, strict=True)]
-    assert shown(parallel(*calls), *back) == [f"result: {text}" for text in texts]
+    back = [result(id, f"text {i}") for i, id in enumerate(ids)]
+    assert shown(parallel(*calls), *back) == [f"result: text {i}" for i in shown_as]
+
+
+def test_each_result_is_said_to_be_of_the_call_that_its_id_names() -> None:
+    back = [result("c", "C"), Message(role="user", content="?"), result("a", "A"), result("x", "X"), result("d", "D")]
+    (step,) = run(parallel("a", "b", "c", "d", "d"), *back).steps
+    told = [(call, message and message.text()) for call, message in answers(step)]
+    assert told == [(0, "A"), (None, "?"), (None, "X"), (2, "C"), (None, "D")]
+    (step,) = run(parallel("a", "b", "c"), result("c", "C"), result("a", "A")).steps
+    assert [(call, message and message.text()) for call, message in answers(step)] == [(0, "A"), (1, None), (2, "C")]
 
 
 @settings(max_examples=60)

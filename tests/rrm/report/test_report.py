@@ -75,7 +75,8 @@ def test_results_stand_in_the_order_of_their_calls_as_the_judge_reads_them(tmp_p
         "user",
         "25 degrees in the third",
     )
-    assert missing == {"role": "tool", "missing": True}
+    assert missing == {"role": "tool", "missing": True, "name": "weather", "call": 2}
+    assert (first["call"], last["call"], "call" in user) == (1, 3, False)
     read = observation_text(parallel()[0].steps[0]).splitlines()
     assert read == [
         "result: 3 degrees in the first",

@@ -79,10 +79,10 @@ def test_a_result_that_the_log_does_not_have_is_said(browser: Chromium, tmp_path
     browser.wait("document.querySelector('#step-1 .message.tool')")
     read = "[...document.querySelectorAll('#step-1 .message:not(.assistant)')].map((one) => one.innerText.split(/\\n+/).join(' ').toLowerCase())"
     assert browser.evaluate(read) == [
-        "result 3 degrees in the first",
+        "result of call 1 weather 3 degrees in the first",
         "user be quick.",
-        "result (no result)",
-        "result 25 degrees in the third",
+        "result of call 2 weather (no result)",
+        "result of call 3 weather 25 degrees in the third",
     ]
     assert not complaints(browser)
 
