@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rrm.csvlabels import NAMES, SUFFIX, label_rows
+from rrm.csvlabels import NAMES, is_table, label_rows
 from rrm.errors import ReadError, RRMError
 from rrm.jsonl import read_lines
 from rrm.readers.base import describe, printable
@@ -159,15 +159,14 @@ def _carried(entry: Any, trajectory: Trajectory) -> Annotation | None:
 
 
 def read_annotations(*paths: str | Path) -> list[Annotation]:
-    """The annotations of all files, in order: JSON lines, or a table with a header where a file ends in `.csv`
-    (`rrm.csvlabels`). `match` says which transcript each is of.
+    """The annotations of all files, in order: JSON lines, or tables with a header (`rrm.csvlabels`). `match` says which transcript each is of.
 
     Raises:
         ReadError: as `rrm.jsonl.read_lines`, naming file and line; a key that no annotation has is an error too.
     """
     found = list[Annotation]()
     for path in paths:
-        if Path(path).suffix.lower() == SUFFIX:
+        if is_table(path):
             found += _of_table(path)
         else:
             found += read_lines(path, Annotation.from_json, "an annotation")
@@ -175,11 +174,23 @@ def read_annotations(*paths: str | Path) -> list[Annotation]:
 
 
 def _of_table(path: str | Path) -> Iterator[Annotation]:
+    """The labels of a table. A person who says two scores of one run has made a mistake, and their mean is none of the two."""
+    said = dict[tuple[str, str | None, str], tuple[float, int]]()
     for line, fields in label_rows(path):
         try:
-            yield Annotation.checked(fields)
+            label = Annotation.checked(fields)
         except ValueError as error:
             raise ReadError(str(path), line, f"not a label: {error}") from error
+        if label.score is not None and label.kind == "human":
+            score, first = said.setdefault((label.trajectory_id, label.digest, label.annotator), (label.score, line))
+            if score != label.score:
+                raise ReadError(
+                    str(path),
+                    line,
+                    f"{printable(label.trajectory_id, 80)!r} has the score {label.score:g} here and {score:g} in line {first}: keep one of "
+                    "them, or say in a column `annotator` whose each is (several people's are averaged)",
+                )
+        yield label
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Labels kept in a table: a CSV file with a header, a row a label, as rows of an annotation's fields.
+"""Labels kept in a table: text with a header, a row a label, as rows of an annotation's fields.
 
     id,label
     run-1,1
@@ -6,7 +6,7 @@
 
 Values are read strictly: a label is a number in [0, 1], `true` or `false`; an empty cell says nothing, and a row without a label, a
 trace or a critique is none. `annotator` and `kind` may be left out: the file's name, and `human`. Case counts in no header, and spaces
-around a cell only in texts.
+around a cell only in texts. Cells stand apart by commas, semicolons or tabs, whichever makes a header; Excel's `sep=;` may stand before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any
 from rrm.errors import ReadError
 from rrm.readers.base import printable
 
-SUFFIX = ".csv"
+SUFFIXES = (".csv", ".tsv")
+"""Of files that are tables whatever they hold; others are where they begin like one."""
+SEPARATORS = ",;\t"
 NAMES = {"id": "trajectory_id", "label": "score"}
 """What people call a column, and what an annotation calls the field."""
 COLUMNS = ("trajectory_id", "digest", "score", "trace", "critique", "annotator", "kind", "weight")
@@ -34,6 +36,37 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WORDS = {"true": 1.0, "false": 0.0}
 
 
+def is_table(path: str | Path) -> bool:
+    """Whether a file of labels is a table (or a spreadsheet, which is none that can be read) rather than JSON lines, by its name or its
+    first line; False for one that cannot be opened."""
+    if Path(path).suffix.lower() in SUFFIXES:
+        return True
+    try:
+        with open(path, "rb") as file:
+            start = file.readline(_HEAD)
+    except OSError:
+        return False
+    first = start.decode("utf-8-sig", errors="replace")
+    return start.startswith((_ZIP, *_UTF_16)) or bool(_SEP.match(first)) or _separated(first) is not None
+
+
+_HEAD = 65536
+"""Bytes of a first line that are looked at."""
+_ZIP, _UTF_16 = b"PK\x03\x04", (b"\xff\xfe", b"\xfe\xff")
+_SEP = re.compile(r"sep=([^\w\s\"']|\t)\s*$", re.IGNORECASE | re.MULTILINE)
+"""A first line with which Excel is told what separates the cells."""
+
+
+def _separated(header: str) -> str | None:
+    """What separates the cells of a header: what makes one of them the id; None where nothing does."""
+    ids = {"trajectory_id", *(name for name, field in NAMES.items() if field == "trajectory_id")}
+
+    def cells(by: str) -> set[str]:
+        return {cell.strip().strip('"').strip().lower() for cell in header.split(by)}
+
+    return next((by for by in SEPARATORS if cells(by) & ids), None)
+
+
 def label_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line, an annotation's fields) for each row that says something.
 
@@ -42,14 +75,20 @@ def label_rows(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             not known; a row of another length, or a value that is no label, with its line.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        if (held := Path(path).read_bytes()).startswith(_ZIP):
+            raise ReadError(str(path), None, "a spreadsheet, not text: save the table as CSV (UTF-8)")
+        text = held.decode("utf-8-sig")
     except OSError as error:
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ReadError(str(path), None, f"not UTF-8 (byte {error.start + 1}): save the table as UTF-8") from error
-    rows = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    told = _SEP.match(text)
+    by = told[1] if told else _separated(text.split("\n", 1)[0]) or SEPARATORS[0]
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=by, skipinitialspace=True, strict=True)
     try:
         table = _cells(rows, len(text))
+        if told:
+            next(table)
         names = _header(next(table, []))
         for cells in table:
             if any(cell.strip() for cell in cells) and (row := _row(names, cells)):
@@ -91,7 +130,7 @@ def _called(cell: str) -> str:
     return printable(cell.strip(), 40) or "(no name)"
 
 
-SEPARATED = ". Cells are separated by commas"
+SEPARATED = ". Cells are separated by commas, semicolons or tabs"
 INDEX = " (a comma at the line's end makes one without a name, and so does pandas: write the table with index=False)"
 _NO_NAME = re.compile(r"(Unnamed: \d+)?")
 """What pandas calls a column without a name when it reads a table."""
@@ -117,5 +156,6 @@ def _number(name: str, cell: str) -> float:
         return WORDS[cell.lower()]
     if not _NUMBER.fullmatch(cell):
         wanted = "a number in [0, 1], true or false" if name == "score" else "a number"
-        raise ValueError(f"{name} {printable(cell, 40)!r} is not {wanted}")
+        point = ", with a point" if _NUMBER.fullmatch(cell.replace(",", ".")) else ""
+        raise ValueError(f"{name} {printable(cell, 40)!r} is not {wanted}{point}")
     return float(cell)

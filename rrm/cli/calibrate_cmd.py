@@ -51,7 +51,7 @@ def command(
     annotations: Path | None = typer.Option(
         None,
         metavar="FILE",
-        help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a .csv with a header (id,label).",
+        help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a table with a header (id,label).",
     ),
     seed: int = typer.Option(0, help="Of the judge, the folds and the bootstrap."),
     resamples: int = typer.Option(1000, min=100, help="Bootstrap resamples of the questions."),

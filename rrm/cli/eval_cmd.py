@@ -65,7 +65,7 @@ def command(
     annotations: Path | None = typer.Option(
         None,
         metavar="FILE",
-        help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a .csv with a header (id,label).",
+        help="Annotations: labels of runs without an outcome, and of steps; JSON lines, or a table with a header (id,label).",
     ),
     plot: Path | None = typer.Option(None, metavar="RELIABILITY.png", help="Also draw the reliability diagram."),
     seed: int = typer.Option(0, help="Of the judge, the folds, the bootstrap and the shuffled findings."),
@@ -181,7 +181,7 @@ def why_no_label(rows: int, annotations: Path | None) -> str:
     said = "" if annotations is None else f", and {annotations} has none of them either"
     return (
         f"none of {rows} transcripts has a label{said}. A label is the outcome (--outcome FIELD says which field holds it; rrm check lists "
-        "fields that may) or an annotation's score or findings (--annotations FILE.jsonl, which rrm annotate writes). "
+        "fields that may) or an annotation's score or findings (--annotations FILE: JSON lines, as rrm annotate writes them, or a table id,label). "
         "Only --reruns, or several --feedback, need none"
     )
 

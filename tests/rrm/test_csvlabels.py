@@ -53,6 +53,34 @@ def test_spaces_around_a_cell_and_the_case_of_a_header_do_not_count(tmp_path: Pa
     )  # spaces behind a comma are never the cell's
 
 
+@pytest.mark.parametrize("name", ["labels.csv", "labels.TSV", "labels.txt", "labels"])
+@pytest.mark.parametrize("by", [",", ";", "\t"])
+@pytest.mark.parametrize("told", [False, True])
+def test_a_table_is_one_by_its_header_too(tmp_path: Path, name: str, by: str, told: bool) -> None:
+    text = '"id",Label,critique\r\na,1,x; y\r\nb,false,\r\n'.replace(",", by)
+    text = text.replace("x; y", '"x; y"')
+    labels = read_annotations(table(tmp_path, "\ufeff" + (f"sep={by}\r\n" if told else "") + text, name))
+    assert [(a.trajectory_id, a.score, a.critique) for a in labels] == [("a", 1.0, "x; y"), ("b", 0.0, None)]
+    with pytest.raises(ReadError, match=f":{4 if told else 3}: .*score 'no'"):
+        read_annotations(table(tmp_path, (f"sep={by}\n" if told else "") + f"id{by}label\na{by}1\nb{by}no\n", name))
+
+
+def test_what_is_no_table_stays_json_lines(tmp_path: Path) -> None:
+    row = '{"trajectory_id": "a", "score": 1, "annotator": "x", "kind": "human"}\n'
+    assert [
+        a.score for a in read_annotations(table(tmp_path, row, "labels"), table(tmp_path, "\n" + row, "l.txt"))
+    ] == [1, 1]
+    with pytest.raises(ReadError, match="not an annotation"):
+        read_annotations(table(tmp_path, "what is this\n", "l.txt"))
+    with pytest.raises(ReadError, match="a spreadsheet"):
+        read_annotations(table(tmp_path, b"PK\x03\x04xl", "labels.xlsx"))
+
+
+def test_two_people_may_differ_and_one_may_repeat_himself(tmp_path: Path) -> None:
+    text = "id,label,annotator,kind\na,1,Ada,\na,0,Bob,\na,1,Ada,\nb,1,m,llm\nb,0,m,llm\n"
+    assert len(read_annotations(table(tmp_path, text))) == 5
+
+
 def test_a_text_may_be_as_long_as_it_is(tmp_path: Path) -> None:
     limit, long = csv.field_size_limit(), "x" * 140_000
     labels = read_annotations(table(tmp_path, f'id,label,trace\na,1,"{long}"\nb,0,short\n'))
@@ -85,7 +113,10 @@ def test_they_label_runs_without_an_outcome(tmp_path: Path) -> None:
             "run,label\na,1\n",
             "1: .*no trajectory_id; columns found: run, label; wanted: trajectory_id .or id. and score .or label",
         ),
-        ("id;label\na;1\n", "1: .*columns found: id;label; .*separated by commas"),
+        ("id|label\na|1\n", "1: .*columns found: id.label; .*separated by commas, semicolons or tabs"),
+        ("id;label\na;0,9\n", "2: .*score '0,9' is not a number in .0, 1., true or false, with a point"),
+        (b"PK\x03\x04xl", "-: a spreadsheet, not text: save the table as CSV"),
+        ("id,label\na,1\nb,1\na,0\n", "4: 'a' has the score 0 here and 1 in line 2: keep one .*annotator"),
         ("id,ok\na,1\n", "1: .*unknown columns ok: rename or drop them; columns found: id, ok; wanted"),
         ("id,weight\na,1\n", "1: .*no score; columns found"),
         ("id,label,score\na,1,1\n", "1: .*two columns for score"),
