@@ -25,7 +25,7 @@ import numpy as np
 from rrm.annotation import Annotation
 from rrm.config import CalibrationMethod, CalibrationSettings
 from rrm.errors import ConfigError, RRMError, SpendingLimit
-from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, not_better, out_of_fold
+from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, no_order, not_better, out_of_fold
 from rrm.feedback import Feedback, Mode, read_feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blended import Blended, blends_unasked
@@ -36,6 +36,7 @@ from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions,
 from rrm.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.output import folder_when_whole
 from rrm.questions import met_before, question_key, question_of
+from rrm.readers.base import printable
 from rrm.score import score_file
 from rrm.trajectory import Trajectory
 
@@ -203,11 +204,15 @@ def calibrate_judge(
     found = _fit(judge, labelled, mode, chosen, ask, feedback)
     of_rows = feedback[mode]
     statuses = dict(sorted(Counter(f.status for f in of_rows).items()))
+    failed = next((f for f in of_rows if f.status == "judge_error"), None)
+    first = failed or next((f for f in of_rows if f.status != "scored"), None)
     fitted = [key for key in (key_of(mode), key_of(mode, True)) if "skipped" not in found.get(key, {"skipped": ""})]
     if not fitted:
         said = next(found[k]["skipped"] for k in (key_of(mode), key_of(mode, True)) if k in found)
         raise RRMError(
-            f"nothing to calibrate: {said} (of {len(of_rows)} labelled rows: {_counts(statuses)}); rows are in {ask.path(1)}"
+            f"nothing to calibrate: {said} (of {len(of_rows)} labelled rows: {_counts(statuses)}"
+            + (f"; the first {first.status}: {printable(str(first.reason))}" if first else "")
+            + f"); rows are in {ask.path(1)}"
         )
     blended = _fit_blend(judge, labelled, of_rows, mode, chosen)
     scored = _scored(judge, old, labelled, of_rows, mode, blended)
@@ -221,7 +226,7 @@ def calibrate_judge(
     }
     facts |= {"labels": dict(Counter(scored.sources)), "method": chosen, "samples": samples, "seed": seed}
     record = {
-        "mode": mode, **facts, "blended": blended is not None and old.default_blend,
+        "mode": mode, "first_error": failed and failed.reason, **facts, "blended": blended is not None and old.default_blend,
         "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
         "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
         "maps": found, **worth,
@@ -364,6 +369,7 @@ def _worth(
         "before": None,
         "after": None,
         "difference": None,
+        "no_order": None,
         "folds": None,
         "rows_of_folds_without_map": 0,
     }
@@ -372,8 +378,10 @@ def _worth(
     else:
         found |= before_and_after(scored.raw, scored.before, apart, labels, questions, resamples=resamples, seed=seed)
         found |= {"folds": apart.folds, "rows_of_folds_without_map": apart.without_map}
-        if said := not_better(found["difference"]):
-            log.warning("%s", said)
+        found["no_order"] = no_order(found["before"], float(np.mean(labels >= 0.5))) or None
+        for said in (found["no_order"], not_better(found["difference"])):
+            if said:
+                log.warning("%s", said)
     known = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed)
     found |= {"interval": None if known is None else known.at, "widest": None if known is None else known.widest}
     found |= {"falling": None if known is None else known.falling}

@@ -17,6 +17,7 @@ from rrm.cli.paths import check_folder
 from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.judge.card import interval_text
+from rrm.readers.base import printable
 from rrm.readers.outcomes import refuse_other_scales
 
 log = logging.getLogger(__name__)
@@ -107,8 +108,9 @@ def command(
     failed = record["statuses"].get("judge_error", 0)
     if failed:
         log.warning(
-            "%d transcripts ended in judge_error and are not in the maps; without %s the same command asks for these alone again",
+            "%d transcripts ended in judge_error (%s) and are not in the maps; without %s the same command asks for these alone again",
             failed,
+            printable(str(record["first_error"])),
             output,
         )
     said = {k: v for k, v in record.items() if k != "judge"}

@@ -122,6 +122,22 @@ def not_better(difference: Mapping[str, Mapping[str, float | None]]) -> str:
     )
 
 
+def no_order(before: Mapping[str, Mapping[str, float | None]], positive: float) -> str:
+    """What to say where a judge's scores are not shown to order success before failure: the AUROC is not sure to be above 0.5.
+
+    Args:
+        before: of `before_and_after`.
+        positive: share of success among the labels, in [0, 1].
+    """
+    value, low, high = (before["auroc"][key] for key in ("value", "low", "high"))
+    if value is None or low is None or high is None or low > 0.5:
+        return ""
+    return (
+        f"this judge's scores are not shown to tell success from failure: AUROC {value:.3f} [{low:.3f}, {high:.3f}], where 0.5 is chance. "
+        f"A map then moves every score towards the rate of success ({positive:.0%}), so a lower ECE and Brier score are no improvement of the judge"
+    )
+
+
 class Band(NamedTuple):
     """How well the labels know a map."""
 

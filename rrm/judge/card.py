@@ -115,6 +115,8 @@ def calibrated_section(record: Mapping[str, Any]) -> str:
         lines.append(
             f"| {name} | {' | '.join('–' if record[k] is None else interval_text(record[k][name]) for k in kinds)} |"
         )
+    if said := record.get("no_order"):
+        lines += ["", f"{said[0].upper()}{said[1:]}."]
     if record["interval"]:
         lines += ["", "| raw score | calibrated | 95 % interval |", "|---|---|---|"]
         lines += [

@@ -160,6 +160,37 @@ def test_a_map_that_gains_nothing_is_warned_of(tmp_path: Path, caplog: pytest.Lo
     )
 
 
+def test_a_judge_that_tells_nothing_is_not_said_to_be_improved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its map gives every run about the rate of success, which makes every figure but the order's lower."""
+    won = {n for n in range(96) if n % 8 in (0, 3)} | {2}
+    data = [row(n, n in won, "well" if n % 2 == 0 else "ill", n // 3) for n in range(96)]
+    with serve(grade) as server:
+        done = calibrate(tmp_path, server, data)
+        assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "mine" / "calibration.json").read_text())
+    assert record["difference"]["ece"]["high"] < 0 and record["difference"]["brier"]["high"] < 0
+    assert "this judge's scores are not shown to tell success from failure: AUROC 0.5" in caplog.text
+    assert "This judge's scores are not shown to tell" in (tmp_path / "mine" / "README.md").read_text()
+    assert json.loads(done.stdout.strip().splitlines()[-1])["no_order"] == record["no_order"] in caplog.text
+
+
+def test_what_the_judges_server_answered_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def some(n: int, body: dict[str, Any]) -> Answer:
+        return failure(400, "no such adapter") if " n7." in body["messages"][-1]["content"] else grade(n, body)
+
+    with serve(lambda n, body: failure(400, "no such adapter")) as server:
+        refused = calibrate(tmp_path, server, rows())
+        assert "60 judge_error; the first judge_error: " in str(refused.exception)
+        assert "no such adapter" in str(refused.exception)
+    with serve(some) as server:
+        done = calibrate(tmp_path, server, rows(), "-o", tmp_path / "other")
+    assert done.exit_code == 1 and "1 transcripts ended in judge_error (" in caplog.text
+    assert "no such adapter" in json.loads(done.stdout.strip().splitlines()[-1])["first_error"]
+    assert "no such adapter" in caplog.text.split("1 transcripts ended in judge_error")[1]
+
+
 def test_scores_that_do_not_rise_with_the_labels_are_no_judge(tmp_path: Path) -> None:
     with serve(grade) as server:
         data = [t.model_copy(update={"outcome": 1.0 - (t.outcome or 0.0)}) for t in rows()]
@@ -223,7 +254,7 @@ def test_rows_that_were_not_judged_are_asked_for_alone_as_the_message_says(
 
     with serve(fails) as server:
         assert calibrate(tmp_path, server, rows()).exit_code == 1
-    assert f"1 transcripts ended in judge_error and are not in the maps; without {tmp_path / 'mine'}" in caplog.text
+    assert f") and are not in the maps; without {tmp_path / 'mine'}" in caplog.text
     shutil.rmtree(tmp_path / "mine")
     with serve(grade) as server:
         spec = f"openai:{server.url}#m"

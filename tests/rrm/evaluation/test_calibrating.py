@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrm.evaluation.calibrating import OutOfFold, band, before_and_after, not_better, out_of_fold
+from rrm.evaluation.calibrating import OutOfFold, band, before_and_after, no_order, not_better, out_of_fold
 from rrm.judge.calibration import Platt, curve, curves, fit
 
 
@@ -87,6 +87,15 @@ def test_what_is_said_of_maps_that_do_not_make_scores_better() -> None:
     assert "is not shown to make scores better" in said(-0.1, -0.2, 0.0)
     assert "makes scores worse out of fold: Brier score +0.100 [+0.010, +0.200]" in said(0.1, 0.01, 0.2)
     assert "unknown: too few questions or rows" in said(-0.1, None, None)
+
+
+def test_what_is_said_of_a_judge_that_orders_nothing() -> None:
+    def said(value: float | None, low: float | None, high: float | None) -> str:
+        return no_order({"auroc": {"value": value, "low": low, "high": high}}, 0.36)
+
+    assert said(0.8, 0.51, 0.9) == said(0.5, None, None) == said(None, None, None) == ""
+    assert "AUROC 0.560 [0.450, 0.660], where 0.5 is chance" in said(0.56, 0.45, 0.66)
+    assert "towards the rate of success (36%)" in said(0.4, 0.3, 0.5)
 
 
 @pytest.mark.parametrize("method", ["platt", "platt_score", "isotonic"])
