@@ -12,8 +12,9 @@ function agreementCounts() {
   return counts;
 }
 
-/** The table; nothing where no row has an outcome. */
+/** The table; nothing where no row has an outcome, and a word where scores are relative. */
 function agreementView() {
+  if (rows.relative) return h("section", { class: "agreement" }, h("p", { class: "muted", id: "relative" }, "These scores are relative: each says which share of the other attempts at its question was placed behind, whether they are good or bad. No border between good and poor says anything of them, so they are not held against outcomes."));
   if (!KNOWN.outcome) return null;
   const cell = (words, [outcome, judged]) =>
     h("td", null, h("button", { type: "button", class: `cell ${judged}`, "data-outcome": outcome, "data-judged": judged, "data-words": words, onclick: () => chooseCell(outcome, judged) }, h("b", { class: "num" }), judged === "disagree" ? icon("differ") : null));
@@ -30,7 +31,7 @@ function agreementView() {
 }
 
 function drawAgreement() {
-  if (!KNOWN.outcome) return;
+  if (!KNOWN.outcome || rows.relative) return;
   const counts = agreementCounts();
   for (const button of document.querySelectorAll(".cell")) {
     const { outcome, judged, words } = button.dataset;

@@ -18,12 +18,13 @@ function comparisonView() {
   if (!found) return null;
   const fact = (label, value) => h("div", null, h("dt", null, label), h("dd", null, value));
   const { outcomes, steps } = found;
+  const relative = ["A", "B"].filter((_, k) => found.relative[k]).join(" and ");
   const facts = found.both
     ? [
         fact("Scored by both", whole.format(found.both)),
-        fact("Mean of B − A", withBounds(found.difference)),
-        fact("Same side of 0.5", withBounds(found.same_side)),
-        fact("Rank correlation", figure3(found.spearman)),
+        ...(relative
+          ? []
+          : [fact("Mean of B − A", withBounds(found.difference)), fact("Same side of 0.5", withBounds(found.same_side)), fact("Rank correlation", figure3(found.spearman))]),
         steps.both ? fact("Same verdict on a step", `${(100 * steps.same / steps.both).toFixed(1)} % of ${whole.format(steps.both)}`) : null,
       ]
     : [fact("Scored by both", "none")];
@@ -37,6 +38,6 @@ function comparisonView() {
     h("summary", null, h("h2", null, "Two judges")),
     h("p", null, "A: ", h("b", null, found.names[0]), h("br"), "B: ", h("b", null, found.names[1] || "(no rows)")),
     h("dl", { class: "facts" }, ...facts), alone.length ? h("p", { class: "muted" }, `Scored ${alone.join(", ")}.`) : null,
-    h("p", null, h("button", { type: "button", class: "link", "data-gap": "", onclick: () => { Object.assign(query, { sort: "gap", descending: true }); showSort(); refresh(); } }, "Sort by how far they are apart")),
+    relative ? h("p", { class: "muted", id: "relative-judges" }, `The scores of ${relative} are relative to the other attempts at a question, so the two are compared within questions alone.`) : h("p", null, h("button", { type: "button", class: "link", "data-gap": "", onclick: () => { Object.assign(query, { sort: "gap", descending: true }); showSort(); refresh(); } }, "Sort by how far they are apart")),
     table ? h("p", { class: "muted", id: "compared" }, `Against outcomes: ${count(outcomes.rows, "transcript")} of ${count(outcomes.questions, "question")}; 95 % intervals over questions, the difference paired.`) : null, table);
 }

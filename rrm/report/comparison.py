@@ -1,7 +1,8 @@
 """Two judges on the same transcripts: how far they agree, and which of them the outcomes bear out.
 
 Everything is over the transcripts that both scored; differences are B − A, paired, with 95 % intervals by a bootstrap over
-questions (`rrm.evaluation.bootstrap`), none where too little carries them.
+questions (`rrm.evaluation.bootstrap`), none where too little carries them. The scores of `rrm rank` are relative to the other attempts at
+a question: of such a judge there are only figures within questions.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from rrm.feedback import Feedback, clear
 RESAMPLES = 2000
 HALF = 0.5
 """A score from here on calls a run good, as the page begins with."""
+WITHIN = ("pair_accuracy_same_turns", "pair_accuracy_same_question")
+"""Figures that compare attempts at one question alone, as relative scores do."""
 METRICS = {
     "pair_accuracy_same_turns": "Pair accuracy, same question and number of steps",
     "pair_accuracy_same_question": "Pair accuracy, same question",
@@ -43,8 +46,8 @@ def compare_judges(rows: Sequence[Judged], *, seed: int = 0) -> dict[str, Any]:
     """The figures as the page shows them.
 
     Returns:
-        `names` of the judges; `both`, `only_first`, `only_second`, `neither`: transcripts by who scored them; `difference`
-        (mean of B − A), `same_side` (share on one side of a half), `spearman`; `steps`: verdicts on the same step, and `same`
+        `names` of the judges; `relative`: whether the scores of each are; `both`, `only_first`, `only_second`, `neither`: transcripts by who scored them; `difference`
+        (mean of B − A), `same_side` (share on one side of a half), `spearman`, unless one is relative; `steps`: verdicts on the same step, and `same`
         of them; `outcomes`: rows with an outcome, and a line a metric with both judges' figures and the difference.
     """
     scored = [row for row in rows if _scored(row.first) and row.second is not None and _scored(row.second)]
@@ -54,6 +57,7 @@ def compare_judges(rows: Sequence[Judged], *, seed: int = 0) -> dict[str, Any]:
         "names": [_name(next(iter(rows)).first), next((_name(r.second) for r in rows if r.second is not None), "")]
         if rows
         else ["", ""],
+        "relative": [any(r.first.rank for r in rows), any(r.second is not None and r.second.rank for r in rows)],
         "both": len(scored),
         "only_first": firsts - len(scored),
         "only_second": seconds - len(scored),
@@ -70,14 +74,17 @@ def compare_judges(rows: Sequence[Judged], *, seed: int = 0) -> dict[str, Any]:
         ratio = Ratio(np.bincount(questions, values, minlength=n), ones)
         return bootstrap(ratio, n, n=RESAMPLES, seed=seed).unless(too_few(n, len(scored))).to_dict()
 
-    found["difference"] = mean(b - a)
-    found["same_side"] = mean(((a >= HALF) == (b >= HALF)).astype(float))
-    found["spearman"] = _spearman(a, b)
-    found["outcomes"] = _against_outcomes(scored, a, b, seed)
+    if not any(found["relative"]):
+        found["difference"] = mean(b - a)
+        found["same_side"] = mean(((a >= HALF) == (b >= HALF)).astype(float))
+        found["spearman"] = _spearman(a, b)
+    found["outcomes"] = _against_outcomes(scored, a, b, seed, WITHIN if any(found["relative"]) else tuple(METRICS))
     return found
 
 
-def _against_outcomes(scored: Sequence[Judged], a: np.ndarray, b: np.ndarray, seed: int) -> dict[str, Any] | None:
+def _against_outcomes(
+    scored: Sequence[Judged], a: np.ndarray, b: np.ndarray, seed: int, wanted: Sequence[str]
+) -> dict[str, Any] | None:
     from rrm.evaluation.evaluate import support
 
     known = np.array([row.outcome is not None for row in scored])
@@ -89,12 +96,13 @@ def _against_outcomes(scored: Sequence[Judged], a: np.ndarray, b: np.ndarray, se
     q, n = pairs.codes([row.question for row in rows])
 
     def statistics(scores: np.ndarray) -> Mapping[str, Statistic]:
-        return {
+        found: dict[str, Statistic] = {
             "pair_accuracy_same_turns": pairs.pair_parts(scores, y, q, n, turns),
             "pair_accuracy_same_question": pairs.pair_parts(scores, y, q, n),
             "auroc": probability.Auroc(scores, y, q),
             "brier": probability.brier_parts(scores, y, q, n),
         }
+        return {name: found[name] for name in wanted}
 
     table = {JUDGE: statistics(b[known]), "first": statistics(a[known])}
     figures = compare(table, n, thin=lambda statistic: too_few(*support(statistic)), n=RESAMPLES, seed=seed)
@@ -106,7 +114,7 @@ def _against_outcomes(scored: Sequence[Judged], a: np.ndarray, b: np.ndarray, se
             "difference": figures["differences"]["first"][key],
         }
         for key, said in METRICS.items()
-        if figures["metrics"]["first"][key]["value"] is not None
+        if key in wanted and figures["metrics"]["first"][key]["value"] is not None
     ]
     return {"rows": len(rows), "questions": n, "lines": lines}
 

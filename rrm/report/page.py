@@ -114,8 +114,10 @@ def _spool_blocks(
     block: list[str] = []
     held, room = 0, Room()
     seen: list[tuple[str, int, float | None, Feedback, Feedback | None]] = []
+    relative = False
     for trajectory, row in pairs:
         feedback = to_feedback(row)
+        relative |= feedback.rank is not None
         of_other = None if second is None else second(trajectory, row)
         other = None if of_other is None else to_feedback(of_other)
         if second is not None:
@@ -139,7 +141,7 @@ def _spool_blocks(
     columns["criteria"] = [a and [a.get(name) for name in questions] for a in columns["criteria"]]
     codes: dict[str, int] = {}
     columns["group"] = [codes.setdefault(name, len(codes)) for name in columns["group"]]
-    index = {**columns, "questions": questions, "blocks": sizes}
+    index = {**columns, "questions": questions, "blocks": sizes, "relative": relative}
     if second is None:
         return index
     from rrm.report.comparison import Judged, compare_judges

@@ -7,8 +7,8 @@ const query = { ...UNASKED, statuses: new Set() };
 
 const success = (i) => (rows.outcome[i] === null ? null : rows.outcome[i] >= HALF);
 const judgedGood = (i) => (rows.score[i] === null ? null : rows.score[i] >= query.from);
-/** Whether judge and outcome say the same; null where one of them says nothing. */
-const agrees = (i) => (success(i) === null || judgedGood(i) === null ? null : success(i) === judgedGood(i));
+/** Whether judge and outcome say the same; null where one of them says nothing, as a relative score does of a single run. */
+const agrees = (i) => (rows.relative || success(i) === null || judgedGood(i) === null ? null : success(i) === judgedGood(i));
 const apart = (i) => (rows.outcome[i] === null || rows.score[i] === null ? null : Math.abs(rows.score[i] - rows.outcome[i]));
 
 /** How far two judges' scores are from one another. */
@@ -23,11 +23,11 @@ const SORTS = {
   id: { label: "Id", key: (i) => rows.id[i], descending: false, words: ["Z first", "A first"] },
   ...(KNOWN.outcome && {
     outcome: { label: "Outcome", key: (i) => rows.outcome[i], descending: true, words: ["successes first", "failures first"] },
-    apart: { label: "Score against outcome", key: apart, descending: true, words: ["furthest apart first", "closest first"] },
+    ...(!rows.relative && { apart: { label: "Score against outcome", key: apart, descending: true, words: ["furthest apart first", "closest first"] } }),
   }),
   ...(KNOWN.second && {
     second: { label: "B", key: (i) => rows.second[i], descending: true, words: ["high first", "low first"] },
-    gap: { label: "Judge A against B", key: gap, descending: true, words: ["furthest apart first", "closest first"] },
+    ...(!rows.comparison.relative.includes(true) && { gap: { label: "Judge A against B", key: gap, descending: true, words: ["furthest apart first", "closest first"] } }),
   }),
   bad: { label: "Findings", key: (i) => rows.bad[i] * 1000 + rows.good[i], descending: true, words: ["most bad first", "fewest first"] },
   ...(KNOWN.lowest && { lowest: { label: "Worst step", key: (i) => rows.lowest[i], descending: false, words: ["high first", "low first"] } }),

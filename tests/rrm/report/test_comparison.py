@@ -67,6 +67,29 @@ def test_a_real_difference_has_an_interval_off_zero_and_noise_has_not() -> None:
     assert auroc(same)["low"] < 0 < auroc(same)["high"]
 
 
+def test_relative_scores_are_compared_within_questions_alone() -> None:
+    """A question's relative scores average to a half, whether its attempts are good or bad."""
+
+    def placed(score: float) -> Feedback:
+        place = {"place": 1 if score > 0.5 else 2, "among": 2, "heats": 1, "group": "0"}
+        return Feedback.model_validate(said(score).model_dump() | {"rank": place})
+
+    rows = [
+        Judged("easy", 2, 1.0, said(0.9), placed(1.0)),
+        Judged("easy", 2, 0.0, said(0.8), placed(0.0)),
+        Judged("hard", 2, 1.0, said(0.1), placed(1.0)),
+        Judged("hard", 2, 0.0, said(0.2), placed(0.0)),
+    ]
+    for at, given in enumerate((rows, [Judged(r.question, r.steps, r.outcome, r.second, r.first) for r in rows])):  # pyright: ignore[reportArgumentType]
+        found = compare_judges(given)
+        assert found["relative"] == [at == 1, at == 0] and found["both"] == 4
+        assert not {"difference", "same_side", "spearman"} & found.keys()
+        lines = {line["name"]: line for line in found["outcomes"]["lines"]}
+        assert [*lines] == ["Pair accuracy, same question and number of steps", "Pair accuracy, same question"]
+        values = [lines["Pair accuracy, same question"][who]["value"] for who in ("first", "second")]
+        assert values == ([0.5, 1.0] if at == 0 else [1.0, 0.5])
+
+
 def test_nothing_in_common_is_said_and_no_number() -> None:
     assert compare_judges([])["both"] == 0
     found = compare_judges([Judged("q", 1, 1.0, said(0.5), None)])

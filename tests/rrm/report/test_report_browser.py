@@ -14,6 +14,7 @@ from report_pages import HOSTILE, JUDGE, complaints, hostile_pair, opened, pair,
 
 from benchmarks.speed.devtools import Chromium
 from rrm.feedback import Feedback
+from rrm.report import write_report
 from rrm.trajectory import Trajectory
 
 
@@ -395,4 +396,24 @@ def test_tab_reaches_everything_and_shows_where_it_is(browser: Chromium, tmp_pat
     browser.press("Escape")
     browser.wait("document.activeElement?.id === 'list'")
     browser.resize(1280, 800)
+    assert not complaints(browser)
+
+
+def test_relative_scores_are_held_against_no_outcome_and_no_grade(browser: Chromium, tmp_path: Path) -> None:
+    def placed(n: int) -> tuple[Trajectory, dict[str, Any]]:
+        rank = {"place": n + 1, "among": 2, "heats": 1, "group": "0"}
+        trajectory, row = pair(n, score=1.0 - n, rank=rank)
+        return trajectory.model_copy(update={"outcome": 1.0 - n}), row
+
+    pairs, path = [placed(n) for n in range(2)], tmp_path / "report.html"
+    write_report(pairs, path, second=lambda t, row: pair(0)[1] | {"id": t.id})
+    browser.events.clear()
+    browser.open(path.as_uri() + "#?sort=-gap")
+    browser.wait("window.tally && tally.textContent")
+    shown = "document.getElementById('%s').innerText"
+    assert "These scores are relative" in browser.evaluate(shown % "relative")
+    assert "The scores of A are relative" in browser.evaluate(shown % "relative-judges")
+    said = browser.evaluate("document.body.innerText")
+    assert "MEAN OF B − A" not in said.upper() and "Pair accuracy, same question" in said and "AUROC" not in said
+    assert browser.evaluate("document.querySelectorAll('.cell').length") == 0
     assert not complaints(browser)
