@@ -6,11 +6,14 @@ The judge is asked for each content once; strategies and their figures are those
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
@@ -23,6 +26,8 @@ from rrm.questions import question_of
 from rrm.scored import Rows, digest_of, match_rows
 from rrm.trajectory import Trajectory
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -30,9 +35,9 @@ class Choice:
 
     transcripts: list[Trajectory]
     """One a question, as the first strategy chooses; `meta.chosen_by` names every strategy that chose it, `meta.judge_score`
-    is its score."""
+    is its score, `meta.tied_with` how many others the first strategy could not tell from it."""
     figures: dict[str, Any]
-    """`questions`, `attempts`, `unscored`, and where outcomes are known `success` of each strategy over the
+    """`questions`, `attempts`, `unscored`, `tied` (of each strategy the questions whose choice a draw decided), and where outcomes are known `success` of each strategy over the
     `graded_questions`, and `judge_minus` each other one; null where none is known."""
 
 
@@ -67,10 +72,20 @@ def choose(
         for i in places:
             by[i].append(name)
     held = [None] * len(rows) if scores is None else scores
-    transcripts = [marked(rows[i], by[i], held[i]) for i in chosen[strategies[0]]]
+    tied = {name: [_ties(g, rows, name) for g in groups] for name in strategies if name != "random"}
+    ties = tied.get(strategies[0], [0] * len(groups))
+    chosen_rows = [marked(rows[i], by[i], held[i], tie) for i, tie in zip(chosen[strategies[0]], ties, strict=True)]
+    if drawn := sum(map(bool, ties)):
+        log.warning(
+            "in %d of %d questions with several attempts the best of them are alike by %s, and the choice is drawn (--seed)",
+            drawn,
+            len(several),
+            strategies[0],
+        )
     unscored = sum(s is None for s in held) if scores is not None else None
     figures = {"questions": len(groups), "attempts": len(rows), "with_one_attempt": len(groups) - len(several)}
-    return Choice(transcripts, {**figures, "unscored": unscored, **_success(several, strategies, seed, resamples)})
+    figures |= {"unscored": unscored, "tied": {name: sum(map(bool, of)) for name, of in tied.items()}}
+    return Choice(chosen_rows, {**figures, **_success(several, strategies, seed, resamples)})
 
 
 def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
@@ -96,9 +111,20 @@ def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
         )
 
 
-def marked(trajectory: Trajectory, by: Sequence[str], score: float | None) -> Trajectory:
-    """The transcript with who chose it (`meta.chosen_by`), and its score (`meta.judge_score`), where it has one."""
-    meta = {**trajectory.meta, "chosen_by": [*by]}
+def _ties(group: Attempts, rows: Sequence[Trajectory], strategy: str) -> int:
+    """How many further attempts, of other contents, are as good to a strategy as its best; to the majority: of other answers."""
+    preference = group.preference(strategy)
+    best: list[int] = np.flatnonzero(preference == preference.max()).tolist()
+    if len(best) == 1:
+        return 0
+    answers = group.answers if strategy == "majority" else [None] * len(group)
+    return len({answers[at] or rows[group.rows[at]].digest for at in best}) - 1
+
+
+def marked(trajectory: Trajectory, by: Sequence[str], score: float | None, tied: int = 0) -> Trajectory:
+    """The transcript with who chose it (`meta.chosen_by`), and where there are any its score (`meta.judge_score`) and how many others were
+    as good (`meta.tied_with`)."""
+    meta = {**trajectory.meta, "chosen_by": [*by], **({"tied_with": tied} if tied else {})}
     return trajectory.model_copy(update={"meta": meta if score is None else {**meta, "judge_score": score}})
 
 

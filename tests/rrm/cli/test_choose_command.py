@@ -74,6 +74,22 @@ def test_one_transcript_a_question_by_the_judge(rrm, files, tmp_path) -> None:
     assert said["judge_minus"]["random"]["low"] > 0 and said["judge_minus"]["longest"]["value"] == -0.25
 
 
+def test_ties_are_said_where_a_draw_decides(rrm, tmp_path, caplog) -> None:
+    rows = [attempt(q, k, None, answer=f"answer {k % 2}") for q in "abc" for k in range(4)]
+    rows.append(rows[0].model_copy(update={"id": "a/4"}))  # the same run twice is no choice
+    write_jsonl(tmp_path / "runs.jsonl", rows)
+    best = {"a/0", "a/4", "b/0", "b/3", "b/1", "c/2"}
+    scored = [{"id": t.id, "score": 0.9 if t.id in best else 0.1, "source": {"digest": t.digest}} for t in rows]
+    write_lines(tmp_path / "scored.jsonl", map(json.dumps, scored))
+    out = tmp_path / "chosen.jsonl"
+    options = ("--scores", tmp_path / "scored.jsonl", "--by", "judge,majority,longest,random", "-o", out)
+    code, said, error = rrm("choose", tmp_path / "runs.jsonl", *options)
+    assert code == 0, error
+    assert said["tied"] == {"judge": 1, "majority": 2, "longest": 0}  # a: answer 0 three times, of four runs
+    assert [t.meta.get("tied_with") for t in read_canonical(out)] == [None, 2, None]
+    assert "in 1 of 3 questions with several attempts the best of them are alike by judge" in caplog.text
+
+
 def test_without_outcomes_it_chooses_and_says_no_success(rrm, tmp_path) -> None:
     write_jsonl(tmp_path / "runs.jsonl", [attempt("q", k, None, answer="ab"[k > 0]) for k in range(3)])
     code, said, error = rrm("choose", tmp_path / "runs.jsonl", "--by", "majority", "-o", tmp_path / "chosen.jsonl")
