@@ -5,7 +5,7 @@
     data: [DONE]
 
 Known are the streams of Chat Completions (legacy completions, too), Responses and Anthropic's Messages; as the text of the HTTP body, or
-as a list of its events. A stream that breaks off is refused: half an answer is not what the agent said.
+as a list of its lines, of its pieces or of its events. A stream that breaks off is refused: half an answer is not what the agent said.
 """
 
 from __future__ import annotations
@@ -37,14 +37,25 @@ class _Pieces(list[str]):
 
 
 def is_stream(value: Any) -> bool:
-    """Whether an answer is a stream of events: text of which each line is a field of one, or a list of events. Never raises."""
-    if isinstance(value, str):
-        if not _FIELD.match(value.lstrip()):
+    """Whether an answer is a stream of events: text, or a list of texts, of which each line is a field of one, or a list of events.
+    Never raises."""
+    if (text := _whole_text(value)) is not None:
+        if not _FIELD.match(text.lstrip()):
             return False
-        lines = _lines(value)
+        lines = _lines(text)
         data = [line[5:].strip() for line in lines if line.startswith("data:")]
         return all(map(_FIELD.match, lines)) and any(d == DONE or d.startswith("{") for d in data)
     return isinstance(value, list) and bool(value) and all(map(_is_event, value))
+
+
+def _whole_text(value: Any) -> str | None:
+    """The text of a stream that was kept whole, as lines or as the pieces in which it came; None for anything else."""
+    if not isinstance(value, list):
+        return value if isinstance(value, str) else None
+    if not value or not all(isinstance(piece, str) for piece in value):
+        return None
+    pieces = any(piece.endswith(("\n", "\r")) for piece in value[:-1])
+    return ("" if pieces or not all(_FIELD.match(p) for p in value if p.strip()) else "\n").join(value)
 
 
 def _is_event(value: Any) -> bool:
@@ -91,10 +102,10 @@ def _lines(text: str) -> list[str]:
 def _events(value: Any) -> tuple[list[Event], bool]:
     """The events, and whether `[DONE]` was among them. An event is a `data:` line, as all three APIs write them, or the lines up to a
     blank one, as the standard has it."""
-    if isinstance(value, list):
+    if (text := _whole_text(value)) is None:
         return value, False
     events, block, done = list[Event](), list[str](), False
-    for line in [*re.split(r"\r\n|\r|\n", value), ""]:
+    for line in [*re.split(r"\r\n|\r|\n", text), ""]:
         data = line[5:].strip() if line.startswith("data:") else ""
         done = done or data == DONE
         if data and data != DONE:

@@ -70,8 +70,25 @@ CHUNKS = [
         {"status_code": 200, "headers": {}, "body": sse(*CHUNKS, "[DONE]")},
         CHUNKS,
         json.dumps(CHUNKS),
+        sse(*CHUNKS, "[DONE]").splitlines(),
+        [sse(c, gap="") for c in (*CHUNKS, "[DONE]")],
+        [sse(c) for c in (*CHUNKS, "[DONE]")],
+        [sse(*CHUNKS)[at : at + 50] for at in range(0, len(sse(*CHUNKS)), 50)],
+        json.dumps([sse(c, gap="") for c in CHUNKS]),
     ],
-    ids=["sse", "no blank lines", "crlf", "in an envelope", "list", "list as text"],
+    ids=[
+        "sse",
+        "no blank lines",
+        "crlf",
+        "in an envelope",
+        "list",
+        "list as text",
+        "lines",
+        "lines without blanks",
+        "events",
+        "pieces",
+        "lines as text",
+    ],
 )
 def test_a_streamed_completion_is_joined(tmp_path: Path, body: Any) -> None:
     (run,), errors = run_of(tmp_path, streamed(body))
