@@ -6,7 +6,7 @@ A wrong key is an error that names the key, the file and the nearest valid key; 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_origin
 
@@ -307,12 +307,41 @@ def _valid_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str
         if field is None:
             return []
         named = get_origin(field.annotation) is dict
-        inner = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if isinstance(a, type)]
-        models = [a for a in inner if issubclass(a, BaseModel)]
-        if not models:
+        if (section := _section(field.annotation)) is None:
             return []
-        model = models[0]
+        model = section
     return list(model.model_fields)
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds, or several of; None where it holds values."""
+    inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
+    return next((a for a in inner if issubclass(a, BaseModel)), None)
+
+
+def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Every key, with the sections that it stands in; not what lists and mappings hold."""
+    for name, field in model.model_fields.items():
+        yield above + name
+        section = _section(field.annotation)
+        if section is not None and get_origin(field.annotation) not in (dict, list):
+            yield from _paths(section, f"{above}{name}.")
+
+
+def _nearest(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
+    """The key that was meant by an unknown one: beside it one that it shortens (`lr`, `out`), the same name in another section, or one
+    spelt alike, here or elsewhere; '' for none. Several of one name are all told."""
+    *above, name = map(str, path)
+    beside = _valid_keys(model, path[:-1])
+    short = [k for k in beside if len(name) > 1 and name in (k[: len(name)], "".join(w[:1] for w in k.split("_")))]
+    here = [".".join([*above, k]) for k in short or difflib.get_close_matches(name, beside, n=1, cutoff=0.5)]
+    known = list(_paths(model))
+    leaves = [k.rpartition(".")[2] for k in known]
+    same = [k for k, leaf in zip(known, leaves, strict=True) if leaf == name]
+    alike = difflib.get_close_matches(name, leaves, n=1, cutoff=0.75)
+    elsewhere = same or [k for k, leaf in zip(known, leaves, strict=True) if leaf in alike]
+    found = here if short or not same else same
+    return " or ".join((found or elsewhere)[:3])
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
@@ -321,10 +350,10 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     for problem in error.errors():
         key = ".".join(str(p) for p in problem["loc"])
         if problem["type"] == "extra_forbidden":
-            siblings = _valid_keys(model, problem["loc"][:-1])
-            near = difflib.get_close_matches(str(problem["loc"][-1]), siblings, n=1, cutoff=0.4)
-            hint = f"; nearest valid key: {'.'.join([*map(str, problem['loc'][:-1]), near[0]])}" if near else ""
-            lines.append(f"{where}: unknown key {key!r}{hint}")
+            near = _nearest(model, problem["loc"])
+            beside = ", ".join(_valid_keys(model, problem["loc"][:-1]))
+            hint = f"nearest valid key: {near}" if near else f"the keys here are {beside}" if beside else ""
+            lines.append(f"{where}: unknown key {key!r}" + (f"; {hint}" if hint else ""))
         else:
             # of a rule between keys the input is a whole section: its text names the values that matter
             rule = problem["type"] == "value_error" and isinstance(problem["input"], dict | BaseModel)
@@ -355,6 +384,8 @@ def set_key(tree: dict[str, Any], override: str) -> None:
         node[last] = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"override {override!r}: value is not YAML: {error}") from error
+    if isinstance(node[last], dict) and text.endswith(":"):
+        node[last] = text  # `vllm:` is a name without its address, and no section
     # YAML 1.1 reads 1e-4 as text
     if isinstance(node[last], str):
         try:

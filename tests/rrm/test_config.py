@@ -33,6 +33,28 @@ def test_unknown_key_names_key_and_nearest() -> None:
         load_config("lab", ["sft.learning_rte=1"])
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("sft.lr", "nearest valid key: sft.learning_rate"),  # its initials, and not sft.lora
+        ("out", "nearest valid key: output_dir"),
+        ("epochs", "nearest valid key: sft.epochs"),  # of another section, and not report_to
+        ("lora.r", "nearest valid key: sft.lora"),
+        ("learning_rate", "nearest valid key: drills.learning_rate or sft.learning_rate or rl.learning_rate"),
+        ("rl.xyzzy", "the keys here are enabled, max_steps, "),
+        ("xyzzy", "the keys here are name, seed, "),
+    ],
+)
+def test_an_unknown_key_is_told_what_was_meant_or_what_there_is(key: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"unknown key '{key.removesuffix('.r')}'; {said}"):
+        load_config("lab", [f"{key}=1"])
+
+
+def test_an_address_that_is_left_out_is_no_section() -> None:
+    assert load_config("lab", ["model.base=mine:"]).model.base == "mine:"
+    assert load_config("lab", ["data.generate_options=a: 1"]).data.generate_options == {"a": 1}
+
+
 def test_unknown_key_in_a_file_names_the_file(tmp_path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("sft:\n  lora: {rank: 8}\n")
