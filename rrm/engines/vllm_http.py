@@ -150,8 +150,9 @@ def servers_of(spec: str) -> tuple[list[str], str | None]:
         shown = public(spec)
         if "@" in shown:  # a password with a mark in it that ends an address
             shown = "the address"
+        what = "names no address; " if spec.startswith(PREFIX) and not urls else ""
         raise ConfigError(
-            f"{shown!r:.120}: write vllm:URL#model, e.g. vllm:http://localhost:8000#base; several servers with commas between "
+            f"{shown!r:.120}: {what}write vllm:URL#model, e.g. vllm:http://localhost:8000#base; several servers with commas between "
             "their addresses; /, #, comma and ? of a password as %2F, %23, %2C and %3F"
         )
     return list(dict.fromkeys(urls)), model or None

@@ -66,6 +66,8 @@ class Servers:
         self.urls, self.concurrency, self.timeout_s = urls, concurrency, timeout_s
         self.patience_s, self.backoff_s, self.clock = patience_s, backoff_s, clock
         self.all: list[Server] = []
+        self._connected = False
+        """Whether all were there once: a wrong address is not waited for as long as a server that is started again."""
         self._roots: dict[Server, str | None] = {}
         """Where the weights are that each was started with, as it says."""
         self.home: dict[str, Server] = {}
@@ -95,6 +97,7 @@ class Servers:
             await self.ask_at(server, own, self._start_s)
             self._roots[server] = root
             await self._check_logprobs(server, model, prompt)
+        self._connected = True
         return str(model), min(contexts, default=None)
 
     async def _model_at(self, server: Server, model: str | None) -> tuple[str, int | None, str | None]:
@@ -245,8 +248,13 @@ class Servers:
         if server.down_until > now and not server.said:
             server.said = True
             able = sum(other.down_until <= now for other in self.all)
-            what = "its rows go elsewhere" if able else f"rows wait for it, each up to {self.patience_s:.0f} s"
+            what = "its rows go elsewhere" if able else self._waiting()
             log.warning("vLLM at %s: %s; %s", server.url, error.reason, what)
+
+    def _waiting(self) -> str:
+        if self._connected:
+            return f"rows wait for it, each up to {self.patience_s:.0f} s"
+        return f"it is waited for, up to {self._start_s:.0f} s"
 
     # ---- weights ----
 

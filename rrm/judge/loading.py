@@ -103,6 +103,11 @@ def load(model: str | None, options: Options) -> Loaded:
     if model is not None and model.startswith("openai:"):
         folder, _ = find_folder(str(options.settings), options, weights=False) if options.settings else (None, False)
         return _load_served(model, model, folder, options)
+    if model is not None and model.startswith("vllm:"):
+        raise ConfigError(
+            f"{public(model)!r:.120}: a judge is asked over openai:BASE_URL#model, vLLM's server too (openai:http://localhost:8000/v1#model); "
+            "vllm: is for policies (rollout.engine)"
+        )
     if options.settings is not None:
         raise ConfigError(f"--settings are for openai:BASE_URL#model; {model or 'the default judge'} brings its own")
     folder, from_hub = find_folder(model, options)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from vllm_server import VLLMServer, serve_vllm
 
+from rrm.engines import vllm_servers
 from rrm.engines.base import SamplingParams
 from rrm.engines.server_options import public
 from rrm.engines.vllm import VLLMEngine
@@ -73,3 +74,18 @@ def test_an_address_that_is_none_is_not_quoted_with_its_password(address: str) -
     with pytest.raises(ConfigError, match="write vllm:URL#model") as failed:
         servers_of(f"vllm:{address}")
     assert "cret" not in str(failed.value)
+
+
+def test_a_spec_without_an_address_says_so() -> None:
+    for spec in ("vllm:", "vllm:#base"):
+        with pytest.raises(ConfigError, match=f"'{spec}': names no address; write vllm:URL#model"):
+            servers_of(spec)
+
+
+def test_a_wrong_address_is_said_to_be_waited_for_as_long_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vllm_servers, "START_S", 0.2)
+    with pytest.raises(EngineError, match=r"cannot connect .*tried \d+ times in 0 s"):
+        VLLMEngine("vllm:http://127.0.0.1:9#m", eos_ids={2}, patience_s=600.0)
+    assert "it is waited for, up to 0 s" in caplog.text and "600 s" not in caplog.text

@@ -12,7 +12,7 @@ from reagent.lab.transcripts import make_transcripts
 from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
-from rrm.errors import RRMError
+from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
@@ -143,5 +143,7 @@ def test_settings_refuse_another_prompt_version(tmp_path) -> None:
 
 
 def test_missing_directory_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"'vllm:http://a#m': a judge is asked over openai:BASE_URL#model"):
+        AgentRRM.from_pretrained("vllm:http://ann:s3cret@a#m")
     with pytest.raises(RRMError, match=r"no judge at '\./nowhere'"):
         AgentRRM.from_pretrained("./nowhere")
