@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
@@ -36,6 +37,12 @@ COMMANDS = (
 )
 GROUPS = ("criteria",)
 """Commands with commands of their own."""
+CONTINUES = ("score", "rank", "annotate", "train", "eval", "calibrate")
+"""Commands of which a stopped run goes on when it is given again."""
+PLANS = ("--plan", "--dry-run")
+"""Options with which they do nothing that could go on."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C; typer turns a KeyboardInterrupt into it without a word."""
 STOPPED = 4
 """Exit code of a run that a limit of money ended."""
 
@@ -67,8 +74,8 @@ def _register() -> None:
         app.add_typer(importlib.import_module(f"rrm.cli.{name}_cmd").group, name=name)
 
 
-def run(app: typer.Typer) -> None:
-    """Run an app. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 4 a limit of money
+def run(app: typer.Typer, continues: Sequence[str]) -> None:
+    """Run an app; `continues`: its commands of which a stopped run goes on when it is given again. Exit codes: 0 done, 1 done with rows that failed, 2 a user error, 3 a training that a guard stopped, 4 a limit of money
     reached, 130 interrupted, 143 terminated."""
     app.callback(help=app.info.help if isinstance(app.info.help, str) else "")(options)
     terminated = False
@@ -97,13 +104,19 @@ def run(app: typer.Typer) -> None:
             raise
         _fail(problem)
     except (KeyboardInterrupt, SystemExit) as stop:
-        if isinstance(stop, SystemExit) and not terminated:
+        if isinstance(stop, SystemExit) and not terminated and stop.code != INTERRUPTED:
             raise  # the app's own exit code
-        what, code = ("terminated", 143) if terminated else ("interrupted", 130)
-        Console(stderr=True).print(f"{what}; run the same command again to continue", style="yellow")
+        what, code = ("terminated", 143) if terminated else ("interrupted", INTERRUPTED)
+        Console(stderr=True).print(f"{what}; {_way_on(sys.argv[1:], continues)}", style="yellow")
         sys.exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _way_on(arguments: Sequence[str], continues: Sequence[str]) -> str:
+    """What a command that was stopped may be told."""
+    keeps = bool(arguments) and arguments[0] in continues and not any(a.partition("=")[0] in PLANS for a in arguments)
+    return "run the same command again to continue" if keeps else "the same command begins anew"
 
 
 def _fail(error: RRMError, code: int = 2) -> NoReturn:
@@ -124,4 +137,4 @@ def main() -> None:
     """Entry point of `rrm`."""
     quiet_off_terminals()
     _register()
-    run(app)
+    run(app, CONTINUES)

@@ -12,6 +12,8 @@ from rrm.cli import quiet_off_terminals, run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 COMMANDS = ("train", "eval", "distil", "tasks", "corpus", "report")
+CONTINUES = ("train", "distil")
+"""Those of which a stopped run goes on when it is given again."""
 
 
 def main() -> None:
@@ -22,4 +24,4 @@ def main() -> None:
     for name in COMMANDS:
         app.command(name)(importlib.import_module(f"reagent.cli.{name}_cmd").command)
     app.add_typer(importlib.import_module("reagent.cli.lab_cmd").app, name="lab")
-    run(app)
+    run(app, CONTINUES)

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from rrm import __version__
+from rrm import __version__, cli
 
 MAIN = "from {0}.cli import main; main()"
 
@@ -50,8 +51,29 @@ def test_termination_is_said_as_an_interruption_is(tmp_path: Path) -> None:
         time.sleep(0.01)
     child.send_signal(signal.SIGTERM)
     _, said = child.communicate(timeout=60)
-    assert child.returncode == 143 and "terminated; run the same command again to continue" in said
+    assert child.returncode == 143 and "terminated; the same command begins anew" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_a_run_that_keeps_something_is_said_to_continue(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: str) -> str:
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        app = typer.Typer()
+        for name in ("train", "score", "report"):
+            app.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(interrupted)
+        monkeypatch.setattr(sys, "argv", ["rrm", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.run(app, ("train", "score"))
+        assert stopped.value.code == 130
+        return " ".join(capsys.readouterr().err.split())
+
+    assert said("train", "seed=1") == said("score") == "interrupted; run the same command again to continue"
+    for plan in (("train", "--plan"), ("score", "--dry-run"), ("report",)):
+        assert said(*plan) == "interrupted; the same command begins anew"
 
 
 @pytest.mark.parametrize(
