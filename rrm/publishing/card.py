@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import re
 from typing import Any
 
@@ -11,7 +13,22 @@ from rrm import __version__
 from rrm.errors import ConfigError
 from rrm.publishing.dataset import COLUMNS, Contents
 
-LICENCE = re.compile(r"[a-z0-9][a-z0-9.-]{1,48}")
+log = logging.getLogger(__name__)
+LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]{1,48}")
+LICENCES = {
+    "apache-2.0", "mit", "openrail", "bigscience-openrail-m", "creativeml-openrail-m", "bigscience-bloom-rail-1.0",
+    "bigcode-openrail-m", "afl-3.0", "artistic-2.0", "bsl-1.0", "bsd", "bsd-2-clause", "bsd-3-clause",
+    "bsd-3-clause-clear", "c-uda", "cc", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0",
+    "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0",
+    "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0",
+    "cdla-sharing-1.0", "cdla-permissive-1.0", "cdla-permissive-2.0", "wtfpl", "ecl-2.0", "epl-1.0", "epl-2.0",
+    "etalab-2.0", "eupl-1.1", "eupl-1.2", "agpl-3.0", "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "lgpl", "lgpl-2.1",
+    "lgpl-3.0", "isc", "h-research", "intel-research", "lppl-1.3c", "ms-pl", "apple-ascl", "apple-amlr", "mpl-2.0",
+    "odc-by", "odbl", "openmdw-1.0", "openrail++", "osl-3.0", "postgresql", "ofl-1.1", "ncsa", "unlicense", "zlib",
+    "pddl", "lgpl-lr", "deepfloyd-if-license", "fair-noncommercial-research-license", "llama2", "llama3", "llama3.1",
+    "llama3.2", "llama3.3", "llama4", "grok2-community", "gemma", "unknown", "other",
+}  # fmt: skip
+"""Identifiers that the hub knows (https://huggingface.co/docs/hub/repositories-licenses); it refuses a card with another one."""
 FORMATS = 20
 """That are named."""
 SIZES = (
@@ -24,7 +41,7 @@ SIZES = (
 
 
 def check_licence(licence: str) -> str:
-    """The licence as the hub writes it.
+    """The licence as the hub writes it; warns of one that it may not know, with the nearest that it does.
 
     Raises:
         ConfigError: it is no identifier (`apache-2.0`, `cc-by-4.0`, `other`, `unknown`).
@@ -33,6 +50,14 @@ def check_licence(licence: str) -> str:
     if not LICENCE.fullmatch(name):
         raise ConfigError(
             f"--license {licence!r}: give the hub's identifier, e.g. apache-2.0, cc-by-4.0, other or unknown"
+        )
+    if name not in LICENCES:
+        near = difflib.get_close_matches(name, LICENCES, n=1)
+        log.warning(
+            "--license %s is none of the identifiers that the hub is known to take, and it refuses a card with another%s: see "
+            "https://huggingface.co/docs/hub/repositories-licenses, or say other",
+            name,
+            f" (nearest: {near[0]})" if near else "",
         )
     return name
 

@@ -262,6 +262,16 @@ def test_a_label_that_its_run_carries_goes_once(rows: Path, tmp_path: Path) -> N
 # ---- refusals ----
 
 
+def test_a_licence_that_the_hub_may_not_know_is_said_by_a_dry_run(
+    rows: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for n, name in enumerate(("apache2.0", "foo", "Openrail++", "unknown")):
+        assert push(rows, "--to", "org/x", "--license", name, "--dry-run", tmp_path / f"set{n}").exit_code == 0
+    said = [r.getMessage() for r in caplog.records if "--license" in r.getMessage()]
+    assert len(said) == 2 and "--license apache2.0 is none" in said[0] and "(nearest: apache-2.0)" in said[0]
+    assert "--license foo is none" in said[1] and "nearest" not in said[1]
+
+
 def test_what_is_missing_or_wrong_is_said_before_anything_is_read(rows: Path, tmp_path: Path) -> None:
     def why(*words: Any) -> str:
         return str(push(rows, *words).exception)
