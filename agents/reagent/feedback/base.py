@@ -229,6 +229,10 @@ class Adapter(ABC):
         """Continue after `update` updates from a checkpoint's `state`."""
         if self._judging is not None:
             self._judging.resume(update)
+        self.rewind(state)
+
+    def rewind(self, state: dict[str, Any]) -> None:
+        """Curriculum and recalibration as they were when `state` was taken: what an update moved on is undone where the update fails."""
         if self.curriculum is not None and "curriculum" in state:
             self.curriculum.restore(state["curriculum"])
         if self.recalibration is not None and "recalibration" in state:

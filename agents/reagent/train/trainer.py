@@ -14,8 +14,8 @@ update, task, sample), never from a global generator.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,6 +225,16 @@ class AgentTrainer(Learner):
 
         return self.feedback.round(update, self.attempts(update), play), seconds
 
+    @contextmanager
+    def whole_or_undone(self) -> Iterator[None]:
+        """What an update's feedback moves on is undone where the update fails: it will be made again, from the checkpoint of before."""
+        before = self.feedback.state()
+        try:
+            yield
+        except BaseException:
+            self.feedback.rewind(before)
+            raise
+
     def update(self, *, run_ahead: bool = False) -> tuple[dict[str, float], list[Episode]]:
         """One round: episodes, advantages, optimiser steps. Returns metrics and the episodes.
 
@@ -248,15 +258,16 @@ class AgentTrainer(Learner):
                 found, busy, playing = taken
             audit = self.watch.audit(found.played, self.update_index)
         judged = time.perf_counter() - started - syncing - playing
-        figures = self.feedback.report(self.update_index, gather_object([found.report]))
-        figures |= self.watch.figures(gather_object([audit]))
-        everyones: list[Episode] = gather_object(found.played)
-        if run_ahead:
-            syncing += self.sync()
-            self.ahead.start(self.update_index + 1, partial(self.timed_round, self.update_index + 1))
-        learning = time.perf_counter()
-        metrics = self.learn(found.rows, found.texts, found.contexts)
-        done = time.perf_counter()
+        with self.whole_or_undone():
+            figures = self.feedback.report(self.update_index, gather_object([found.report]))
+            figures |= self.watch.figures(gather_object([audit]))
+            everyones: list[Episode] = gather_object(found.played)
+            if run_ahead:
+                syncing += self.sync()
+                self.ahead.start(self.update_index + 1, partial(self.timed_round, self.update_index + 1))
+            learning = time.perf_counter()
+            metrics = self.learn(found.rows, found.texts, found.contexts)
+            done = time.perf_counter()
         self.update_index += 1
         self.episodes_seen += len(everyones)
         tokens = sum(len(turn.output_ids) for e in everyones for turn in e.turns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from feedback_lab import configured, read, scripted
 from reagent.env.task import Task
 from reagent.feedback.curriculum import Curriculum
 from reagent.feedback.settings import CurriculumConfig
+from reagent.train.checkpoint import checkpoints
 from reagent.train.run import train
+from reagent.train.trainer import AgentTrainer
 from rrm.errors import ConfigError
 
 TASKS = [Task(f"t{i}", "?", meta={"hops": 1 + i % 3}) for i in range(9)]
@@ -50,7 +53,7 @@ def test_levels_no_task_has_are_an_error_that_names_those_there_are() -> None:
         make(levels=[7, 8]).choose(TASKS, 0, 1)
 
 
-def curriculum_run(base: Path, folder: Path, updates: int, score: str) -> list[dict[str, Any]]:
+def curriculum_run(base: Path, folder: Path, updates: int, score: str, **changes: Any) -> list[dict[str, Any]]:
     config = configured(
         base,
         folder,
@@ -58,6 +61,7 @@ def curriculum_run(base: Path, folder: Path, updates: int, score: str) -> list[d
         max_updates=updates,
         environment={"train": {"hops": [1, 2, 3]}},
         feedback={"curriculum": {"window": 12, "threshold": 0.6}},
+        **changes,
     )
     train(config, judge=scripted(lambda text: f"<critique>x</critique><score>{score}</score>"))
     return read(folder / "metrics.jsonl")
@@ -73,6 +77,26 @@ def test_the_level_rises_in_training_and_goes_on_after_a_stop(base, tmp_path) ->
     for updates in (2, 7):
         stopped = curriculum_run(base, tmp_path / "stopped", updates, "0.7")
     assert stopped == whole
+
+
+def test_an_update_that_fails_before_its_steps_is_observed_once(base, tmp_path, monkeypatch) -> None:
+    """The checkpoint of before it already held its scores, so that the level rose an update early when the run went on."""
+    whole = curriculum_run(base, tmp_path / "whole", 3, "0.7")
+    prepare = AgentTrainer.prepare
+
+    def broken(self: AgentTrainer, *args: Any, **more: Any) -> Any:
+        if self.update_index == 1:
+            raise OSError("no space left on device")
+        return prepare(self, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AgentTrainer, "prepare", broken)
+        with pytest.raises(OSError, match="no space"):
+            curriculum_run(base, tmp_path / "stopped", 3, "0.7", save_every=100)
+    (kept,) = checkpoints(tmp_path / "stopped" / "checkpoints")
+    state = json.loads((kept / "state.json").read_text())
+    assert state["update"] == 1 and len(state["feedback"]["curriculum"]["scores"]) == 8
+    assert curriculum_run(base, tmp_path / "stopped", 3, "0.7") == whole
 
 
 def test_the_level_stays_where_the_judge_is_not_satisfied(base, tmp_path) -> None:
