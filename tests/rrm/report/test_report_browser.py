@@ -417,3 +417,18 @@ def test_relative_scores_are_held_against_no_outcome_and_no_grade(browser: Chrom
     assert "MEAN OF B − A" not in said.upper() and "Pair accuracy, same question" in said and "AUROC" not in said
     assert browser.evaluate("document.querySelectorAll('.cell').length") == 0
     assert not complaints(browser)
+
+
+def test_no_table_sticks_out_of_a_phones_screen(browser: Chromium, tmp_path: Path) -> None:
+    pairs = ended([1.0] * 6, [0.1] * 6)  # with the mark of an outcome that differs: as wide as a row gets
+    named = [(t.model_copy(update={"id": f"a-long-name-of/{n}"}), row) for n, (t, row) in enumerate(pairs)]
+    named = [(t, row | {"id": t.id}) for t, row in named]
+    write_report(named, tmp_path / "report.html", second=lambda t, row: row | {"score": 0.5})
+    browser.resize(320, 844)
+    browser.events.clear()
+    browser.open((tmp_path / "report.html").as_uri() + "#a-long-name-of%2F1")
+    browser.wait("document.querySelectorAll('.attempts tbody tr').length")
+    wide = "[...document.querySelectorAll('table, .attempts button')].map((t) => Math.round(t.getBoundingClientRect().right))"
+    assert max(browser.evaluate(wide)) <= 304 and browser.evaluate("document.documentElement.scrollWidth") == 320
+    browser.resize(1280, 800)
+    assert not complaints(browser)
