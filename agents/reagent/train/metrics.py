@@ -20,6 +20,7 @@ def mean(values: Sequence[float]) -> float:
 def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dict[str, float]:
     """Means over episodes; rewards and success over those where they are known. Keys are `<prefix>/…`.
 
+    `tokens` are all of an episode's (prompt, outputs, observations), `longest_tokens` those of the longest one.
     `ungraded` is the share of episodes that nobody can grade (no answer key), `unknown` of those whose environment failed,
     or had no room to begin, `unknown_long_answers` the same among those whose last turn is longer than the median: larger where answers
     are too long for their judge; `denied` counts pages and results kept from the agent; `malformed_share` is of calls, a turn without any and a cut one counted as a call, and
@@ -31,18 +32,17 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
     for e in known:
         groups[e.group_id].add(round(float(e.reward or 0.0), 9))
     turns = [turn for e in episodes for turn in e.turns]
+    lengths = [
+        float(len(e.prompt_ids) + sum(len(t.output_ids) + len(t.observation_ids) for t in e.turns)) for e in episodes
+    ]
     found = {
         "reward": mean([float(e.reward or 0.0) for e in known]),
         "process_reward": mean([sum(turn.reward for turn in e.turns) for e in known]),
         "success": mean([float(e.success) for e in episodes if e.success is not None]),
         "turns": mean([float(len(e.turns)) for e in episodes]),
         "action_tokens": mean([float(sum(len(t.output_ids) for t in e.turns)) for e in episodes]),
-        "tokens": mean(
-            [
-                float(len(e.prompt_ids) + sum(len(t.output_ids) + len(t.observation_ids) for t in e.turns))
-                for e in episodes
-            ]
-        ),
+        "tokens": mean(lengths),
+        "longest_tokens": max(lengths, default=float("nan")),
         "turn_tokens": mean([float(len(t.output_ids)) for t in turns]),
         "tool_calls": mean([float(sum(t.info.get("tool_calls", 0) for t in e.turns)) for e in episodes]),
         "tool_errors": mean([float(sum(len(t.info.get("tool_errors", ())) for t in e.turns)) for e in episodes]),
