@@ -6,8 +6,11 @@
 The policy is counted without storage (`reagent.train.shape`). Tokens are those of the config's limits, or of a run that was measured;
 speed is always that of a run that was measured.
 
-Memory is an estimate from above: the largest micro-batch and episodes that the config allows. What is left out: what a GPU's allocator
-holds beyond what is asked of it, the libraries themselves (some 0.5 GB a process), tokenised texts, and a judge in the same process.
+Memory is an estimate from above: the largest micro-batch and episodes that the config allows, or the largest micro-batch that is to be
+expected of a measured run's episodes. What is left out: what a GPU's allocator holds beyond what is asked of it, the libraries themselves
+(some 0.5 GB a process), tokenised texts, and a judge in the same process. Learning is counted with its padding (`reagent.train.padding`),
+and at one speed whatever a micro-batch's size: that 6 rows may take longer a token than 2, as they fit a CPU's cache less well (16 % with
+SmolLM2 and LoRA on one machine), is that machine's own and is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reagent.train.padding import Padded, padded, spread_of
 from reagent.train.shape import Shape
 from rrm.errors import RRMError
 
@@ -42,7 +46,7 @@ PROMPT_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one process, at the two moments that need most, for micro-batches and episodes as long as the config allows."""
+    """Bytes on one process, at the two moments that need most, for episodes at play as long as the config allows."""
 
     weights: int
     """The policy's, as they are held; a share of them where they are sharded."""
@@ -104,8 +108,10 @@ class Work:
     """All tokens of the episodes: prompts, outputs, observations."""
     forwards: int
     """Of all tokens without gradients: old log-probabilities, reference."""
+    padded: Padded
+    """Of one process."""
     flops: float
-    """Of the update: 2 a parameter and token forward, 4 backward (2 with an adapter: no gradients of frozen weights), and the
+    """Of the update, padding included: 2 a parameter and token forward, 4 backward (2 with an adapter: no gradients of frozen weights), and the
     forwards without gradients; attention's own come to them."""
 
 
@@ -122,13 +128,15 @@ class Speed:
     rollout: float
     """Sampled tokens a second at play, of all processes."""
     update: float
-    """FLOPs a second of the update, of each process."""
+    """FLOPs a second of the update, padding included, of each process."""
     step: float
     """Seconds of sampling a token of every row, beyond what the rows' own tokens take."""
     sampled: float
     """Mean sampled tokens an episode."""
     tokens: float
     """Mean tokens an episode, of all kinds."""
+    spread: float | None = None
+    """Standard deviation of these; None where it was not measured: one episode an update, or by a version that logged no `longest_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -157,14 +165,14 @@ def plan(config: AgentConfig, *, processes: int = 1, device: str = "cpu", like: 
     """
     shape = Shape.of(config, device)
     measured = None if like is None else speed_of(like, device)
-    work = work_of(config, shape, measured)
-    memory = memory_of(config, shape, processes, device)
+    work = work_of(config, shape, measured, processes)
+    memory = memory_of(config, shape, processes, device, work.padded.widest)
     seconds = None if measured is None else seconds_of(config, shape, work, measured, processes)
     return Plan(shape.parameters, shape.trained, memory, work, measured, seconds)
 
 
-def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str) -> Memory:
-    """On one process."""
+def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str, widest: float) -> Memory:
+    """On one process, whose largest micro-batch has `widest` tokens."""
     rollout = config.rollout
     here = not rollout.engine.is_remote
     whole = config.policy.lora is None
@@ -173,7 +181,9 @@ def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str) ->
 
     held, kept = held_at_once(config), KEPT_BYTES if rollout.engine.kept_bytes is None else rollout.engine.kept_bytes
     at_play = rows * rollout.max_episode_tokens * shape.kv_token_bytes
-    chunk = min(LOGITS_CHUNK, config.optim.microbatch_tokens)
+    share = widest / shape.kept_tokens  # what is kept grows with the tokens, or faster: of narrower rows it is no more
+    chunk = min(LOGITS_CHUNK, int(widest))
+    activations = int(share * shape.kept)
     sharded = config.sharding == "fsdp" and processes > 1
     shards = processes if sharded else 1
     copied = shape.weight_bytes if sharded else shape.trained_bytes if rollout.max_lag else 0
@@ -184,10 +194,10 @@ def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str) ->
         reference=shape.weight_bytes // shards if whole and has_reference(config) else 0,
         copy=copied if here else 0,
         gathered=shape.outside_bytes + 2 * shape.layer_bytes if sharded else 0,
-        activations=shape.kept,
-        recomputed=shape.kept_a_layer,
+        activations=activations,
+        recomputed=int(share * shape.kept_a_layer),
         logits=LOGITS_COPIES * chunk * shape.vocabulary * 4 + shape.wide_head,
-        allocator=int(GLIBC_LOSS * shape.kept) if not whole and device == "cpu" and mallocs_with_glibc() else 0,
+        allocator=int(GLIBC_LOSS * activations) if not whole and device == "cpu" and mallocs_with_glibc() else 0,
         kv=min(at_play, held * shape.kv_token_bytes) + min(at_play, kept) if here else 0,
         sent=0 if here else _sent(config, shape, sharded),
     )
@@ -222,7 +232,7 @@ def _sent(config: AgentConfig, shape: Shape, sharded: bool) -> int:
     return held * sharded + (held // 2 if whole and config.mixed_precision == "bf16" else 0)
 
 
-def work_of(config: AgentConfig, shape: Shape, measured: Speed | None) -> Work:
+def work_of(config: AgentConfig, shape: Shape, measured: Speed | None, processes: int = 1) -> Work:
     """One update, in the middle of what its limits allow or as long as a measured run's episodes were."""
     rollout, stages = config.rollout, stages_of(config)
     episodes = rollout.tasks_per_update * rollout.group_size * stages
@@ -230,13 +240,16 @@ def work_of(config: AgentConfig, shape: Shape, measured: Speed | None) -> Work:
     most = rollout.max_turns * rollout.max_new_tokens
     sampled = min(most, PROMPT_SHARE * tokens) if measured is None else min(measured.sampled, most)
     forwards = forwards_of(config)
+    rows = max(episodes // processes, 1)
+    held = padded(config, rows, tokens, None if measured is None else measured.spread)
     return Work(
         episodes=episodes,
         stages=stages,
         sampled=episodes * sampled,
         tokens=episodes * tokens,
         forwards=forwards,
-        flops=update_flops(config, shape, episodes, tokens, sampled, forwards),
+        padded=held,
+        flops=processes * update_flops(config, shape, rows, held, sampled, forwards),
     )
 
 
@@ -257,15 +270,14 @@ def forwards_of(config: AgentConfig) -> int:
     return int(old) + int(has_reference(config))
 
 
-def update_flops(
-    config: AgentConfig, shape: Shape, episodes: int, tokens: float, sampled: float, forwards: int
-) -> float:
-    """Of one update: matrix products of the body on all tokens and of the head on sampled ones, and attention's."""
+def update_flops(config: AgentConfig, shape: Shape, rows: int, held: Padded, sampled: float, forwards: int) -> float:
+    """Of one update of a process: matrix products of the body on all tokens and padding, of the head on sampled ones, and attention's."""
     head = shape.vocabulary * shape.hidden
-    forward = forward_flops(config, shape, tokens, sampled)
+    forward = forward_flops(config, shape, held.learning / rows, sampled)
     backward = forward * (1 if config.policy.lora is not None else 2)
     again = forward if config.policy.gradient_checkpointing else 2 * head * sampled
-    return episodes * (config.optim.epochs * (forward + backward + again) + forwards * forward)
+    before = forward_flops(config, shape, held.forwards / rows, sampled)
+    return rows * (config.optim.epochs * (forward + backward + again) + forwards * before)
 
 
 def forward_flops(config: AgentConfig, shape: Shape, tokens: float, sampled: float) -> float:
@@ -314,12 +326,16 @@ def speed_of(folder: Path, device: str) -> Speed:
     def mean(key: str) -> float:
         return (first * middle(f"episode/{key}") + second * middle(f"refined/{key}", 0.0)) / played
 
-    sampled, tokens = mean("action_tokens"), mean("tokens")
-    flops = update_flops(settings, shape, int(played), tokens, sampled, forwards_of(settings))
-    update = flops / taken / processes
+    sampled, tokens, spread = mean("action_tokens"), mean("tokens"), None
+    if all("episode/longest_tokens" in row for row in rows):
+        longest = max(middle("episode/longest_tokens"), middle("refined/longest_tokens", 0.0) * (second > 0))
+        spread = spread_of(tokens, longest, int(played))
+    each = max(int(played) // processes, 1)
+    held = padded(settings, each, tokens, spread)
+    update = update_flops(settings, shape, each, held, sampled, forwards_of(settings)) / taken
     own = played / processes * forward_flops(settings, shape, tokens, sampled) / update
     step = max(busy - own, 0.0) / max(sampled * (1 + (second > 0)), 1.0)
-    return Speed(str(folder), processes, middle("time/rollout_tokens_per_s"), update, step, sampled, tokens)
+    return Speed(str(folder), processes, middle("time/rollout_tokens_per_s"), update, step, sampled, tokens, spread)
 
 
 GIB = 2**30
@@ -363,8 +379,14 @@ def told(found: Plan) -> list[tuple[str, str]]:
             *rows,
             ("time", "unknown without a measured run of this machine: name one (--like RUN; two updates are enough)"),
         ]
-    seconds, speed = found.seconds, found.speed
+    seconds, speed, held = found.seconds, found.speed, work.padded
+    padding = (
+        "not counted: the measured run does not say how much its episodes differ in length"
+        if speed.spread is None
+        else f"{1 - held.own / held.learning:.0%} of the tokens learned from, the largest micro-batch some {held.widest:,.0f}"
+    )
     rows += [
+        ("padding", padding),
         (
             "measured",
             f"{speed.run}: {speed.rollout:,.0f} sampled tokens/s, {speed.update / 1e9:,.1f} GFLOP/s learning on each of {speed.processes}",

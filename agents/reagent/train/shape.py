@@ -36,9 +36,11 @@ class Shape:
     kv_token_bytes: int
     """Keys and values of a token, all layers."""
     kept: int
-    """Bytes autograd keeps of the largest micro-batch."""
+    """Bytes autograd keeps of a full micro-batch of episodes as long as the config allows."""
     kept_a_layer: int
     """Of one layer of it, where it is computed again in the backward pass; else 0."""
+    kept_tokens: int
+    """Tokens of that micro-batch."""
     wide_head: int
     """Bytes of the output head's float32 copy, where it has 16 bits."""
 
@@ -75,7 +77,8 @@ class Shape:
             model.to_empty(device=device)
             _base(model).tie_weights()
             model.train()
-            kept, layer = _kept(config, model, device)
+            rows, width = _full(config)
+            kept, layer = _kept(config, model, device, rows, width)
             mine = [p for p in model.parameters() if p.requires_grad]
             layer_bytes = [_bytes_and_gradients(layer.parameters()) for layer in _base(model).get_decoder().layers]
             trained = sum(p.numel() for p in mine)
@@ -99,16 +102,21 @@ class Shape:
                 kv_token_bytes=2 * text.num_hidden_layers * keys * size * held.itemsize,
                 kept=kept,
                 kept_a_layer=layer,
+                kept_tokens=rows * width,
                 wide_head=head.numel() * 4 if head.element_size() == 2 else 0,
             )
 
 
-def _kept(config: AgentConfig, model: Any, device: str) -> tuple[int, int]:
-    """(bytes autograd keeps of the largest micro-batch, of one of its layers where those are computed again)."""
+def _full(config: AgentConfig) -> tuple[int, int]:
+    """(rows, width) of a full micro-batch of episodes as long as the config allows."""
+    width = config.rollout.max_episode_tokens
+    return max(config.optim.microbatch_tokens // width, 1), width
+
+
+def _kept(config: AgentConfig, model: Any, device: str, rows: int, width: int) -> tuple[int, int]:
+    """(bytes autograd keeps of a micro-batch, of one of its layers where those are computed again)."""
     from reagent.train.policy import precision
 
-    width = config.rollout.max_episode_tokens
-    rows = max(config.optim.microbatch_tokens // width, 1)
     with precision(config.mixed_precision, device):
         whole = _saved(model, rows, width)
         if not config.policy.gradient_checkpointing:

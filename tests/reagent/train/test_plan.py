@@ -18,6 +18,7 @@ from reagent.algorithms.logprobs import token_logprobs
 from reagent.cli import main
 from reagent.train import shape as shaping
 from reagent.train.config import AgentConfig
+from reagent.train.padding import normal_score
 from reagent.train.plan import GLIBC_LOSS, LOGITS_COPIES, forward_flops, plan, speed_of, told
 from reagent.train.policy import load_policy
 from reagent.train.run import train
@@ -174,6 +175,12 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     assert same.work.sampled == pytest.approx(speed.sampled * 8) and speed.tokens > speed.sampled
     busy = [row["time/rollout_busy_s"] for row in rows]
     assert min(busy) <= same.seconds["rollout"] * 1.001 <= max(busy) * 1.002
+    assert speed.spread is not None and "% of the tokens learned from" in dict(told(same))["padding"]
+    # a run that logged no longest episode has no padding that is known of
+    short = [{k: v for k, v in row.items() if "longest" not in k} for row in (rows[0], *rows)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
+    same, speed = plan(config, like=tmp_path), speed_of(tmp_path, "cpu")
+    assert speed.spread is None and "not counted" in dict(told(same))["padding"] and same.seconds is not None
     # twice the episodes take twice as long to learn from; at play their tokens do, and not the steps that sample for all of them
     own = (
         same.work.episodes * forward_flops(config, Shape.of(config, "cpu"), speed.tokens, speed.sampled) / speed.update
@@ -202,6 +209,47 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
     with pytest.raises(RRMError, match="fewer than two updates"):
         speed_of(tmp_path, "cpu")
+
+
+def test_padding_is_learned_from_by_the_run_and_by_what_is_planned(base, tmp_path) -> None:
+    """Four rows in two minibatches are measured, twelve planned: lengths from the spread, FLOPs and memory from the lengths."""
+    optim = {"minibatches": 2, "microbatch_tokens": 256}
+    config = config_of(base, algorithm="grpo", max_updates=2, optim=optim, feedback={"mode": "retry"})
+    (tmp_path / "config.yaml").write_text(json.dumps(config.model_dump(mode="json")))
+    row = {
+        "learned/rows": 8.0, "episode/tokens": 30.0, "episode/action_tokens": 10.0, "episode/longest_tokens": 31.0, "refined/tokens": 34.0,
+        "refined/action_tokens": 10.0, "refined/longest_tokens": 40.0, "time/update_s": 2.0, "time/rollout_busy_s": 1.0,
+        "time/rollout_tokens_per_s": 80.0,
+    }  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text(2 * (json.dumps(row) + "\n"))
+    shape, speed, z = Shape.of(config, "cpu"), speed_of(tmp_path, "cpu"), {4: 1.04916, 8: 1.43420, 6: 1.28155}
+    # first attempts and second ones are learned from together: eight rows of 32 tokens, the longest 40
+    spread = 8 / z[8]
+    assert (speed.tokens, speed.spread) == (32.0, pytest.approx(spread, rel=1e-4))
+    head = shape.vocabulary * shape.hidden
+
+    def flops(rows: int, width: float, before: float) -> float:
+        forward = forward_flops(config, shape, width, 10.0)
+        return rows * (3 * forward + 2 * head * 10 + forward_flops(config, shape, before, 10.0))
+
+    # two minibatches of four as wide as their longest; before that, six of 40 within 256 tokens, and the two shortest
+    second = 32 + spread * normal_score(2, 8)
+    assert speed.update == pytest.approx(flops(8, 32 + spread * z[4], (6 * 40 + 2 * second) / 8) / 2.0, rel=1e-4)
+    config.feedback.mode, config.rollout.group_size = "none", 6
+    found = plan(config, like=tmp_path)
+    assert found.work.padded.learning == pytest.approx(12 * (32 + spread * z[6]), rel=1e-4)
+    assert found.seconds is not None and found.seconds["update"] == found.work.flops / speed.update
+    share = 1 - 32 / (32 + spread * z[6])
+    assert dict(told(found))["padding"].startswith(
+        f"{share:.0%} of the tokens learned from, the largest micro-batch some 256"
+    )
+    # rows fill a micro-batch of six; of one row a minibatch, it is that row's
+    assert found.memory.activations == shape.kept and shape.kept_tokens == 256
+    config.rollout.group_size = config.rollout.tasks_per_update = 1
+    small = plan(config, like=tmp_path)
+    assert small.memory.activations == int(shape.kept * small.work.padded.widest / 256) < shape.kept / 5
+    assert small.memory.logits == LOGITS_COPIES * int(small.work.padded.widest) * shape.vocabulary * 4
+    assert plan(config).memory.activations == shape.kept
 
 
 @pytest.fixture
