@@ -1,6 +1,6 @@
 """`reagent train --plan` against trainings that are run: memory at the peak, seconds of an update.
 
-    python -m benchmarks.speed.plan [--policy smollm2] [--threads 1]           (SmolLM2: a quarter of an hour on one core)
+    python -m benchmarks.speed.plan [--policy smollm2] [--threads 1]           (SmolLM2: half an hour on one core)
 
 A short training with LoRA is measured first (`--like` of the plans). From it and from its own config each of the others is planned,
 then run in a process of its own: one with LoRA whose updates have three times as many episodes of other lengths, the same with another
@@ -41,9 +41,9 @@ USUAL = [
     "save_every=100", "rollout.tasks_per_update=2",
 ]  # fmt: skip
 RUNS = {
-    "like": ["max_updates=3", "rollout.group_size=2", "rollout.max_new_tokens=48", "rollout.max_episode_tokens=480"],
-    "lora": ["max_updates=3", "rollout.group_size=6", "rollout.max_episode_tokens=640", "optim.microbatch_tokens=2560"],
-    "whole": ["max_updates=3", "rollout.group_size=3", "policy.lora=null", "optim.learning_rate=1e-6", "optim.microbatch_tokens=1280"],
+    "like": ["max_updates=5", "rollout.group_size=2", "rollout.max_new_tokens=48", "rollout.max_episode_tokens=480"],
+    "lora": ["max_updates=4", "rollout.group_size=6", "rollout.max_episode_tokens=640", "optim.microbatch_tokens=2560"],
+    "whole": ["max_updates=5", "rollout.group_size=3", "policy.lora=null", "optim.learning_rate=1e-6", "optim.microbatch_tokens=1280"],
 }  # fmt: skip
 QWEN3: dict[str, dict[str, Any]] = {
     "qwen3-0.6b": {"hidden_size": 1024, "intermediate_size": 3072, "layers": 28, "heads": 16, "tied": True},
@@ -91,6 +91,7 @@ def measured(args: argparse.Namespace, name: str, folder: Path) -> dict[str, Any
         "rollout_s": [round(row["time/rollout_s"], 2) for row in rows],
         "update_s": [round(row["time/update_s"], 2) for row in rows],
         "tokens": statistics.median(row["episode/tokens"] for row in rows),
+        "longest_tokens": statistics.median(row["episode/longest_tokens"] for row in rows),
         "action_tokens": statistics.median(row["episode/action_tokens"] for row in rows),
     }
 
@@ -109,6 +110,7 @@ def compared(planned: Plan, found: Mapping[str, Any]) -> dict[str, Any]:
             "off": off,
         },
         "parts": asdict(planned.memory),
+        "padded": asdict(planned.work.padded),
         "run": dict(found),
     }
 
