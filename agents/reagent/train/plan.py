@@ -274,16 +274,17 @@ def update_flops(config: AgentConfig, shape: Shape, rows: int, held: Padded, sam
     """Of one update of a process: matrix products of the body on all tokens and padding, of the head on sampled ones, and attention's."""
     head = shape.vocabulary * shape.hidden
     forward = forward_flops(config, shape, held.learning / rows, sampled)
-    backward = forward * (1 if config.policy.lora is not None else 2)
+    own = 2 * shape.trained * held.learning / rows  # gradients of an adapter's weights; the frozen ones' have none
+    backward = forward + (own if config.policy.lora is not None else forward)
     again = forward if config.policy.gradient_checkpointing else 2 * head * sampled
     before = forward_flops(config, shape, held.forwards / rows, sampled)
     return rows * (config.optim.epochs * (forward + backward + again) + forwards * before)
 
 
 def forward_flops(config: AgentConfig, shape: Shape, tokens: float, sampled: float) -> float:
-    """Of an episode of so many tokens, the head on the sampled ones alone."""
+    """Of an episode of so many tokens, an adapter's products among them, the head on the sampled ones alone."""
     head = shape.vocabulary * shape.hidden
-    body = shape.parameters - shape.trained * (config.policy.lora is not None) - head * (1 if shape.tied else 2)
+    body = shape.parameters - head * (1 if shape.tied else 2)
     return 2 * (body * tokens + head * sampled) + 2 * shape.layers * shape.heads_by_size * tokens**2
 
 

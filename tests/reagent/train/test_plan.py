@@ -161,6 +161,11 @@ def test_flops_by_hand(base) -> None:
     forward = 2 * ((shape.parameters - head) * 64 + head * 32) + 2 * 2 * 32 * 64**2
     assert (work.episodes, work.tokens, work.sampled, work.forwards) == (4, 256, 128, 0)
     assert work.flops == 4 * (3 * forward + 2 * head * 32)
+    adapted = config_of(base, algorithm="grpo", loss={"credit": "episode"}, policy={"lora": LORA})
+    own = Shape.of(adapted, "cpu").trained
+    with_adapter = forward + 2 * own * 64
+    # backward: the products through frozen weights and the adapter's, and the adapter's weights' gradients
+    assert plan(adapted).work.flops == 4 * (2 * with_adapter + 2 * own * 64 + 2 * head * 32)
     twice = plan(config_of(base, algorithm="ppo", optim={"epochs": 2}))
     assert twice.work.forwards == 1 and twice.work.flops == 4 * (2 * (3 * forward + 2 * head * 32) + forward)
 
