@@ -20,6 +20,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "tasks": ("math_verify",),
     "tools": ("bm25s", "Stemmer", "openpyxl", "pypdf"),
     "mcp": ("mcp", "jsonschema", "referencing", "httpx2"),
+    "serve": ("fastapi", "starlette", "uvicorn", "prometheus_client"),
     "tensorboard": ("tensorboard",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),

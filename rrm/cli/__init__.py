@@ -33,6 +33,7 @@ COMMANDS = (
     "eval",
     "calibrate",
     "report",
+    "serve",
     "push",
 )
 GROUPS = ("criteria",)

@@ -22,7 +22,7 @@ class JudgeOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="A directory, a hub id, openai:BASE_URL#model (more addresses with commas), or a shipped judge's name. Default: the default judge."
+            help="A directory, a hub id, openai:BASE_URL#model (more addresses with commas), http://HOST:PORT of rrm serve, or a shipped judge's name. Default: the default judge."
         ),
     ] = None
     settings: Annotated[

@@ -108,8 +108,8 @@ class AgentRRM:
         """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
 
         Args:
-            model: a directory, a hub id, `openai:BASE_URL#model` (of several addresses: with commas), the name of an installed judge, or None for the
-                shipped default judge.
+            model: a directory, a hub id, `openai:BASE_URL#model` (of several addresses: with commas), `http://HOST:PORT` of `rrm serve`, the name of an
+                installed judge, or None for the shipped default judge.
             settings: with `openai:…`: the directory or hub id of the judge that the server serves.
             revision: branch, tag or commit of a hub id.
             token: for a private hub id; by default HF_TOKEN or the one that `hf auth login` stored.
@@ -137,6 +137,15 @@ class AgentRRM:
         """
         from rrm.judge.loading import Options, load
 
+        if model is not None and model.startswith(("http://", "https://")):
+            from rrm.serve.client import connect
+
+            return connect(
+                model, timeout_s=timeout_s, concurrency=concurrency, settings=settings, revision=revision, token=token, dtype=dtype,
+                attn_implementation=attn_implementation, batch_tokens=batch_tokens, max_transcript_tokens=max_transcript_tokens,
+                max_windows=max_windows, context=context, max_new_tokens=max_new_tokens, criteria=criteria, server=server,
+                trust_remote_code=trust_remote_code,
+            )  # fmt: skip
         asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
         loaded = load(
             model,

@@ -31,6 +31,9 @@ def scorer_of(judge: AgentRRM, mode: Mode, blend: bool | None = None) -> AgentRR
     Raises:
         ConfigError, RRMError: as `Blended`.
     """
+    served = getattr(judge, "scoring", None)
+    if served is not None:  # it blends where its files are
+        return served(mode, blend)
     return Blended(judge) if blend or (blend is None and blends_unasked(judge, mode)) else judge
 
 

@@ -173,6 +173,9 @@ def rank_groups(
         SpendingLimit: the money is spent: groups that were begun were compared and heard of, the rest was not.
     """
     check_ranks(judge, size)
+    served = getattr(judge, "rank_groups", None)
+    if served is not None:  # `rrm serve` compares where the model is
+        return served(groups, size=size, both_orders=both_orders, seed=seed, on_ranking=on_ranking)
     chat = judge.as_chat()
     prompts = _Prompts(chat.planner, judge.criteria)
     asker = None if judge.criteria is None else CriteriaAsker(judge.criteria, chat.engine, chat.planner, chat.reader)

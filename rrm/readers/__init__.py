@@ -128,6 +128,24 @@ def read(
     return _read(listed, _How(format, mapping, outcome), on_error, strict)
 
 
+def read_value(data: Any, name: str, *, format: str = "auto") -> list[Trajectory | ReadError]:
+    """The runs in one parsed JSON value, of any format that a line of a file may have; what cannot be read is an error in its place.
+
+    Args:
+        name: in the place of a file's, for ids of runs without their own and for errors.
+
+    Raises:
+        ConfigError: no such format.
+    """
+    check_format(format)
+    held: _Held = {}
+    how = _How(format, None, None)
+    found = list(_file(name, iter([Value(None, data, whole=True)]), how, held))
+    for (_, kind), items in held.items():
+        found += _gathered(kind, items, how)
+    return found
+
+
 @dataclass(frozen=True)
 class _How:
     """How items are read: the options of `read`."""

@@ -1,0 +1,123 @@
+"""Before a request is read: who may ask, how large a body may be, and how long it may take to come."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rrm.serve.metrics import Metrics
+
+OPEN = ("/healthz",)
+"""Asked without a key: by what watches over servers."""
+
+DRAINED = 8
+"""Times the largest body: so much of a larger one is let in, and forgotten, before the refusal is sent."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one request."""
+
+    body_bytes: int
+    body_s: float
+    """From the first byte to the last: a client that drips holds nothing longer than this."""
+    transcripts: int
+    key: str | None = None
+
+
+class Gate:
+    """ASGI middleware: refuses, counts, times.
+
+    Args:
+        paths: of endpoints; other paths are counted together.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, paths: frozenset[str]) -> None:
+        self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Of one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        path, begun, status = scope["path"] if scope["path"] in self.paths else "other", time.monotonic(), 500
+
+        async def heard(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                await self._drain(receive, time.monotonic())
+                await refusal(scope, receive, heard)
+            else:
+                await self.app(scope, self._bounded(receive), heard)
+        finally:
+            self.metrics.request(path, status, time.monotonic() - begun)
+
+    async def _drain(self, receive: Receive, begun: float) -> None:
+        """Let a body come that is refused, unread: a client that is cut off while it sends does not read why."""
+        size = 0
+        while size < DRAINED * self.limits.body_bytes:
+            left = begun + self.limits.body_s - time.monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), max(left, 0.0))
+            except TimeoutError:
+                return
+            size += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                return
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        if self.limits.key is not None and scope["path"] not in OPEN:
+            said = headers.get(b"authorization", b"").removeprefix(b"Bearer ")
+            if not hmac.compare_digest(said, self.limits.key.encode()):
+                return answer(401, "this server wants a key: Authorization: Bearer …", {"WWW-Authenticate": "Bearer"})
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > self.limits.body_bytes:
+            return answer(413, self._too_large(), {"Connection": "close"})
+        return None
+
+    def _too_large(self) -> str:
+        return f"a body may have {self.limits.body_bytes:,} bytes: send fewer transcripts at once, or start the server with --max-body"
+
+    def _bounded(self, receive: Receive) -> Receive:
+        begun: float | None = None
+        size, whole = 0, False
+
+        async def bounded() -> Message:
+            nonlocal begun, size, whole
+            if whole:  # what comes now is that the client has gone
+                return await receive()
+            begun = time.monotonic() if begun is None else begun
+            left = begun + self.limits.body_s - time.monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), max(left, 0.0))
+            except TimeoutError:
+                raise HTTPException(408, f"the body did not come within {self.limits.body_s:g} s") from None
+            size += len(message.get("body", b""))
+            if size > self.limits.body_bytes:
+                if message.get("more_body", False):
+                    await self._drain(receive, begun)
+                raise HTTPException(413, self._too_large())
+            whole = not message.get("more_body", False)
+            return message
+
+        return bounded
+
+
+def answer(status: int, message: str, headers: Mapping[str, str] | None = None, **more: Any) -> JSONResponse:
+    """An error as every endpoint says it."""
+    return JSONResponse({"error": {"message": message, **more}}, status, dict(headers or {}))

@@ -1,0 +1,66 @@
+"""What a server counts and times, as Prometheus reads it."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """One server's, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own = self.registry
+        self._requests = Counter("rrm_requests", "Requests answered.", ["path", "status"], registry=own)
+        self._seconds = Histogram(
+            "rrm_request_seconds", "From request to answer.", ["path"], buckets=TIMES, registry=own
+        )
+        self._rows = Counter("rrm_rows", "Transcripts judged.", ["status"], registry=own)
+        self._batch = Histogram(
+            "rrm_batch_items", "Items that a worker was given at once.", buckets=SIZES, registry=own
+        )
+        self._waiting = Gauge("rrm_waiting_items", "Items that were accepted and wait for a worker.", registry=own)
+        self._judging = Gauge("rrm_judging_items", "Items that a worker has.", registry=own)
+        self._ready = Gauge("rrm_workers_ready", "Workers with a judge loaded.", registry=own)
+        self._restarts = Counter("rrm_worker_restarts", "Workers that ended unasked.", registry=own)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Of one request; `path` is an endpoint's, whatever was asked for."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def row(self, status: str) -> None:
+        """A row, by its status."""
+        self._rows.labels(status).inc()
+
+    def batch(self, size: int) -> None:
+        """What a worker was given."""
+        self._batch.observe(size)
+
+    def restarted(self) -> None:
+        """A worker ended."""
+        self._restarts.inc()
+
+    def load(self, waiting: int, judging: int, ready: int) -> None:
+        """As it is now."""
+        self._waiting.set(waiting)
+        self._judging.set(judging)
+        self._ready.set(ready)
+
+    def totals(self) -> dict[str, int]:
+        """Requests that were answered, and rows by their status, so far."""
+        found = {"requests": 0}
+        for family in self.registry.collect():
+            for sample in family.samples:
+                if sample.name == "rrm_requests_total":
+                    found["requests"] += int(sample.value)
+                elif sample.name == "rrm_rows_total":
+                    found[sample.labels["status"]] = int(sample.value)
+        return found
+
+    def told(self) -> bytes:
+        """In the text format."""
+        return generate_latest(self.registry)

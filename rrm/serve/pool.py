@@ -1,0 +1,379 @@
+"""What was asked and is not answered yet, and the workers that answer it.
+
+Items wait by request. A worker that is free takes a batch: items of equal settings and different ids, one of each request in turn, so that a
+request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill. Batches change no score: a transcript's seed is
+that of its id.
+
+A worker that dies gives back what it had not answered. Each such item is tried again by itself, so that one which ends the process
+again takes no other with it; then its row is a `judge_error`, as is that of an item which raises what no judge should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rrm.errors import RRMError
+from rrm.serve.metrics import Metrics
+
+log = logging.getLogger(__name__)
+TRIES = 2
+"""Deaths of a worker at an item by itself, after which it is given up."""
+FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0
+"""Between starts of a worker that does not start; doubled from one to the next."""
+LINE_BYTES = 2**28
+"""Of one answer."""
+
+
+class Full(RRMError):
+    """More would wait than may."""
+
+
+class TooMany(RRMError):
+    """More at once than ever may wait."""
+
+
+class Refused(RRMError):
+    """The judge cannot be asked for this; the message says why."""
+
+
+class GivenUp(RRMError):
+    """An item that no worker could judge; the message says why."""
+
+
+@dataclass(eq=False)
+class Ask:
+    """One item, and who waits for its row."""
+
+    what: str
+    how: str
+    """JSON of the settings: items of one batch have equal ones."""
+    item: Any
+    ids: frozenset[str]
+    done: asyncio.Future[dict[str, Any]]
+    alone: bool = False
+    """It was in a batch that failed."""
+    deaths: int = 0
+
+
+@dataclass
+class Load:
+    """How much is asked of the pool."""
+
+    ready: int = 0
+    waiting: int = 0
+    judging: int = 0
+    failing: str | None = None
+    """Why no worker starts; None: some do."""
+
+
+@dataclass
+class _Process:
+    process: asyncio.subprocess.Process
+    about: dict[str, Any]
+
+
+class Pool:
+    """Workers over one queue.
+
+    Args:
+        options: `JudgeOptions` by name, of the judge that each worker loads.
+        workers: processes.
+        batch: items that a worker is given at once.
+        most_waiting: items that may wait.
+        command: what is run as a worker.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        workers: int,
+        batch: int,
+        most_waiting: int,
+        metrics: Metrics,
+        command: Sequence[str] = (sys.executable, "-m", "rrm.serve.worker"),
+    ) -> None:
+        self.options, self.workers, self.batch, self.most_waiting = dict(options), workers, batch, most_waiting
+        self.metrics, self.command = metrics, command
+        self.load = Load()
+        self.about: dict[str, Any] | None = None
+        self._requests: OrderedDict[int, deque[Ask]] = OrderedDict()
+        self._numbers, self._jobs = itertools.count(), itertools.count()
+        self._changed = asyncio.Condition()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._closing = False
+
+    # ---- life ----
+
+    async def start(self) -> dict[str, Any]:
+        """Start the workers; returns what the judge is (`rrm.serve.wire.About`) once the first is ready.
+
+        Raises:
+            RRMError: the judge cannot be loaded.
+        """
+        first = await self._launch()  # its error is the user's, before anything is served
+        self.about = first.about
+        self._tasks = [asyncio.create_task(self._work(first if n == 0 else None)) for n in range(self.workers)]
+        return first.about
+
+    async def close(self) -> None:
+        """Answer what waits, then end the workers."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self.load.waiting and not self.load.judging)
+            self._closing = True
+            self._changed.notify_all()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for process in list(self._processes):
+            await self._end(process)
+
+    # ---- asking ----
+
+    async def submit(self, what: str, how: Mapping[str, Any], items: Sequence[tuple[Any, Sequence[str]]]) -> list[Ask]:
+        """Accept items, all or none.
+
+        Args:
+            what: `score`, `rank` or `measure`.
+            items: each with the ids of its transcripts.
+
+        Raises:
+            Full: too many wait already.
+            TooMany: they are more than may wait.
+        """
+        said, loop = json.dumps(how, sort_keys=True), asyncio.get_running_loop()
+        if len(items) > self.most_waiting:
+            raise TooMany(f"{len(items)} items at once, and at most {self.most_waiting} may wait: send fewer")
+        if self.load.waiting + len(items) > self.most_waiting:
+            raise Full(f"{self.load.waiting} of at most {self.most_waiting} items wait: ask again later, or for fewer")
+        asks = [Ask(what, said, item, frozenset(ids), loop.create_future()) for item, ids in items]
+        async with self._changed:
+            self._requests[next(self._numbers)] = deque(asks)
+            self._count(waiting=len(asks))
+            self._changed.notify_all()
+        return asks
+
+    async def cancel(self, asks: Sequence[Ask]) -> None:
+        """Take back items for which nobody waits any more; what is being judged is judged."""
+        gone = set(asks)
+        async with self._changed:
+            for number, waiting in list(self._requests.items()):
+                kept = deque(ask for ask in waiting if ask not in gone)
+                self._count(waiting=len(kept) - len(waiting))
+                if kept:
+                    self._requests[number] = kept
+                else:
+                    del self._requests[number]
+            self._changed.notify_all()
+        for ask in asks:
+            if not ask.done.done():
+                ask.done.cancel()
+
+    def _count(self, *, waiting: int = 0, judging: int = 0, ready: int = 0) -> None:
+        self.load.waiting += waiting
+        self.load.judging += judging
+        self.load.ready += ready
+        self.metrics.load(self.load.waiting, self.load.judging, self.load.ready)
+
+    # ---- workers ----
+
+    async def _work(self, held: _Process | None) -> None:
+        """One worker's life: started again whenever it ends."""
+        wait = FIRST_RETRY_S
+        while not self._closing:
+            if held is None:
+                try:
+                    held = await self._launch()
+                except RRMError as error:
+                    log.error("a worker did not start, and is tried again in %.0f s: %s", wait, error)
+                    if not self.load.ready:
+                        self.load.failing = str(error)
+                        if wait >= LAST_RETRY_S or self._closing:
+                            await self._give_up(f"no worker starts: {error}")
+                    await asyncio.sleep(wait)
+                    wait = min(2 * wait, LAST_RETRY_S)
+                    continue
+            wait, self.load.failing = FIRST_RETRY_S, None
+            self._count(ready=1)
+            try:
+                await self._jobs_of(held.process)
+            except (EOFError, ConnectionError, OSError, ValueError) as error:
+                log.warning("a worker ended (%s): its items are judged again", error or "without a word")
+                self.metrics.restarted()
+            finally:
+                self._count(ready=-1)
+                await self._end(held.process)
+                held = None
+
+    async def _give_up(self, why: str) -> None:
+        """All that waits."""
+        async with self._changed:
+            for ask in [ask for waiting in self._requests.values() for ask in waiting]:
+                if not ask.done.done():
+                    ask.done.set_exception(GivenUp(why))
+            self._requests.clear()
+            self._count(waiting=-self.load.waiting)
+            self._changed.notify_all()
+
+    async def _launch(self) -> _Process:
+        """A process with the judge loaded.
+
+        Raises:
+            RRMError: it cannot be.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *self.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            limit=LINE_BYTES, start_new_session=True,  # Ctrl-C is for the server, which lets it finish
+        )  # fmt: skip
+        self._processes.add(process)
+        try:
+            await _say(process, {"options": self.options})
+            said = await _hear(process)
+        except (EOFError, ConnectionError) as error:
+            await self._end(process)
+            raise RRMError(f"the process that loads the judge ended with {process.returncode}") from error
+        except BaseException:
+            await self._end(process)
+            raise
+        if "failed" in said:
+            await self._end(process)
+            raise RRMError(said["failed"])
+        return _Process(process, said["about"])
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        await process.wait()
+        self._processes.discard(process)
+
+    async def _jobs_of(self, process: asyncio.subprocess.Process) -> None:
+        """Hand a process batches until it ends or the pool does."""
+        while (batch := await self._next(process)) is not None:
+            number, left = next(self._jobs), dict(enumerate(batch))
+            self.metrics.batch(len(batch))
+            try:
+                job = {"job": number, "what": batch[0].what, "how": json.loads(batch[0].how)}
+                await _say(process, job | {"items": [ask.item for ask in batch]})
+                while left:
+                    said = await _hear(process)
+                    if "error" in said:
+                        await self._failed(left, said["error"], said["refused"])
+                        break
+                    if "end" in said:
+                        raise EOFError("it left items out")
+                    ask = left.pop(said["at"])
+                    self._count(judging=-1)
+                    if not ask.done.done():
+                        ask.done.set_result(said["row"])
+                else:
+                    await _hear(process)  # its end
+            except BaseException:
+                await self._died(left)
+                raise
+            finally:
+                async with self._changed:
+                    self._count(judging=-len(left))
+                    self._changed.notify_all()
+
+    async def _failed(self, left: Mapping[int, Ask], why: str, refused: bool) -> None:
+        """What a job that ended in an error did not answer."""
+        if not refused and not all(ask.alone for ask in left.values()):
+            await self._again(left.values())
+            return
+        for ask in left.values():
+            if not ask.done.done():
+                ask.done.set_exception(Refused(why) if refused else GivenUp(why))
+
+    async def _died(self, left: Mapping[int, Ask]) -> None:
+        """What a process that ended did not answer."""
+        again = []
+        for ask in left.values():
+            ask.deaths += ask.alone
+            if ask.deaths >= TRIES and not ask.done.done():
+                ask.done.set_exception(GivenUp(f"the judge's process ended {TRIES} times at this one"))
+            else:
+                again.append(ask)
+        await self._again(again)
+
+    async def _again(self, asks: Any) -> None:
+        async with self._changed:
+            for ask in asks:
+                if not ask.done.done():
+                    ask.alone = True
+                    self._requests[next(self._numbers)] = deque([ask])
+                    self._requests.move_to_end(next(reversed(self._requests)), last=False)  # it has waited longest
+                    self._count(waiting=1)
+            self._changed.notify_all()
+
+    async def _next(self, process: asyncio.subprocess.Process) -> list[Ask] | None:
+        """The next batch; None once the pool is closed.
+
+        Raises:
+            EOFError: the process ended while it had nothing to do.
+        """
+        ended = asyncio.create_task(process.wait())
+        ended.add_done_callback(lambda _: asyncio.ensure_future(self._wake()))
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._requests or self._closing or ended.done())
+                if ended.done():
+                    raise EOFError(f"exit code {process.returncode}")
+                if not self._requests:
+                    return None
+                batch = self._draw()
+                self._count(waiting=-len(batch), judging=len(batch))
+                return batch
+        finally:
+            ended.cancel()
+
+    async def _wake(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _draw(self) -> list[Ask]:
+        """Items of the oldest one's kind, one of each request in turn."""
+        first = next(iter(self._requests.values()))[0]
+        batch: list[Ask] = []
+        ids: set[str] = set()
+        served: dict[int, None] = {}
+        while len(batch) < self.batch:
+            before = len(batch)
+            for number, waiting in list(self._requests.items()):
+                ask = waiting[0]
+                fits = (ask.what, ask.how) == (first.what, first.how) and not ask.ids & ids
+                if len(batch) >= self.batch or not fits or (batch and (ask.alone or batch[0].alone)):
+                    continue
+                batch.append(waiting.popleft())
+                ids |= ask.ids
+                served[number] = None
+                if not waiting:
+                    del self._requests[number]
+            if len(batch) == before:
+                break
+        for number in served:  # who was served goes behind the others
+            if number in self._requests:
+                self._requests.move_to_end(number)
+        return batch
+
+
+async def _say(process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(said, allow_nan=False).encode() + b"\n")
+    await process.stdin.drain()
+
+
+async def _hear(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError(f"exit code {process.returncode}")
+    return json.loads(line)

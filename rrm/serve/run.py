@@ -1,0 +1,80 @@
+"""A server's life: the judge is loaded, it listens, it is told to stop, it answers what it took, it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import typer
+import uvicorn
+
+from rrm.cli.judge_options import JudgeOptions
+from rrm.errors import RRMError
+from rrm.serve.app import make_app
+from rrm.serve.limits import Limits
+from rrm.serve.metrics import Metrics
+from rrm.serve.pool import Pool
+
+KEEP_ALIVE_S = 75
+"""Longer than proxies keep theirs, so that none finds its connection closed as it asks."""
+
+
+class _Server(uvicorn.Server):
+    """Ends on a signal as on an order: uvicorn's own raises it a second time once all is answered."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals stop the server while it serves."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def serve(
+    judge: JudgeOptions, host: str, port: int, limits: Limits, *, workers: int, batch: int, most_waiting: int
+) -> dict[str, Any]:
+    """Serve until SIGTERM or Ctrl-C; returns what was done.
+
+    Args:
+        workers, batch, most_waiting: of the pool.
+
+    Raises:
+        RRMError: the judge cannot be loaded, or nothing can listen there.
+    """
+    listening = _listening(host, port)
+    with contextlib.closing(listening):
+        metrics = Metrics()
+        pool = Pool(asdict(judge), workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics)
+        about = await pool.start()
+        where = f"[{host}]" if ":" in host else host
+        app = make_app(pool, limits, metrics)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+        typer.echo(
+            f"serving {about['describe']['model']} on http://{where}:{listening.getsockname()[1]} (its API: /docs)",
+            err=True,
+        )
+        await _Server(config).serve(sockets=[listening])
+    return {"served": about["describe"]["model"], **metrics.totals()}
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket, taken before the judge is loaded.
+
+    Raises:
+        RRMError: it cannot be had.
+    """
+    try:
+        family, kind, number, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, number)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(place)
+        return found
+    except OSError as error:
+        raise RRMError(f"nothing can listen on {host}:{port}: {error.strerror or error}") from error

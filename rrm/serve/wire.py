@@ -1,0 +1,109 @@
+"""What is said over HTTP: requests, answers, errors."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rrm.feedback import Feedback, Mode
+
+MOST_SAMPLES = 64
+MOST_HEAT = 26
+
+
+class Asked(BaseModel):
+    """What all requests have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: str = "auto"
+    """A name that `rrm score --format` takes."""
+    seed: int = 0
+
+
+class ScoreRequest(Asked):
+    """Transcripts to judge, each one run in any format that `rrm score` reads."""
+
+    transcripts: list[Any] = Field(min_length=1)
+    mode: Mode | None = None
+    """None: the judge's own."""
+    samples: int = Field(default=1, ge=1, le=MOST_SAMPLES)
+    blend: bool | None = None
+    """As `rrm score --blend`; None: where the judge asks for it. `false` for rewards."""
+    stream: bool = False
+    """Answer with a line of JSON a row as each is judged, in any order: `{"index": …, "row": …}`, at last `{"done": …}`."""
+
+
+class RankRequest(Asked):
+    """Groups of attempts at one question each, to be compared."""
+
+    groups: list[list[Any]] = Field(min_length=1)
+    heat: int = Field(default=6, ge=2, le=MOST_HEAT)
+    both_orders: bool = False
+
+
+class MeasureRequest(Asked):
+    """Transcripts whose readings are counted, not made."""
+
+    transcripts: list[Any] = Field(min_length=1)
+    mode: Mode | None = None
+    samples: int = Field(default=1, ge=1, le=MOST_SAMPLES)
+
+
+class About(BaseModel):
+    """The judge that is served."""
+
+    describe: dict[str, Any]
+    """What decides its scores (`AgentRRM.describe`)."""
+    settings: dict[str, Any]
+    """Its `JudgeSettings`, without what only its machine needs."""
+    dtype: str | None = None
+    blends: dict[str, bool] = Field(default_factory=dict)
+    """By mode, whether a score is blended where the request does not say."""
+    blend: str | None = None
+    """Hash of its lexical model; None: it has none."""
+    ranks: bool = False
+    version: str
+
+
+class ScoreResponse(BaseModel):
+    """A row a transcript, in the order of the request."""
+
+    rows: list[Feedback]
+
+
+class RankingRow(BaseModel):
+    """A group's attempts, compared (`rrm.judge.rank.Ranking`)."""
+
+    feedback: list[Feedback]
+    decided: int = 0
+    earlier: float = 0.0
+    tied: int = 0
+    both: int = 0
+    agreed: int = 0
+    turned: int = 0
+    usage: dict[str, Any] | None = None
+
+
+class RankResponse(BaseModel):
+    """A row a group."""
+
+    rankings: list[RankingRow]
+
+
+class MeasureResponse(BaseModel):
+    """A row a transcript (`rrm.feedback.Reads`)."""
+
+    reads: list[dict[str, Any]]
+
+
+class Health(BaseModel):
+    """Whether requests are taken."""
+
+    status: Literal["ok", "starting", "stopping", "failing"]
+    workers: int
+    """That hold a judge and are ready."""
+    waiting: int
+    """Transcripts accepted and not yet handed to a worker."""
+    judging: int

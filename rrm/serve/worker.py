@@ -1,0 +1,147 @@
+"""A process that holds a judge: `python -m rrm.serve.worker`, started by `rrm.serve.pool`, one job after the other.
+
+    in    {"options": {…}}                                      once: `JudgeOptions`, by name
+    out   {"about": {…}} | {"failed": "why"}                    once
+    in    {"job": 7, "what": "score", "how": {…}, "items": […]} items: transcripts, or groups of them to be compared
+    out   {"job": 7, "at": 0, "row": {…}}                       one an item, in any order
+    out   {"job": 7, "end": true} | {"job": 7, "error": "why", "refused": true}
+
+Lines of JSON over pipes: no pickle, and nothing of a transcript is run. What a library prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import IO, Any, get_args
+
+from rrm import __version__
+from rrm.cli.judge_options import JudgeOptions
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, Mode
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.blended import blends_unasked, scorer_of
+from rrm.judge.rank import Ranking, check_ranks, rank_groups
+from rrm.trajectory import Trajectory
+
+log = logging.getLogger(__name__)
+SERVED = (
+    "name", "modes", "default_mode", "threshold", "prompt_version", "transcript_tokens", "max_new_tokens", "max_windows",
+    "grid", "criteria",
+)  # fmt: skip
+"""Settings that clients are told: neither the server behind the judge nor the questions of its training."""
+Tell = Callable[[dict[str, Any]], None]
+
+
+def about(judge: AgentRRM) -> dict[str, Any]:
+    """What a client is told of the judge (`rrm.serve.wire.About`)."""
+    settings = json.loads(judge.settings.model_dump_json(include=set(SERVED)))
+    ranks = True
+    try:
+        check_ranks(judge)
+    except RRMError:
+        ranks = False
+    blend = judge.settings.blend
+    return {
+        "describe": judge.describe(),
+        "settings": settings,
+        "dtype": judge.dtype,
+        "blends": {mode: blends_unasked(judge, mode) for mode in get_args(Mode)},
+        "blend": None if blend is None else blend.lexical_sha256[:12],
+        "ranks": ranks,
+        "version": __version__,
+    }
+
+
+class Worker:
+    """Does jobs with one judge.
+
+    Args:
+        judge: what judges.
+        tell: takes each answer.
+    """
+
+    def __init__(self, judge: AgentRRM, tell: Tell) -> None:
+        self.judge, self.tell = judge, tell
+
+    def do(self, job: dict[str, Any]) -> None:
+        """One job to its end, whatever becomes of it."""
+        number, what = job["job"], job["what"]
+        try:
+            {"score": self._score, "rank": self._rank, "measure": self._measure}[what](job)
+        except RRMError as error:
+            self.tell({"job": number, "error": str(error), "refused": True})
+        except Exception as error:  # the pool tries the items one by one, and names the one that does it
+            log.error("a job of %d failed", len(job["items"]), exc_info=True)
+            self.tell({"job": number, "error": f"{type(error).__name__}: {error}", "refused": False})
+        else:
+            self.tell({"job": number, "end": True})
+
+    def _score(self, job: dict[str, Any]) -> None:
+        how = job["how"]
+        rows = [Trajectory.model_validate(item) for item in job["items"]]
+        places = {trajectory.id: at for at, trajectory in enumerate(rows)}
+
+        def take(feedback: Feedback) -> None:
+            row = json.loads(feedback.model_dump_json())
+            self.tell({"job": job["job"], "at": places[feedback.id], "row": row})
+
+        scorer = scorer_of(self.judge, how["mode"], how["blend"])
+        scorer.judge(rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take)
+
+    def _rank(self, job: dict[str, Any]) -> None:
+        how = job["how"]
+        groups = [[Trajectory.model_validate(item) for item in group] for group in job["items"]]
+
+        def take(number: int, ranking: Ranking) -> None:
+            row = {name: getattr(ranking, name) for name in ("decided", "earlier", "tied", "both", "agreed", "turned")}
+            row["usage"] = None if ranking.usage is None else ranking.usage.model_dump()
+            row["feedback"] = [json.loads(feedback.model_dump_json()) for feedback in ranking.feedback]
+            self.tell({"job": job["job"], "at": number, "row": row})
+
+        options = {"size": how["heat"], "both_orders": how["both_orders"], "seed": how["seed"]}
+        rank_groups(self.judge, groups, on_ranking=take, **options)
+
+    def _measure(self, job: dict[str, Any]) -> None:
+        how = job["how"]
+        rows = [Trajectory.model_validate(item) for item in job["items"]]
+        for at, reads in enumerate(self.judge.measure(rows, how["mode"], how["samples"])):
+            self.tell({"job": job["job"], "at": at, "row": asdict(reads)})
+
+
+def run(load: Callable[[Mapping[str, Any]], AgentRRM]) -> None:
+    """Serve jobs until the input ends.
+
+    Args:
+        load: the judge, by the options that the pool was given.
+    """
+    answers: IO[bytes] = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what prints, prints there
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+
+    def tell(said: dict[str, Any]) -> None:
+        answers.write(json.dumps(said, allow_nan=False).encode() + b"\n")
+        answers.flush()
+
+    asked = json.loads(sys.stdin.buffer.readline() or b"null")
+    if asked is None:
+        return
+    try:
+        judge = load(asked["options"])
+    except (RRMError, ImportError, OSError, ValueError) as error:
+        tell({"failed": str(error)})
+        return
+    tell({"about": about(judge)})
+    worker = Worker(judge, tell)
+    with contextlib.suppress(BrokenPipeError):
+        for line in sys.stdin.buffer:
+            worker.do(json.loads(line))
+
+
+if __name__ == "__main__":
+    run(lambda options: JudgeOptions(**options).load())

@@ -1,0 +1,316 @@
+"""The service: batches, order, refusals, workers that die, slow and gone clients, a stop that answers what was taken."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Served, run, serving
+
+from rrm.errors import ConfigError, RRMError
+from rrm.feedback import Feedback
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.serve.client import Address, RemoteJudge, dealt
+from rrm.trajectory import Trajectory
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving(body_s=2.0) as found:
+        yield found
+
+
+def trajectories(n: int, text: str = "score 0.{}") -> list[Trajectory]:
+    return [Trajectory.model_validate(run(f"r{i}", text.format(i % 10))) for i in range(n)]
+
+
+def connected(found: Served) -> socket.socket:
+    host, port = found.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+# ---- what is answered ----
+
+
+def test_a_row_a_transcript_in_the_requests_order(served: Served) -> None:
+    asked = [run("b", "score 0.25"), run("a", "score 0.75"), run("c", "nothing to score")]
+    status, said = served.ask("/v1/score", {"transcripts": asked})
+    assert status == 200 and [row["id"] for row in said["rows"]] == ["b", "a", "c"]
+    assert [row["score"] for row in said["rows"]] == [0.25, 0.75, None]
+    assert said["rows"][2]["status"] == "unparsable"
+    for row in said["rows"]:
+        Feedback.model_validate(row)
+
+
+def test_any_format_of_a_line_is_read(served: Served) -> None:
+    chat = {"messages": [{"role": "user", "content": "Add."}, {"role": "assistant", "content": "score 0.5"}]}
+    status, said = served.ask("/v1/score", {"transcripts": [chat, chat], "mode": "score"})
+    assert status == 200 and [row["score"] for row in said["rows"]] == [0.5, 0.5]
+    assert len({row["id"] for row in said["rows"]}) == 2
+
+
+def test_a_stream_has_a_line_a_row_and_an_end(served: Served) -> None:
+    body = {"transcripts": [run("slow", "WAIT 0.3 score 0.1"), run("quick", "score 0.2")], "stream": True}
+    lines = list(Address(served.url).lines("/v1/score", body))
+    assert lines[-1] == {"done": 2} and {line["index"]: line["row"]["score"] for line in lines[:-1]} == {0: 0.1, 1: 0.2}
+
+
+def test_attempts_are_compared(served: Served) -> None:
+    groups = [[run("a", "RANK one"), run("b", "RANK two")]]
+    status, said = served.ask("/v1/rank", {"groups": groups, "both_orders": True})
+    (row,) = said["rankings"]
+    # whoever is shown second wins both times: the order decided
+    assert status == 200 and (row["decided"], row["turned"], row["agreed"]) == (2, 1, 0)
+    assert [one["score"] for one in row["feedback"]] == [0.5, 0.5]
+
+
+def test_health_metrics_and_the_judges_card(served: Served) -> None:
+    served.ask("/v1/score", {"transcripts": [run("x", "score 0.5")]})
+    assert served.ask("/healthz") == (200, {"status": "ok", "workers": 1, "waiting": 0, "judging": 0})
+    _, told = served.ask("/metrics")
+    values = dict(line.rsplit(" ", 1) for line in told.splitlines() if not line.startswith("#"))
+    assert float(values['rrm_rows_total{status="scored"}']) >= 1 and float(values["rrm_workers_ready"]) == 1
+    assert float(values['rrm_requests_total{path="/v1/score",status="200"}']) >= 1
+    _, said = served.ask("/v1/judge")
+    assert said["describe"]["model"] == "scripted" and said["ranks"] is True and "engine" not in said["settings"]
+    _, api = served.ask("/openapi.json")
+    assert {"/v1/score", "/v1/rank", "/v1/measure", "/v1/judge", "/healthz", "/metrics"} <= api["paths"].keys()
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("body", "at", "said"),
+    [
+        ({"transcripts": []}, "transcripts", "at least 1 item"),
+        ({"transcripts": [run("a", "x")], "mod": "full"}, "mod", "not permitted"),
+        ({"transcripts": [run("a", "x")], "samples": 0}, "samples", "greater than or equal to 1"),
+        ({"transcripts": [run("a", "x"), {"what": 1}]}, "transcripts.1", "transcripts.1"),
+        ({"transcripts": [run("a", "x"), run("a", "y")]}, "transcripts.1", "'a' occurs twice"),
+        ({"transcripts": [run(str(n), "x") for n in range(65)]}, "transcripts", "a request may have 64"),
+        ({"transcripts": [[run("a", "x"), run("b", "y")]]}, "transcripts.0", "holds 2 runs"),
+        ({"transcripts": [run("a", "x")], "format": "opanai"}, "format", "did you mean 'openai'"),
+        ({"transcripts": [run("a", "x")], "mode": "steps"}, "mode", "steps"),
+        ({"transcripts": [run("a", "x")], "blend": True}, "mode", "no lexical model"),
+    ],
+)  # fmt: skip
+def test_wrong_requests_say_where(served: Served, body: Any, at: str, said: str) -> None:
+    status, found = served.ask("/v1/score", body)
+    assert status == 422 and found["error"]["at"] == at and said in found["error"]["message"], found
+
+
+def test_what_is_no_json_and_what_is_too_large(served: Served) -> None:
+    status, said = served.ask("/v1/score", raw=b'{"transcripts": [')
+    assert status == 422 and "not JSON" in said["error"]["message"]
+    status, said = served.ask("/v1/score", raw=b"[" + b" " * 2**20 + b"]")
+    assert status == 413 and "1,048,576 bytes" in said["error"]["message"]
+    assert served.ask("/v1/scores", {})[0] == 404
+    # nobody says beforehand how much will come
+    with connected(served) as raw:
+        raw.sendall(
+            b"POST /v1/score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
+        )
+        with contextlib.suppress(OSError):  # a client that goes on sending may be cut off before it reads the answer
+            for _ in range(20):
+                raw.sendall(b"20000\r\n" + b" " * 0x20000 + b"\r\n")
+        assert b" 413 " in raw.recv(200)
+
+
+def test_a_key_is_asked_of_all_but_the_watchman(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(key="s3cret") as found:
+        asked = {"transcripts": [run("a", "score 0.5")]}
+        assert found.ask("/v1/score", asked)[0] == 401 and found.ask("/metrics")[0] == 401
+        assert found.ask("/v1/score", asked, Authorization="Bearer s3cre")[0] == 401
+        assert found.ask("/v1/score", asked, Authorization="Bearer s3cret")[0] == 200
+        assert found.ask("/healthz")[0] == 200
+        with pytest.raises(ConfigError, match="RRM_API_KEY"):
+            RemoteJudge(Address(found.url))
+        monkeypatch.setenv("RRM_API_KEY", "s3cret")
+        assert RemoteJudge(Address(found.url)).judge(trajectories(3))[2].score == 0.2
+
+
+def test_a_body_that_drips_is_given_up() -> None:
+    with serving(body_s=0.3) as found, connected(found) as raw:
+        raw.sendall(
+            b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nContent-Type: application/json\r\n\r\n{"
+        )
+        assert b" 408 " in raw.recv(200)
+
+
+def test_more_than_may_wait_is_told_to_come_again() -> None:
+    with serving(most_waiting=4, batch=1) as found, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(
+            found.ask, "/v1/score", {"transcripts": [run(str(n), "WAIT 0.3 score 0.5") for n in range(4)]}
+        )
+        while not found.pool.load.judging:
+            time.sleep(0.01)
+        status, said = found.ask("/v1/score", {"transcripts": [run(str(n), "score 0.5") for n in range(4)]})
+        assert status == 429 and "ask again later" in said["error"]["message"]
+        assert first.result()[0] == 200
+        rows = RemoteJudge(Address(found.url)).judge(trajectories(20))  # a client that sends fewer, and waits
+        assert [row.score for row in rows] == [n % 10 / 10 for n in range(20)]
+
+
+# ---- batches ----
+
+
+def test_requests_share_batches_and_a_long_one_keeps_no_short_one_waiting() -> None:
+    with serving(batch=4) as found, ThreadPoolExecutor(2) as pool:
+        ended: dict[str, float] = {}
+
+        def ask(name: str, n: int) -> None:
+            rows = [run(f"{name}{k}", "WAIT 0.03 score 0.5") for k in range(n)]
+            assert found.ask("/v1/score", {"transcripts": rows})[0] == 200
+            ended[name] = time.monotonic()
+
+        long = pool.submit(ask, "long", 60)
+        while not found.pool.load.judging:
+            time.sleep(0.005)
+        short = pool.submit(ask, "short", 2)
+        long.result(), short.result()
+        assert ended["short"] < ended["long"] - 0.5
+
+
+def test_one_id_twice_is_never_in_one_batch_and_scores_do_not_hang_on_batches(served: Served) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        asked = [{"transcripts": [run("same", f"score 0.{n}")]} for n in range(1, 9)]
+        found = list(pool.map(lambda body: served.ask("/v1/score", body)[1]["rows"][0]["score"], asked))
+    assert found == [n / 10 for n in range(1, 9)]
+
+
+# ---- what goes wrong ----
+
+
+def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
+    with serving(batch=8) as found:
+        once = f"KILL UNTIL {tmp_path / 'died'} score 0.4"
+        rows = [run("x", once), *(run(str(n), "score 0.5") for n in range(12))]
+        status, said = found.ask("/v1/score", {"transcripts": rows})
+        assert status == 200 and [row["score"] for row in said["rows"]] == [0.4, *[0.5] * 12]
+        assert "rrm_worker_restarts_total 1.0" in found.ask("/metrics")[1]
+
+
+def test_a_transcript_that_always_kills_its_worker_fails_alone() -> None:
+    with serving(batch=8, workers=2) as found:
+        rows = [run("bad", "KILL"), *(run(str(n), "score 0.5") for n in range(5))]
+        status, said = found.ask("/v1/score", {"transcripts": rows})
+        assert status == 200 and [row["status"] for row in said["rows"]] == ["judge_error", *["scored"] * 5]
+        assert "ended 2 times" in said["rows"][0]["reason"] and said["rows"][0]["score"] is None
+
+
+def test_a_bug_in_the_judge_costs_the_transcript_that_shows_it(served: Served) -> None:
+    rows = [run("bug", "RAISE"), *(run(str(n), "score 0.5") for n in range(3))]
+    status, said = served.ask("/v1/score", {"transcripts": rows})
+    assert status == 200 and [row["status"] for row in said["rows"]] == ["judge_error", *["scored"] * 3]
+    assert "ZeroDivisionError" in said["rows"][0]["reason"]
+
+
+def test_a_client_that_goes_takes_its_waiting_rows_along() -> None:
+    with serving(batch=1) as found:
+        body = json.dumps({"transcripts": [run(str(n), "WAIT 0.2 score 0.5") for n in range(30)]}).encode()
+        with connected(found) as raw:
+            raw.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            while not found.pool.load.judging:
+                time.sleep(0.01)
+        begun = time.monotonic()
+        assert found.ask("/v1/score", {"transcripts": [run("next", "score 0.5")]})[0] == 200
+        assert time.monotonic() - begun < 3.0  # 30 rows would take six seconds
+
+
+def test_a_stop_answers_what_was_taken() -> None:
+    with serving(batch=2) as found, ThreadPoolExecutor(1) as pool:
+        rows = [run(str(n), "WAIT 0.1 score 0.5") for n in range(10)]
+        asked = pool.submit(found.ask, "/v1/score", {"transcripts": rows})
+        while not found.pool.load.judging:
+            time.sleep(0.01)
+        found.stop()
+        status, said = asked.result()
+        assert status == 200 and [row["score"] for row in said["rows"]] == [0.5] * 10
+        found.thread.join(20)
+        with pytest.raises(OSError):
+            found.ask("/healthz")
+
+
+# ---- the client ----
+
+
+def test_the_judge_at_an_address_judges_as_the_judge_itself(served: Served) -> None:
+    from scripted_worker import say
+
+    from rrm.engines.scripted import ScriptedChatEngine
+
+    rows = trajectories(30)
+    here = AgentRRM(ScriptedChatEngine(say), model="scripted")
+    there = AgentRRM.from_pretrained(served.url)
+    heard: list[str] = []
+    found = there.judge(rows, mode="full", seed=3, on_feedback=lambda f: heard.append(f.id))
+    assert found == here.judge(rows, mode="full", seed=3) and sorted(heard) == sorted(t.id for t in rows)
+    assert there.describe() == here.describe() and there.measure(rows[:2], "full") == here.measure(rows[:2], "full")
+
+
+def test_rows_of_a_server_that_is_gone_are_no_numbers(served: Served) -> None:
+    judge = RemoteJudge(Address(served.url))
+    judge.address = Address("http://127.0.0.1:9", patience_s=0.3)
+    (row,) = judge.judge(trajectories(1))
+    assert row.status == "judge_error" and row.score is None and "127.0.0.1:9" in str(row.reason)
+    with pytest.raises(RRMError, match=r"asked for 0\.3 s"):
+        RemoteJudge(judge.address)
+
+
+def test_a_request_that_is_too_large_is_halved() -> None:
+    with serving(body_bytes=9000) as found:
+        rows = trajectories(8, "score 0.{} " + "x" * 1500)
+        big = Trajectory.model_validate(run("big", "y" * 20000))
+        scores = [row.score for row in RemoteJudge(Address(found.url)).judge([*rows, big])]
+    assert scores == [n / 10 for n in range(8)] + [None]
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://x", "no address"),
+        ("http://", "no address"),
+        ("http://me:pw@x:1", "RRM_API_KEY"),
+        ("http://x:1#model", "openai:BASE_URL#model"),
+    ],
+)
+def test_what_is_no_address(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        Address(url)
+    assert "pw" not in str(error.value) or url not in str(error.value)
+
+
+def test_options_of_the_server_are_refused_with_its_address(served: Served) -> None:
+    with pytest.raises(ConfigError, match="dtype"):
+        AgentRRM.from_pretrained(served.url, dtype="float32")
+
+
+def test_transcripts_are_dealt_without_two_of_one_id() -> None:
+    rows = [Trajectory.model_validate(run(id, "x")) for id in "aabbabcd"]
+    chunks = dealt(rows, 3)
+    assert sorted(at for chunk in chunks for at in chunk) == list(range(8))
+    assert all(len(chunk) <= 3 and len({rows[at].id for at in chunk}) == len(chunk) for chunk in chunks)
+
+
+def test_threads_do_not_outlive_a_stopped_caller(served: Served) -> None:
+    def stop(_: Feedback) -> None:
+        raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        RemoteJudge(Address(served.url)).judge(trajectories(40), on_feedback=stop)
+    for _ in range(100):
+        if threading.active_count() <= before:
+            break
+        time.sleep(0.05)
+    assert threading.active_count() <= before
