@@ -8,6 +8,7 @@ feedback = judge.judge(trajectories, mode="full")
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 from rrm.prompt.windows import Plan, Reading
 from rrm.trajectory import Trajectory
+
+AT_AN_ADDRESS = "rrm.serve.client"
+"""Where judges behind `rrm serve` are; by name, as it is built on this module."""
 
 
 class AgentRRM:
@@ -138,12 +142,10 @@ class AgentRRM:
         from rrm.judge.loading import Options, load
 
         if model is not None and model.startswith(("http://", "https://")):
-            from rrm.serve.client import connect
-
-            return connect(
-                model, timeout_s=timeout_s, concurrency=concurrency, settings=settings, revision=revision, token=token, dtype=dtype,
-                attn_implementation=attn_implementation, batch_tokens=batch_tokens, max_transcript_tokens=max_transcript_tokens,
-                max_windows=max_windows, context=context, max_new_tokens=max_new_tokens, criteria=criteria, server=server,
+            return importlib.import_module(AT_AN_ADDRESS).connect(
+                model, timeout_s=timeout_s, concurrency=concurrency, settings=settings, revision=revision, token=token, device=device,
+                dtype=dtype, attn_implementation=attn_implementation, batch_tokens=batch_tokens, max_windows=max_windows, context=context,
+                max_transcript_tokens=max_transcript_tokens, max_new_tokens=max_new_tokens, criteria=criteria, server=server,
                 trust_remote_code=trust_remote_code,
             )  # fmt: skip
         asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria

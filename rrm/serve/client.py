@@ -236,11 +236,15 @@ class RemoteJudge(AgentRRM):
         stop = threading.Event()
 
         def work(chunk: list[int]) -> None:
-            for row in () if stop.is_set() else self._chunk(trajectories, chunk, asked, mode, seed):
+            if stop.is_set():
+                return
+            for row in self._chunk(trajectories, chunk, asked, mode, seed):
                 heard.put(row)
+                if stop.is_set():
+                    return
 
         chunks = dealt(trajectories, CHUNK)
-        pool = ThreadPoolExecutor(max(1, min(self.concurrency, len(chunks))))
+        pool = ThreadPoolExecutor(max(1, min(self.concurrency, len(chunks))), thread_name_prefix="rrm-client")
         try:
             for chunk in chunks:
                 pool.submit(work, chunk).add_done_callback(heard.put)
@@ -382,12 +386,13 @@ def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None
     """The judge at an address.
 
     Args:
-        others: options of judges that are loaded here, which this one does not take.
+        others: options of judges that are loaded here, which this one does not take; a device is ignored.
 
     Raises:
         ConfigError: one of these is given, or the address is none.
         RRMError: nothing answers there.
     """
+    others.pop("device", None)  # trainings say where judges of their own would run
     if given := sorted(name for name, value in others.items() if value not in (None, False)):
         raise ConfigError(
             f"{', '.join(given)}: how a judge is loaded is said where it is served, to rrm serve, not with {url}"
