@@ -18,11 +18,11 @@ from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
+from rrm.integrations.trl import reward_func
 from rrm.judge.abilities import Abilities
 from rrm.judge.askers import Chat, asker_of, chat_of, cut_of, slots_of
 from rrm.judge.domain import Marker, load_domain
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.reward_func import reward_func
 from rrm.judge.sampling import Sampling, params_of
 from rrm.judge.steps import judge_steps
 from rrm.judge.streaming import judge_stream
@@ -382,12 +382,8 @@ class AgentRRM:
         return plan, [plan.reading(number, slots=said == "steps") for number, said in enumerate(asked)]
 
     def as_reward_func(self, *, mode: Mode = "score", seed: int = 0) -> Callable[..., list[float | None]]:
-        """A reward function for TRL's GRPOTrainer: the calibrated score of prompt and completion as a transcript.
-
-        Conversational and plain-text rows both work; a `tools` column is shown to the judge. A failed judgement is
-        None, which TRL leaves out.
-        """
-        return reward_func(lambda rows: self.judge(rows, mode=mode, seed=seed))
+        """A reward function for TRL's GRPOTrainer (`rrm.integrations.trl.reward_func`, which takes more arguments)."""
+        return reward_func(self, mode=mode, seed=seed)
 
     def as_chat(self) -> Chat:
         """The model as anybody would talk to it, for questions that are not the fixed rubric's."""

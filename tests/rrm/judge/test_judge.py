@@ -13,11 +13,11 @@ from rrm.engines.base import SamplingParams
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, RRMError
+from rrm.integrations.trl import as_trajectory
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
 from rrm.judge.local import expectation
-from rrm.judge.reward_func import as_trajectory
 from rrm.prompt.prompter import GRID, Prompter
 from rrm.trajectory import Message, Trajectory
 

@@ -1,0 +1,1 @@
+"""Environments of this package inside other trainers (docs/integrations.md)."""

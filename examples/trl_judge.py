@@ -1,0 +1,78 @@
+"""TRL's GRPOTrainer with the judge as its reward.
+
+    python examples/trl_judge.py                                          # the lab's policy and judge: two cores, no network
+    python examples/trl_judge.py --model Qwen/Qwen3-0.6B --environment    # a policy that calls tools, in a judged environment
+
+Without `--environment` the judge reads prompt and completion. With it each row is an episode with a calculator: the reward is what the
+environment pays plus the judge's score of the episode. The last line is JSON: updates, the mean score, the share of failed judgements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from reagent.env.registry import make_factory, make_tasks
+from reagent.integrations.trl import ToolEnvironments
+from reagent.lab.shipped import judge_folder, lab_policy_folder
+from rrm import AgentRRM
+from rrm.integrations.trl import judged_environment, reward_func
+
+LAMBDA = 0.3
+"""What the judge's score counts beside the environment's own reward."""
+
+
+def rows_and_rewards(judge: AgentRRM, environment: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The data set, and what the trainer is rewarded with."""
+    tasks = make_tasks("calculator", 64, seed=0, hops=2)
+    read = reward_func(judge)
+    if not environment:
+        env = make_factory("calculator")()
+        return [{"prompt": env.reset(task)} for task in tasks], {"reward_funcs": read}
+    environments = ToolEnvironments(make_factory("calculator", tool_prompt="template"), tasks)
+    judged = judged_environment(environments, judge, weight=LAMBDA)
+    return environments.rows(), {"reward_funcs": read, "environment_factory": judged}
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Train, and return what the last line says."""
+    parser = argparse.ArgumentParser(description="TRL's GRPO with the judge as its reward.")
+    parser.add_argument("--model", default=str(lab_policy_folder()), help="the policy, a folder or hub id")
+    parser.add_argument("--judge", default=str(judge_folder()), help="as AgentRRM.from_pretrained takes it")
+    parser.add_argument("--environment", action="store_true", help="play episodes with tools")
+    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--output", default="runs/trl_judge")
+    options = parser.parse_args(arguments)
+    rows, rewarded = rows_and_rewards(AgentRRM.from_pretrained(options.judge), options.environment)
+    config = GRPOConfig(
+        output_dir=options.output,
+        max_steps=options.updates,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=256,
+        learning_rate=1e-4,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=not torch.cuda.is_available(),
+        bf16=torch.cuda.is_available(),
+        # beside a judged environment what is said of whole completions is only logged
+        reward_weights=[0.0] if options.environment else [1.0],
+    )
+    trainer = GRPOTrainer(model=options.model, args=config, train_dataset=Dataset.from_list(rows), **rewarded)
+    trainer.train()
+    lines = [line for line in trainer.state.log_history if "agent_rrm/failed" in line]
+    scores = [line["agent_rrm/score"] for line in lines if "agent_rrm/score" in line]
+    failed = sum(line["agent_rrm/failed"] for line in lines) / len(lines)
+    return {"updates": len(lines), "score": sum(scores) / len(scores) if scores else None, "failed": failed}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main()) + "\n")

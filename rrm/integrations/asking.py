@@ -1,0 +1,109 @@
+"""One judge for many callers: whoever asks while it judges waits, and is judged in the next batch with all who wait.
+
+Frameworks ask for one transcript at a time, from threads or coroutines; a judge is fast in batches and used by one thread at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from rrm.feedback import Feedback, Mode, format_findings
+from rrm.trajectory import Trajectory
+
+
+class Judge(Protocol):
+    """What is needed of a judge; every `AgentRRM` is one."""
+
+    @property
+    def judge(self) -> Callable[..., list[Feedback]]:
+        """`judge(trajectories, *, mode, samples, seed)`: one Feedback a trajectory, in order."""
+        ...
+
+
+_LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
+"""One a judge, however many ask it: an engine in this process is no two threads' at once."""
+
+
+class Asker:
+    """A judge, how it is asked, and the queue before it.
+
+    Args:
+        judge: in this process or over a server.
+        mode: what it gives; `rrm.feedback.Mode`.
+        samples: replies whose scores are averaged.
+        seed: of sampled replies.
+    """
+
+    def __init__(self, judge: Judge, *, mode: Mode = "score", samples: int = 1, seed: int = 0) -> None:
+        self.judge, self.mode, self.samples, self.seed = judge, mode, samples, seed
+        self._lock = _LOCKS.setdefault(judge, threading.Lock())
+        self._waiting: SimpleQueue[tuple[Trajectory, Future[Feedback]]] = SimpleQueue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge")
+
+    def ask(self, trajectories: Sequence[Trajectory]) -> list[Feedback]:
+        """One Feedback a trajectory, in order, judged in the caller's thread. Of those that are alike one is judged."""
+        keys = [(t.id, t.digest) for t in trajectories]
+        fresh = dict(zip(keys, trajectories, strict=True))
+        with self._lock:
+            rows = self.judge.judge(list(fresh.values()), mode=self.mode, samples=self.samples, seed=self.seed)
+        said = dict(zip(fresh, rows, strict=True))
+        return [said[key] for key in keys]
+
+    def submit(self, trajectory: Trajectory) -> Future[Feedback]:
+        """Its judgement, once it is made; it has the judge's exception where judging raised one."""
+        future: Future[Feedback] = Future()
+        self._waiting.put((trajectory, future))
+        self._thread.submit(self._drain)
+        return future
+
+    async def ask_async(self, trajectories: Sequence[Trajectory]) -> list[Feedback]:
+        """`ask`, in a thread of its own: other coroutines go on, and those that ask meanwhile share a batch."""
+        return list(await asyncio.gather(*(asyncio.wrap_future(self.submit(t)) for t in trajectories)))
+
+    def _drain(self) -> None:
+        """Judge all that wait."""
+        batch: list[tuple[Trajectory, Future[Feedback]]] = []
+        try:
+            while True:
+                batch.append(self._waiting.get_nowait())
+        except Empty:
+            pass
+        batch = [pair for pair in batch if pair[1].set_running_or_notify_cancel()]
+        if not batch:
+            return
+        try:
+            said = self.ask([trajectory for trajectory, _ in batch])
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        for (_, future), feedback in zip(batch, said, strict=True):
+            future.set_result(feedback)
+
+
+def by_content(trajectory: Trajectory) -> Trajectory:
+    """The transcript, named by what a judge reads of it: replies are sampled by a transcript's name, and what a framework asks
+    twice then has one answer."""
+    return trajectory.model_copy(update={"id": trajectory.digest})
+
+
+def first_finding(feedback: Feedback) -> str | None:
+    """One line of what the judge found: the first step that it calls bad, else the first it speaks of; None: of none."""
+    found = sorted(feedback.findings, key=lambda f: (f.verdict != "bad", f.step))
+    return format_findings(found[:1]) or None
+
+
+def said_of(feedback: Feedback) -> dict[str, Any]:
+    """What the frameworks' logs show of a judgement: score, status, first finding, and why there is no score."""
+    return {
+        "score": feedback.score,
+        "status": feedback.status,
+        "finding": first_finding(feedback),
+        "reason": feedback.reason,
+    }

@@ -1,0 +1,174 @@
+"""Environments of TRL's protocol, with a record of what was called in them and a judge that reads it.
+
+The protocol: `reset(**row)` returns text to append to the last user message, or None; public methods are the tools; `get_reward()`
+takes nothing. TRL looks at the class of an instance, so each class that is judged gets one of its own here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rrm.feedback import Feedback
+from rrm.integrations.asking import Asker, by_content
+from rrm.trajectory import Message, ToolCall, Trajectory
+
+_OWN = ("reset", "get_reward")
+
+
+def tool_names(kind: type) -> list[str]:
+    """The methods of an environment's class that TRL offers as tools."""
+    found = [name for name, _ in inspect.getmembers(kind, predicate=inspect.isfunction)]
+    return [name for name in found if name not in _OWN and not name.startswith("_")]
+
+
+def schemas(of: Any) -> list[dict[str, Any]]:
+    """JSON schemas of the tools, as a chat template shows them: of functions and schemas in a list, or of an environment's methods."""
+    methods = of if isinstance(of, Iterable) else [getattr(of, name) for name in tool_names(type(of))]
+    if not methods:
+        return []
+    from transformers.utils import get_json_schema  # pyright: ignore[reportPrivateImportUsage]
+
+    return [method if isinstance(method, dict) else get_json_schema(method) for method in methods]
+
+
+class JudgedEnvironments:
+    """The factory: environments made here are judged together, a batch an update, when the first of them is asked for its reward."""
+
+    def __init__(self, factory: Callable[[], Any], asker: Asker, weight: float, unplayed: float | None) -> None:
+        self.factory, self.asker, self.weight, self.unplayed = factory, asker, weight, unplayed
+        self._made: list[weakref.ref[_Judged]] = []
+
+    def __call__(self) -> Any:
+        """A judged environment around a new one."""
+        inner = self.factory()
+        made = _kind(type(inner))(inner, self)
+        self._made = [ref for ref in self._made if ref() is not None] + [weakref.ref(made)]
+        return made
+
+    def judge(self, asking: _Judged) -> Feedback:
+        """What the judge says of one; all that were played since they were last judged are judged with it."""
+        if asking._feedback is None:
+            made = [one for ref in self._made if (one := ref()) is not None]
+            waiting = [one for one in made if one._feedback is None and one._played]
+            for one, feedback in zip(waiting, self.asker.ask([one._transcript() for one in waiting]), strict=True):
+                one._feedback = feedback
+        assert asking._feedback is not None
+        return asking._feedback
+
+
+class _Judged:
+    """What the classes of judged environments share. Names begin with an underscore: a public method would be a tool."""
+
+    def __init__(self, inner: Any, made_by: JudgedEnvironments) -> None:
+        self._inner, self._made_by = inner, made_by
+        self._messages: list[Message] = []
+        self._calls = 0
+        self._feedback: Feedback | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the environment has: reward functions read it."""
+        return getattr(object.__getattribute__(self, "_inner"), name)
+
+    def reset(self, **row: Any) -> Any:
+        """Begin an episode, with the question as the model will read it."""
+        told = self._inner.reset(**row)
+        prompt = row.get("prompt") or [{"role": "user", "content": ""}]
+        before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        self._messages = [Message.model_validate({**m, "content": _text(m.get("content"))}) for m in before]
+        if told is not None:
+            self._messages[-1].content = self._messages[-1].text() + _text(told)
+        self._calls, self._feedback = 0, None
+        return told
+
+    @property
+    def _played(self) -> bool:
+        return self._calls > 0
+
+    def _transcript(self) -> Trajectory:
+        """The question, and a step for each call. (Which of them one turn held, TRL does not tell.)"""
+        task = next((m.text() for m in self._messages if m.role == "user"), "")
+        return by_content(Trajectory(id="", task=task, messages=self._messages, tools=schemas(self) or None))
+
+    def _note(self, name: str, arguments: dict[str, Any], result: Any, failed: bool = False) -> None:
+        self._calls, self._feedback = self._calls + 1, None
+        id = f"call_{self._calls}"
+        call = ToolCall(name=name, arguments=arguments, id=id)
+        result = {"role": "tool", "name": name, "tool_call_id": id, "content": _text(result)}
+        self._messages += [
+            Message(role="assistant", tool_calls=[call]),
+            Message.model_validate(result | ({"is_error": True} if failed else {})),
+        ]
+
+    def _reward(self, own: float | None) -> float | None:
+        """R_env + weight · s; None where one of them is not known."""
+        if not self._played:
+            return self._made_by.unplayed
+        score = self._made_by.judge(self).score
+        return None if score is None or own is None else own + self._made_by.weight * score
+
+
+def _text(value: Any) -> str:
+    """What TRL shows of a value: text parts joined, and of a picture that there was one."""
+    if not isinstance(value, list):
+        return str(value) if value is not None else ""
+    return Message(role="tool", content=[p if isinstance(p, dict) else {"text": str(p)} for p in value]).text()
+
+
+@functools.cache
+def _kind(inner: type) -> type[_Judged]:
+    """The class of judged environments around one class: TRL tells classes apart, and names the reward by the class."""
+    members: dict[str, Any] = {name: _recorded(name, getattr(inner, name)) for name in tool_names(inner)}
+    own = getattr(inner, "get_reward", None)
+    members["get_reward"] = _async_reward if inspect.iscoroutinefunction(own) else _reward_of(own is not None)
+    return type(f"Judged{inner.__name__}", (_Judged,), members | {"__doc__": inner.__doc__})
+
+
+def _reward_of(owned: bool) -> Callable[[_Judged], float | None]:
+    def get_reward(self: _Judged) -> float | None:
+        """The episode's reward."""
+        return self._reward(self._inner.get_reward() if owned else 0.0)
+
+    return get_reward
+
+
+async def _async_reward(self: _Judged) -> float | None:
+    """The episode's reward."""
+    return self._reward(await self._inner.get_reward())
+
+
+def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that does as the environment's own, has its signature and docstring, and puts each call on record."""
+
+    @functools.wraps(method)
+    def recorded(self: _Judged, *args: Any, **kwargs: Any) -> Any:
+        arguments = _arguments(method, args, kwargs)
+        try:
+            result = getattr(self._inner, name)(*args, **kwargs)
+        except Exception as error:
+            self._note(name, arguments, {"error": str(error)}, failed=True)
+            raise
+        self._note(name, arguments, result)
+        return result
+
+    @functools.wraps(method)
+    async def recorded_async(self: _Judged, *args: Any, **kwargs: Any) -> Any:
+        arguments = _arguments(method, args, kwargs)
+        try:
+            result = await getattr(self._inner, name)(*args, **kwargs)
+        except Exception as error:
+            self._note(name, arguments, {"error": str(error)}, failed=True)
+            raise
+        self._note(name, arguments, result)
+        return result
+
+    return recorded_async if inspect.iscoroutinefunction(method) else recorded
+
+
+def _arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The call's arguments by name; TRL passes all of them so."""
+    names = list(inspect.signature(method).parameters)[1:]
+    return {**dict(zip(names, args, strict=False)), **kwargs}

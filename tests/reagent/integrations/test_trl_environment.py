@@ -1,0 +1,165 @@
+"""Our environments as TRL's: the same episode earns the same as in the environment itself."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers.utils import get_json_schema
+
+from reagent.env.env import ToolEnv
+from reagent.env.registry import make_factory, make_tasks
+from reagent.env.task import Task
+from reagent.env.tool import tool
+from reagent.errors import GradeUnknown
+from reagent.integrations.trl import ToolEnvironments
+from reagent.lab.shipped import judge_folder
+from rrm.errors import ConfigError
+from rrm.integrations.trl import judged_environment
+from rrm.integrations.trl_environment import schemas, tool_names
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.trajectory import ToolCall
+
+sys.path.append(str(Path(__file__).parents[2] / "rrm"))  # its models
+
+
+def calculator(**options: Any) -> tuple[ToolEnvironments, list[Task]]:
+    tasks = make_tasks("calculator", 4, seed=0, hops=2)
+    return ToolEnvironments(make_factory("calculator", tool_prompt="template", **options), tasks), tasks
+
+
+def test_the_tools_are_the_environments_and_answer() -> None:
+    environments, _ = calculator()
+    made = environments()
+    assert tool_names(type(made)) == ["answer", "calculator"]
+    own = environments.make().tools[0]["function"]
+    given = {s["function"]["name"]: s["function"] for s in schemas(made)}
+    assert given["calculator"]["description"] == own["description"]
+    for schema in (own, given["calculator"]):
+        schema["parameters"].pop("additionalProperties", None)
+    assert given["calculator"]["parameters"] == own["parameters"]
+    assert given["answer"]["parameters"]["required"] == ["answer"]
+    assert get_json_schema(made.calculator)["function"]["name"] == "calculator"
+
+
+def test_choices_optional_arguments_and_types_come_back() -> None:
+    class Shop(ToolEnv):
+        @tool
+        def buy(self, thing: str, count: int = 1, kind: str = "new") -> str:
+            """Buy a thing.
+
+            Args:
+                thing: What to buy.
+                count: How many.
+                kind: New or old. (choices: ["new", "old"])
+            """
+            return f"{count} {kind} {thing}"
+
+    environments = ToolEnvironments(lambda: Shop(tool_prompt="template"), [Task("1", "buy", "x")])
+    made = environments()
+    (given,) = [s["function"]["parameters"] for s in schemas(made) if s["function"]["name"] == "buy"]
+    own = environments.make().tools[0]["function"]["parameters"]
+    assert given["required"] == own["required"] == ["thing"]
+    for name, about in own["properties"].items():
+        assert given["properties"][name]["type"] == about["type"]
+        assert given["properties"][name].get("enum") == about.get("enum")
+    made.reset(**environments.rows()[0])
+    assert made.buy(thing="pen", kind="old") == "1 old pen"
+
+
+def test_an_episode_earns_what_the_environment_pays() -> None:
+    environments, tasks = calculator(rewards={"useful": 0.25})
+    row = environments.rows()[2]
+    env = environments.make()
+    assert row["prompt"] == env.reset(tasks[2]) and row["task_id"] == tasks[2].id
+    call = ToolCall(name="calculator", arguments={"expression": "7 * 8"})
+    results = [asyncio.run(env.step(env.parser.render_turn(calls=[call])))]
+    results.append(asyncio.run(env.step(env.parser.render_turn(answer=str(tasks[2].answer)))))
+    earned = sum(r.reward + (r.outcome_reward or 0.0) for r in results)
+
+    made = environments()
+    assert made.reset(**row, other="column") is None
+    assert made.calculator(expression="7 * 8") == results[0].observations[0]["content"]
+    assert made.answer(answer=str(tasks[2].answer))
+    assert made.get_reward() == pytest.approx(earned) and earned == 1.25
+    with pytest.raises(ValueError, match="the episode is over"):
+        made.calculator(expression="1 + 1")
+
+
+def test_an_episode_without_an_answer_and_one_that_reached_its_limit() -> None:
+    environments, _ = calculator(rewards={"unanswered": -0.5, "useful": 0.0}, max_turns=1)
+    made = environments()
+    made.reset(**environments.rows()[0])
+    assert made.get_reward() == -0.5
+    made.calculator(expression="1 + 1")
+    assert made.get_reward() == -0.5
+    with pytest.raises(ValueError, match="over"):
+        made.answer(answer="2")
+
+
+def test_a_grade_that_cannot_be_had_leaves_the_reward_out() -> None:
+    class Ungradable(ToolEnv):
+        def grade(self, task: Task, answer: str) -> float:
+            raise GradeUnknown("the server is down")
+
+    environments = ToolEnvironments(lambda: Ungradable(tool_prompt="template"), [Task("1", "q", "a")])
+    made = environments()
+    made.reset(**environments.rows()[0])
+    with pytest.raises(GradeUnknown):
+        made.answer(answer="a")
+    assert made.get_reward() is None
+
+
+def test_what_cannot_be_one_is_refused() -> None:
+    tasks = make_tasks("calculator", 1, seed=0)
+    with pytest.raises(ConfigError, match='tool_prompt="template"'):
+        ToolEnvironments(make_factory("calculator"), tasks)
+    with pytest.raises(ConfigError, match="at least one task"):
+        ToolEnvironments(make_factory("calculator", tool_prompt="template"), [])
+
+
+def test_with_the_judge_the_reward_is_that_of_the_mode_r() -> None:
+    judge = AgentRRM.from_pretrained(str(judge_folder()))
+    environments, tasks = calculator()
+    made = judged_environment(environments, judge, weight=0.3)()
+    made.reset(**environments.rows()[1])
+    made.calculator(expression="7 * 8")
+    made.answer(answer=str(tasks[1].answer))
+    (said,) = judge.judge([made._transcript()], mode="score")
+    assert said.score is not None
+    assert made.get_reward() == pytest.approx(made._inner.get_reward() + 0.3 * said.score, abs=1e-6)
+    assert [c.name for m in made._transcript().messages for c in m.tool_calls or ()] == ["calculator", "answer"]
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    path = Path(__file__).resolve().parents[3] / "examples" / "trl_judge.py"
+    spec = importlib.util.spec_from_file_location("trl_judge", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_trains_the_labs_policy(example: Any, tmp_path: Path) -> None:
+    said = example.main(["--updates", "2", "--output", str(tmp_path)])
+    assert said["updates"] == 2 and said["failed"] == 0.0 and 0 < said["score"] < 1
+
+
+def test_the_example_plays_a_judged_environment(example: Any, tmp_path: Path) -> None:
+    from trl_models import caller
+
+    environments, _ = calculator()
+    row = environments.rows()[0]
+    model, tokenizer = caller(
+        row["prompt"], schemas(environments()), '{"name": "answer", "arguments": {"answer": "4"}}'
+    )
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "policy")
+    arguments = ["--model", str(tmp_path / "policy"), "--environment", "--updates", "1", "--output", str(tmp_path)]
+    said = example.main(arguments)
+    assert said["updates"] == 1 and said["failed"] == 0.0
