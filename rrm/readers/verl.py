@@ -43,7 +43,7 @@ def parse(item: Item) -> Trajectory:
     else:
         reply = reply_turns(record["output"], prompt_turns(record["input"])[1])
         messages = turn_messages(turns)
-        messages += _reply(reply, sum(len(m.get("tool_calls", ())) for m in messages))
+        messages += reply_messages(reply, sum(len(m.get("tool_calls", ())) for m in messages))
     meta = without(record, "input", "output", *(["steps"] if steps else []))
     if steps:
         meta["steps"] = [{k: v for k, v in step.items() if k not in ("input", "output")} for step in steps]
@@ -70,7 +70,7 @@ def _outcome(record: dict[str, Any], steps: list[dict[str, Any]] | None) -> Outc
     return find_outcome(record)
 
 
-def _reply(turns: list[Turn], calls_before: int) -> list[dict[str, Any]]:
+def reply_messages(turns: list[Turn], calls_before: int) -> list[dict[str, Any]]:
     """A reply's messages; one text of search tags or of Thought and Action lines as those formats have it."""
     if len(turns) == 1:
         text = turns[0][1]

@@ -45,10 +45,14 @@ def to_inspect(trajectory: Trajectory, feedback: Feedback) -> Object:
     }
 
 
-def _scores(feedback: Feedback) -> dict[str, Object]:
+def said(feedback: Feedback) -> Object:
+    """What of a judgement goes into a score's metadata."""
     kept = {"status", "raw_score", "coverage", "judge", "findings", "criteria", "rank"}
-    said = feedback.model_dump(mode="json", exclude_none=True, include=kept)
-    scores = {name_of(feedback): _score(feedback.score, None, feedback.critique, said)}
+    return feedback.model_dump(mode="json", exclude_none=True, include=kept)
+
+
+def _scores(feedback: Feedback) -> dict[str, Object]:
+    scores = {name_of(feedback): _score(feedback.score, None, feedback.critique, said(feedback))}
     for name, answer in (feedback.criteria or {}).items():
         if answer.value is not None:  # one that does not apply has none: Inspect would count a word as 0
             scores[f"{OURS}.{name}"] = _score(answer.value, answer.label, answer.why, {"steps": answer.steps})

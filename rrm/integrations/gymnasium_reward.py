@@ -1,0 +1,82 @@
+"""Gymnasium: the judge's score added to the reward at the end of an episode of text.
+
+Needs the extra `gym` (`pip install 'agent-rrm[gym]'`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rrm.errors import ConfigError, MissingExtra
+from rrm.feedback import Mode
+from rrm.integrations.asking import Asker, Judge, by_content, said_of
+from rrm.trajectory import Message, Trajectory
+
+try:
+    import gymnasium
+except ImportError as missing:
+    raise MissingExtra("the Gymnasium wrapper needs gymnasium: pip install 'agent-rrm[gym]'") from missing
+
+
+class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
+    """R_env + weight · s at the end of an episode, terminated or truncated.
+
+    The transcript: what `reset` returns is the user's, an action the agent's, an observation what came back. Where `info` holds chat
+    messages (`messages`, and `message` for the action as the environment understood it), those are taken. `info["agent_rrm"]` of
+    the last step says score, status, first finding and, of a failed judgement, the reason; such an episode has R_env alone and
+    score None, so that a learner can leave it out.
+
+    Args:
+        env: texts in, texts out.
+        weight: λ.
+        tools: schemas of what the agent can call, which the judge then reads (`GymEnv.env.tools`).
+
+    Raises:
+        ConfigError: a space that is no text.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[str, str],
+        judge: Judge,
+        *,
+        weight: float = 0.3,
+        mode: Mode = "score",
+        samples: int = 1,
+        seed: int = 0,
+        tools: list[dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(env)
+        for name, space in (("action", env.action_space), ("observation", env.observation_space)):
+            if not isinstance(space, gymnasium.spaces.Text):
+                raise ConfigError(
+                    f"a judge reads text, and the {name} space is {type(space).__name__}: wrap it as Text"
+                )
+        self.weight, self.tools = weight, tools
+        self._asker = Asker(judge, mode=mode, samples=samples, seed=seed)
+        self._messages: list[dict[str, Any]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._messages = list(info.get("messages") or [{"role": "user", "content": observation}])
+        return observation, info
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """One turn; the last one's reward holds the judge's score."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        came_back = [{"role": "user", "content": observation}] if observation else []
+        self._messages.append(info.get("message") or {"role": "assistant", "content": action})
+        self._messages += info.get("messages", came_back)
+        reward = float(reward)  # pyright: ignore[reportArgumentType]
+        if terminated or truncated:
+            (feedback,) = self._asker.ask([self.transcript()])
+            info = {**info, "agent_rrm": said_of(feedback)}
+            reward += self.weight * feedback.score if feedback.score is not None else 0.0
+        return observation, reward, terminated, truncated, info
+
+    def transcript(self) -> Trajectory:
+        """The episode so far, as the judge reads it."""
+        messages = [Message(**message) for message in self._messages]
+        task = next((m.text() for m in messages if m.role == "user"), "")
+        return by_content(Trajectory(id="", task=task, messages=messages, tools=self.tools))

@@ -1,0 +1,91 @@
+"""Inspect: the judge as a scorer.
+
+    Task(..., scorer=[match(), agent_rrm()])
+    inspect score run.eval --scorer rrm/agent_rrm          # a log that is there
+
+The transcript is what `rrm score` reads in the log, and so the score is the same. Needs the extra `inspect`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rrm.errors import MissingExtra
+from rrm.feedback import Feedback, Mode
+from rrm.integrations.asking import Judge
+from rrm.integrations.inspect_sample import explanation, references, trajectory_of
+from rrm.integrations.loading import asker
+from rrm.readers.ours import OURS
+from rrm.trajectory import Trajectory
+from rrm.writers.inspect_ai import said
+
+try:
+    import anyio
+    from inspect_ai.log import transcript  # pyright: ignore[reportMissingImports]
+    from inspect_ai.scorer import (  # pyright: ignore[reportMissingImports]
+        Score,
+        Scorer,
+        Target,
+        mean,
+        scorer,
+        stderr,
+    )
+    from inspect_ai.solver import TaskState  # pyright: ignore[reportMissingImports]
+except ImportError as missing:
+    raise MissingExtra("the scorer needs inspect_ai: pip install 'agent-rrm[inspect]'") from missing
+
+
+@scorer(metrics=[mean(), stderr()], name=OURS)
+def agent_rrm(
+    judge: str | Judge | None = None,
+    mode: Mode | None = None,
+    samples: int = 1,
+    seed: int = 0,
+    options: dict[str, Any] | None = None,
+) -> Scorer:
+    """The judge's score in [0, 1], its critique as the explanation, and its findings in the metadata.
+
+    A failed judgement is unscored: it stands in the log with its reason, and no metric counts it. Samples that end while others are
+    judged are judged together.
+
+    Args:
+        judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded.
+        mode: None: the one that the judge prefers, or `full`.
+        samples: replies whose scores are averaged.
+        options: further arguments of `AgentRRM.from_pretrained`.
+    """
+
+    async def score(state: TaskState, target: Target) -> Score:
+        asking = await anyio.to_thread.run_sync(
+            lambda: asker(judge, mode=mode, samples=samples, seed=seed, options=options)
+        )
+        trajectory = trajectory_of(
+            f"sample {state.sample_id}",
+            state.messages,
+            transcript().events,
+            {"model": str(state.model)},
+            id=state.sample_id,
+            epoch=state.epoch,
+            input=state.input,
+            target=list(target),
+        )
+        feedback = await anyio.to_thread.run_sync(
+            asking.submit(trajectory).result,
+            abandon_on_cancel=True,
+            limiter=anyio.CapacityLimiter(math.inf),  # it only waits, and must not take a thread from who works
+        )
+        return _score(trajectory, feedback, state.output.completion)
+
+    return score
+
+
+def _score(trajectory: Trajectory, feedback: Feedback, answer: str) -> Score:
+    metadata = said(feedback)
+    if feedback.score is None:
+        return Score.unscored(
+            reason="grader_failed", answer=answer, explanation=explanation(feedback), metadata=metadata
+        )
+    if links := references(trajectory, feedback):
+        metadata["scanner_references"] = links  # Inspect's viewer makes links of them
+    return Score(value=feedback.score, answer=answer, explanation=explanation(feedback), metadata=metadata)

@@ -1,0 +1,156 @@
+"""verl: the judge as `custom_reward_function`.
+
+    reward.custom_reward_function.path=pkg://rrm.integrations.verl
+    reward.custom_reward_function.name=compute_score            # or compute_score_async
+    +reward.custom_reward_function.reward_kwargs.judge=openai:http://localhost:8000/v1#judge
+    +reward.custom_reward_function.reward_kwargs.mode=steps
+
+Nothing here imports verl. A judge is loaded once a process: verl makes `reward.num_workers` of them, so a judge with weights is best
+served. verl decodes replies without their special tokens; `rrm.integrations.verl_manager` has them, and so every turn's bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, Mode
+from rrm.integrations.asking import Asker, Judge, by_content, first_finding
+from rrm.integrations.loading import asker
+from rrm.readers.base import first_user_text
+from rrm.readers.chat import chat_messages, tool_list
+from rrm.readers.chat_text import reply_turns
+from rrm.readers.verl import reply_messages
+from rrm.trajectory import Trajectory
+
+PROMPTS = ("raw_prompt", "prompt", "question", "problem")
+"""Where `extra_info` may hold the prompt, messages or text; `raw_prompt` is put there by verl's own agent loops."""
+
+
+def compute_score(
+    data_source: Any,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    judge: str | Judge | None = None,
+    mode: Mode = "score",
+    samples: int = 1,
+    seed: int = 0,
+    weight: float = 1.0,
+    failed_score: float | None = None,
+    judge_options: Mapping[str, Any] | None = None,
+    reward_router_address: Any = None,
+    reward_model_tokenizer: Any = None,
+) -> dict[str, Any]:
+    """A rollout's reward and what the judge said, as verl's reward managers take them.
+
+    The transcript is `extra_info["messages"]` where that holds a conversation in which the agent spoke, and else the prompt
+    (`PROMPTS`) and the reply. Called from several threads at once, as verl's `naive` manager does, the rows are judged in batches.
+
+    Args:
+        data_source: kept in the transcript's meta.
+        ground_truth: read by a judge whose criteria allow the reference, and by no other.
+        extra_info: also `tools`: what the agent could call.
+        judge: as `AgentRRM.from_pretrained` takes it; None: the judge that ships with the package.
+        weight: times the score.
+        failed_score: what a failed judgement counts: verl has no reward that is left out. None: an error instead.
+        judge_options: further arguments of `AgentRRM.from_pretrained`.
+        reward_router_address, reward_model_tokenizer: given by verl where it serves a reward model of its own; not used.
+
+    Raises:
+        RRMError: a failed judgement without `failed_score`; no such judge.
+    """
+    asking = asker(judge, mode=mode, samples=samples, seed=seed, options=_plain(judge_options))
+    feedback = asking.submit(as_trajectory(data_source, solution_str, ground_truth, extra_info)).result()
+    return reward_of(feedback, weight, failed_score)
+
+
+async def compute_score_async(
+    data_source: Any,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    judge: str | Judge | None = None,
+    mode: Mode = "score",
+    samples: int = 1,
+    seed: int = 0,
+    weight: float = 1.0,
+    failed_score: float | None = None,
+    judge_options: Mapping[str, Any] | None = None,
+    reward_router_address: Any = None,
+    reward_model_tokenizer: Any = None,
+) -> dict[str, Any]:
+    """`compute_score` as a coroutine: a worker's rows in flight are judged in batches, without a thread for each."""
+    trajectory = as_trajectory(data_source, solution_str, ground_truth, extra_info)
+    asking: Asker = await asyncio.to_thread(
+        asker, judge, mode=mode, samples=samples, seed=seed, options=_plain(judge_options)
+    )
+    return reward_of((await asking.ask_async([trajectory]))[0], weight, failed_score)
+
+
+def as_trajectory(
+    data_source: Any, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
+) -> Trajectory:
+    """What verl tells a reward function, as a transcript that is named by its content.
+
+    Raises:
+        RRMError: `extra_info` holds messages that are none.
+    """
+    extra = dict(extra_info or {})
+    try:
+        said = _listed(extra.get("messages"))
+        if not any(m.get("role") == "assistant" for m in said or ()):
+            prompt = said or next((p for key in PROMPTS if (p := _listed(extra.get(key)))), [])
+            said = [*prompt, *reply_messages(reply_turns(solution_str), 0)]
+        messages = chat_messages(said)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RRMError(f"verl's extra_info holds no transcript: {error}") from error
+    meta = {"data_source": str(data_source)} | ({} if ground_truth is None else {"reference": _reference(ground_truth)})
+    tools = tool_list(extra["tools"]) if extra.get("tools") is not None else None
+    task = first_user_text(messages)
+    return by_content(Trajectory(id="", task=task, messages=messages, tools=tools, meta=meta))  # pyright: ignore[reportArgumentType]  # validated
+
+
+def reward_of(feedback: Feedback, weight: float, failed_score: float | None) -> dict[str, Any]:
+    """The reward `score`, and what verl logs beside it; the same keys for every row.
+
+    Raises:
+        RRMError: there is no score, and nothing that it counts as.
+    """
+    if feedback.score is None and failed_score is None:
+        why = f": {feedback.reason}" if feedback.reason else ""
+        raise RRMError(
+            f"the judge gave no score ({feedback.status}{why}), and verl cannot leave a row out: set reward_kwargs.failed_score "
+            "to what such a row shall earn"
+        )
+    return {
+        "score": failed_score if feedback.score is None else weight * feedback.score,
+        "agent_rrm_score": math.nan if feedback.score is None else feedback.score,
+        "agent_rrm_failed": float(feedback.score is None),
+        "agent_rrm_status": feedback.status,
+        "agent_rrm_finding": first_finding(feedback) or "",
+    }
+
+
+def _listed(given: Any) -> list[dict[str, Any]]:
+    """Messages of a prompt: a text is the user's; arrays, as data sets hold lists, are lists."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    return [dict(message) for message in given]
+
+
+def _reference(value: Any) -> Any:
+    """The reference as plain JSON: numpy's numbers and arrays have `tolist`."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _plain(options: Any) -> dict[str, Any]:
+    """Options as a dict, also from a config object of OmegaConf's."""
+    return {str(key): options[key] for key in options or ()}

@@ -1,0 +1,91 @@
+"""The judge's score at the end of a Gymnasium episode."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+import pytest
+from chat_judge import ChatJudge
+from gymnasium.utils.env_checker import check_env
+
+from reagent.env.gym import GymEnv
+from reagent.env.registry import make_factory, make_tasks
+from rrm.errors import ConfigError
+from rrm.integrations.gymnasium_reward import JudgeReward
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.trajectory import Message, Trajectory
+
+
+class Echo(gymnasium.Env[str, str]):
+    """Says back what it is told, twice; without chat messages in `info`."""
+
+    action_space = gymnasium.spaces.Text(20)
+    observation_space = gymnasium.spaces.Text(40)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turns = 0
+        return "begin", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.turns += 1
+        return action * 2, 1.0, self.turns == 2, False, {}
+
+
+def test_the_checker_passes(judge: AgentRRM) -> None:
+    tasks = make_tasks("calculator", 3, seed=0)
+    env = JudgeReward(GymEnv(make_factory("calculator", max_turns=2)(), tasks, max_chars=500), judge)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*not having a spec.*")
+        warnings.filterwarnings("ignore", message=".*is different from the unwrapped version.*")
+        check_env(env)
+
+
+def test_the_last_step_earns_the_score_of_the_whole_episode(judge: AgentRRM) -> None:
+    tasks = make_tasks("calculator", 3, seed=0, hops=2)
+    plain = GymEnv(make_factory("calculator")(), tasks)
+    turns = ['<tool_call>{"name": "calculator", "arguments": {"expression": "7 * 8"}}</tool_call>', "Answer: 1"]
+    _, info = plain.reset(options={"task": 1})
+    messages, own = list(info["messages"]), 0.0
+    for turn in turns:
+        _, reward, *_, info = plain.step(turn)
+        messages += [info["message"], *info["messages"]]
+        own += reward
+    whole = Trajectory(id="x", task=tasks[1].question, messages=[Message(**m) for m in messages], tools=plain.env.tools)
+    (said,) = judge.judge([whole], mode="score")
+    assert said.score is not None
+
+    env = JudgeReward(plain, judge, weight=0.5, tools=plain.env.tools)
+    env.reset(options={"task": 1})
+    _, first, *_, info = env.step(turns[0])
+    assert "agent_rrm" not in info
+    _, last, terminated, _, info = env.step(turns[1])
+    assert terminated and first + last == pytest.approx(own + 0.5 * said.score, abs=1e-6)
+    assert info["agent_rrm"]["status"] == "scored"
+    assert info["agent_rrm"]["score"] == pytest.approx(said.score, abs=1e-6)
+
+
+def test_any_environment_of_texts_and_a_judge_that_fails() -> None:
+    seen: list[Trajectory] = []
+    env = JudgeReward(Echo(), ChatJudge(on_window=seen.extend), weight=1.0, mode="full")
+    for _ in range(2):
+        env.reset(seed=3)
+        env.step("ha")
+        *_, info = env.step("ho")
+    assert [(m.role, m.text()) for m in seen[-1].messages] == [
+        ("user", "begin"), ("assistant", "ha"), ("user", "haha"), ("assistant", "ho"), ("user", "hoho"),
+    ]  # fmt: skip
+    assert seen[0].id == seen[1].id and info["agent_rrm"]["finding"] == "[step 1] good: ok"
+    broken = JudgeReward(Echo(), ChatJudge(down=(seen[0].id,)), weight=1.0, mode="full")
+    broken.reset()
+    broken.step("ha")
+    _, reward, *_, info = broken.step("ho")
+    assert reward == 1.0 and info["agent_rrm"]["score"] is None and "server is down" in info["agent_rrm"]["reason"]
+
+
+def test_an_environment_without_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="action space is Discrete"):
+        JudgeReward(gymnasium.make("CartPole-v1"), ChatJudge())
