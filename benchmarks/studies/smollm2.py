@@ -22,22 +22,29 @@ ENGINE = "rollout.engine={max_batch_tokens: 16384}"
 """Held-out questions are answered in this process by every policy, whatever sampled its training: one sampler, one arithmetic."""
 REWARDS = {"useful": 0.0, "unanswered": -0.1}
 """As configs/agents/smollm2.yaml has them: what is paid for a call teaches to call."""
+DTYPES = ("float32", "bfloat16")
 Row = Callable[[Episode], dict[str, Any]]
 
 
+def held_in(dtype: str) -> list[str]:
+    """Overrides that name what the policy's weights and the judge's are held in; an adapter's are float32."""
+    return [f"policy.dtype={dtype}", f"feedback.judge_options={{dtype: {dtype}}}"]
+
+
 @contextlib.contextmanager
-def sampler(python: Path | None, base: Path, folder: Path, context: int) -> Iterator[list[str]]:
+def sampler(python: Path | None, base: Path, folder: Path, context: int, dtype: str) -> Iterator[list[str]]:
     """Overrides that name what samples a run's episodes: a server of its own where a Python with vLLM is given, else nothing.
 
     Args:
         base: the policy that the run starts from.
         folder: of the run; beside it stands which server it was.
         context: tokens of the server's: an episode and what its next turn may add.
+        dtype: of the server's weights.
     """
     if python is None:
         yield []
         return
-    with serving(python, str(base), *LORA, context=context) as url:
+    with serving(python, str(base), *LORA, context=context, dtype=dtype) as url:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.with_suffix(".vllm.json").write_text(json.dumps(version_of(url)))
         yield [f"rollout.engine=vllm:{url}#base"]

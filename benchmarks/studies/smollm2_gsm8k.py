@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks import record
-from benchmarks.studies.smollm2 import REWARDS, ROOT, calls, said, sampler, training
+from benchmarks.studies.smollm2 import DTYPES, REWARDS, ROOT, calls, held_in, said, sampler, training
 from benchmarks.studies.smollm2_qa_figures import difference, interval, table
 from benchmarks.studies.study import begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD, warm_start
@@ -63,7 +63,7 @@ OWN_HELD_OUT = 500
 """Of the training file: the test file has 344 such questions."""
 UPDATES = 40
 TRAINING = (
-    "algorithm=grpo", "optim.minibatches=1", "policy.dtype=float32", f"max_updates={UPDATES}", "save_every=4", "eval.every=0",
+    "algorithm=grpo", "optim.minibatches=1", f"max_updates={UPDATES}", "save_every=4", "eval.every=0",
     "sample_episodes=8", "rollout.tasks_per_update=6", "rollout.group_size=8", "optim.learning_rate=3e-4",
     "optim.microbatch_tokens=4096",
 )  # fmt: skip
@@ -179,6 +179,8 @@ class Study:
     counts: dict[str, int]
     vllm: Path | None = None
     overrides: tuple[str, ...] = ()
+    dtype: str = "float32"
+    """Of the policies' weights, but the adapters'."""
 
     @property
     def warm(self) -> Path:
@@ -195,14 +197,14 @@ class Study:
             f"policy.base={self.warm}", *PLAYING, f"environment.train={{path: {self.runs / 'train.jsonl'}}}",
             f"environment.train_tasks={self.counts['train']}", "environment.options={}",
             f"environment.eval={{path: {self.runs / 'held_out.jsonl'}}}", f"environment.eval_tasks={self.counts['held_out']}",
-            *TRAINING, f"seed={seed}", f"output_dir={self.folder(seed)}", *self.overrides,
+            *TRAINING, *held_in(self.dtype), f"seed={seed}", f"output_dir={self.folder(seed)}", *self.overrides,
         ]  # fmt: skip
 
     def train(self, seed: int) -> None:
         """A training, and what its policy answers."""
         folder = self.folder(seed)
         done = (folder / "done.json").is_file()
-        with nullcontext([]) if done else sampler(self.vllm, self.warm, folder, CONTEXT) as where:
+        with nullcontext([]) if done else sampler(self.vllm, self.warm, folder, CONTEXT, self.dtype) as where:
             arguments = ["train", "--config", "smollm2", *where]
             train_once(folder, self.options(seed), folder.with_suffix(".log"), arguments=arguments)
         self.evaluate(folder / "held_out.json", folder / "policy")
@@ -214,7 +216,7 @@ class Study:
         arguments = [
             "--policy", str(policy), "--output", str(target), "--transcripts", str(target.with_suffix(".jsonl")), *PLAYING,
             "environment.options={}", f"environment.eval={{path: {self.runs / 'held_out.jsonl'}}}",
-            f"environment.eval_tasks={self.counts['held_out']}", "policy.dtype=float32", "seed=0",
+            f"environment.eval_tasks={self.counts['held_out']}", *held_in(self.dtype), "seed=0",
             *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
         ]  # fmt: skip
         call(arguments, target.with_suffix(".log"), f"benchmarks.studies.{NAME}_held_out")
@@ -298,7 +300,7 @@ def start(study: Study, data: Path, shown: int, epochs: int) -> None:
 
         torch.set_num_threads(1)
         keep_freed_memory()
-        policy = load_agent_config("smollm2", ["policy.dtype=float32"]).policy
+        policy = load_agent_config("smollm2", held_in(study.dtype)).policy
         warm_start(_parts(data, shown)[2], policy, study.warm, epochs=epochs, batch=8, seed=0)
     study.evaluate(study.runs / START / "held_out.json", study.warm)
 
@@ -308,15 +310,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--shown", type=int, default=1000, help="demonstrations")
     parser.add_argument("--epochs", type=int, default=3, help="of the warm start")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     parser.add_argument("--vllm-python", type=Path, help="of an environment with vLLM, which then samples the episodes")
     args, wanted = parse(parser, NAME, ARMS, SEEDS)
     if not args.data.is_dir() and not (args.runs / "counts.json").is_file():
         parser.error(f"no GSM8K at {args.data}: give its folder with --data")
     runs = args.runs.resolve()
     counts = prepare(args.data, runs, args.shown)
-    study = Study(runs, counts, args.vllm_python, tuple(args.overrides))
+    study = Study(runs, counts, args.vllm_python, tuple(args.overrides), args.dtype)
     begin(runs, overrides=args.overrides, shown=args.shown, epochs=args.epochs, training=[*TRAINING, *PLAYING],
-          sampler="vllm" if args.vllm_python else "hf")  # fmt: skip
+          dtype=args.dtype, sampler="vllm" if args.vllm_python else "hf")  # fmt: skip
     if not args.collect:
         start(study, args.data, args.shown, args.epochs)
         run_all([partial(study.train, seed) for seed in range(wanted["grpo"])], args.parallel)
@@ -327,6 +330,7 @@ def main() -> None:
         "environment": environment(),
         "hardware": record.hardware(),
         "seeds": SEEDS,
+        "dtype": args.dtype,
         "updates": min((one["updates"] for one in found["trainings"]), default=0),
     }
     record.write(args.output, made | found)

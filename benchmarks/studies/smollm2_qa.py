@@ -16,8 +16,8 @@ benchmarks/results/smollm2_qa.json (a row a question and policy) and .png.
 The reward is the answer's F1, not exact match: where a policy is exactly right once in ten attempts, most groups of eight hold no success or
 one, and an earlier run of this model on GSM8K, whose outcome is all or nothing, fell to 0. Beside it stand configs/agents/smollm2.yaml's
 own: a malformed call costs 0.1, a repeated one 0.05, no answer 0.1, a useful call earns nothing. LoRA, clipping and no KL term are that
-config's, too; weights are float32, as bfloat16 is slow on processors without AMX, the learning rate 3e-4 (its 1e-4 moves an adapter little in 40
-steps), and group methods make one step an update.
+config's, too; the learning rate is 3e-4 (its 1e-4 moves an adapter little in 40 steps), and group methods make one step an update. --dtype is that of all
+weights but the adapters', warm starts', servers' and the judge's too: bfloat16 is 6.7 times as fast on a processor with AMX, and slower on others.
 
 **Written down before an arm was run** (try-outs of two updates, and warm starts of one pass looked at on 60 questions, were known):
 
@@ -48,7 +48,7 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
-from benchmarks.studies.smollm2 import ENGINE, ROOT, sampler, training
+from benchmarks.studies.smollm2 import DTYPES, ENGINE, ROOT, held_in, sampler, training
 from benchmarks.studies.smollm2_qa_data import prepare
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
 from benchmarks.studies.smollm2_qa_figures import figures, plot
@@ -66,7 +66,7 @@ ON_THE_WAY = 100
 """Held-out questions of the evaluations within a training; which policy is reported does not hang on them: the last is."""
 SETS = ("held_out", "musique")
 TRAINING = (
-    "policy.dtype=float32", f"max_updates={UPDATES}", "save_every=4", f"eval.every={UPDATES // 2}", "sample_episodes=8",
+    f"max_updates={UPDATES}", "save_every=4", f"eval.every={UPDATES // 2}", "sample_episodes=8",
     "rollout.tasks_per_update=3", "rollout.group_size=8", "optim.learning_rate=3e-4", "optim.microbatch_tokens=4096",
 )  # fmt: skip
 PLAYING = (
@@ -74,7 +74,7 @@ PLAYING = (
 )  # fmt: skip
 JUDGED = (
     "algorithm=grpo", "optim.minibatches=1", "environment.label_share=0", "feedback.mode=r", "feedback.judge=default",
-    "feedback.score_mode=steps", "feedback.score_weight=1", "feedback.judge_options={dtype: float32}",
+    "feedback.score_mode=steps", "feedback.score_weight=1",
 )  # fmt: skip
 ARMS: dict[str, tuple[str, ...]] = {
     "grpo": ("algorithm=grpo", "optim.minibatches=1"),
@@ -86,7 +86,7 @@ CHOSEN = 150
 """Held-out questions of which one of eight attempts is chosen; judging them takes most of the time."""
 CHOOSING = (
     "eval.samples=8", "eval.temperature=0.7", f"environment.eval_tasks={CHOSEN}", "feedback.judge=default",
-    "feedback.score_mode=steps", "feedback.judge_options={dtype: float32}", "policy.dtype=float32", "policy.lora=null", "seed=0",
+    "feedback.score_mode=steps", "policy.lora=null", "seed=0",
 )  # fmt: skip
 CONTEXT = 640
 """Tokens of a server's context (`sampler`)."""
@@ -101,6 +101,8 @@ class Study:
     vllm: Path | None = None
     """The Python of an environment with vLLM; None: episodes are sampled in the training's own process."""
     overrides: tuple[str, ...] = ()
+    dtype: str = "float32"
+    """Of the policies' weights and of the judge's."""
 
     def warm(self, method: Method) -> Path:
         """The folder of a warm start."""
@@ -110,7 +112,7 @@ class Study:
         """What says how a set of questions is played, by a method."""
         return [
             f"environment.name={environment_name(method)}", f"environment.options={{corpus: {self.runs / 'corpus'}}}",
-            f"environment.eval={{path: {self.runs / f'{tasks}.jsonl'}}}", *PLAYING,
+            f"environment.eval={{path: {self.runs / f'{tasks}.jsonl'}}}", *PLAYING, *held_in(self.dtype),
         ]  # fmt: skip
 
     def options(self, arm: str, seed: int) -> list[str]:
@@ -130,7 +132,7 @@ class Study:
     def begin_with(self, method: Method) -> None:
         """A warm start, and what it answers."""
         if not (self.warm(method) / CARD).is_file():
-            wanted = ["--work", str(self.runs), "--method", method, "--epochs", str(self.epochs)]
+            wanted = ["--work", str(self.runs), "--method", method, "--epochs", str(self.epochs), "--dtype", self.dtype]
             call(wanted, self.warm(method).with_suffix(".log"), "benchmarks.studies.smollm2_qa_warm")
         for tasks in SETS:
             self.evaluate(self.runs / "start" / method / f"{tasks}.json", method, self.warm(method), tasks)
@@ -139,7 +141,7 @@ class Study:
         """A training, and what its policy answers."""
         folder = self.folder(arm, seed)
         done = (folder / "done.json").is_file()
-        with nullcontext([]) if done else sampler(self.vllm, self.warm(START), folder, CONTEXT) as where:
+        with nullcontext([]) if done else sampler(self.vllm, self.warm(START), folder, CONTEXT, self.dtype) as where:
             arguments = ["train", "--config", "smollm2", *where]
             train_once(folder, self.options(arm, seed), folder.with_suffix(".log"), arguments=arguments)
         for tasks in SETS:
@@ -168,7 +170,7 @@ class Study:
         arguments = [
             "--policy", str(policy), "--output", str(target), "--transcripts", str(target.with_suffix(".jsonl")),
             *self.playing(method, tasks), f"environment.eval_tasks={prepared(self.runs)[tasks]}",
-            "policy.dtype=float32", "seed=0", *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
+            "seed=0", *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
         ]  # fmt: skip
         call(arguments, target.with_suffix(".log"), "benchmarks.studies.smollm2_qa_held_out")
 
@@ -227,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--epochs", type=int, default=3, help="of the warm starts")
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     parser.add_argument("--vllm-python", type=Path, help="of an environment with vLLM, which then samples the episodes")
     parser.add_argument(
         "--no-choose", dest="choose", action="store_false", help="leave choosing among attempts for later"
@@ -238,7 +241,7 @@ def main() -> None:
         parser.error(f"no questions at {args.data}: give the folder with --data")
     args.runs.mkdir(parents=True, exist_ok=True)
     prepare(args.data, args.runs)
-    study = Study(args.runs.resolve(), args.epochs, args.vllm_python, tuple(args.overrides))
+    study = Study(args.runs.resolve(), args.epochs, args.vllm_python, tuple(args.overrides), args.dtype)
     if args.plan:
         found = {arm: planned(study.options(arm, 0), args.like) for arm in wanted}
         questions = sum(prepared(args.runs)[tasks] for tasks in SETS)
@@ -246,7 +249,7 @@ def main() -> None:
         print("\n".join(told(found, wanted, rest)))
         return
     begin(args.runs, overrides=args.overrides, epochs=args.epochs, sampler="vllm" if args.vllm_python else "hf",
-          training=[*TRAINING, *PLAYING])  # fmt: skip
+          dtype=args.dtype, training=[*TRAINING, *PLAYING])  # fmt: skip
     if not args.collect:
         starts: list[Job] = [partial(study.begin_with, method) for method in (START, RIVAL, "direct")]
         run_all(starts, args.parallel)
@@ -261,6 +264,7 @@ def main() -> None:
         "environment": environment(),
         "hardware": record.hardware(),
         "seeds": SEEDS,
+        "dtype": args.dtype,
         "reward": "f1",
     }
     record.write(args.output, made | found)
