@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from feedback_lab import configured, scripted, trainer_of
+from processes import part
 from safetensors.torch import save_file
 from trainer_setup import settings
 
@@ -110,7 +111,5 @@ def whole_run(policy: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    from accelerate import PartialState
-
     run(Path(sys.argv[1]), Path(sys.argv[2]))
-    PartialState().destroy_process_group()
+    part()

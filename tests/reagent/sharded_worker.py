@@ -21,6 +21,7 @@ from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState
 from distributed_worker import grade
 from feedback_lab import configured, scripted, trainer_of
+from processes import part
 from safetensors.torch import save_file
 from trainer_setup import settings
 
@@ -167,4 +168,4 @@ def run(policy: Path, output: Path, handed: Path | None = None) -> None:
 
 if __name__ == "__main__":
     run(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None)
-    PartialState(cpu=True).destroy_process_group()
+    part()

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from processes import part
+
 from rrm.config import TrainConfig
 from rrm.train.ranks import check_launch, is_main, wait
 from rrm.train.run import train
@@ -81,3 +83,4 @@ def run(output: Path) -> None:
 if __name__ == "__main__":
     check_launch(True)
     run(Path(sys.argv[1]))
+    part()

@@ -7,9 +7,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +14,8 @@ import distributed_worker
 import pytest
 import torch
 from distributed_worker import CASES
+from processes import launch
 from safetensors.torch import load_file
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -35,32 +31,10 @@ def one(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes write."""
     output = tmp_path_factory.mktemp("two")
-    launch = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
+    processes = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
     settled = ["--mixed_precision", "no", "--dynamo_backend", "no"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "accelerate.commands.launch",
-            *launch,
-            *settled,
-            distributed_worker.__file__,
-            base,
-            output,
-        ],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "agents"), str(ROOT)]),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    started = ["accelerate.commands.launch", *processes, *settled]
+    launch([*started, distributed_worker.__file__, base, output], timeout=280)
     return output
 
 

@@ -7,20 +7,17 @@ All spawned processes run the whole of `sharded_worker`: starting one costs more
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sharded_worker
 import torch
+from processes import ROOT, launch
 from safetensors.torch import load_file
 from sharded_worker import BF16, CASES, RUNS, UPDATES
 
-ROOT = Path(__file__).resolve().parents[3]
 MIXED = [case for case, changes in CASES.items() if changes.items() >= BF16.items()]
 EXACT = [case for case in CASES if case not in MIXED]
 LARGEST = ("ratio_deviation", "logprob_gap")
@@ -34,21 +31,7 @@ def spawn(processes: int, *arguments: Path) -> None:
         2: ["accelerate.commands.launch", "--config_file", shipped, "--num_processes", "2", "--main_process_port", "0"],
         4: ["torch.distributed.run", "--standalone", "--nproc-per-node", "4"],
     }
-    done = subprocess.run(
-        [sys.executable, "-m", *ways[processes], sharded_worker.__file__, *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "agents"), str(ROOT)]),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=550,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    launch([*ways[processes], sharded_worker.__file__, *arguments], timeout=550)
 
 
 @pytest.fixture(scope="module")

@@ -204,7 +204,8 @@ def test_grpo_trains_through_an_environment_that_is_judged(judge: AgentRRM, tmp_
     said = judge.judge([environment._transcript() for environment in played], mode="score")
     for environment, feedback in zip(played, said, strict=True):
         assert feedback.score is not None
-        assert environment.get_reward() == pytest.approx(10 * len(environment.lit) + 0.5 * feedback.score, abs=1e-6)
+        # judged in other company: float32 sums of another padding move a score by some 1e-6
+        assert environment.get_reward() == pytest.approx(10 * len(environment.lit) + 0.5 * feedback.score, abs=1e-5)
     seen = list(trainer._logs["rewards"]["JudgedPaid"])[-4:]
     paid = [environment.get_reward() for environment in made[:4]]
     assert [r for r in seen if r == r] == pytest.approx([r for r in paid if r is not None], abs=1e-4)

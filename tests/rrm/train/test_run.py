@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from processes import launch
 from safetensors.torch import load_file, save_file
 
 from reagent.lab.transcripts import make_transcripts
@@ -193,23 +192,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
     """The same run in two processes: each has one of the two micro-batches of an update."""
     base = tmp_path_factory.mktemp("two")
     (base / "config.yaml").write_text(yaml.safe_dump(tree(base / "run", accumulation=1)))
-    launch = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
+    processes = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
     settled = ["--mixed_precision", "no", "--dynamo_backend", "no", "--module", "rrm", "train"]
-    done = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *launch, *settled, "--config", base / "config.yaml"],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "agents"), str(ROOT)]),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return base / "run", done
+    started = ["accelerate.commands.launch", *processes, *settled]
+    return base / "run", launch([*started, "--config", base / "config.yaml"], timeout=280)
 
 
 def test_two_processes_train_what_one_does(
@@ -255,16 +241,7 @@ def test_a_refusal_of_the_main_process_stops_all_of_them(tmp_path: Path) -> None
         "    open(sys.argv[1] + str(int(is_main(True))), 'w').write(f'{share} {error}')\n"
         "wait(True)\n"
     )
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launch, script, tmp_path / "rank"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    launch(["torch.distributed.run", "--standalone", "--nproc-per-node", 2, script, tmp_path / "rank"], timeout=120)
     assert [(tmp_path / f"rank{main}").read_text() for main in (0, 1)] == ["0.75 too few replies"] * 2
 
 

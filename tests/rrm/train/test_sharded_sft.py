@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sharded_sft_worker
 import torch
+from processes import launch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from sharded_sft_worker import KINDS, STEPS, config
@@ -20,8 +18,6 @@ from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.train.run import train
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -37,21 +33,8 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("two")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launch, sharded_sft_worker.__file__, output],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "agents"), str(ROOT)]),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=550,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    started = ["torch.distributed.run", "--standalone", "--nproc-per-node", 2]
+    launch([*started, sharded_sft_worker.__file__, output], timeout=550)
     return output
 
 
