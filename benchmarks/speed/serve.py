@@ -5,7 +5,8 @@
 Servers of their own on this machine, one judge thread each, parts that may be run one by one into the same record:
 
     speed      the same transcripts, one a request, from 1, 8 and 64 clients, and judged in this process in one call; rounds in which these
-               take turns, so that what else the machine does falls on all; the ratio is the median of the rounds' ratios
+               take turns, so that what else the machine does falls on all; the ratio is the median of the rounds' ratios (and of the processor's seconds
+               beside it: the judge's here, the worker's there)
     scripted   100,000 requests to a judge of a script, from 64 clients, with faults (`benchmarks.speed.soak`)
     lab        1,000 to the judge of the lab
 
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from rrm.readers import read
 from rrm.trajectory import Trajectory
 
 OUT = record.RESULTS / "serve_speed.json"
-KEPT = 0.9
+BARS = {"kept_at_64": 0.9, "lost": 0}
 CLIENTS = {64: 1.0, 8: 0.5, 1: 0.125}
 """Clients → the share of the transcripts that they send in a round."""
 PARTS = ("speed", "scripted", "lab")
@@ -53,8 +54,8 @@ def lab_runs(n: int, seed: int) -> list[Trajectory]:
         return [one for one in read([made]) if isinstance(one, Trajectory)][:n]
 
 
-def speed(args: argparse.Namespace) -> dict[str, Any]:
-    """Requests a second of each number of clients, beside the judge in this process."""
+def speed(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Requests a second of each number of clients, beside the judge in this process: the record after each round."""
     import torch
 
     torch.set_num_threads(1)
@@ -91,22 +92,33 @@ def speed(args: argparse.Namespace) -> dict[str, Any]:
             found["ratio"] = round(found["64"]["per_s"] / found["in_process"]["per_s"], 4)
             print(json.dumps(found), file=sys.stderr)
             rounds.append(found)
+            yield {"judge": judge.model, "rows": len(rows), **summary(rounds, times), "apart": apart, "rounds": rounds}
+
+
+def summary(rounds: Sequence[dict[str, Any]], times: dict[int, list[float]]) -> dict[str, Any]:
+    """Medians over the rounds.
+
+    Args:
+        times: clients → seconds of each request.
+    """
+
+    def median(of: Callable[[dict[str, Any]], float]) -> float:
+        return round(statistics.median(map(of, rounds)), 4)
+
+    clients = {
+        str(clients): {
+            "requests": len(some),
+            "per_s": median(lambda one, name=str(clients): one[name]["per_s"]),
+            "p50_s": round(statistics.median(some), 4),
+            "p99_s": round(statistics.quantiles(some, n=100)[98], 4),
+        }
+        for clients, some in times.items()
+    }
     return {
-        "judge": judge.model,
-        "rows": len(rows),
-        "kept_at_64": round(statistics.median(one["ratio"] for one in rounds), 4),
-        "in_process_per_s": statistics.median(one["in_process"]["per_s"] for one in rounds),
-        "clients": {
-            str(clients): {
-                "requests": len(some),
-                "per_s": statistics.median(one[str(clients)]["per_s"] for one in rounds),
-                "p50_s": round(statistics.median(some), 4),
-                "p99_s": round(statistics.quantiles(some, n=100)[98], 4),
-            }
-            for clients, some in times.items()
-        },
-        "apart": apart,
-        "rounds": rounds,
+        "kept_at_64": median(lambda one: one["ratio"]),
+        "kept_of_processor": median(lambda one: one["in_process"]["cpu_s"] / one["64"]["cpu_s"][1]),
+        "in_process_per_s": median(lambda one: one["in_process"]["per_s"]),
+        "clients": clients,
     }
 
 
@@ -143,29 +155,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     args.serve = [word for option in args.serve for word in f"--{option}".split("=", 1)]
-    found = (
-        json.loads(args.out.read_text())
-        if args.out.exists()
-        else {"benchmark": "serve_speed", "bars": {"kept_at_64": KEPT, "lost": 0}}
-    )
     for part in args.only:
         begun = time.time()
-        if part == "speed":
-            made = speed(args)
-        elif part == "scripted":
-            made = Soak.scripted(args.scripted, args.seed).run()
-        else:
-            made = Soak.lab(args.lab, args.seed, lab_runs(200, args.seed)).run()
-        made["minutes"] = round((time.time() - begun) / 60, 1)
-        made |= {
-            "commit": record.commit(),
-            "niceness": os.nice(0),
-            **record.timed_with("speed.serve", args, "fastapi", "uvicorn", "torch"),
-        }
         name = args.name if part == "speed" and args.name else part
-        found[name] = made
-        record.write(args.out, found)
+        made: dict[str, Any] = {}
+        for made in parts(part, args):
+            made["minutes"] = round((time.time() - begun) / 60, 1)
+            made |= {"commit": record.commit(), "niceness": os.nice(0)}
+            made |= record.timed_with("speed.serve", args, "fastapi", "uvicorn", "torch")
+            found = (
+                json.loads(args.out.read_text()) if args.out.exists() else {"benchmark": "serve_speed", "bars": BARS}
+            )
+            record.write(args.out, {**found, name: made})
         print(json.dumps({name: {k: v for k, v in made.items() if k not in ("rounds", "versions", "options")}}))
+
+
+def parts(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A part's record; that of the part `speed` after each round."""
+    if part == "speed":
+        yield from speed(args)
+    elif part == "scripted":
+        yield Soak.scripted(args.scripted, args.seed).run()
+    else:
+        yield Soak.lab(args.lab, args.seed, lab_runs(200, args.seed)).run()
 
 
 if __name__ == "__main__":
