@@ -1,14 +1,14 @@
-"""`rrm serve` under load: requests a second and times at 1, 8 and 64 clients, what it keeps of the judge's own speed, and faults.
+"""`rrm serve` under load: what it keeps of a judge's own speed, and what becomes of requests when all goes wrong.
 
-    python -m benchmarks.speed.serve [--judge lab] [--rows 1000] [--scripted 100000]
+    python -m benchmarks.speed.serve [--only speed|scripted|lab …] [--judge lab] [--rounds 8]
 
-Three parts, each in a server of its own on this machine, one judge thread:
+Servers of their own on this machine, one judge thread each, parts that may be run one by one into the same record:
 
-    speed     `--rows` transcripts of the lab, one a request, from 1, 8 and 64 clients, beside the same judge in this process on the
-              same transcripts in one call (whole, and its own order), in turns
-    same      those rows, and those of `rrm score`, must be equal to 1e-6
-    faults    `--scripted` requests to a judge of a script, from 64 clients: scores, ranks, malformed and oversized bodies, clients that drip and that hang up,
-              and a worker killed every few seconds; every accepted request must be answered with the row that its transcript orders
+    speed      the same transcripts, one a request, from 1, 8 and 64 clients, and judged in this process in one call; rounds in which these
+               take turns, so that what else the machine does falls on all; the ratio is the median of the rounds' ratios (and of the processor's seconds
+               beside it: the judge's here, the worker's there)
+    scripted   100,000 requests to a judge of a script, from 64 clients, with faults (`benchmarks.speed.soak`)
+    lab        1,000 to the judge of the lab
 
 Writes benchmarks/results/serve_speed.json.
 """
@@ -16,297 +16,168 @@ Writes benchmarks/results/serve_speed.json.
 from __future__ import annotations
 
 import argparse
-import contextlib
+import asyncio
 import json
 import os
-import random
-import re
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPConnection
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from benchmarks import record
+from benchmarks.speed.serving import ROOT, Client, Server, at_once, serving
+from benchmarks.speed.soak import Soak
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.readers import read
 from rrm.trajectory import Trajectory
 
-ROOT = Path(__file__).resolve().parents[2]
 OUT = record.RESULTS / "serve_speed.json"
-SCRIPTED = ROOT / "tests" / "rrm" / "serve" / "scripted_worker.py"
-CLIENTS = (1, 8, 64)
-KEPT = 0.9
-KILL_S = 5.0
-MIX = {"score": 0.8, "rank": 0.1, "malformed": 0.04, "large": 0.02, "hang up": 0.03, "drip": 0.01}
-LARGE = 2**20
+BARS = {"kept_at_64": 0.9, "lost": 0}
+CLIENTS = {64: 1.0, 8: 0.5, 1: 0.125}
+"""Clients → the share of the transcripts that they send in a round."""
+PARTS = ("speed", "scripted", "lab")
 
 
-@contextlib.contextmanager
-def server(*options: str, worker: Path | None = None) -> Iterator[tuple[str, int, int]]:
-    """(host, port, process id) of an `rrm serve`; with `worker` its judge is that script's."""
-    command = [sys.executable, "-m", "rrm", "serve", "--port", "0", *options]
-    if worker is not None:
-        command = [sys.executable, "-m", "benchmarks.speed.serve", "--serve-script", str(worker)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "agents")])}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT) as run:
-        assert run.stderr is not None
-        try:
-            for line in run.stderr:
-                if found := re.search(r"on http://([\d.]+):(\d+)", line):
-                    break
-                print(line, end="", file=sys.stderr)
-            else:
-                raise SystemExit("the server did not start")
-            threading.Thread(target=lambda: [None for _ in run.stderr or ()], daemon=True).start()
-            yield found[1], int(found[2]), run.pid
-        finally:
-            run.send_signal(signal.SIGTERM)
-            run.wait(120)
+def lab_runs(n: int, seed: int) -> list[Trajectory]:
+    """Transcripts of the lab."""
+    with tempfile.TemporaryDirectory() as name:
+        made = Path(name) / "runs.jsonl"
+        options = ["-o", str(made), "--n", str(n), "--seed", str(seed)]
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'agents'}"}
+        subprocess.run(
+            [sys.executable, "-m", "reagent", "lab", "transcripts", *options], check=True, capture_output=True, env=env
+        )
+        return [one for one in read([made]) if isinstance(one, Trajectory)][:n]
 
 
-class Client:
-    """One that keeps its connection."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self.host, self.port = host, port
-        self.connection = HTTPConnection(host, port, timeout=300)
-
-    def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Status and body; asked again where the server says so, as a client should."""
-        while True:
-            try:
-                self.connection.request("POST", path, body, {"Content-Type": "application/json"})
-                reply = self.connection.getresponse()
-                status, said = reply.status, reply.read()
-            except OSError:
-                self.connection.close()
-                raise
-            if status != 429:
-                return status, said
-            time.sleep(0.05)
-
-
-def at_once(
-    clients: int, jobs: Sequence[Any], do: Callable[[Client, Any], Any], host: str, port: int
-) -> tuple[float, list[Any]]:
-    """Seconds, and what came of each job, of so many clients that take the next one as soon as they can."""
-    found: list[Any] = [None] * len(jobs)
-    numbers, lock = count(), threading.Lock()
-
-    def work() -> None:
-        client = Client(host, port)
-        while True:
-            with lock:
-                number = next(numbers)
-            if number >= len(jobs):
-                return
-            found[number] = do(client, jobs[number])
-
-    begun = time.perf_counter()
-    with ThreadPoolExecutor(clients) as pool:
-        for one in [pool.submit(work) for _ in range(clients)]:
-            one.result()
-    return time.perf_counter() - begun, found
-
-
-def scored(client: Client, body: bytes) -> tuple[float, dict[str, Any]]:
-    """Seconds and row of a request of one transcript."""
-    begun = time.perf_counter()
-    status, said = client.post("/v1/score", body)
-    if status != 200:
-        raise SystemExit(f"{status}: {said[:300]!r}")
-    return time.perf_counter() - begun, json.loads(said)["rows"][0]
-
-
-def speed(judge_name: str, mode: str, rows: Sequence[Trajectory]) -> dict[str, Any]:
-    """Requests a second of each number of clients, beside the judge in this process."""
+def speed(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Requests a second of each number of clients, beside the judge in this process: the record after each round."""
     import torch
 
     torch.set_num_threads(1)
-    judge = AgentRRM.from_pretrained(judge_name)
-    judge.judge(rows[:8], mode=mode)  # type: ignore[arg-type]
-    bodies = [
-        json.dumps({"transcripts": [t.model_dump(mode="json")], "mode": mode, "blend": False}).encode() for t in rows
-    ]
-    found: dict[str, Any] = {"rows": len(rows), "mode": mode, "clients": {}}
-    direct: list[float] = []
-    with server("--model", judge_name, "--batch", "64") as (host, port, _):
-        at_once(8, bodies[:16], scored, host, port)  # warm
-        for clients in CLIENTS:
-            begun = time.perf_counter()
-            here = judge.judge(rows, mode=mode)  # type: ignore[arg-type]
-            direct.append(time.perf_counter() - begun)
-            few = bodies if clients > 1 else bodies[: max(len(bodies) // 8, 16)]
-            seconds, answers = at_once(clients, few, scored, host, port)
-            times = sorted(t for t, _ in answers)
-            apart = max(
-                abs((row["score"] or 0.0) - (own.score or 0.0)) for (_, row), own in zip(answers, here, strict=False)
-            )
-            found["clients"][str(clients)] = {
-                "requests": len(few),
-                "requests_per_s": round(len(few) / seconds, 2),
-                "p50_s": round(statistics.median(times), 4),
-                "p99_s": round(times[min(int(0.99 * len(times)), len(times) - 1)], 4),
-                "apart": apart,
-            }
-            print(clients, found["clients"][str(clients)], file=sys.stderr)
-    found["in_process_per_s"] = [round(len(rows) / seconds, 2) for seconds in direct]
-    found["kept_at_64"] = round(
-        found["clients"]["64"]["requests_per_s"] / statistics.median(found["in_process_per_s"]), 4
-    )
-    return found
+    judge, rows = AgentRRM.from_pretrained(args.judge or None), lab_runs(args.rows, args.seed)
+    judge.judge(rows[:8], mode=args.mode)
+    rounds: list[dict[str, Any]] = []
+    times: dict[int, list[float]] = {clients: [] for clients in CLIENTS}
+    apart = 0.0
+    named = ["--model", args.judge] if args.judge else []
+    with serving(*named, *args.serve) as server:
+        asyncio.run(served(server, rows[:16], 8, args.mode))
+        for number in range(args.rounds):
+            arms = [0, *CLIENTS]
+            found: dict[str, Any] = {}
+            own: list[Any] = []
+            for clients in arms[number % len(arms) :] + arms[: number % len(arms)]:
+                if not clients:
+                    before = time.perf_counter(), time.process_time()
+                    own = judge.judge(rows, mode=args.mode)
+                    wall, cpu = time.perf_counter() - before[0], time.process_time() - before[1]
+                    found["in_process"] = {"per_s": round(len(rows) / wall, 2), "cpu_s": round(cpu, 3)}
+                    continue
+                part = rows[: max(int(len(rows) * CLIENTS[clients]), 16)]
+                cpu = server.cpu_s()
+                wall, answers = asyncio.run(served(server, part, clients, args.mode))
+                spent = [round(b - a, 2) for a, b in zip(cpu, server.cpu_s(), strict=True)]
+                found[str(clients)] = {"per_s": round(len(part) / wall, 2), "cpu_s": spent, "answers": answers}
+                times[clients] += [seconds for seconds, _ in answers]
+            for clients in CLIENTS:
+                answers = found[str(clients)].pop("answers")
+                apart = max(
+                    apart, *(abs(row["score"] - one.score) for (_, row), one in zip(answers, own, strict=False))
+                )
+            found["ratio"] = round(found["64"]["per_s"] / found["in_process"]["per_s"], 4)
+            print(json.dumps(found), file=sys.stderr)
+            rounds.append(found)
+            yield {"judge": judge.model, "rows": len(rows), **summary(rounds, times), "apart": apart, "rounds": rounds}
 
 
-def order(number: int, kind: str) -> bytes:
-    """A request of a kind."""
-    score = f"0.{number % 10}"
-    one = {"id": f"r{number}", "task": "Do it.", "messages": [{"role": "assistant", "content": f"score {score}"}]}
-    if kind == "rank":
-        two = {"id": f"s{number}", "task": "Do it.", "messages": [{"role": "assistant", "content": "RANK two"}]}
-        return json.dumps(
-            {"groups": [[{**one, "messages": [{"role": "assistant", "content": "RANK one"}]}, two]]}
-        ).encode()
-    return json.dumps({"transcripts": [one], "mode": "full"}).encode()
+def summary(rounds: Sequence[dict[str, Any]], times: dict[int, list[float]]) -> dict[str, Any]:
+    """Medians over the rounds.
 
+    Args:
+        times: clients → seconds of each request.
+    """
 
-def faults(n: int, seed: int) -> dict[str, Any]:
-    """What became of `n` requests of `MIX`."""
-    draw = random.Random(seed)
-    kinds = draw.choices(list(MIX), weights=list(MIX.values()), k=n)
-    jobs = list(enumerate(kinds))
+    def median(of: Callable[[dict[str, Any]], float]) -> float:
+        return round(statistics.median(map(of, rounds)), 4)
 
-    def do(client: Client, job: tuple[int, str]) -> str:
-        number, kind = job
-        body = order(number, kind)
-        if kind == "malformed":
-            status, _ = client.post("/v1/score", body[: len(body) // 2])
-            return "refused" if status == 422 else f"WRONG {status}"
-        if kind == "large":
-            client.connection.close()
-            try:
-                status, _ = client.post("/v1/score", b" " * (LARGE + 1))
-            except OSError:
-                return "refused"  # cut off while it sent
-            return "refused" if status == 413 else f"WRONG {status}"
-        if kind in ("hang up", "drip"):
-            with contextlib.suppress(OSError), socket.create_connection((client.host, client.port), timeout=10) as raw:
-                raw.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
-                raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + (body if kind == "hang up" else body[:1]))
-                if kind == "drip":
-                    time.sleep(0.05)
-            return "left"
-        status, said = client.post("/v1/rank" if kind == "rank" else "/v1/score", body)
-        if status != 200:
-            return f"WRONG {status}: {said[:200]!r}"
-        if kind == "rank":
-            (row,) = json.loads(said)["rankings"]
-            return "answered" if sorted(f["score"] for f in row["feedback"]) == [0.0, 1.0] else f"WRONG {row}"
-        (row,) = json.loads(said)["rows"]
-        ok = row["id"] == f"r{number}" and row["status"] == "scored" and row["score"] == (number % 10) / 10
-        return "answered" if ok else f"WRONG {row}"
-
-    killed = 0
-    stop = threading.Event()
-
-    def kill(parent: int) -> None:
-        nonlocal killed
-        while not stop.wait(KILL_S):
-            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-            if children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(draw.choice(children)), signal.SIGKILL)
-                    killed += 1
-
-    with server(worker=SCRIPTED) as (host, port, pid):
-        killer = threading.Thread(target=kill, args=(pid,), daemon=True)
-        killer.start()
-        seconds, outcomes = at_once(64, jobs, do, host, port)
-        stop.set()
-        killer.join()
-        client = Client(host, port)
-        client.connection.request("GET", "/healthz")
-        health = json.loads(client.connection.getresponse().read())
-    wrong = [one for one in outcomes if one is None or one.startswith("WRONG")]
+    clients = {
+        str(clients): {
+            "requests": len(some),
+            "per_s": median(lambda one, name=str(clients): one[name]["per_s"]),
+            "p50_s": round(statistics.median(some), 4),
+            "p99_s": round(statistics.quantiles(some, n=100)[98], 4),
+        }
+        for clients, some in times.items()
+    }
     return {
-        "requests": n,
-        "seconds": round(seconds, 1),
-        "requests_per_s": round(n / seconds, 1),
-        "kinds": dict(Counter(kinds)),
-        "outcomes": dict(Counter(one.split()[0] for one in outcomes if one is not None)),
-        "workers_killed": killed,
-        "wrong": wrong[:20],
-        "lost": len(wrong),
-        "left_over": health["waiting"] + health["judging"],
+        "kept_at_64": median(lambda one: one["ratio"]),
+        "kept_of_processor": median(lambda one: one["in_process"]["cpu_s"] / one["64"]["cpu_s"][1]),
+        "in_process_per_s": median(lambda one: one["in_process"]["per_s"]),
+        "clients": clients,
     }
 
 
-def serve_script(worker: Path) -> None:
-    """`rrm serve` with the workers of a script."""
-    import asyncio
-    from functools import partial
+async def served(
+    server: Server, rows: Sequence[Trajectory], clients: int, mode: str
+) -> tuple[float, list[tuple[float, dict[str, Any]]]]:
+    """Seconds; and of each transcript, a request of its own, how long it took and its row."""
+    bodies = [json.dumps({"transcripts": [t.model_dump(mode="json")], "mode": mode, "blend": False}) for t in rows]
 
-    from rrm.cli.judge_options import JudgeOptions
-    from rrm.serve import run
-    from rrm.serve.limits import Limits
-    from rrm.serve.pool import Pool
+    async def ask(client: Client, body: str) -> tuple[float, dict[str, Any]]:
+        begun = time.perf_counter()
+        answer = await client.ask(client.request("/v1/score", body.encode()))
+        if answer.status != 200:
+            raise SystemExit(f"{answer.status}: {answer.body[:300]!r}")
+        return time.perf_counter() - begun, answer.json()["rows"][0]
 
-    run.Pool = partial(Pool, command=[sys.executable, str(worker)])  # type: ignore[assignment]
-    limits = Limits(body_bytes=LARGE, body_s=5.0, transcripts=64)
-    asyncio.run(run.serve(JudgeOptions(), "127.0.0.1", 0, limits, workers=2, batch=64, most_waiting=4096))
+    begun = time.perf_counter()
+    found = await at_once([Client(server.host, server.port) for _ in range(clients)], bodies, ask)
+    return time.perf_counter() - begun, found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--judge", default="lab")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--judge", default="lab", help="of the part speed; empty: the judge that ships")
     parser.add_argument("--mode", default="score")
-    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--serve", nargs="*", default=[], help="options of rrm serve, without their dashes: batch=64")
     parser.add_argument("--scripted", type=int, default=100_000)
+    parser.add_argument("--lab", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--name", help="of the part speed in the record, where it is another judge's")
     parser.add_argument("--out", type=Path, default=OUT)
-    parser.add_argument("--serve-script", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.serve_script is not None:
-        serve_script(args.serve_script)
-        return
-    with tempfile.TemporaryDirectory() as name:
-        made = Path(name) / "runs.jsonl"
-        command = [
-            sys.executable,
-            "-m",
-            "reagent",
-            "lab",
-            "transcripts",
-            "-o",
-            str(made),
-            "--n",
-            str(args.rows),
-            "--seed",
-            str(args.seed),
-        ]
-        subprocess.run(
-            command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'agents'}"}
-        )
-        rows = list(read([made]))[: args.rows]
-    found = {
-        "bars": {"kept": KEPT},
-        "speed": speed(args.judge, args.mode, rows),
-        "faults": faults(args.scripted, args.seed),
-    }
-    del args.serve_script
-    found |= {"commit": record.commit(), **record.timed_with("speed.serve", args, "fastapi", "uvicorn", "torch")}
-    record.write(args.out, found)
-    print(json.dumps({key: found[key] for key in ("speed", "faults")}))
+    args.serve = [word for option in args.serve for word in f"--{option}".split("=", 1)]
+    for part in args.only:
+        begun = time.time()
+        name = args.name if part == "speed" and args.name else part
+        made: dict[str, Any] = {}
+        for made in parts(part, args):
+            made["minutes"] = round((time.time() - begun) / 60, 1)
+            made |= {"commit": record.commit(), "niceness": os.nice(0)}
+            made |= record.timed_with("speed.serve", args, "fastapi", "uvicorn", "torch")
+            found = (
+                json.loads(args.out.read_text()) if args.out.exists() else {"benchmark": "serve_speed", "bars": BARS}
+            )
+            record.write(args.out, {**found, name: made})
+        print(json.dumps({name: {k: v for k, v in made.items() if k not in ("rounds", "versions", "options")}}))
+
+
+def parts(part: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A part's record; that of the part `speed` after each round."""
+    if part == "speed":
+        yield from speed(args)
+    elif part == "scripted":
+        yield Soak.scripted(args.scripted, args.seed).run()
+    else:
+        yield Soak.lab(args.lab, args.seed, lab_runs(200, args.seed)).run()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from rrm import __version__
 from rrm.errors import ConfigError, ReadError
 from rrm.feedback import Mode
 from rrm.readers import read_value
-from rrm.serve.limits import Gate, Limits, answer
+from rrm.serve.limits import GONE, Gate, Limits, answer
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Ask, Full, GivenUp, Pool, Refused, TooMany
 from rrm.serve.wire import (
@@ -151,17 +151,16 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
     async def answered(asks: list[Ask], request: Request) -> list[Any]:
         """Each item's row, or why it has none; raises what the judge cannot be asked for."""
-        gone = asyncio.create_task(left_us(request))
         whole = asyncio.gather(*(ask.done for ask in asks), return_exceptions=True)
+        gone = asyncio.create_task(left_us(request))
         try:
             await asyncio.wait({gone, whole}, return_when=asyncio.FIRST_COMPLETED)
             if not whole.done():
-                raise HTTPException(499, "the client has gone")
+                raise HTTPException(GONE, "the client has gone")
             found = whole.result()
         finally:
             gone.cancel()
-            if not whole.done():
-                whole.cancel()
+            whole.cancel()
             await pool.cancel(asks)
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, GivenUp):
@@ -220,9 +219,9 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
 
 async def left_us(request: Request) -> None:
-    """Return once the client has gone."""
-    while not await request.is_disconnected():
-        await asyncio.sleep(0.2)
+    """Return once the client has gone. The body has been read: nothing else is said of a request after that."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def transcripts(given: Sequence[Any], format: str, most: int, at: str) -> list[Trajectory]:

@@ -18,6 +18,8 @@ from rrm.serve.metrics import Metrics
 OPEN = ("/healthz",)
 """Asked without a key: by what watches over servers."""
 
+GONE = 499
+"""Status, for the books alone, of a request whose client did not wait for the answer."""
 DRAINED = 8
 """Times the largest body: so much of a larger one is let in, and forgotten, before the refusal is sent."""
 
@@ -107,6 +109,8 @@ class Gate:
                 message = await asyncio.wait_for(receive(), max(left, 0.0))
             except TimeoutError:
                 raise HTTPException(408, f"the body did not come within {self.limits.body_s:g} s") from None
+            if message["type"] == "http.disconnect":
+                raise HTTPException(GONE, "the client has gone")
             size += len(message.get("body", b""))
             if size > self.limits.body_bytes:
                 if message.get("more_body", False):

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 TIMES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass
+class Load:
+    """How much is asked of the pool, now."""
+
+    ready: int = 0
+    waiting: int = 0
+    judging: int = 0
+    failing: str | None = None
+    """Why no worker starts; None: some do."""
 
 
 class Metrics:
@@ -44,11 +57,11 @@ class Metrics:
         """A worker ended."""
         self._restarts.inc()
 
-    def load(self, waiting: int, judging: int, ready: int) -> None:
-        """As it is now."""
-        self._waiting.set(waiting)
-        self._judging.set(judging)
-        self._ready.set(ready)
+    def load(self, load: Load) -> None:
+        """What the gauges read when they are asked."""
+        self._waiting.set_function(lambda: load.waiting)
+        self._judging.set_function(lambda: load.judging)
+        self._ready.set_function(lambda: load.ready)
 
     def totals(self) -> dict[str, int]:
         """Requests that were answered, and rows by their status, so far."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rrm.errors import RRMError
-from rrm.serve.metrics import Metrics
+from rrm.serve.metrics import Load, Metrics
 
 log = logging.getLogger(__name__)
 TRIES = 2
@@ -65,17 +65,6 @@ class Ask:
 
 
 @dataclass
-class Load:
-    """How much is asked of the pool."""
-
-    ready: int = 0
-    waiting: int = 0
-    judging: int = 0
-    failing: str | None = None
-    """Why no worker starts; None: some do."""
-
-
-@dataclass
 class _Process:
     process: asyncio.subprocess.Process
     about: dict[str, Any]
@@ -105,6 +94,7 @@ class Pool:
         self.options, self.workers, self.batch, self.most_waiting = dict(options), workers, batch, most_waiting
         self.metrics, self.command = metrics, command
         self.load = Load()
+        metrics.load(self.load)
         self.about: dict[str, Any] | None = None
         self._requests: OrderedDict[int, deque[Ask]] = OrderedDict()
         self._numbers, self._jobs = itertools.count(), itertools.count()
@@ -163,7 +153,9 @@ class Pool:
 
     async def cancel(self, asks: Sequence[Ask]) -> None:
         """Take back items for which nobody waits any more; what is being judged is judged."""
-        gone = set(asks)
+        gone = {ask for ask in asks if not ask.done.done()}
+        if not gone:
+            return
         async with self._changed:
             for number, waiting in list(self._requests.items()):
                 kept = deque(ask for ask in waiting if ask not in gone)
@@ -173,7 +165,7 @@ class Pool:
                 else:
                     del self._requests[number]
             self._changed.notify_all()
-        for ask in asks:
+        for ask in gone:
             if not ask.done.done():
                 ask.done.cancel()
 
@@ -181,7 +173,6 @@ class Pool:
         self.load.waiting += waiting
         self.load.judging += judging
         self.load.ready += ready
-        self.metrics.load(self.load.waiting, self.load.judging, self.load.ready)
 
     # ---- workers ----
 

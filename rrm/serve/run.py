@@ -56,6 +56,7 @@ async def serve(
         where = f"[{host}]" if ":" in host else host
         app = make_app(pool, limits, metrics)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+        listening.listen(config.backlog)  # whoever reads the line may ask at once
         typer.echo(
             f"serving {about['describe']['model']} on http://{where}:{listening.getsockname()[1]} (its API: /docs)",
             err=True,

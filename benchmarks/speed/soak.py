@@ -1,0 +1,420 @@
+"""Requests of all kinds, and clients and workers that misbehave, against `rrm serve`; and the books afterwards.
+
+Every request is known by its number, which its transcripts' ids hold, and of each the one right answer is known beforehand: a status, and
+the rows that its own transcripts order (a judge of a script) or that the judge gives in this process (the lab's). What clients counted must be what
+the server counted, by endpoint and status; a client that hung up was answered or not, and is in the server's count alone. At last servers are told to stop while
+all clients go on asking: what had an answer has a whole and right one, and the server's count is the clients'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.speed.serving import Answer, Client, Cut, Server, Unanswered, at_once, serving
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.trajectory import Trajectory
+
+CLIENTS = 64
+KEY = "a key of the soak's"
+LARGE = 2**20
+BODY_S = 3.0
+BATCH, STREAM = (2, 6), (2, 8)
+STOPS = 3
+STOP_AFTER_S = 2.0
+AGAIN_S = 0.05
+LIMITS = {"body_bytes": LARGE, "body_s": BODY_S, "transcripts": 64}
+SIZES = {"workers": 2, "batch": 64, "most_waiting": 4096}
+
+MIX = {
+    "score": 0.5, "batch": 0.12, "stream": 0.1, "rank": 0.08, "measure": 0.02, "healthz": 0.03, "metrics": 0.005, "judge": 0.01,
+    "malformed": 0.03, "invalid": 0.02, "large": 0.01, "no key": 0.01, "wrong key": 0.01, "hang up": 0.02, "leave stream": 0.01, "cut body": 0.005,
+    "drip": 0.008, "slow reader": 0.005, "unfinished": 0.0005, "raise": 0.006, "kill": 0.0001,
+}  # fmt: skip
+"""Kinds of requests, and their shares. The last two are orders that only a judge of a script takes."""
+SCRIPT_ONLY = ("raise", "kill")
+LEAVES = ("hang up", "leave stream", "cut body")
+"""Kinds whose client does not wait for an answer."""
+
+
+@dataclass
+class Soak:
+    """One run.
+
+    Args:
+        n: requests.
+        options: of `serving`.
+        arguments: of `rrm serve`.
+        transcript: of an id; of a judge of a script, an order may stand behind it.
+        right: whether a row is the one that the transcript of its id wants.
+        how: fields of each request.
+        ranks: whether the judge compares.
+        kills: workers that are killed, evenly over the requests.
+        mix: shares of the kinds.
+    """
+
+    n: int
+    seed: int
+    options: dict[str, Any]
+    arguments: Sequence[str]
+    transcript: Callable[[str], dict[str, Any]]
+    right: Callable[[dict[str, Any]], bool]
+    how: dict[str, Any]
+    ranks: bool
+    kills: int
+    mix: dict[str, float] = field(default_factory=lambda: dict(MIX))
+
+    @classmethod
+    def scripted(cls, n: int, seed: int) -> Soak:
+        """Against a judge of a script, whose transcripts say which score they want."""
+
+        def right(row: dict[str, Any]) -> bool:
+            return row["status"] == "scored" and row["score"] == wanted(row["id"])
+
+        options = {"script": json.dumps({**LIMITS, **SIZES})}
+        return cls(n, seed, options, (), scripted_run, right, {"mode": "full"}, True, 20)
+
+    @classmethod
+    def lab(cls, n: int, seed: int, runs: Sequence[Trajectory]) -> Soak:
+        """Against the judge of the lab, which must say what it says in this process."""
+        judge = AgentRRM.from_pretrained("lab")
+        scores = [row.score for row in judge.judge(runs, mode="score")]
+        plain = [one.model_dump(mode="json") for one in runs]
+
+        def transcript(id: str) -> dict[str, Any]:
+            return {**plain[numbered(id) % len(plain)], "id": id}
+
+        def right(row: dict[str, Any]) -> bool:
+            own = scores[numbered(row["id"]) % len(plain)]
+            return row["status"] == "scored" and own is not None and abs(row["score"] - own) < 1e-5
+
+        mix = {kind: share for kind, share in MIX.items() if kind not in SCRIPT_ONLY}
+        arguments = ("--model", "lab", "--max-body", "1", "--body-timeout", str(BODY_S), "--workers", "2")
+        return cls(n, seed, {}, arguments, transcript, right, {"mode": "score"}, False, 4, mix)
+
+    # ---- running ----
+
+    def run(self) -> dict[str, Any]:
+        """The record: what was asked, answered, lost, and how the books compare."""
+        draw = random.Random(self.seed)
+        kinds = draw.choices(list(self.mix), weights=list(self.mix.values()), k=self.n)
+        with serving(*self.arguments, key=KEY, **self.options) as server:
+            found = asyncio.run(self._soak(server, kinds, draw))
+        stops = [self._stopped(draw) for _ in range(STOPS)]
+        wrong = [*found.pop("wrong"), *(one for stop in stops for one in stop.pop("wrong"))]
+        return {**found, "stops": stops, "wrong": wrong[:20], "lost": len(wrong)}
+
+    async def _soak(self, server: Server, kinds: Sequence[str], draw: random.Random) -> dict[str, Any]:
+        books = Books()
+        marks = {self.n * k // (self.kills + 1) for k in range(1, self.kills + 1)}
+
+        async def do(client: Client, job: tuple[int, str]) -> str | None:
+            if job[0] in marks and (workers := server.workers()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(draw.choice(workers), signal.SIGKILL)
+                    books.killed += 1
+            return await self._do(client, *job, books)
+
+        clients = [Client(server.host, server.port, KEY) for _ in range(CLIENTS)]
+        begun = time.perf_counter()
+        outcomes = await at_once(clients, list(enumerate(kinds)), do)
+        seconds = time.perf_counter() - begun
+        last = Client(server.host, server.port, KEY)
+        for _ in range(600):  # what hung up is still being judged
+            health = (await last.ask(last.request("/healthz"))).json()
+            books.told("/healthz", 200 if health["status"] == "ok" else 503)
+            if health["status"] == "ok" and not health["waiting"] + health["judging"] and health["workers"] >= 2:
+                break
+            await asyncio.sleep(0.1)
+        told = (await last.ask(last.request("/metrics"))).body.decode()
+        wrong = [f"{number} {kinds[number]}: {said}" for number, said in enumerate(outcomes) if said is not None]
+        wrong += [f"books: {line}" for line in books.differences(told)]
+        return {
+            "requests": len(kinds),
+            "transcripts": sum(books.rows.values()),
+            "seconds": round(seconds, 1),
+            "requests_per_s": round(len(kinds) / seconds, 1),
+            "kinds": dict(Counter(kinds).most_common()),
+            "answers": {f"{path} {status}": n for (path, status), n in sorted(books.requests.items())},
+            "rows": dict(books.rows),
+            "left": dict(books.left),
+            "workers_killed": books.killed,
+            "worker_restarts": int(values(told, "rrm_worker_restarts_total").get((), 0)),
+            "refused_for_want_of_room": books.again,
+            "left_over": health["waiting"] + health["judging"],
+            "wrong": wrong,
+        }
+
+    async def _do(self, client: Client, number: int, kind: str, books: Books) -> str | None:
+        """What was wrong with the answer to a request of a kind; None: nothing."""
+        try:
+            if kind in LEAVES:
+                await self._leave(client, number, kind, books)
+                return None
+            return await self._asked(client, number, kind, books)
+        except (Unanswered, Cut) as error:
+            return f"{type(error).__name__}: {error}"
+        except (ValueError, KeyError, IndexError, TypeError) as error:  # an answer that is none
+            return f"{type(error).__name__}: {error}"
+
+    async def _asked(self, client: Client, number: int, kind: str, books: Books) -> str | None:
+        path, ids, body = self.request(number, kind)
+        how: dict[str, Any] = {}
+        parts = [client.request(path, body)]
+        wanted_status = 200
+        if kind == "malformed":
+            parts, wanted_status = [client.request(path, (body or b"")[: -1 - number % 40])], 422
+        elif kind == "invalid":
+            wanted_status = 422
+        elif kind == "large":
+            parts, wanted_status = [client.request(path, b" " * (LARGE + 1 + number))], 413
+        elif kind in ("no key", "wrong key"):
+            parts, wanted_status = [client.request(path, body, key="" if kind == "no key" else KEY[:-1])], 401
+        elif kind == "drip":
+            whole = parts[0]
+            cuts = [len(whole) * k // 6 for k in range(7)]
+            parts, how = [whole[a:b] for a, b in pairwise(cuts)], {"pause_s": 0.05}
+        elif kind == "slow reader":
+            how = {"read_pause_s": 0.1}
+        elif kind == "unfinished":
+            parts, wanted_status = [parts[0][:-1]], 408
+        elif kind == "rank" and not self.ranks:
+            wanted_status = 422
+        while True:
+            answer = await client.ask(*parts, **how)
+            books.told(path, answer.status)
+            if answer.status != 429:
+                break
+            books.again += 1
+            await asyncio.sleep(AGAIN_S)
+        if kind == "unfinished":
+            client.close()
+        if kind == "healthz" and answer.status == 503:  # both workers were killed, and it says so
+            return None if answer.json()["status"] in ("starting", "failing") else f"{answer.body!r}"
+        if answer.status != wanted_status:
+            return f"{answer.status}: {answer.body[:200]!r}"
+        if wanted_status != 200:
+            return None if answer.json()["error"]["message"] else f"{answer.body[:200]!r}"
+        return self.wrong(kind, ids, answer, books)
+
+    def request(self, number: int, kind: str) -> tuple[str, list[str], bytes | None]:
+        """Path, ids in their order, and body."""
+        if kind in ("healthz", "metrics", "judge"):
+            return {"healthz": "/healthz", "metrics": "/metrics", "judge": "/v1/judge"}[kind], [], None
+        draw = random.Random(number)
+        several = {
+            "batch": BATCH,
+            "stream": STREAM,
+            "slow reader": STREAM,
+            "raise": BATCH,
+            "kill": BATCH,
+            "leave stream": STREAM,
+        }
+        ids = [f"{number}-{k}" for k in range(draw.randint(*several[kind]) if kind in several else 1)]
+        if kind == "rank":
+            ids = [f"{number}-{k}" for k in range(2)]
+            one, two = (self.transcript(f"{id} RANK") for id in ids)
+            group = [{**one, "id": ids[0]}, {**two, "id": ids[1]}]
+            return "/v1/rank", ids, json.dumps({"groups": [group]}).encode()
+        runs = [self.transcript(id) for id in ids]
+        if kind in SCRIPT_ONLY:
+            runs[-1] = {**self.transcript(f"{ids[-1]} {kind.upper()}"), "id": ids[-1]}
+        body: dict[str, Any] = {"transcripts": runs, **self.how}
+        if kind == "measure":
+            return "/v1/measure", ids, json.dumps(body).encode()
+        if kind == "invalid":
+            body |= draw.choice(
+                [
+                    {"samples": 0},
+                    {"what": 1},
+                    {"transcripts": []},
+                    {"transcripts": [runs[0], runs[0]]},
+                    {"mode": "loud"},
+                ]
+            )
+        if kind in ("stream", "slow reader", "leave stream"):
+            body["stream"] = True
+        return "/v1/score", ids, json.dumps(body).encode()
+
+    def wrong(self, kind: str, ids: Sequence[str], answer: Answer, books: Books) -> str | None:
+        """What is wrong with an answer of status 200."""
+        if kind == "healthz":
+            return None if answer.json()["status"] == "ok" else f"{answer.body!r}"
+        if kind == "metrics":
+            return None if b"rrm_requests_total" in answer.body else f"{answer.body[:200]!r}"
+        if kind == "judge":
+            return None if answer.json()["describe"]["model"] else f"{answer.body[:200]!r}"
+        if kind == "measure":
+            return None if len(answer.json()["reads"]) == len(ids) else f"{answer.body[:200]!r}"
+        if kind == "rank":
+            (ranking,) = answer.json()["rankings"]
+            rows = ranking["feedback"]
+            fits = [row["id"] for row in rows] == list(ids) and sorted(row["score"] for row in rows) == [0.0, 1.0]
+            return None if fits else f"{ranking}"
+        if kind in ("stream", "slow reader"):
+            lines = answer.lines()
+            if lines[-1:] != [{"done": len(ids)}] or sorted(line["index"] for line in lines[:-1]) != list(
+                range(len(ids))
+            ):
+                return f"a stream of {len(ids)} ended as {answer.body[-300:]!r}"
+            rows = [line["row"] for line in sorted(lines[:-1], key=lambda line: line["index"])]
+        else:
+            rows = answer.json()["rows"]
+        if [row["id"] for row in rows] != list(ids):
+            return f"rows of {[row['id'] for row in rows]} for {ids}"
+        books.rows.update(row["status"] for row in rows)
+        last = rows.pop() if kind in SCRIPT_ONLY else None
+        if last is not None and (last["status"] != "judge_error" or last["score"] is not None):
+            return f"{last}"
+        bad = [row for row in rows if not self.right(row)]
+        return f"{bad[0]}" if bad else None
+
+    async def _leave(self, client: Client, number: int, kind: str, books: Books) -> None:
+        """Ask, and be gone."""
+        path, ids, body = self.request(number, kind)
+        whole = client.request(path, body)
+        books.left[path] += 1
+        books.left_rows += len(ids)
+        client.close()
+        with contextlib.suppress(OSError, Unanswered, asyncio.IncompleteReadError):
+            writer = await client.connect()
+            writer.write(whole[: len(whole) - 10 if kind == "cut body" else None])
+            await writer.drain()
+            if kind == "leave stream":
+                assert client.reader is not None
+                await client.reader.readuntil(b"\r\n\r\n")
+            else:
+                await asyncio.sleep(0.01 * (number % 4))
+        client.close()
+
+    # ---- stopping ----
+
+    def _stopped(self, draw: random.Random) -> dict[str, Any]:
+        """A server that is told to stop while all clients go on asking."""
+        kinds = draw.choices(("score", "batch", "stream", "rank"), weights=(0.6, 0.2, 0.15, 0.05), k=200_000)
+        with serving(*self.arguments, key=KEY, **self.options) as server:
+            found = asyncio.run(self._stopping(server, kinds))
+            ended = server.wait()
+        books, wrong = found.pop("books"), found.pop("wrong")
+        answered = sum(books.requests.values())
+        rows = {name: n for name, n in ended.items() if name not in ("served", "requests", "exit")}
+        if ended["exit"] != 0:
+            wrong.append(f"it ended with {ended['exit']}")
+        if ended["requests"] != answered:
+            wrong.append(f"the server answered {ended['requests']} requests and its clients {answered}")
+        if rows != dict(books.rows):
+            wrong.append(f"the server counts rows {rows} and its clients {dict(books.rows)}")
+        return {**found, "answered": answered, "server_answered": ended["requests"], "rows": rows, "wrong": wrong}
+
+    async def _stopping(self, server: Server, kinds: Sequence[str]) -> dict[str, Any]:
+        books, numbers, wrong = Books(), iter(enumerate(kinds)), list[str]()
+        told = refused = after = 0
+
+        async def work(client: Client) -> None:
+            nonlocal refused, after
+            for number, kind in numbers:
+                try:
+                    said = await self._asked(client, number, kind, books)
+                except Unanswered:
+                    refused += 1
+                    return
+                except Cut as error:
+                    said = f"cut off: {error}"
+                after += bool(told)
+                if said is not None:
+                    wrong.append(f"{number} {kind}: {said}")
+
+        clients = [Client(server.host, server.port, KEY) for _ in range(CLIENTS)]
+        working = [asyncio.create_task(work(client)) for client in clients]
+        await asyncio.sleep(STOP_AFTER_S)
+        server.stop()
+        told, begun = 1, time.perf_counter()
+        await asyncio.gather(*working)
+        return {
+            "books": books,
+            "answered_after_the_signal": after,
+            "refused_after_the_signal": refused,
+            "seconds_to_the_last_answer": round(time.perf_counter() - begun, 2),
+            "wrong": wrong,
+        }
+
+
+@dataclass
+class Books:
+    """What the clients count."""
+
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """(path, status) → answers."""
+    rows: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    """Path → requests whose client was gone before the answer."""
+    left_rows: int = 0
+    """Transcripts of those."""
+    killed: int = 0
+    again: int = 0
+
+    def told(self, path: str, status: int) -> None:
+        """An answer."""
+        self.requests[path, status] += 1
+
+    def differences(self, metrics: str) -> list[str]:
+        """Where the server's own counts (its /metrics) are others."""
+        server = {(path, int(status)): int(n) for (path, status), n in values(metrics, "rrm_requests_total").items()}
+        found = []
+        for path in sorted({path for path, _ in [*server, *self.requests]}):
+            mine = {status: n for (own, status), n in self.requests.items() if own == path}
+            its = {status: n for (own, status), n in server.items() if own == path}
+            over = {status: its.get(status, 0) - mine.get(status, 0) for status in {*mine, *its}}
+            gone = {status: n for status, n in over.items() if n}
+            if (
+                any(n < 0 or status not in (200, 499) for status, n in gone.items())
+                or sum(gone.values()) > self.left[path]
+            ):
+                found.append(f"{path}: the server counts {its}, its clients {mine}, and {self.left[path]} left")
+        rows = {status: int(n) for (status,), n in values(metrics, "rrm_rows_total").items()}
+        over = {status: rows.get(status, 0) - self.rows[status] for status in {*rows, *self.rows}}
+        if min(over.values(), default=0) < 0 or sum(over.values()) > self.left_rows:
+            found.append(f"the server counts rows {rows}, its clients {dict(self.rows)}, and {self.left_rows} left")
+        return found
+
+
+def values(metrics: str, name: str) -> dict[tuple[str, ...], float]:
+    """Label values → value, of one metric in Prometheus's text."""
+    found: dict[tuple[str, ...], float] = {}
+    for line in metrics.splitlines():
+        if (match := re.match(rf"{name}(?:\{{(.*)\}})? (\S+)$", line)) is not None:
+            found[tuple(re.findall(r'"([^"]*)"', match[1] or ""))] = float(match[2])
+    return found
+
+
+def numbered(id: str) -> int:
+    """The number that an id begins with, mixed with that of its transcript in the request."""
+    number, _, place = id.split()[0].partition("-")
+    return int(number) * 7 + int(place)
+
+
+def wanted(id: str) -> float:
+    """The score that a transcript of this id orders."""
+    return numbered(id) % 101 / 100
+
+
+def scripted_run(id: str) -> dict[str, Any]:
+    """A transcript that orders its score, or what stands after its id."""
+    own, _, order = id.partition(" ")
+    text = f"RANK {own}" if order == "RANK" else order or f"score {wanted(own)}"
+    return {
+        "id": own,
+        "task": "Do it.",
+        "messages": [{"role": "user", "content": "Do it."}, {"role": "assistant", "content": text}],
+    }
