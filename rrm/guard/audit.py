@@ -21,6 +21,7 @@ MOST = 500
 """Characters of a text from the run that are kept."""
 NOT_JUDGED, EXHAUSTED = "not_judged", "exhausted"
 """Statuses beside those of a Feedback: the policy leaves the step out; the budget is used up."""
+UNASKED = (NOT_JUDGED, EXHAUSTED)
 
 
 class AuditCall(BaseModel):

@@ -15,17 +15,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rrm.errors import ConfigError
 from rrm.feedback import Mode
-from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, AuditRow, append, bounded, read_audit, shown_call
-from rrm.guard.policy import Action, GuardPolicy, Watch, stricter
+from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
+from rrm.guard.policy import Action, GuardPolicy, stricter
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
+from rrm.guard.standing import Standing, now
 from rrm.integrations.asking import Judge
 from rrm.trajectory import Message, Step, Trajectory
 
@@ -116,31 +116,10 @@ class Guard:
         if resume:
             if self.audit is None or run is None:
                 raise ConfigError("a session is resumed by its run's id from the guard's audit: give both")
-            session.recall(read_audit(self.audit, run) if self.audit.exists() else ())
+            session.state.recall(read_audit(self.audit, run) if self.audit.exists() else ())
         for message in messages:
             session.observe(message, check=False)
         return session
-
-
-@dataclass
-class _Spent:
-    checks: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
-class _Steps:
-    """What was said, step by step: a step may be judged again once more of it is known."""
-
-    before: dict[int, Watch] = field(default_factory=dict)
-    """The watch as it was when a step was first judged."""
-    watch: Watch = field(default_factory=Watch)
-
-    def take(self, step: int, signal: float, policy: GuardPolicy) -> Watch:
-        """The watch after a step's signal, which takes the place of an earlier one of the same step."""
-        self.watch = self.before.setdefault(step, self.watch).after(signal, policy)
-        return self.watch
 
 
 class GuardSession:
@@ -148,13 +127,9 @@ class GuardSession:
 
     def __init__(self, guard: Guard, trajectory: Trajectory) -> None:
         self.guard, self.policy, self.trajectory = guard, guard.policy, trajectory
-        self.began = _now()
+        self.state = Standing(guard.policy)
         self.verdicts: list[GuardVerdict] = []
         """One for each row of the audit."""
-        self.spent = _Spent()
-        self._steps = _Steps()
-        self._standing: Action = "continue"
-        self._why: str | None = None
         self._seen: dict[int, float] = {}
         """When a message came, by its place (monotonic seconds)."""
         self._judge = PrefixJudge(guard.judge, mode=guard.mode, seed=guard.seed)
@@ -206,69 +181,46 @@ class GuardSession:
         """Judge the run as it stands."""
         step = self.trajectory.steps[-1]
         if not self.policy.judges(step.index):
-            return self._say(step, Asked(NOT_JUDGED, None, None, None, 0, 0.0), self._standing, self._why)
-        used = self.policy.spent(self.spent.checks, self.spent.tokens, self.spent.seconds)
+            return self._say(step, Asked(NOT_JUDGED, None, None, None, 0, 0.0), self.state.action, self.state.why)
+        spent = self.state.spent
+        used = self.policy.spent(spent.checks, spent.tokens, spent.seconds)
         if used is not None:
             why = f"the budget is used up: {used}"
             return self._say(step, Asked(EXHAUSTED, None, None, why, 0, 0.0), self.policy.on_exhausted, why)
         asked = self._judge.ask(self.trajectory)
-        self.spent = _Spent(self.spent.checks + 1, self.spent.tokens + asked.tokens, self.spent.seconds + asked.seconds)
+        spent.add(asked.tokens, asked.seconds)
         signal = asked.score if self.policy.signal == "score" else asked.p_good
         if signal is None:
             why = bounded(asked.reason or f"the judge gave no {self.policy.signal}")
             return self._say(step, asked, self.policy.on_failure, why)
-        watch = self._steps.take(step.index, signal, self.policy)
-        self._standing = watch.action(self.policy)
-        self._why = _why(self._standing, signal, watch, self.policy)
-        return self._say(step, asked, self._standing, self._why)
+        self.state.take(step.index, signal)
+        return self._say(step, asked, self.state.action, self.state.why)
 
     def standing(self) -> GuardVerdict:
         """What holds, without asking the judge."""
-        return GuardVerdict(self._standing, len(self.trajectory.steps), False, NOT_JUDGED, reason=self._why)
+        return GuardVerdict(self.state.action, len(self.trajectory.steps), False, NOT_JUDGED, reason=self.state.why)
 
     def resume(self) -> None:
         """A person looked and lets the run go on: counts begin anew."""
-        self._steps, self._standing, self._why = _Steps(), "continue", None
-        now = _now()
+        self.state.reset()
         self._keep(
             AuditRow(
                 run=self.trajectory.id,
-                began=self.began,
+                began=self.state.began,
                 step=len(self.trajectory.steps),
-                at=now,
+                at=now(),
                 verdict="continue",
                 status=NOT_JUDGED,
                 resumed=True,
             )
         )
 
-    def recall(self, rows: Iterable[AuditRow]) -> None:
-        """Take over what an earlier session of this run counted and spent; of several, the latest one's."""
-        kept: list[AuditRow] = []
-        for row in rows:
-            kept = [*kept, row] if kept and kept[-1].began == row.began else [row]
-        for row in kept:
-            self.began = row.began
-            self.spent = _Spent(
-                self.spent.checks + (row.status not in (NOT_JUDGED, EXHAUSTED)),
-                self.spent.tokens + row.tokens,
-                self.spent.seconds + row.seconds,
-            )
-            signal = row.score if self.policy.signal == "score" else row.p_good
-            if row.resumed:
-                self._steps = _Steps()
-            elif signal is not None:
-                self._standing = self._steps.take(row.step, signal, self.policy).action(self.policy)
-                self._why = _why(self._standing, signal, self._steps.watch, self.policy)
-        if kept and kept[-1].resumed:
-            self._standing, self._why = "continue", None
-
     # ---- inside ----
 
     def _say(self, step: Step, asked: Asked, action: Action, why: str | None) -> GuardVerdict:
         """Put a verdict on record; what stands is not taken back by a check that said nothing."""
-        action = stricter(action, self._standing)
-        checked = asked.status not in (NOT_JUDGED, EXHAUSTED)
+        action = stricter(action, self.state.action)
+        checked = asked.status not in UNASKED
         verdict = GuardVerdict(
             action, step.index, checked, asked.status, asked.score, asked.p_good, why, asked.tokens, asked.seconds
         )
@@ -277,9 +229,9 @@ class GuardSession:
         self._keep(
             AuditRow(
                 run=self.trajectory.id,
-                began=self.began,
+                began=self.state.began,
                 step=step.index,
-                at=_now(),
+                at=now(),
                 calls=self._calls(step),
                 verdict=action,
                 status=asked.status,
@@ -319,17 +271,3 @@ def _ends_a_step(trajectory: Trajectory, message: Message) -> bool:
     step = trajectory.steps[-1]
     results = sum(m.role == "tool" for m in step.observations)
     return results >= len(step.message.tool_calls or [])
-
-
-def _why(action: Action, signal: float, watch: Watch, policy: GuardPolicy) -> str | None:
-    if action == "continue":
-        return None
-    bound, count = (policy.halt_below, watch.halts) if action == "halt" else (policy.ask_below, watch.asks)
-    times = f"{count} step{'s' if count > 1 else ''}"
-    return (
-        f"{policy.signal} {signal:.2f}; {times} below {bound:g} since the run last stood at {policy.recovers:g} or more"
-    )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")

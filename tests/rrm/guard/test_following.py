@@ -95,6 +95,6 @@ def test_the_guard_counts_what_is_computed(slot_judge: MakeJudge) -> None:
         (wanted,) = fresh.judge([session.trajectory], mode="steps")
         assert [v.p_good for v in verdicts] == pytest.approx([f.p_good for f in wanted.findings], abs=1e-5)
         assert verdicts[-1].score == pytest.approx(wanted.score, abs=1e-5)
-        assert session.spent.tokens == sum(v.tokens for v in verdicts) == counters(judge).prefilled
-        assert session.spent.checks == 5 and session.spent.seconds > 0
+        assert session.state.spent.tokens == sum(v.tokens for v in verdicts) == counters(judge).prefilled
+        assert session.state.spent.checks == 5 and session.state.spent.seconds > 0
     assert not judge.engine._kept  # pyright: ignore

@@ -162,7 +162,7 @@ def test_a_run_is_resumed_from_its_audit(tmp_path: Path) -> None:
             run="r", resume=True, messages=run(k - 1)
         )
         said += told(session, step(k))[-1:]
-        assert session.spent.checks == min(k, 3)
+        assert session.state.spent.checks == min(k, 3)
     assert said == ["continue", "continue", "halt", "halt"]
     assert [r.status for r in read_audit(audit, "r")] == ["scored"] * 3 + ["exhausted"]
     assert len({r.began for r in read_audit(audit)}) == 1 and list(read_audit(audit, "other")) == []
