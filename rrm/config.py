@@ -410,6 +410,15 @@ def read_config(path: Path, model: type[C], overrides: Sequence[str] = ()) -> C:
         model.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(explain(error, model, str(path))) from error
+    return overridden(tree, model, overrides)
+
+
+def overridden(tree: dict[str, Any], model: type[C], overrides: Sequence[str]) -> C:
+    """A config's sections with overrides, as `model`.
+
+    Raises:
+        ConfigError: as `read_config`.
+    """
     for override in overrides:
         set_key(tree, override)
     try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
-from rrm.errors import ReadError
+from rrm.errors import ReadError, RRMError
 
 T = TypeVar("T")
+BLOCK = 65536
+"""Bytes that are looked at at once for the end of the last line."""
 
 
 def read_lines(path: str | Path, parse: Callable[[str], T], what: str) -> Iterator[T]:
@@ -42,3 +45,42 @@ def write_lines(path: str | Path, lines: Iterable[str], append: bool = False) ->
             out.write(line + "\n")
             count += 1
     return count
+
+
+def append_line(path: str | Path, line: str) -> None:
+    """Add one ASCII line to a file that several processes may write and any of them may be killed at.
+
+    One writer at a time (`PATH.lock`); a half-written end that a killed one left is cut off; the line is on disk on return.
+
+    Raises:
+        RRMError: the path is a folder or a pipe, or cannot be written.
+    """
+    from filelock import FileLock
+
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise RRMError(f"{path} is not a file: lines are added to it; name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"), open(path, "ab+") as file:
+            _cut_half_line(file)
+            file.write(line.encode("ascii") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RRMError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _cut_half_line(file: IO[bytes]) -> None:
+    """Cut off what stands behind the last newline."""
+    end = whole = file.seek(0, os.SEEK_END)
+    while whole:
+        start = max(whole - BLOCK, 0)
+        file.seek(start)
+        at = file.read(whole - start).rfind(b"\n")
+        if at >= 0:
+            whole = start + at + 1
+            break
+        whole = start
+    if whole < end:
+        file.truncate(whole)

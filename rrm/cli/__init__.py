@@ -34,6 +34,7 @@ COMMANDS = (
     "calibrate",
     "report",
     "serve",
+    "guard",
     "push",
 )
 GROUPS = ("criteria",)

@@ -106,10 +106,16 @@ class TokenEngine(Protocol):
         ...
 
     def choice_logprobs(
-        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]
+        self,
+        rows: Sequence[Sequence[int]],
+        positions: Sequence[Sequence[int]],
+        choices: Sequence[int],
+        keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
         """log p(choice | row[:position + 1], one of the choices follows) at temperature 1: one list per row, of one list per
-        position of `positions[row]`, of one value per choice. Their probabilities sum to 1."""
+        position of `positions[row]`, of one value per choice. Their probabilities sum to 1. With a row's key, what is computed
+        may be kept under it as far as the row's last position, and what its kept tokens share with it before its first position
+        is not computed again."""
         ...
 
     def release(self, keys: Sequence[str]) -> None:

@@ -90,7 +90,11 @@ class ScriptedEngine:
         ]
 
     def choice_logprobs(
-        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]
+        self,
+        rows: Sequence[Sequence[int]],
+        positions: Sequence[Sequence[int]],
+        choices: Sequence[int],
+        keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
         """The scripted log-probabilities of the choices after each position, renormalised over them."""
         check_choices(rows, positions, choices)

@@ -291,7 +291,11 @@ class VLLMEngine:
         return [flat[i * size : (i + 1) * size] for i in range(len(rows))]
 
     def choice_logprobs(
-        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]
+        self,
+        rows: Sequence[Sequence[int]],
+        positions: Sequence[Sequence[int]],
+        choices: Sequence[int],
+        keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
         """log p(choice | row[:position + 1], one of the choices follows): a request a position, over the server's prefix cache."""
         check_choices(rows, positions, choices)

@@ -30,6 +30,11 @@ _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 """One a judge, however many ask it: an engine in this process is no two threads' at once."""
 
 
+def lock_of(judge: Judge) -> threading.Lock:
+    """Held by whoever asks this judge."""
+    return _LOCKS.setdefault(judge, threading.Lock())
+
+
 class Asker:
     """A judge, how it is asked, and the queue before it.
 
@@ -42,7 +47,7 @@ class Asker:
 
     def __init__(self, judge: Judge, *, mode: Mode = "score", samples: int = 1, seed: int = 0) -> None:
         self.judge, self.mode, self.samples, self.seed = judge, mode, samples, seed
-        self._lock = _LOCKS.setdefault(judge, threading.Lock())
+        self._lock = lock_of(judge)
         self._waiting: SimpleQueue[tuple[Trajectory, Future[Feedback]]] = SimpleQueue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge")
 

@@ -70,14 +70,20 @@ class SlotReader(Protocol):
 
 @dataclass(frozen=True)
 class LocalSlots:
-    """In a model here."""
+    """In a model here.
+
+    Args:
+        keep: whether the engine keeps each reading's keys and values under the ask's key, until it is told to release them.
+    """
 
     engine: TokenEngine
+    keep: bool = False
 
     def read(self, asks: Sequence[SlotAsk], choices: tuple[int, int], take: Take) -> None:
         """All in few forwards."""
         positions = [[slot.at for slot in ask.prompt.slots] for ask in asks]
-        found = self.engine.choice_logprobs([ask.prompt.ids for ask in asks], positions, choices)
+        keys = [ask.key for ask in asks] if self.keep else None
+        found = self.engine.choice_logprobs([ask.prompt.ids for ask in asks], positions, choices, keys)
         for number, logprobs in enumerate(found):
             take(number, Slots([math.exp(good) for good, _ in logprobs]))
 

@@ -185,11 +185,17 @@ class HFEngine:
         return found
 
     def choice_logprobs(
-        self, rows: Sequence[Sequence[int]], positions: Sequence[Sequence[int]], choices: Sequence[int]
+        self,
+        rows: Sequence[Sequence[int]],
+        positions: Sequence[Sequence[int]],
+        choices: Sequence[int],
+        keys: Sequence[str] | None = None,
     ) -> list[list[list[float]]]:
         """log p(choice | row[:position + 1], one of the choices follows), for every position of every row: one prefill each.
 
-        Only the states at the positions meet the output head, and of it only the rows of the choices, in float32.
+        Only the states at the positions meet the output head, and of it only the rows of the choices, in float32. With `keys`, each
+        row's keys and values stay cached (within `kept_bytes`) as far as its last position until `release`, and what a row shares
+        with its cached tokens is not computed again: only positions behind that may be asked for, or it is.
 
         Raises:
             EngineError: a position outside its row, an empty row, or choices that are no two tokens of the vocabulary.
@@ -198,9 +204,8 @@ class HFEngine:
         tokens = self.head.layer.weight.shape[0]
         if max(choices) >= tokens:
             raise EngineError(f"choices {list(choices)}: the model has {tokens} tokens")
-        work = self.work([row[: max(at, default=0) + 1] for row, at in zip(rows, positions, strict=True)], None, 0)
-        for row in work:
-            row.reusable = min(positions[row.index], default=0)
+        read = [row[: max(at, default=0) + 1] for row, at in zip(rows, positions, strict=True)]
+        work = self.work(read, keys, 0, [min(at, default=0) for at in positions])
         found: list[list[list[float]]] = [[] for _ in work]
         with self._inference():
             for cache, group in self._groups([row for row in work if positions[row.index]], 0):
@@ -211,6 +216,9 @@ class HFEngine:
                     values = self.head.choice_logprobs(hidden[lines, columns], choices)
                     for row, part in zip(batch, values.split(counts), strict=True):
                         found[row.index] = part.tolist()
+                for slot, row in enumerate(group):
+                    if row.key is not None:
+                        self.keep(row.key, row.ids, cache.take(slot, len(row.ids)))
         return found
 
     def release(self, keys: Sequence[str]) -> None:
@@ -258,8 +266,18 @@ class HFEngine:
             for module in training:
                 module.training = True
 
-    def work(self, rows: Sequence[Sequence[int]], keys: Sequence[str] | None, extra: int) -> list[Row]:
-        """Check the rows and match each with what is kept under its key."""
+    def work(
+        self,
+        rows: Sequence[Sequence[int]],
+        keys: Sequence[str] | None,
+        extra: int,
+        reusable: Sequence[int] | None = None,
+    ) -> list[Row]:
+        """Check the rows and match each with what is kept under its key.
+
+        Args:
+            reusable: of each row, the leading tokens that may come from a cache; default: all but the last.
+        """
         if keys is not None and (len(keys) != len(rows) or len(set(keys)) != len(keys)):
             raise EngineError(
                 f"{len(rows)} rows need as many distinct keys, got {len(keys)} ({len(set(keys))} distinct)"
@@ -275,7 +293,8 @@ class HFEngine:
                     "shorten the row"
                 )
             key = keys[i] if keys is not None else None
-            row = Row(i, ids, len(ids) - 1, key, limit=extra, most=len(ids) + extra)
+            most = len(ids) - 1 if reusable is None else reusable[i]
+            row = Row(i, ids, most, key, limit=extra, most=len(ids) + extra)
             entry = self._kept.get(row.key) if row.key is not None else None
             if entry is not None and row.key is not None:
                 self._kept.move_to_end(row.key)

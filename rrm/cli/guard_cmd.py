@@ -1,0 +1,122 @@
+"""`rrm guard`: a hook of Claude Code, or finished runs replayed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rrm.cli import finish
+from rrm.cli.judge_options import JudgeOptions, with_judge_options
+from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
+from rrm.config import overridden, read_config
+from rrm.errors import ConfigError, RRMError
+
+if TYPE_CHECKING:
+    from rrm.guard.policy import GuardPolicy
+
+log = logging.getLogger(__name__)
+
+
+@with_judge_options
+def command(
+    inputs: list[str] = typer.Argument(
+        None, metavar="[TRANSCRIPTS]...", help="Finished runs to replay. Without them: a hook's JSON on standard input."
+    ),
+    audit: Path = typer.Option(
+        ..., metavar="AUDIT.jsonl", help="Gets a line a step. A hook reads in it what was said of its session before."
+    ),
+    policy: Path | None = typer.Option(None, metavar="FILE.yaml", help="When to speak (rrm.guard.GuardPolicy)."),
+    set: list[str] = typer.Option([], metavar="KEY=VALUE", help="One value of the policy, e.g. halt_below=0.2."),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+    outcome: str | None = OUTCOME,
+    *,
+    judge: JudgeOptions,
+) -> None:
+    """Guard a running agent: halt it, or ask, when a judge thinks little of what it did so far.
+
+    As a hook of Claude Code it reads the hook's JSON and answers with JSON (docs/guard.md). What goes wrong inside is said on standard
+    error with exit code 1, which lets the agent go on. With transcripts it says what it would have said of them step by step, and, where
+    outcomes are known, how many good runs it would have halted and what it would have saved.
+    """
+    chosen = policy_of(policy, set)
+    if inputs:
+        _replay(inputs, audit, chosen, judge, {"format": format, "mapping": mapping_of(map), "outcome": outcome})
+        return
+    if sys.stdin.isatty():
+        raise ConfigError("give transcripts to replay; without them a hook's JSON is read from standard input")
+    try:
+        finish(_hook(audit, chosen, judge))
+    except RRMError as error:
+        # 2, this package's code of a user's error, would block the agent's call
+        log.error("%s", error)
+        raise typer.Exit(1) from error
+
+
+def policy_of(path: Path | None, overrides: list[str]) -> GuardPolicy:
+    """The policy of a file and single values.
+
+    Raises:
+        ConfigError: it cannot be read, or a key or value that there is not.
+    """
+    from rrm.guard.policy import GuardPolicy
+
+    if path is None:
+        return overridden({}, GuardPolicy, overrides)
+    if not path.is_file():
+        raise ConfigError(f"--policy {path}: there is no such file")
+    return read_config(path, GuardPolicy, overrides)
+
+
+def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions) -> dict[str, Any]:
+    """What a hook is answered; a judge is loaded only where one is asked."""
+    from rrm.guard.audit import NOT_JUDGED, AuditRow, append, read_audit
+    from rrm.guard.claude_code import JUDGED, MOST, SPOKEN, answer, hook_input, session_of, step_is_over
+    from rrm.guard.guard import Guard
+    from rrm.guard.standing import Standing, now
+
+    hook = hook_input(sys.stdin.read(MOST))
+    event, run = hook["hook_event_name"], hook["session_id"]
+    if isinstance(hook.get("agent_id"), str):
+        return answer(event, "continue", None)
+    state = Standing(policy)
+    state.recall(read_audit(audit, run) if audit.exists() else ())
+    if event == SPOKEN and state.spent.checks:
+        at = now()
+        append(
+            audit,
+            AuditRow(run=run, began=state.began, step=0, at=at, verdict="continue", status=NOT_JUDGED, resumed=True),
+        )
+        return answer(event, "continue", None)
+    if event not in JUDGED:
+        return answer(event, state.action, state.why)
+    trajectory = session_of(hook)
+    if not step_is_over(trajectory):
+        return answer(event, state.action, state.why)
+    guard = Guard(options.load(), policy, audit=audit)
+    with guard.session(run=run, resume=True) as session:
+        verdict = session.look(trajectory)
+    if verdict.checked and verdict.status != "scored":
+        log.warning("the judge failed: %s", verdict.reason)
+    return answer(event, verdict.action, verdict.reason)
+
+
+def _replay(
+    inputs: list[str], audit: Path, policy: GuardPolicy, options: JudgeOptions, reading: dict[str, Any]
+) -> None:
+    from rrm.guard.guard import Guard
+    from rrm.guard.replay import replay, summed
+
+    refuse_missing(inputs)
+    refuse_overlap(inputs, audit)
+    guard = Guard(options.load(), policy, audit=audit)
+    with ErrorLog(None) as errors:
+        runs = [replay(guard, t) for t in read_inputs(inputs, errors, **reading) if t.steps]
+    found = summed(runs)
+    finish({"audit": str(audit), **found, "unreadable": errors.count})
+    if errors.count or found["failed_checks"]:
+        raise typer.Exit(1)

@@ -1,0 +1,273 @@
+"""The guard of a running agent.
+
+    guard = Guard(AgentRRM.from_pretrained(), GuardPolicy(halt_below=0.1, patience=2), audit="audit.jsonl")
+    with guard.session(task=question) as session:
+        for message in loop:                      # the agent's and its tools', as OpenAI chat messages
+            if session.observe(message).action == "halt":
+                break
+
+A step is over once each of its calls has its result; then the run so far is judged, and the verdict stands until a later step's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rrm.errors import ConfigError
+from rrm.feedback import Mode
+from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
+from rrm.guard.policy import Action, GuardPolicy, stricter
+from rrm.guard.prefix import Asked, PrefixJudge, mode_of
+from rrm.guard.standing import Standing, now
+from rrm.integrations.asking import Judge
+from rrm.trajectory import Message, Step, Trajectory
+
+
+@dataclass(frozen=True)
+class GuardVerdict:
+    """What the guard says after a message."""
+
+    action: Action
+    step: int
+    """The latest step, from 1; 0 before the first."""
+    checked: bool
+    """Whether the judge was asked now; False: what was said before stands."""
+    status: str
+    """Of the judgement; `not_judged` or `exhausted` where there was none."""
+    score: float | None = None
+    """The judge's of the run so far, where it was asked now."""
+    p_good: float | None = None
+    """That the latest step was good, likewise."""
+    reason: str | None = None
+    """Why it is not `continue`, or why there is no score."""
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the agent may go on unasked."""
+        return self.action == "continue"
+
+
+class Guard:
+    """A judge and what is done about what it says; it may watch many runs, one session each.
+
+    Args:
+        judge: an `AgentRRM`, wherever its model runs, or anything that judges like one.
+        policy: thresholds, patience, budget.
+        audit: a file that gets a JSON line a step (`rrm.guard.audit`); None: none is kept.
+        mode: what the judge is asked for; None: `steps` where it can, else `score`.
+        seed: of sampled replies.
+
+    Raises:
+        ConfigError: the policy wants `p_good` of a judge that is not asked for `steps`, or `steps` cannot be had.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        policy: GuardPolicy | None = None,
+        *,
+        audit: str | Path | None = None,
+        mode: Mode | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.judge, self.policy, self.seed = judge, policy or GuardPolicy(), seed
+        self.audit = None if audit is None else Path(audit)
+        self.mode: Mode = mode or mode_of(judge)
+        if self.policy.signal == "p_good" and self.mode != "steps":
+            raise ConfigError(
+                f"signal p_good is read in mode steps, and this judge is asked for {self.mode}: use signal score"
+            )
+        PrefixJudge(judge, mode=self.mode, seed=seed)  # refused now, not beside a running agent
+
+    def session(
+        self,
+        *,
+        task: str = "",
+        run: str | None = None,
+        tools: Sequence[dict[str, Any]] | None = None,
+        messages: Iterable[Message | Mapping[str, Any]] = (),
+        resume: bool = False,
+    ) -> GuardSession:
+        """Watch one run.
+
+        Args:
+            task: the question, as the agent is asked.
+            run: its id; a random one by default.
+            tools: their JSON schemas, which the judge reads.
+            messages: what was said before, unjudged.
+            resume: go on where the audit's latest session of this run ended: what it counted and spent counts.
+
+        Raises:
+            ConfigError: `resume` without an audit or a run's id; ReadError: the audit cannot be read.
+        """
+        trajectory = Trajectory(
+            id=run or uuid.uuid4().hex[:16], task=task, tools=list(tools) if tools else None, messages=[]
+        )
+        session = GuardSession(self, trajectory)
+        if resume:
+            if self.audit is None or run is None:
+                raise ConfigError("a session is resumed by its run's id from the guard's audit: give both")
+            session.state.recall(read_audit(self.audit, run) if self.audit.exists() else ())
+        for message in messages:
+            session.observe(message, check=False)
+        return session
+
+
+class GuardSession:
+    """One run under watch. One thread at a time; different sessions of a guard take turns at its judge."""
+
+    def __init__(self, guard: Guard, trajectory: Trajectory) -> None:
+        self.guard, self.policy, self.trajectory = guard, guard.policy, trajectory
+        self.state = Standing(guard.policy)
+        self.verdicts: list[GuardVerdict] = []
+        """One for each row of the audit."""
+        self._seen: dict[int, float] = {}
+        """When a message came, by its place (monotonic seconds)."""
+        self._judge = PrefixJudge(guard.judge, mode=guard.mode, seed=guard.seed)
+
+    def __enter__(self) -> GuardSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the judge forget the run."""
+        self._judge.close()
+
+    # ---- what the agent did ----
+
+    def observe(self, message: Message | Mapping[str, Any], *, check: bool | None = None) -> GuardVerdict:
+        """Add a message of the run; the run so far is judged when a step ends with it.
+
+        Args:
+            check: True: judge now in any case (before a call is run, say); False: do not.
+
+        Returns:
+            What holds now.
+
+        Raises:
+            pydantic.ValidationError: no chat message. The judge's failures raise nothing.
+        """
+        message = message if isinstance(message, Message) else Message.model_validate(message)
+        self._seen[len(self.trajectory.messages)] = time.monotonic()
+        self.trajectory.messages.append(message)
+        if not self.trajectory.task and message.role == "user":
+            self.trajectory.task = message.text()
+        ended = check if check is not None else _ends_a_step(self.trajectory, message)
+        return self.check() if ended and self.trajectory.steps else self.standing()
+
+    async def observe_async(self, message: Message | Mapping[str, Any], *, check: bool | None = None) -> GuardVerdict:
+        """`observe`, in a thread of its own."""
+        return await asyncio.to_thread(self.observe, message, check=check)
+
+    def look(self, trajectory: Trajectory) -> GuardVerdict:
+        """Judge a whole run so far, in the place of what was observed: for those who have the transcript as a file."""
+        self.trajectory = trajectory.model_copy(update={"id": self.trajectory.id})
+        return self.check() if trajectory.steps else self.standing()
+
+    def check(self) -> GuardVerdict:
+        """Judge the run as it stands."""
+        step = self.trajectory.steps[-1]
+        if not self.policy.judges(step.index):
+            return self._say(step, Asked(NOT_JUDGED, None, None, None, 0, 0.0), self.state.action, self.state.why)
+        spent = self.state.spent
+        used = self.policy.spent(spent.checks, spent.tokens, spent.seconds)
+        if used is not None:
+            why = f"the budget is used up: {used}"
+            return self._say(step, Asked(EXHAUSTED, None, None, why, 0, 0.0), self.policy.on_exhausted, why)
+        asked = self._judge.ask(self.trajectory)
+        spent.add(asked.tokens, asked.seconds)
+        signal = asked.score if self.policy.signal == "score" else asked.p_good
+        if signal is None:
+            why = bounded(asked.reason or f"the judge gave no {self.policy.signal}")
+            return self._say(step, asked, self.policy.on_failure, why)
+        self.state.take(step.index, signal)
+        return self._say(step, asked, self.state.action, self.state.why)
+
+    def standing(self) -> GuardVerdict:
+        """What holds, without asking the judge."""
+        return GuardVerdict(self.state.action, len(self.trajectory.steps), False, NOT_JUDGED, reason=self.state.why)
+
+    def resume(self) -> None:
+        """A person looked and lets the run go on: counts begin anew."""
+        self.state.reset()
+        self._keep(
+            AuditRow(
+                run=self.trajectory.id,
+                began=self.state.began,
+                step=len(self.trajectory.steps),
+                at=now(),
+                verdict="continue",
+                status=NOT_JUDGED,
+                resumed=True,
+            )
+        )
+
+    # ---- inside ----
+
+    def _say(self, step: Step, asked: Asked, action: Action, why: str | None) -> GuardVerdict:
+        """Put a verdict on record; what stands is not taken back by a check that said nothing."""
+        action = stricter(action, self.state.action)
+        checked = asked.status not in UNASKED
+        verdict = GuardVerdict(
+            action, step.index, checked, asked.status, asked.score, asked.p_good, why, asked.tokens, asked.seconds
+        )
+        self.verdicts.append(verdict)
+        judge = getattr(self.guard.judge, "model", None)
+        self._keep(
+            AuditRow(
+                run=self.trajectory.id,
+                began=self.state.began,
+                step=step.index,
+                at=now(),
+                calls=self._calls(step),
+                verdict=action,
+                status=asked.status,
+                score=asked.score,
+                p_good=asked.p_good,
+                reason=why,
+                tokens=asked.tokens,
+                seconds=round(asked.seconds, 6),
+                judge=judge if isinstance(judge, str) else None,
+            )
+        )
+        return verdict
+
+    def _keep(self, row: AuditRow) -> None:
+        if self.guard.audit is not None:
+            append(self.guard.audit, row)
+
+    def _calls(self, step: Step) -> list[Any]:
+        """The step's calls, each with what it took."""
+        by_id = {m.tool_call_id: (i, m) for i, m in enumerate(step.observations) if m.tool_call_id}
+        plain = [(i, m) for i, m in enumerate(step.observations) if m.role == "tool" and not m.tool_call_id]
+        made = []
+        for call in step.message.tool_calls or []:
+            at, result = by_id.get(call.id or "") or (plain.pop(0) if plain else (None, None))
+            seconds = None if result is None else result.duration_s
+            if seconds is None and at is not None:
+                asked, came = (self._seen.get(step.message_index + n) for n in (0, at + 1))
+                seconds = None if asked is None or came is None else round(came - asked, 6)
+            made.append(shown_call(call, seconds if seconds is None or seconds >= 0 else None, result is not None))
+        return made
+
+
+def _ends_a_step(trajectory: Trajectory, message: Message) -> bool:
+    """Whether the step is over with this message: all its calls are answered, or there were none."""
+    if message.role in ("system", "developer") or not trajectory.steps:
+        return False
+    step = trajectory.steps[-1]
+    results = sum(m.role == "tool" for m in step.observations)
+    return results >= len(step.message.tool_calls or [])

@@ -1,0 +1,134 @@
+"""Asks a judge about a run so far, in the cheapest way it has, and says what that took. A judge that fails is no reason to stop.
+
+| judge | asked for | what is computed |
+|---|---|---|
+| trained in `steps`, weights here | slots (`rrm.judge.following`) | the new step's tokens |
+| the same, on a server whose tokenizer is here | slots | a token at each new slot; the server's prefix cache holds the rest |
+| behind `rrm serve`, trained in `steps` | mode `steps` | the whole prefix, there |
+| any other | mode `score` | the whole prefix |
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from rrm.errors import ConfigError, RRMError
+from rrm.feedback import Feedback, Mode
+from rrm.integrations.asking import Judge, lock_of
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.following import Follower
+from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.trajectory import Trajectory
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One judgement of a prefix."""
+
+    status: str
+    """`scored`, or why there is no number."""
+    score: float | None
+    p_good: float | None
+    """That the latest step was good; None outside of mode `steps`."""
+    reason: str | None
+    tokens: int
+    """That the judge read: computed by an engine here, reported by a server, else estimated, four characters a token."""
+    seconds: float
+
+
+def mode_of(judge: Judge) -> Mode:
+    """What a judge is asked for where nobody says: `steps` where it was trained in it and can be asked, else `score`."""
+    settings = getattr(judge, "settings", None)
+    if settings is None or "steps" not in settings.modes:
+        return "score"
+    return "steps" if _follows(judge) or _elsewhere(judge) else "score"
+
+
+def _elsewhere(judge: Judge) -> bool:
+    """Whether `rrm serve` has it."""
+    return hasattr(judge, "address")
+
+
+def _follows(judge: Judge) -> bool:
+    if not isinstance(judge, AgentRRM) or _elsewhere(judge):
+        return False
+    try:
+        judge.abilities.check("steps")
+    except RRMError:
+        return False
+    return True
+
+
+class PrefixJudge:
+    """One run's judge.
+
+    Args:
+        mode: None: as `mode_of` says.
+
+    Raises:
+        ConfigError: `steps` of a judge that cannot be asked for it.
+    """
+
+    def __init__(self, judge: Judge, *, mode: Mode | None = None, seed: int = 0) -> None:
+        self.judge, self.seed = judge, seed
+        self.mode: Mode = mode or mode_of(judge)
+        follows = self.mode == "steps" and _follows(judge)
+        if self.mode == "steps" and isinstance(judge, AgentRRM) and not (follows or _elsewhere(judge)):
+            raise ConfigError(f"{judge.model} cannot be asked for mode steps here: use mode score")
+        self._follower = Follower(judge, seed=seed) if follows and isinstance(judge, AgentRRM) else None
+        self._lock = lock_of(judge)
+
+    def ask(self, trajectory: Trajectory) -> Asked:
+        """What the judge says of the run so far. Raises nothing that the judge raises: that is a `judge_error`."""
+        with self._lock:
+            before, began = self._computed(), time.perf_counter()
+            try:
+                feedback = self._judged(trajectory)
+            except Exception as error:  # noqa: BLE001 - an agent must not end because its guard did; the audit has it
+                log.warning("the guard's judge failed: %s: %s", type(error).__name__, error)
+                seconds = time.perf_counter() - began
+                why = f"{type(error).__name__}: {error}"
+                return Asked("judge_error", None, None, why, self._computed() - before, seconds)
+            seconds, computed = time.perf_counter() - began, self._computed() - before
+        last = len(trajectory.steps)
+        p_good = next((f.p_good for f in feedback.findings if f.step == last), None) if self.mode == "steps" else None
+        scored = feedback.status == "scored"
+        tokens = self._read(feedback, computed, trajectory)
+        reason = None if scored else feedback.reason or feedback.status
+        return Asked(feedback.status, feedback.score if scored else None, p_good, reason, tokens, seconds)
+
+    def close(self) -> None:
+        """Let the judge forget the run."""
+        if self._follower is not None:
+            with self._lock:
+                self._follower.close()
+
+    def _judged(self, trajectory: Trajectory) -> Feedback:
+        if self._follower is not None:
+            return self._follower.judge(trajectory)
+        (feedback,) = self.judge.judge([trajectory], mode=self.mode, samples=1, seed=self.seed)
+        return feedback
+
+    def _counters(self) -> Any:
+        return getattr(getattr(self.judge, "engine", None), "counters", None)
+
+    def _computed(self) -> int:
+        """Tokens that the judge's engine ran so far; 0 where it does not count."""
+        counters = self._counters()
+        return 0 if counters is None else counters.prefilled + counters.decoded
+
+    def _read(self, feedback: Feedback, computed: int, trajectory: Trajectory) -> int:
+        if feedback.usage is not None:
+            return feedback.usage.prompt_tokens + feedback.usage.completion_tokens
+        if self._counters() is not None:
+            return computed
+        said = sum(
+            len(m.text()) + len(m.reasoning_content or "") + sum(len(c.arguments_text()) for c in m.tool_calls or [])
+            for m in trajectory.messages
+        )
+        return said // CHARACTERS_PER_TOKEN

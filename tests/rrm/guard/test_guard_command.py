@@ -1,0 +1,178 @@
+"""`rrm guard`: as a hook of Claude Code over a growing session file, and over finished runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from guarded import run
+from typer.testing import CliRunner
+
+from rrm.cli.guard_cmd import command
+from rrm.errors import ConfigError
+from rrm.guard import read_audit
+from rrm.guard.claude_code import answer, completed, session_of, step_is_over
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.trajectory import Message, Trajectory, write_jsonl
+
+
+@pytest.fixture(scope="module")
+def folder(slot_judge: Callable[..., AgentRRM], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The judge's directory."""
+    return slot_judge().save_pretrained(tmp_path_factory.mktemp("judge") / "judge")
+
+
+class Claude:
+    """A session as Claude Code writes it, and the hooks it calls."""
+
+    def __init__(self, folder: Path, where: Path, *arguments: str) -> None:
+        self.path, self.audit = where / "session.jsonl", where / "audit.jsonl"
+        self.arguments = ["--audit", str(self.audit), "--model", str(folder), *arguments]
+        self.calls = 0
+        self.write("user", "fix it")
+
+    def write(self, role: str, content: Any) -> None:
+        line = {"type": role, "sessionId": "s1", "uuid": str(self.calls), "message": {"role": role, "content": content}}
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def hook(self, event: str, **more: Any) -> tuple[int, dict[str, Any]]:
+        said = {"hook_event_name": event, "session_id": "s1", "transcript_path": str(self.path), "cwd": "/", **more}
+        return self.invoke(json.dumps(said))
+
+    def invoke(self, text: str) -> tuple[int, Any]:
+        app = typer.Typer()
+        app.command()(command)
+        result = CliRunner().invoke(app, self.arguments, input=text)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result.exit_code, json.loads(result.stdout) if result.stdout else None
+
+    def call(self, *, late: bool = False) -> tuple[int, dict[str, Any]]:
+        """A call that is made and answered; `late`: the file does not have it yet."""
+        self.calls += 1
+        id = f"toolu_{self.calls}"
+        given = {"command": f"ls {self.calls}"}
+        if not late:
+            self.write("assistant", [{"type": "tool_use", "id": id, "name": "Bash", "input": given}])
+            self.write("user", [{"type": "tool_result", "tool_use_id": id, "content": f"files {self.calls}"}])
+        response = {"stdout": f"files {self.calls}"}
+        return self.hook("PostToolUse", tool_name="Bash", tool_input=given, tool_use_id=id, tool_response=response)
+
+
+def test_a_session_is_halted_and_goes_on_once_a_person_spoke(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path, "--set", "halt_below=1", "--set", "patience=2")
+    assert claude.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="toolu_1") == (
+        0,
+        {"suppressOutput": True},
+    )
+    assert not claude.audit.exists()  # nothing was judged, and no judge loaded
+    assert claude.call() == (0, {"suppressOutput": True})
+    code, said = claude.call()
+    assert code == 0 and said["continue"] is False and "guard: halt (score" in said["stopReason"]
+    code, said = claude.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="toolu_3")
+    assert said["hookSpecificOutput"]["permissionDecision"] == "deny" and said["continue"] is False
+    assert claude.hook("UserPromptSubmit", prompt="go on") == (0, {"suppressOutput": True})
+    assert claude.call() == (0, {"suppressOutput": True})
+    rows = list(read_audit(claude.audit, "s1"))
+    assert [r.verdict for r in rows] == ["continue", "halt", "continue", "continue"] and rows[2].resumed
+    assert [r.calls[0].name for r in rows if r.calls] == ["Bash"] * 3 and len({r.began for r in rows}) == 1
+
+
+def test_asking_is_left_to_the_next_call(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path, "--set", "halt_below=null", "--set", "ask_below=1", "--set", "patience=1")
+    assert "guard: ask" in claude.call()[1]["systemMessage"]
+    _, said = claude.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="toolu_2")
+    assert said["hookSpecificOutput"]["permissionDecision"] == "ask" and "continue" not in said
+    assert claude.hook("Stop") == (0, {"suppressOutput": True})  # judged; it has stopped anyway
+    assert len(list(read_audit(claude.audit))) == 2
+
+
+def test_what_the_file_does_not_have_yet_is_taken_from_the_hook(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path, "--set", "halt_below=0")
+    assert claude.call(late=True)[0] == 0
+    with open(claude.path, "a", encoding="utf-8") as file:
+        file.write('{"type": "assistant", "sessionId": "s1", "mess')  # half a line, as it is being written
+    assert claude.call(late=True)[0] == 0
+    assert [(r.step, r.calls[0].arguments) for r in read_audit(claude.audit)] == [
+        (1, '{"command": "ls 1"}'),
+        (1, '{"command": "ls 2"}'),
+    ]
+
+
+def test_calls_made_at_once_are_judged_together(tmp_path: Path) -> None:
+    calls = [{"id": id, "name": "Bash", "arguments": {}} for id in ("a", "b")]
+    messages = [Message(role="user", content="x"), Message.model_validate({"role": "assistant", "tool_calls": calls})]
+    hook = {"tool_name": "Bash", "tool_use_id": "a", "tool_input": {}, "tool_response": "done"}
+    one = completed(Trajectory(id="s1", messages=messages), hook)
+    assert not step_is_over(one) and len(one.steps) == 1
+    assert step_is_over(completed(one, {**hook, "tool_use_id": "b", "tool_response": ["x"]}))
+    assert answer("SessionEnd", "halt", None) == {"suppressOutput": True}
+
+
+def test_sub_agents_and_other_events_are_left_alone(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path)
+    for event, more in (
+        ("PostToolUse", {"agent_id": "a1", "tool_name": "Bash"}),
+        ("Notification", {}),
+        ("SessionEnd", {}),
+    ):
+        assert claude.hook(event, **more) == (0, {"suppressOutput": True})
+    assert not claude.audit.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"hook_event_name": "Stop", "session_id": 3}', "[" * 9999])
+def test_no_hook_s_json_never_blocks(folder: Path, tmp_path: Path, text: str) -> None:
+    """Exit code 2 would block the agent's call."""
+    assert Claude(folder, tmp_path).invoke(text)[0] == 1
+
+
+def test_troubles_of_the_guard_let_the_agent_go_on(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path)
+    assert claude.hook("Stop", transcript_path=str(tmp_path / "gone.jsonl"))[0] == 1
+    claude.path.write_text("nothing\n")
+    assert claude.hook("Stop")[0] == 1
+    away = Claude(tmp_path / "no judge", tmp_path)
+    assert away.call()[0] == 1
+    claude.audit.write_text("no audit\n")
+    assert away.call()[0] == 1
+
+
+def test_the_session_asked_for_is_read(tmp_path: Path) -> None:
+    lines = [
+        {"type": "user", "sessionId": s, "uuid": s, "message": {"role": "user", "content": f"task of {s}"}}
+        for s in ("old", "new")
+    ]
+    path = tmp_path / "two.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    hook = {"transcript_path": str(path), "session_id": "old"}
+    assert session_of(hook).task == "task of old" and session_of({**hook, "session_id": "x"}).task == "task of new"
+
+
+def test_replay_says_what_would_have_been_saved(
+    folder: Path, tmp_path: Path, invoke: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    runs = [
+        Trajectory(id=name, task="find it", outcome=outcome, messages=[Message.model_validate(m) for m in run(steps)])
+        for name, outcome, steps in (("a", 1.0, 2), ("b", 0.0, 4), ("c", None, 3), ("d", 0.0, 1))
+    ]
+    logs, audit, rules = tmp_path / "runs.jsonl", tmp_path / "audit.jsonl", tmp_path / "policy.yaml"
+    write_jsonl(logs, runs)
+    rules.write_text("halt_below: 1\npatience: 3\n")
+    given = [logs, "--audit", audit, "--model", folder, "--policy", rules]
+    code, said = invoke(command, *given, "--set", "patience=1")
+    assert code == 0 and (said["runs"], said["halted"], said["checks"], said["failed_checks"]) == (4, 3, 4, 0)
+    assert said["good"] == {"runs": 1, "halted": 1, "steps_saved": 0.5}
+    assert said["failing"] == {"runs": 2, "halted": 1, "steps_saved": 0.6}
+    assert [r.run for r in read_audit(audit)] == ["a", "b", "c", "d"]
+    code, said = invoke(command, *given)
+    assert (said["halted"], said["checks"]) == (1, 9)
+    for wrong in ("patiense=1", "halt_below=2"):
+        with pytest.raises(ConfigError, match=r"patience|halt_below"):
+            invoke(command, *given, "--set", wrong)
+    with pytest.raises(ConfigError, match="there is no such file"):
+        invoke(command, logs, "--audit", audit, "--policy", tmp_path / "none.yaml")
