@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -63,10 +64,8 @@ def command(
                 raise RRMError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from error
             with server:
                 typer.echo(f"label at {server.address}  (Ctrl-C ends)", err=True)
-                try:
+                with suppress(KeyboardInterrupt):  # how it ends
                     server.serve_forever(poll_interval=0.1)
-                except KeyboardInterrupt:  # how it ends
-                    pass
             summary = labelling.summary() | {"unreadable": errors.count, "errors": errors.written_to}
     finish(summary)
 

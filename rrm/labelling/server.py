@@ -18,6 +18,7 @@ import hmac
 import json
 import logging
 import secrets
+import sys
 import threading
 from contextlib import suppress
 from http import HTTPStatus
@@ -72,7 +73,8 @@ class Labelling:
     """What the page asks for, without HTTP. Safe to call from several threads."""
 
     def __init__(self, pool: Pool, journal: Journal, ask: Ask, categories: tuple[str, ...]) -> None:
-        self.pool, self.journal, self.ask, self.categories = pool, journal, ask, categories
+        self.pool, self.journal, self.categories = pool, journal, categories
+        self.ask: Ask = ask
         self._lock = threading.Lock()
         self._done = {i.digest for i in pool.items if journal.said(i.digest).done(i.steps, ask)}
 
@@ -175,6 +177,11 @@ class LabelServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         super().__init__((HOST, port), _Handler)
         self.page, self.policy = _page(labelling)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that hangs up (a reload) is no error; anything else is one of ours."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            log.exception("a request failed")
 
     @property
     def address(self) -> str:
@@ -296,7 +303,7 @@ def _page(labelling: Labelling) -> tuple[bytes, str]:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(here.joinpath("label.html.jinja").read_text("utf-8"))
     known = {"categories": labelling.categories, "ask": labelling.ask, "most_chars": MOST_CHARS}
-    page = template.render(known=embed_json(known), style=Markup(style), script=Markup(script), ask=labelling.ask)
+    page = template.render(known=embed_json(known), style=Markup(style), script=Markup(script))
     policy = (
         f"default-src 'none'; img-src data:; connect-src 'self'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

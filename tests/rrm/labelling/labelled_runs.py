@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.devtools import Chromium
+from benchmarks.speed.devtools import Chromium, DevToolsError
 from rrm.labelling.journal import open_journal
 from rrm.labelling.pool import Pool
 from rrm.labelling.said import CATEGORIES, Ask
@@ -32,21 +32,33 @@ def served(
     runs: Sequence[Trajectory], labels: Path, rater: str = "ann", ask: Ask = "outcome", port: int = 0
 ) -> Iterator[LabelServer]:
     """The page of these runs; its label file is closed at the end."""
-    with open_journal(labels, rater) as journal, Pool(runs) as pool:
-        with LabelServer(Labelling(pool, journal, ask, CATEGORIES), port) as server:
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-            thread.start()
-            try:
-                yield server
-            finally:
-                server.shutdown()
-                thread.join()
+    with ExitStack() as stack:
+        journal, pool = stack.enter_context(open_journal(labels, rater)), stack.enter_context(Pool(runs))
+        server = stack.enter_context(LabelServer(Labelling(pool, journal, ask, CATEGORIES), port))
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def opened(browser: Chromium, address: str) -> None:
     """Open the page and wait for its first transcript."""
     browser.events.clear()
     browser.open(address)
+    browser.wait("document.getElementById('title')")
+
+
+def reloaded(browser: Chromium) -> None:
+    """Reload the page and wait until its transcript is back."""
+    loads = lambda: sum(event["method"] == "Page.loadEventFired" for event in browser.events)  # noqa: E731
+    before = loads()
+    browser.send("Page.reload")
+    while loads() == before:
+        with suppress(DevToolsError):  # while it navigates it refuses; the events that came meanwhile are taken in
+            browser.evaluate("1")
     browser.wait("document.getElementById('title')")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from labelled_runs import at, complaints, opened, run, saved, served
+from labelled_runs import at, complaints, opened, reloaded, run, saved, served
 
 from benchmarks.speed.devtools import Chromium
 from rrm.annotation import read_annotations
@@ -28,8 +28,7 @@ def test_a_hundred_runs_are_labelled_and_a_reload_loses_nothing(browser: Chromiu
                 browser.press("3")
             browser.press(key)
             if n in (25, 50):  # in the middle of a transcript, while actions may still be on their way
-                browser.send("Page.reload")
-                browser.wait("document.readyState === 'complete' && document.getElementById('title')")
+                reloaded(browser)
                 at(browser, n)
             if n < 100:
                 browser.press("Enter")
