@@ -136,19 +136,21 @@ function choice(chosen, [value, key, mark], label, onclick) {
   return h("button", { type: "button", class: `choice ${value}`, "aria-pressed": String(chosen === value), onclick }, icon(mark), label, h("kbd", null, key));
 }
 
+const fill = (el, ...children) => el.replaceChildren(...children.filter((child) => child !== null));
+
 function draw() {
   const { said, steps } = now;
   for (let k = 1; k <= steps; k++) {
     const one = said.steps[k] || {};
     $(`step-${k}`).className = `step ${one.verdict || ""}`;
     const place = $(`said-${k}`);
-    place.replaceChildren(
+    fill(place,
       h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
       one.category ? h("p", { class: "tag" }, one.category) : null,
       one.comment ? h("p", { class: "text note" }, one.comment) : null,
     );
   }
-  $("outcome").replaceChildren(
+  fill($("outcome"),
     h("span", { class: "muted" }, KNOWN.ask === "steps" ? "Outcome (not asked for)" : "Did the run do what was asked?"),
     h("div", { class: "choices", role: "group", "aria-label": "Outcome" }, ...OUTCOMES.map((o) => choice(said.outcome, o, o[0], () => outcome(o[0])))),
     said.comment ? h("p", { class: "text note" }, said.comment) : null,
