@@ -41,8 +41,9 @@ SYNC_SECONDS = 1.0
 class Output:
     """A locked file of rows: those that stand, and an append (see `open_output`)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sync_seconds: float = SYNC_SECONDS) -> None:
         self.path = path
+        self._sync_seconds = sync_seconds
         self._file: IO[bytes] | None = None
         self._synced = 0.0
 
@@ -75,7 +76,7 @@ class Output:
                 self._file = self._file or open(self.path, "ab")  # noqa: SIM115  # closed by `close`
                 self._file.write(data)
                 self._file.flush()
-                if time.monotonic() - self._synced > SYNC_SECONDS:
+                if time.monotonic() - self._synced >= self._sync_seconds:
                     os.fsync(self._file.fileno())
                     self._synced = time.monotonic()
             count += 1
@@ -133,6 +134,7 @@ def open_output(
     *,
     overwrite: bool = False,
     empty: Callable[[dict[str, Any]], bool] | None = None,
+    sync_seconds: float = SYNC_SECONDS,
 ) -> Iterator[Output]:
     """Lock the file, check that its rows are of this run's making, cut off a half-written end.
 
@@ -140,6 +142,7 @@ def open_output(
         made_by: everything that decides the rows: command, model, seed, … (anything JSON holds).
         overwrite: drop the rows of an earlier run.
         empty: whether a row says nothing and is about to be dropped: where all are such, what made them does not matter.
+        sync_seconds: how long a row may be with the system alone; 0: each is on disk when it is appended.
 
     Raises:
         RRMError: the file belongs to other settings or to a running process, or cannot be written.
@@ -166,7 +169,7 @@ def open_output(
             raise RRMError(f"cannot lock {path}.lock ({error}); choose an -o on a local disk") from error
         except OSError as error:
             raise RRMError(f"cannot write {error.filename or header}: {error.strerror}") from error
-        output = Output(path)
+        output = Output(path, sync_seconds)
         if path.stat().st_size and not (empty and all(empty(row) for _, row in output.rows())):
             _compare(path, run.read(), made_by)
         else:

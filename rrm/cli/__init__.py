@@ -29,6 +29,7 @@ COMMANDS = (
     "choose",
     "rank",
     "annotate",
+    "label",
     "train",
     "eval",
     "calibrate",

@@ -37,6 +37,7 @@ LIST_SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "agr
 SCRIPTS = (
     *LIST_SCRIPTS,
     "timeline.js",
+    "message.js",
     "detail.js",
     "align.js",
     "attempts.js",
@@ -167,12 +168,13 @@ def _render(title: str, index: dict[str, Any], spool: IO[str]) -> Iterator[str]:
         title=title.encode("utf-8", "replace").decode("utf-8"),
         index=embed_json(index),
         style=Markup(style),
-        style_hash=_csp_hash(style),
+        style_hash=csp_hash(style),
         script=Markup(script),
-        script_hash=_csp_hash(script),
+        script_hash=csp_hash(script),
         blocks=(line.rstrip("\n") for line in spool),
     )
 
 
-def _csp_hash(text: str) -> str:
+def csp_hash(text: str) -> str:
+    """What a Content-Security-Policy names an inline script or style by."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

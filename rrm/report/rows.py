@@ -81,17 +81,8 @@ def detail(
     """
     return _without_empty(
         {
-            "task": question(trajectory),
+            **transcript(trajectory, room),
             "question_id": trajectory.question_id,
-            "tools": [_tool(tool) for tool in trajectory.tools or []],
-            "prelude": [_message(message, room) for message in trajectory.prelude],
-            "steps": [
-                {
-                    "message": _message(step.message, room),
-                    "observations": [_observation(step, call, m, room) for call, m in answers(step)],
-                }
-                for step in trajectory.steps
-            ],
             **_said(feedback),
             "second": None if second is None else _second(second),
             "spans": timeline(trajectory).rows,
@@ -99,6 +90,22 @@ def detail(
             or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
         }
     )
+
+
+def transcript(trajectory: Trajectory, room: Room) -> dict[str, Any]:
+    """What was asked and what was done, without a word of how it ended or was judged: `{task, tools, prelude, steps}`."""
+    return {
+        "task": question(trajectory),
+        "tools": [_tool(tool) for tool in trajectory.tools or []],
+        "prelude": [_message(message, room) for message in trajectory.prelude],
+        "steps": [
+            {
+                "message": _message(step.message, room),
+                "observations": [_observation(step, call, m, room) for call, m in answers(step)],
+            }
+            for step in trajectory.steps
+        ],
+    }
 
 
 def criteria_of(feedback: Feedback) -> dict[str, list[Any]] | None:

@@ -1,0 +1,188 @@
+"""`rrm label`: people label transcripts in a local page."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rrm.cli import finish
+from rrm.cli.paths import ready_outputs
+from rrm.cli.reading import ErrorLog, counting, mapping_of, read_inputs, refuse_missing, refuse_overlap
+from rrm.cli.tables import print_table
+from rrm.errors import ConfigError, RRMError
+from rrm.labelling.said import CATEGORIES, Ask
+from rrm.output import file_when_whole
+from rrm.readers.base import printable
+
+_RATER = re.compile(r"[\w.@+ -]{1,64}")
+SHOWN = 20
+"""Disagreements in the table."""
+MOST_CATEGORIES = 35
+"""Each has a key: 1 to 9, a to z."""
+
+
+def command(
+    inputs: list[str] = typer.Argument(
+        ..., metavar="RUNS...", help="Transcripts, files or folders; with --agreement the raters' files of labels."
+    ),
+    output: Path | None = typer.Option(
+        None,
+        "-o",
+        "--output",
+        metavar="LABELS.jsonl",
+        help="The rater's labels. Default: labels-RATER.jsonl. With --agreement: all figures and disagreements, as JSON.",
+    ),
+    rater: str | None = typer.Option(None, metavar="NAME", help="Who labels. Default: your login name."),
+    ask: str = typer.Option("outcome", metavar="outcome|steps|both", help="What makes a transcript done."),
+    categories: str | None = typer.Option(
+        None, metavar="A,B,…", help=f"What may be wrong with a step. Default: {', '.join(CATEGORIES)}."
+    ),
+    shuffle: int | None = typer.Option(None, metavar="SEED", help="Show the transcripts in a drawn order."),
+    agreement: bool = typer.Option(
+        False, "--agreement", help="Label nothing: say how far the raters of these files agree."
+    ),
+    transcripts: list[str] = typer.Option(
+        [], metavar="IN", help="With --agreement: the transcripts, so that intervals are over questions."
+    ),
+    port: int = typer.Option(0, min=0, max=65535, help="Port on 127.0.0.1; 0: any free one."),
+    format: str = typer.Option("auto", help="The transcripts' format."),
+    map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
+) -> None:
+    """Label outcomes and steps of transcripts in a page on this machine, from the keyboard.
+
+    Every action is saved at once; the same command goes on where it was left. LABELS.jsonl holds annotations as `rrm train` (data.annotations) and `rrm eval`
+    (--annotations) take them. The page shows neither outcome nor score, nor another rater's labels. With --agreement it compares raters: Krippendorff's alpha and
+    Cohen's kappa on outcomes and on steps, with 95 % intervals, and where they disagree.
+    """
+    if agreement:
+        finish(compare_raters(inputs, output, transcripts, format=format, map=map))
+        return
+    if transcripts:
+        raise ConfigError("--transcripts goes with --agreement: transcripts to label are named without it")
+    from rrm.labelling.journal import open_journal
+    from rrm.labelling.pool import Pool
+    from rrm.labelling.server import Labelling, LabelServer
+
+    name = rater_of(rater)
+    wanted = ask_of(ask)
+    named = categories_of(categories)
+    path = output or Path(f"labels-{_file_name(name)}.jsonl")
+    refuse_missing(inputs)
+    refuse_overlap(inputs, path)
+    ready_outputs(path)
+    with open_journal(path, name) as journal, ErrorLog(path) as errors:
+        found = read_inputs(inputs, errors, format=format, mapping=mapping_of(map))
+        with Pool(counting(found, "read"), shuffle) as pool:
+            if not len(pool):
+                raise RRMError(f"{inputs[0]} holds no transcript that can be read")
+            labelling = Labelling(pool, journal, wanted, named)
+            try:
+                server = LabelServer(labelling, port)
+            except OSError as error:
+                raise RRMError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from error
+            with server:
+                typer.echo(f"label at {server.address}  (Ctrl-C ends)", err=True)
+                with suppress(KeyboardInterrupt):  # how it ends
+                    server.serve_forever(poll_interval=0.1)
+            summary = labelling.summary() | {"unreadable": errors.count, "errors": errors.written_to}
+    finish(summary)
+
+
+def compare_raters(
+    files: list[str], output: Path | None, transcripts: list[str], *, format: str, map: list[str]
+) -> dict[str, Any]:
+    """What `--agreement` says: tables on standard error, everything into `output`, and the summary."""
+    from rrm.labelling.agreement import compared, questions_of, read_raters
+
+    refuse_missing([*files, *transcripts])
+    if output is not None:
+        for name in (*files, *transcripts):
+            refuse_overlap([name], output)
+        ready_outputs(output)
+    annotations = read_raters([Path(name) for name in files])
+    runs = read_inputs(transcripts, None, format=format, mapping=mapping_of(map)) if transcripts else ()
+    found = compared(annotations, questions_of(runs))
+    show_agreement(found)
+    if output is not None:
+        with file_when_whole(output) as file:
+            json.dump(found, file, indent=1)
+            file.write("\n")
+    parted = found.pop("disagreements")
+    return {**found, "disagreements": len(parted), "output": None if output is None else str(output)}
+
+
+def show_agreement(found: dict[str, Any]) -> None:
+    """The figures and the first disagreements, for people."""
+    figures = Table("", "rated by two or more", "same label", "Krippendorff's alpha", "Cohen's kappa")
+    for name in ("outcome", "steps"):
+        of = found[name]
+        kappas = "\n".join(f"{' and '.join(map(printable, p['raters']))}: {_said(p['kappa'])}" for p in of["pairs"])
+        cells = (name, str(of["units"]), _said(of["same"]), _said(of["alpha"]), kappas or "–")
+        figures.add_row(*map(Text, cells))
+    print_table(figures, stderr=True)
+    if not found["disagreements"]:
+        return
+    parted = Table("transcript", "step", "labels")
+    for row in found["disagreements"][:SHOWN]:
+        labels = ", ".join(f"{printable(who)} {label}" for who, label in row["labels"].items())
+        parted.add_row(*map(Text, (printable(row["trajectory_id"]), str(row["step"] or "outcome"), labels)))
+    print_table(parted, stderr=True)
+    if len(found["disagreements"]) > SHOWN:
+        typer.echo(f"and {len(found['disagreements']) - SHOWN} more (-o FILE holds all)", err=True)
+
+
+def _said(figure: dict[str, float | None]) -> str:
+    """`0.61 [0.42, 0.77]`; a dash where it is undefined, no interval where too little carries it."""
+    if figure["value"] is None:
+        return "–"
+    bounds = "" if figure["low"] is None else f" [{figure['low']:.2f}, {figure['high']:.2f}]"
+    return f"{figure['value']:.2f}{bounds}"
+
+
+def rater_of(name: str | None) -> str:
+    """The rater's name, the login's by default.
+
+    Raises:
+        ConfigError: none is known, or it cannot be an annotator's name.
+    """
+    if name is None:
+        try:
+            name = getpass.getuser()
+        except (OSError, KeyError, ImportError) as error:
+            raise ConfigError("nobody is logged in here by a name: say --rater NAME") from error
+    if not _RATER.fullmatch(name) or not name.strip():
+        raise ConfigError(f"--rater {name!r}: a name of up to 64 letters, digits, spaces and . _ @ + -")
+    return name
+
+
+def ask_of(word: str) -> Ask:
+    """What `--ask` says."""
+    if word not in ("outcome", "steps", "both"):
+        raise ConfigError(f"--ask {word!r}: outcome, steps or both")
+    return cast("Ask", word)
+
+
+def categories_of(listed: str | None) -> tuple[str, ...]:
+    """What `--categories` lists.
+
+    Raises:
+        ConfigError: none, or more than there are keys for.
+    """
+    if listed is None:
+        return CATEGORIES
+    found = tuple(dict.fromkeys(" ".join(part.split()) for part in listed.split(",") if part.strip()))
+    if not 1 <= len(found) <= MOST_CATEGORIES:
+        raise ConfigError(f"--categories names {len(found)}: between 1 and {MOST_CATEGORIES}, a comma between them")
+    return found
+
+
+def _file_name(rater: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", rater)

@@ -1,0 +1,311 @@
+// The labelling page. Every action is kept in this tab's storage until the server says that it is on the disk, so a reload loses none.
+
+const KNOWN = JSON.parse($("known").textContent);
+const WAITING = "rrm-label-actions";
+const DRAFT = "rrm-label-draft";
+const AGAIN_MS = 1000;
+
+const OUTCOMES = [["good", "1", "good"], ["bad", "2", "bad"], ["unsure", "3", "warn"]];
+const VERDICTS = [["good", "g", "good"], ["bad", "b", "bad"], ["unclear", "u", "warn"]];
+const highlight = () => {}; // nothing is searched here
+const main = $("main");
+let now = null; // the transcript on screen: {n, digest, id, steps, view, said}
+let step = 0; // the step that keys speak of; 0: none
+let turn = 0; // of transcripts asked for: only the last one is shown
+
+const stored = (name) => { try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; } };
+const store = (name, value) => (value === null ? sessionStorage.removeItem(name) : sessionStorage.setItem(name, JSON.stringify(value)));
+
+// Talking to the server
+
+const waiting = stored(WAITING) || [];
+let sending = false;
+
+async function get(path) {
+  const reply = await fetch(path, { cache: "no-store" });
+  const body = await reply.json();
+  if (!reply.ok) throw new Error(body.error);
+  return body;
+}
+
+function trouble(text) {
+  $("trouble").hidden = !text;
+  $("trouble").textContent = text || "";
+}
+
+function act(action) {
+  waiting.push({ action: crypto.randomUUID(), ...action });
+  store(WAITING, waiting);
+  send();
+}
+
+/** Send what waits, in its order, until nothing does. */
+async function send() {
+  if (sending) return;
+  sending = true;
+  while (waiting.length) {
+    $("saved").textContent = "Saving…";
+    let reply, body;
+    try {
+      reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting[0]), keepalive: true });
+      body = await reply.json();
+    } catch {
+      trouble(`rrm label does not answer: ${count(waiting.length, "action")} not saved yet. They are sent when it does; keep this tab open.`);
+      await new Promise((again) => setTimeout(again, AGAIN_MS));
+      continue;
+    }
+    if (reply.status >= 500) { // the disk: what was said stays here until it can be kept
+      trouble(`Not saved: ${body.error}`);
+      await new Promise((again) => setTimeout(again, AGAIN_MS));
+      continue;
+    }
+    const sent = waiting.shift();
+    store(WAITING, waiting);
+    trouble(reply.ok ? "" : `Not taken: ${body.error}`);
+    if (reply.ok) answered(sent, body);
+    else if (now) await load(now.n);
+  }
+  sending = false;
+  $("saved").textContent = "Saved";
+}
+
+function answered(sent, body) {
+  progress(body);
+  if (sent.undo && !body.undone) return flash("Nothing to undo");
+  if (sent.undo) flash("Undone");
+  if (sent.undo && body.n && body.digest !== now?.digest) return load(body.n);
+  if (body.digest === now?.digest && !waiting.length) {
+    now.said = body.said;
+    draw();
+  }
+}
+
+function flash(text) {
+  $("saved").textContent = text;
+}
+
+function progress({ done, total }) {
+  $("progress").value = total ? done / total : 0;
+  $("done").textContent = `${whole.format(done)} of ${whole.format(total)} done`;
+}
+
+// One transcript
+
+async function load(n, at = null) {
+  const mine = ++turn;
+  let item;
+  try {
+    item = await get(`item/${n}`);
+  } catch (error) {
+    trouble(error instanceof TypeError ? "rrm label does not answer. Start it again with the same command; what was saved is kept." : error.message);
+    return;
+  }
+  if (mine !== turn) return;
+  trouble("");
+  now = item;
+  for (const action of waiting) if (action.digest === now.digest) foresee(action.change); // said, but not on the disk yet
+  step = at === null ? Math.min(1, now.steps) : Math.min(at, now.steps);
+  progress(item);
+  $("place").textContent = `${whole.format(now.n)} of ${whole.format(now.total)}`;
+  main.replaceChildren(articleView());
+  draw();
+  main.scrollTop = 0;
+  if (at) choose(step);
+  else mark();
+  address();
+  const draft = stored(DRAFT);
+  if (draft && draft.digest === now.digest && !$("comment").open) comment(draft.step, draft.text);
+}
+
+const address = () => history.replaceState(null, "", `#${now.n}${step > 1 ? `/${step}` : ""}`);
+
+function articleView() {
+  const { view, steps } = now;
+  const items = (view.steps || []).map((one, i) => h("li", { class: "step", id: `step-${i + 1}`, tabindex: "-1" },
+    h("h3", { class: "step-title" }, h("button", { type: "button", class: "anchor", onclick: () => choose(i + 1) }, `Step ${i + 1}`)),
+    h("div", { class: "turn" }, messageView(one.message), ...(one.observations || []).map(messageView)),
+    h("div", { class: "said-of", id: `said-${i + 1}` })));
+  return h("article", { class: "transcript" },
+    h("header", null, h("h2", { id: "title" }, longText(view.task || "(no task)", "text title", TITLE)),
+      h("p", { class: "muted" }, h("span", { class: "mono" }, now.id), ` · ${count(steps, "step")}`)),
+    ...preludeView(view),
+    steps ? h("ol", { class: "steps" }, ...items) : h("p", { class: "empty" }, "The agent never spoke: there are no steps."));
+}
+
+function choice(chosen, [value, key, mark], label, onclick) {
+  return h("button", { type: "button", class: `choice ${value}`, "aria-pressed": String(chosen === value), onclick }, icon(mark), label, h("kbd", null, key));
+}
+
+const fill = (el, ...children) => el.replaceChildren(...children.filter((child) => child !== null));
+
+function draw() {
+  const { said, steps } = now;
+  for (let k = 1; k <= steps; k++) {
+    const one = said.steps[k] || {};
+    $(`step-${k}`).className = `step ${one.verdict || ""}`;
+    const place = $(`said-${k}`);
+    fill(place,
+      h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
+      one.category ? h("p", { class: "tag" }, one.category) : null,
+      one.comment ? h("p", { class: "text note" }, one.comment) : null,
+    );
+  }
+  fill($("outcome"),
+    h("span", { class: "muted" }, KNOWN.ask === "steps" ? "Outcome (not asked for)" : "Did the run do what was asked?"),
+    h("div", { class: "choices", role: "group", "aria-label": "Outcome" }, ...OUTCOMES.map((o) => choice(said.outcome, o, o[0], () => outcome(o[0])))),
+    said.comment ? h("p", { class: "text note" }, said.comment) : null,
+  );
+  mark();
+}
+
+function mark() {
+  for (const el of main.querySelectorAll(".step[aria-current]")) el.removeAttribute("aria-current");
+  if (step) $(`step-${step}`).setAttribute("aria-current", "true");
+}
+
+function choose(k, scroll = true) {
+  if (!now || k < 1 || k > now.steps) return;
+  step = k;
+  mark();
+  address();
+  if (!scroll) return;
+  $(`step-${k}`).scrollIntoView({ block: "start" });
+  $(`step-${k}`).focus({ preventScroll: true });
+}
+
+// What is said
+
+/** What the server will make of a change, shown before it answers. */
+function foresee({ field, step: k, value }) {
+  const { said } = now;
+  const of = (n) => (said.steps[n] ||= { verdict: null, category: null, comment: "" });
+  if (field === "rest") for (let n = 1; n <= now.steps; n++) of(n).verdict ||= value;
+  else if (field === "verdict" || field === "category") of(k)[field] = value;
+  else if (field === "step_comment") of(k).comment = value || "";
+  else said[field] = value;
+}
+
+function say(field, value, k = null) {
+  if (!now) return;
+  const change = { field, value, ...(k === null ? {} : { step: k }) };
+  foresee(change);
+  draw();
+  act({ digest: now.digest, change });
+}
+
+const outcome = (value) => say("outcome", value);
+const verdict = (value) => (step ? say("verdict", value, step) : flash("There is no step"));
+
+function category(value) {
+  $("categories").close();
+  if (value && !now.said.steps[step]?.verdict) say("verdict", "bad", step);
+  say("category", value, step);
+}
+
+const CATEGORY_KEYS = "123456789abcdefghijklmnopqrstuvwxyz";
+function categories() {
+  if (!step) return flash("There is no step");
+  const chosen = now.said.steps[step]?.category;
+  $("choices").replaceChildren(
+    ...KNOWN.categories.map((name, i) => h("button", { type: "button", class: "choice", "aria-pressed": String(name === chosen), onclick: () => category(name) }, h("kbd", null, CATEGORY_KEYS[i]), name)),
+    h("button", { type: "button", class: "choice", onclick: () => category(null) }, h("kbd", null, "0"), "nothing of these"));
+  $("categories").showModal();
+}
+
+function comment(k, text = null) {
+  if (k === null || k <= now.steps) {
+    $("comment").of = { digest: now.digest, step: k };
+    $("comment-title").textContent = k === null ? "Comment on the run" : `Comment on step ${k}`;
+    $("comment-text").value = text ?? (k === null ? now.said.comment : now.said.steps[k]?.comment || "");
+    $("comment").showModal();
+    $("comment-text").focus();
+  }
+}
+
+function keepComment() {
+  const { digest, step: k } = $("comment").of;
+  const text = $("comment-text").value.trim();
+  store(DRAFT, null);
+  $("comment").close();
+  if (digest === now.digest) say(k === null ? "comment" : "step_comment", text || null, k);
+}
+
+$("comment-text").maxLength = KNOWN.most_chars;
+$("comment-text").addEventListener("input", () => store(DRAFT, { ...$("comment").of, text: $("comment-text").value }));
+$("comment-text").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  keepComment();
+});
+$("comment").addEventListener("cancel", () => store(DRAFT, null));
+
+// Keys
+
+const move = (by) => { const n = now.n + by; if (n >= 1 && n <= now.total) load(n); else flash(by > 0 ? "This is the last transcript" : "This is the first transcript"); };
+
+async function nextOpen() {
+  while (waiting.length) { // what is done is known when everything is saved
+    await new Promise((again) => setTimeout(again, 10));
+  }
+  const { n } = await get(`open/${now.n}`);
+  if (n) load(n);
+  else flash("All are done");
+}
+
+const KEYS = {
+  1: () => outcome("good"), 2: () => outcome("bad"), 3: () => outcome("unsure"), 0: () => outcome(null),
+  j: () => move(1), ArrowRight: () => move(1), k: () => move(-1), ArrowLeft: () => move(-1),
+  Enter: () => nextOpen().catch((error) => trouble(error.message)),
+  n: () => choose(step + 1), ArrowDown: () => choose(step + 1), p: () => choose(step - 1), ArrowUp: () => choose(step - 1),
+  g: () => verdict("good"), b: () => verdict("bad"), u: () => verdict("unclear"), x: () => verdict(null),
+  G: () => (now.steps ? say("rest", "good") : flash("There is no step")),
+  f: categories, c: () => (step ? comment(step) : flash("There is no step")), C: () => comment(null),
+  z: () => act({ undo: true }),
+  "/": () => { $("goto-number").value = ""; $("goto").showModal(); },
+  "?": () => $("help").showModal(),
+};
+
+addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if ($("categories").open) {
+    const at = CATEGORY_KEYS.indexOf(event.key);
+    if (event.key === "0" || (at >= 0 && at < KNOWN.categories.length)) {
+      event.preventDefault();
+      category(event.key === "0" ? null : KNOWN.categories[at]);
+    }
+    return;
+  }
+  if (document.querySelector("dialog[open]") || event.target.closest("input, textarea")) return;
+  if (event.key === "Enter" && event.target.closest("button, summary") && event.target.matches(":focus-visible")) return;
+  const action = now && Object.hasOwn(KEYS, event.key) && KEYS[event.key];
+  if (!action || (event.repeat && !event.key.startsWith("Arrow") && !"jknp".includes(event.key))) return;
+  event.preventDefault();
+  action();
+});
+
+$("goto-number").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  const n = Number($("goto-number").value);
+  $("goto").close();
+  if (Number.isInteger(n) && n >= 1 && n <= now.total) load(n);
+  else flash(`There is no transcript ${$("goto-number").value}`);
+});
+$("help-open").addEventListener("click", () => $("help").showModal());
+$("help-close").addEventListener("click", () => $("help").close());
+// what another tab said meanwhile
+document.addEventListener("visibilitychange", () => { if (!document.hidden && now && !waiting.length && !document.querySelector("dialog[open]")) load(now.n, step); });
+// a page that is left sends what waits once more, all together: what arrives twice counts once
+addEventListener("pagehide", () => { if (waiting.length) fetch("acts", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting), keepalive: true }).catch(() => {}); });
+addEventListener("beforeunload", (event) => { if (waiting.length && !$("trouble").hidden) event.preventDefault(); });
+
+const [asked, askedStep] = location.hash.slice(1).split("/").map(Number);
+get("start")
+  .then((start) => {
+    $("rater").textContent = `as ${start.rater}`;
+    progress(start);
+    if (!start.total) return trouble("There is no transcript to label.");
+    send();
+    return load(asked >= 1 && asked <= start.total ? asked : start.first, askedStep || null);
+  })
+  .catch((error) => trouble(error.message));

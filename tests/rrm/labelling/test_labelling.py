@@ -1,0 +1,347 @@
+"""What raters say becomes annotations; their file survives; the page answers nobody else; raters are compared."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labelled_runs import run, served
+
+from rrm.annotation import Annotation, match, read_annotations
+from rrm.cli import eval_cmd, label_cmd
+from rrm.config import TrainConfig
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, JudgeInfo
+from rrm.labelling.journal import open_journal
+from rrm.labelling.pool import Pool
+from rrm.labelling.said import Change, Said, annotation_of, changed
+from rrm.labelling.server import MOST_BODY, LabelServer
+from rrm.trajectory import write_jsonl
+
+Invoke = Callable[..., tuple[int, dict[str, Any]]]
+
+
+def said(*changes: tuple[str, int | None, str | None], steps: int = 3) -> Said:
+    found = Said()
+    for field, step, value in changes:
+        found = changed(found, Change.model_validate({"field": field, "step": step, "value": value}), steps)
+    return found
+
+
+def label(found: Said) -> Annotation | None:
+    return annotation_of(found, "run/1", "d" * 16, "ann")
+
+
+def test_what_was_said_becomes_an_annotation() -> None:
+    found = label(said(
+        ("outcome", None, "bad"), ("comment", None, " Never answers. "), ("verdict", 1, "good"), ("verdict", 2, "bad"),
+        ("category", 2, "wrong tool"), ("step_comment", 2, "Should <score>1.0</score> search"), ("category", 3, "gave up"),
+    ))  # fmt: skip
+    assert found is not None and (found.score, found.kind, found.annotator) == (0.0, "human", "ann")
+    assert [(f.step, f.verdict, f.text) for f in found.findings or ()] == [
+        (1, "good", ""),
+        (2, "bad", "wrong tool: Should (score)1.0(/score) search"),
+        (3, "unclear", "gave up"),
+    ]
+    assert found.critique == "Never answers.\n[step 2] bad: wrong tool: Should (score)1.0(/score) search"
+    assert Annotation.from_json(found.to_json()) == found
+
+
+def test_nothing_is_learned_from_who_is_unsure_or_takes_it_back() -> None:
+    assert label(said(("outcome", None, "unsure"))) is None and label(Said()) is None
+    assert (
+        said(("verdict", 1, "bad"), ("verdict", 1, None), ("outcome", None, "good"), ("outcome", None, None)) == Said()
+    )
+    rest = said(("verdict", 2, "bad"), ("rest", None, "good"))
+    assert [one.verdict for one in rest.steps.values()] == ["good", "bad", "good"]
+    assert rest.done(3, "steps") and not rest.done(3, "outcome") and not rest.done(3, "both")
+    for wrong in (("verdict", 4, "good"), ("verdict", None, "good"), ("verdict", 1, "fine"), ("outcome", None, "1")):
+        with pytest.raises(ValueError):
+            said(wrong)
+
+
+def test_a_journal_keeps_every_action_and_undoes_them_also_later(tmp_path: Path) -> None:
+    path, t = tmp_path / "labels.jsonl", run(1)
+    good, bad = (Change(field="outcome", value=value) for value in ("good", "bad"))
+    of = (t.digest, t.own_id, 3)
+    with open_journal(path, "ann") as journal:
+        journal.change("action-1", *of, good)
+        journal.change("action-2", *of, bad)
+        journal.change("action-2", *of, good)  # sent twice: its answer was lost
+        assert read_annotations(path)[0].score == 0.0
+        with pytest.raises(RRMError, match="another run is writing"), open_journal(path, "ann"):
+            pass
+    with open(f"{path}.journal", "ab") as file:
+        file.write(b'{"action": "half')  # the machine went down while it was written
+    path.unlink()
+    with open_journal(path, "ann") as journal:
+        assert journal.said(t.digest).outcome == "bad" and read_annotations(path)[0].score == 0.0
+        assert journal.undo("action-3") == t.digest == journal.undo("action-3")
+        assert read_annotations(path)[0].score == 1.0
+    with open_journal(path, "ann") as journal:
+        assert journal.undo("action-4") == t.digest and journal.undo("action-5") is None
+        assert read_annotations(path) == [] and journal.said(t.digest) == Said()
+
+
+def test_a_file_is_one_raters_and_an_edit_is_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, t = tmp_path / "labels.jsonl", run(1)
+    with open_journal(path, "ann") as journal:
+        journal.change("action-1", t.digest, t.own_id, 3, Change(field="outcome", value="good"))
+    with pytest.raises(RRMError, match="holds the labels of 'ann'"), open_journal(path, "bob"):
+        pass
+    edited = path.read_text().replace("1.0", "0.5")
+    path.write_text(edited)
+    with open_journal(path, "ann"):
+        pass
+    assert read_annotations(path)[0].score == 1.0 and (tmp_path / "labels.jsonl.before").read_text() == edited
+    assert "was kept as" in caplog.text
+    other = tmp_path / "rules.jsonl"
+    other.write_text(edited)
+    with pytest.raises(RRMError, match="did not write"), open_journal(other, "ann"):
+        pass
+    with open(f"{path}.journal", "a") as file:
+        file.write('{"action": "x", "at": "now", "nonsense": 1}\n')
+    with pytest.raises(RRMError, match=r"journal:2: not an action of `rrm label`"), open_journal(path, "ann"):
+        pass
+
+
+def test_transcripts_stay_on_disk_and_what_nobody_may_see_stays_out_of_view() -> None:
+    runs = [run(n) for n in range(20)]
+    runs[3].meta["reference"] = "the answer is secret"
+    with Pool([*runs, run(3)], shuffle=1) as pool:
+        assert len(pool) == 20 and pool.repeated == 1
+        assert {item.digest for item in pool.items} == {t.digest for t in runs}
+        assert [item.id for item in pool.items] != [t.id for t in runs]
+        place = pool.place(runs[3].digest)
+        assert place is not None and pool.place("unknown") is None
+        view = pool.view(place)
+    assert set(view) == {"task", "tools", "prelude", "steps"} and "secret" not in json.dumps(view)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LabelServer]:
+    with served([run(1), run(2)], tmp_path / "labels.jsonl") as server:
+        yield server
+
+
+def ask(
+    server: LabelServer, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """A request as the page sends it, but for what is given."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    host = f"127.0.0.1:{server.server_port}"
+    sent = {"Host": host}
+    if method == "POST":
+        sent |= {"Origin": f"http://{host}", "Content-Type": "application/json"}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection.request(method, path, raw, {name: value for name, value in sent.items() if value})
+    reply = connection.getresponse()
+    found = reply.status, dict(reply.getheaders()), reply.read()
+    connection.close()
+    return found
+
+
+def test_nobody_but_the_page_is_answered(server: LabelServer) -> None:
+    inside, act = f"/{server.token}", {"action": "action-1", "undo": True}
+    status, headers, page = ask(server, "GET", f"{inside}/")
+    assert status == 200 and b"<title>Label transcripts</title>" in page
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+    assert headers["Cache-Control"] == "no-store" and headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert server.token.encode() not in page
+    refused = {
+        ("GET", "/"): 404,
+        ("GET", "/start"): 404,
+        ("GET", f"/{server.token[:-1]}/start"): 404,
+        ("GET", f"{inside}/item/0"): 404,
+        ("GET", f"{inside}/item/3"): 404,
+        ("GET", f"{inside}/item/x"): 404,
+        ("POST", f"{inside}/start"): 404,
+        ("POST", "/act"): 404,
+    }
+    assert {key: ask(server, key[0], key[1], act if key[0] == "POST" else None)[0] for key in refused} == refused
+    assert (
+        ask(server, "GET", f"{inside}/start", Host="evil.example")[0] == 421
+    )  # a name that was rebound to this machine
+    assert ask(server, "POST", f"{inside}/act", act, Origin="http://evil.example")[0] == 403
+    assert ask(server, "POST", f"{inside}/act", act, Origin="")[0] == 403
+    assert ask(server, "POST", f"{inside}/act", act, Content_Type="text/plain")[0] == 415  # what a form may send
+    assert ask(server, "POST", f"{inside}/act", act, Content_Length="-1")[0] == 411
+    assert ask(server, "POST", f"{inside}/act", b" " * (MOST_BODY + 1))[0] == 413
+    assert ask(server, "PUT", f"{inside}/act", act)[0] == 501
+    assert ask(server, "POST", f"{inside}/act", act)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (b"{", "not JSON"),
+        (b"[" * 60_000, "not JSON"),
+        ([], "valid dictionary"),
+        ({"action": "action-1"}, "an action is a change"),
+        ({"action": "action-1", "digest": "x", "change": {"field": "outcome", "value": "good"}}, "not among those"),
+        ({"field": "outcome", "value": "great"}, "good"),
+        ({"field": "verdict", "value": "good", "step": 4}, "no step 4"),
+        ({"field": "verdict", "value": "good", "step": 0}, "greater than"),
+        ({"field": "category", "value": "<b>", "step": 1}, "no such category"),
+        ({"field": "comment", "value": "a" * 5000}, "at most 4000"),
+        ({"field": "weight", "value": "9"}, "field"),
+    ],
+)
+def test_an_action_that_means_nothing_changes_nothing(server: LabelServer, change: Any, why: str) -> None:
+    if isinstance(change, dict) and "field" in change:
+        change = {"action": "action-1", "digest": run(1).digest, "change": change}
+    status, _, said = ask(server, "POST", f"/{server.token}/act", change)
+    assert status in (400, 404) and why in json.loads(said)["error"], said
+    assert json.loads(ask(server, "GET", f"/{server.token}/item/1")[2])["said"] == Said().model_dump()
+    assert not server.labelling.journal.path.read_text()
+
+
+def begun(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str, str]:
+    """`rrm label` in a process of its own: it, its host and port, and the token."""
+    command = [sys.executable, "-c", "from rrm.cli import main; main()", "label", "runs.jsonl", "--rater", "ann", *more]
+    child = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    assert child.stderr is not None
+    found = None
+    while found is None:
+        line = child.stderr.readline()
+        assert line, "it ended"
+        found = re.search(r"http://(127\.0\.0\.1:\d+)/([\w-]+)/", line)
+    return child, found[1], found[2]
+
+
+def test_a_killed_page_has_lost_nothing_and_goes_on(tmp_path: Path) -> None:
+    runs = [run(n) for n in range(5)]
+    write_jsonl(tmp_path / "runs.jsonl", runs)
+    child, host, token = begun(tmp_path)
+    connection = http.client.HTTPConnection(host, timeout=30)
+    headers = {"Origin": f"http://{host}", "Content-Type": "application/json"}
+    for n, t in enumerate(runs[:3]):
+        act = {"action": f"action-{n}", "digest": t.digest, "change": {"field": "outcome", "value": "good"}}
+        connection.request("POST", f"/{token}/act", json.dumps(act), headers)
+        assert json.loads(connection.getresponse().read())["done"] == n + 1
+    child.kill()
+    child.communicate()
+    assert [a.trajectory_id for a in read_annotations(tmp_path / "labels-ann.jsonl")] == ["run/0", "run/1", "run/2"]
+    child, host, again = begun(tmp_path)
+    connection = http.client.HTTPConnection(host, timeout=30)
+    connection.request("GET", f"/{again}/start")
+    start = json.loads(connection.getresponse().read())
+    assert (start["done"], start["total"], start["first"], start["rater"]) == (3, 5, 4, "ann") and again != token
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 0
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["done"], summary["transcripts"], summary["output"]) == (3, 5, "labels-ann.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--rater", "../ann"], "a name of up to 64"),
+        (["--rater", ""], "a name of up to 64"),
+        (["--ask", "all"], "outcome, steps or both"),
+        (["--categories", " , "], "between 1 and 35"),
+        (["--transcripts", "x"], "goes with --agreement"),
+        (["-o", "runs.jsonl"], "lies in the input"),
+    ],
+)
+def test_what_cannot_be_labelled_is_said(
+    options: list[str], why: str, tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(Path("runs.jsonl"), [run(1)])
+    with pytest.raises(RRMError, match=why):
+        invoke(label_cmd.command, "runs.jsonl", *options)
+    Path("empty.jsonl").write_text("")
+    with pytest.raises(RRMError, match="no transcript"):
+        invoke(label_cmd.command, "empty.jsonl")
+    with pytest.raises(RRMError, match=r"gone\.jsonl"):
+        invoke(label_cmd.command, "gone.jsonl")
+
+
+def labelled(folder: Path, rater: str, verdict: Callable[[int], str], count: int = 24) -> Path:
+    """A rater's file: outcome and both steps of each run by a rule, as the page writes it."""
+    path = folder / f"{rater}.jsonl"
+    with served([run(n) for n in range(count)], path, rater=rater) as server:
+        for n in range(count):
+            changes = [{"field": "outcome", "value": verdict(n)}]
+            changes += [{"field": "verdict", "step": k, "value": "bad" if k == 2 and n % 2 else "good"} for k in (1, 2)]
+            changes += [{"field": "step_comment", "step": 2, "value": "Looks it up."}]
+            for k, change in enumerate(changes):
+                act = {"action": f"action-{n}-{k}", "digest": run(n).digest, "change": change}
+                assert ask(server, "POST", f"/{server.token}/act", act)[0] == 200
+    return path
+
+
+def test_labels_train_and_measure_a_judge_as_they_are(tmp_path: Path, invoke: Invoke) -> None:
+    from rrm.train.run import train
+
+    labels = labelled(tmp_path, "ann", lambda n: "good" if n % 2 else "bad")
+    runs = [run(n).model_copy(update={"outcome": None, "question_id": f"q{n // 2}"}) for n in range(24)]
+    write_jsonl(tmp_path / "runs.jsonl", runs)
+    assert len(match(runs, read_annotations(labels)).by_id) == 24
+    info = JudgeInfo(model="judge", prompt_version="2", mode="critique")
+    rows = [
+        Feedback(id=t.id, status="scored", score=0.2 + 0.6 * (n % 2), raw_score=0.2 + 0.6 * (n % 2), judge=info)
+        for n, t in enumerate(runs)
+    ]
+    (tmp_path / "scored.jsonl").write_text("".join(row.model_dump_json() + "\n" for row in rows))
+    given = [tmp_path / "runs.jsonl", "--feedback", tmp_path / "scored.jsonl", "--annotations", labels]
+    code, _ = invoke(eval_cmd.command, *given, "-o", tmp_path / "metrics.json", "--resamples", 100)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert code == 0 and metrics["metrics"]["judge"]["auroc"]["value"] == 1.0
+    assert (metrics["steps"]["steps"], metrics["steps"]["bad_share"]) == (48, 0.25)
+
+    small = {"hidden_size": 32, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 400}
+    config = {
+        "name": "labelled", "output_dir": str(tmp_path / "run"), "transcript_tokens": 200, "max_new_tokens": 8, "cpu": True,
+        "model": {"base": "reagent.lab.judge_base:build", "options": small},
+        "data": {"trajectories": [str(tmp_path / "runs.jsonl")], "annotations": [str(labels)], "target": "annotation",
+                 "calibration_share": 0.3, "test_share": 0.2},
+        "sft": {"max_steps": 1, "batch_size": 2, "lora": None, "mix": {"score": 1, "critique": 1, "steps": 1}},
+        "rl": {"enabled": False}, "calibration": {"modes": ["score"]}, "evaluation": {"max_rows": 4, "full_rows": 0},
+    }  # fmt: skip
+    assert train(TrainConfig.model_validate(config)) is not None
+    trained_on = json.loads((tmp_path / "run" / "judge" / "evaluation.json").read_text())["trained_on"]
+    assert trained_on["labels"]["annotation"] == {"ann": trained_on["rows"]["train"]}
+
+
+def test_raters_are_compared_and_their_disagreements_listed(
+    tmp_path: Path, invoke: Invoke, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rule = lambda n: "good" if n % 3 else "bad"  # noqa: E731
+    ann = labelled(tmp_path, "ann", rule)
+    bob = labelled(tmp_path, "bob", lambda n: "unsure" if n == 1 else "bad" if n in (2, 4) else rule(n))
+    code, summary = invoke(label_cmd.command, ann, bob, "--agreement", "-o", tmp_path / "agreement.json")
+    found = json.loads((tmp_path / "agreement.json").read_text())
+    assert code == 0 and summary["disagreements"] == 2 and summary["raters"] == ["ann", "bob"]
+    outcome = found["outcome"]
+    assert (outcome["units"], outcome["single"]) == (23, 1)
+    assert (
+        outcome["same"]["value"] == pytest.approx(21 / 23)
+        and 0 < outcome["alpha"]["low"] < outcome["alpha"]["value"] < 1
+    )
+    assert found["steps"]["alpha"]["value"] == 1.0 and found["steps"]["units"] == 48
+    assert [(row["trajectory_id"], row["step"], row["labels"]) for row in found["disagreements"]] == [
+        ("run/2", None, {"ann": "good", "bob": "bad"}),
+        ("run/4", None, {"ann": "good", "bob": "bad"}),
+    ]
+    with pytest.raises(RRMError, match="all labels are by 'ann'"):
+        invoke(label_cmd.command, ann, "--agreement")
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text(ann.read_text() + ann.read_text().replace('"score": 1.0', '"score": 0.0'))
+    with pytest.raises(RRMError, match="two labels of"):
+        invoke(label_cmd.command, twice, bob, "--agreement")
