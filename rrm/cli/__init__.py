@@ -35,6 +35,7 @@ COMMANDS = (
     "report",
     "serve",
     "push",
+    "doctor",
 )
 GROUPS = ("criteria",)
 """Commands with commands of their own."""
