@@ -49,6 +49,11 @@ def needs(extra: str, what: str, *modules: str) -> None:
         raise MissingExtra(f"{what} needs {', '.join(absent)}: pip install 'agent-rrm[{extra}]'")
 
 
+def absent(extra: str) -> list[str]:
+    """The modules of an extra that are not installed. Nothing is imported."""
+    return [module for module in EXTRAS[extra] if not _is_there(module)]
+
+
 def needs_trackers(names: Sequence[str]) -> None:
     """Check that the trackers a config reports to are installed; those we have no extra for are accelerate's to refuse.
 

@@ -37,6 +37,7 @@ COMMANDS = (
     "serve",
     "guard",
     "push",
+    "doctor",
 )
 GROUPS = ("criteria",)
 """Commands with commands of their own."""

@@ -130,6 +130,14 @@ def fetch_base(
             ) from hub_error
 
 
+def cached_base(name: str = DEFAULT_BASE) -> Path | None:
+    """Where `fetch_base` would find a packaged base without fetching it (`$RRM_BASE_DIR`, the cache), None where it would fetch."""
+    if given := os.environ.get("RRM_BASE_DIR"):
+        return Path(given).expanduser()
+    target = cache_dir() / _directory_name(name, PACKAGED[name])
+    return target if (target / ORIGIN_FILE).is_file() else None
+
+
 def _directory_name(name: str, packaged: PackagedWeights) -> str:
     """One directory a model and checksum, so that a new pinned version never meets an old cache."""
     return f"{name.rsplit('/', 1)[-1]}-{packaged.package}-{packaged.version}-{packaged.gguf_sha256[:8]}"
