@@ -56,9 +56,8 @@ def test_a_served_judge_gives_the_rows_of_the_judge(tmp_path: Path, monkeypatch:
     assert rrm(monkeypatch, *ask, str(out["here"]), "--model", "lab", "--device", "cpu") == 0
     there, here = ([json.loads(line) for line in path.read_text().splitlines()] for path in out.values())
     for one, two in zip(there, here, strict=True):
-        assert (
-            abs(one.pop("score") - two.pop("score")) < 1e-6 and abs(one.pop("raw_score") - two.pop("raw_score")) < 1e-6
-        )
+        for name in ("score", "raw_score"):  # batches of another width: float32 sums differ in their last digits
+            assert abs(one.pop(name) - two.pop(name)) < 1e-5
         for row in (one, two):
             row["judge"].pop("off_grid_mass")
         assert one == two
