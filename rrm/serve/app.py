@@ -152,6 +152,9 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     async def answered(asks: list[Ask], request: Request) -> list[Any]:
         """Each item's row, or why it has none; raises what the judge cannot be asked for."""
         whole = asyncio.gather(*(ask.done for ask in asks), return_exceptions=True)
+        whole.add_done_callback(
+            lambda one: one.cancelled() or one.exception()
+        )  # of one who has gone nobody asks for it
         gone = asyncio.create_task(left_us(request))
         try:
             await asyncio.wait({gone, whole}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
 """What was asked and is not answered yet, and the workers that answer it.
 
 Items wait by request. A worker that is free takes a batch: items of equal settings and different ids, one of each request in turn, so that a
-request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill. Batches change no score: a transcript's seed is
-that of its id.
+request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where half a one waits while all workers are busy, it is
+handed over ahead, and the worker that ends its batch finds it there. Batches change no score: a transcript's seed is that of its id.
 
 A worker that dies gives back what it had not answered. Each such item is tried again by itself, so that one which ends the process
 again takes no other with it; then its row is a `judge_error`, as is that of an item which raises what no judge should.
@@ -17,7 +17,7 @@ import json
 import logging
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,10 @@ class Pool:
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._processes: set[asyncio.subprocess.Process] = set()
+        self._held: dict[asyncio.subprocess.Process, OrderedDict[int, dict[int, Ask]]] = {}
+        """Worker → number of each job that it has → what it has not answered of it."""
+        self._idle = 0
+        """Workers that wait for something to do."""
         self._closing = False
 
     # ---- life ----
@@ -149,6 +153,7 @@ class Pool:
             self._requests[next(self._numbers)] = deque(asks)
             self._count(waiting=len(asks))
             self._changed.notify_all()
+            self._hand_ahead()
         return asks
 
     async def cancel(self, asks: Sequence[Ask]) -> None:
@@ -248,32 +253,35 @@ class Pool:
 
     async def _jobs_of(self, process: asyncio.subprocess.Process) -> None:
         """Hand a process batches until it ends or the pool does."""
-        while (batch := await self._next(process)) is not None:
-            number, left = next(self._jobs), dict(enumerate(batch))
-            self.metrics.batch(len(batch))
-            try:
-                job = {"job": number, "what": batch[0].what, "how": json.loads(batch[0].how)}
-                await _say(process, job | {"items": [ask.item for ask in batch]})
-                while left:
-                    said = await _hear(process)
-                    if "error" in said:
-                        await self._failed(left, said["error"], said["refused"])
-                        break
-                    if "end" in said:
+        held = self._held[process] = OrderedDict()
+        try:
+            while held or await self._next(process, held):
+                said = await _hear(process)
+                number = said["job"]
+                left = held[number]
+                if "error" in said:
+                    del held[number]
+                    self._count(judging=-len(left))
+                    await self._failed(left, said["error"], said["refused"])
+                elif "end" in said:
+                    if left:
                         raise EOFError("it left items out")
+                    del held[number]
+                else:
                     ask = left.pop(said["at"])
                     self._count(judging=-1)
                     if not ask.done.done():
                         ask.done.set_result(said["row"])
-                else:
-                    await _hear(process)  # its end
-            except BaseException:
-                await self._died(left)
-                raise
-            finally:
-                async with self._changed:
-                    self._count(judging=-len(left))
-                    self._changed.notify_all()
+                self._hand_ahead()
+        except BaseException:
+            self._held.pop(process)
+            await self._died(held)
+            raise
+        finally:
+            self._held.pop(process, None)
+            async with self._changed:
+                self._count(judging=-sum(map(len, held.values())))
+                self._changed.notify_all()
 
     async def _failed(self, left: Mapping[int, Ask], why: str, refused: bool) -> None:
         """What a job that ended in an error did not answer."""
@@ -284,47 +292,67 @@ class Pool:
             if not ask.done.done():
                 ask.done.set_exception(Refused(why) if refused else GivenUp(why))
 
-    async def _died(self, left: Mapping[int, Ask]) -> None:
-        """What a process that ended did not answer."""
+    async def _died(self, held: Mapping[int, Mapping[int, Ask]]) -> None:
+        """What a process that ended did not answer: of its first batch each is suspected, the one handed over ahead it had not begun."""
+        first, *ahead = list(held.values()) or [{}]
         again = []
-        for ask in left.values():
+        for ask in first.values():
             ask.deaths += ask.alone
             if ask.deaths >= TRIES and not ask.done.done():
                 ask.done.set_exception(GivenUp(f"the judge's process ended {TRIES} times at this one"))
             else:
                 again.append(ask)
+        await self._again([ask for left in ahead for ask in left.values()], alone=False)
         await self._again(again)
 
-    async def _again(self, asks: Any) -> None:
+    async def _again(self, asks: Iterable[Ask], *, alone: bool = True) -> None:
         async with self._changed:
             for ask in asks:
                 if not ask.done.done():
-                    ask.alone = True
+                    ask.alone |= alone
                     self._requests[next(self._numbers)] = deque([ask])
                     self._requests.move_to_end(next(reversed(self._requests)), last=False)  # it has waited longest
                     self._count(waiting=1)
             self._changed.notify_all()
 
-    async def _next(self, process: asyncio.subprocess.Process) -> list[Ask] | None:
-        """The next batch; None once the pool is closed.
+    async def _next(self, process: asyncio.subprocess.Process, held: OrderedDict[int, dict[int, Ask]]) -> bool:
+        """Wait for what may be asked, and hand it over; False once the pool is closed.
 
         Raises:
             EOFError: the process ended while it had nothing to do.
         """
         ended = asyncio.create_task(process.wait())
         ended.add_done_callback(lambda _: asyncio.ensure_future(self._wake()))
+        self._idle += 1
         try:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._requests or self._closing or ended.done())
                 if ended.done():
                     raise EOFError(f"exit code {process.returncode}")
                 if not self._requests:
-                    return None
-                batch = self._draw()
-                self._count(waiting=-len(batch), judging=len(batch))
-                return batch
+                    return False
+                self._hand(process, held)
         finally:
+            self._idle -= 1
             ended.cancel()
+        await _drained(process)
+        return True
+
+    def _hand_ahead(self) -> None:
+        """Where all workers are busy and half a batch waits, a second one to those that have but one."""
+        for process, held in self._held.items():
+            if not self._idle and len(held) == 1 and 2 * self.load.waiting >= self.batch:
+                self._hand(process, held)
+
+    def _hand(self, process: asyncio.subprocess.Process, held: OrderedDict[int, dict[int, Ask]]) -> None:
+        """A batch of what waits, to a process that may still have one: it then finds the next as it ends the first."""
+        batch = self._draw()
+        self._count(waiting=-len(batch), judging=len(batch))
+        self.metrics.batch(len(batch))
+        number = next(self._jobs)
+        held[number] = dict(enumerate(batch))
+        job = {"job": number, "what": batch[0].what, "how": json.loads(batch[0].how)}
+        _write(process, job | {"items": [ask.item for ask in batch]})
 
     async def _wake(self) -> None:
         async with self._changed:
@@ -357,8 +385,17 @@ class Pool:
 
 
 async def _say(process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
+    _write(process, said)
+    await _drained(process)
+
+
+def _write(process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
     assert process.stdin is not None
     process.stdin.write(json.dumps(said, allow_nan=False).encode() + b"\n")
+
+
+async def _drained(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin is not None
     await process.stdin.drain()
 
 

@@ -15,8 +15,10 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import IO, Any, get_args
 
@@ -88,7 +90,7 @@ class Worker:
         places = {trajectory.id: at for at, trajectory in enumerate(rows)}
 
         def take(feedback: Feedback) -> None:
-            row = json.loads(feedback.model_dump_json())
+            row = feedback.model_dump(mode="json")
             self.tell({"job": job["job"], "at": places[feedback.id], "row": row})
 
         scorer = scorer_of(self.judge, how["mode"], how["blend"])
@@ -101,7 +103,7 @@ class Worker:
         def take(number: int, ranking: Ranking) -> None:
             row = {name: getattr(ranking, name) for name in ("decided", "earlier", "tied", "both", "agreed", "turned")}
             row["usage"] = None if ranking.usage is None else ranking.usage.model_dump()
-            row["feedback"] = [json.loads(feedback.model_dump_json()) for feedback in ranking.feedback]
+            row["feedback"] = [feedback.model_dump(mode="json") for feedback in ranking.feedback]
             self.tell({"job": job["job"], "at": number, "row": row})
 
         options = {"size": how["heat"], "both_orders": how["both_orders"], "seed": how["seed"]}
@@ -139,8 +141,23 @@ def run(load: Callable[[Mapping[str, Any]], AgentRRM]) -> None:
     tell({"about": about(judge)})
     worker = Worker(judge, tell)
     with contextlib.suppress(BrokenPipeError):
-        for line in sys.stdin.buffer:
-            worker.do(json.loads(line))
+        for job in ahead(map(json.loads, sys.stdin.buffer)):
+            worker.do(job)
+
+
+def ahead(jobs: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The jobs, the next one read while one is done: more than a pipe holds has come when it is wanted."""
+    read: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    def follow() -> None:
+        try:
+            for job in jobs:
+                read.put(job)
+        finally:
+            read.put(None)
+
+    threading.Thread(target=follow, name="rrm-jobs", daemon=True).start()
+    yield from iter(read.get, None)
 
 
 if __name__ == "__main__":
