@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from pydantic import ValidationError
@@ -16,6 +16,9 @@ from rrm.errors import ConfigError, ReadError, RRMError
 from rrm.readers.base import printable
 from rrm.scored import Rows, digest_of
 from rrm.trajectory import Source, Trajectory
+
+if TYPE_CHECKING:
+    from rrm.report.guarded import Audit
 
 Row = dict[str, Any]
 FIRST_LINE = 16 * 1024 * 1024
@@ -33,6 +36,9 @@ def command(
         [], metavar="IN", help="The transcripts that were judged, files or folders. Default: the files the rows name."
     ),
     output: Path = typer.Option(..., "-o", "--output", metavar="REPORT.html", help="The page to write."),
+    audit: Path | None = typer.Option(
+        None, metavar="AUDIT.jsonl", help="What a guard said while the runs went on (rrm guard), shown as a timeline."
+    ),
     title: str = typer.Option("Agent-RRM report", help="The page's heading."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
@@ -48,6 +54,7 @@ def command(
 
     check_paths([str(scored), *transcripts, *(more or [])], output, None)
     rows = load_rows(scored)
+    watched = None if audit is None else _audit(audit)
     others = [name for name in more or [] if holds_rows(name)]
     if len(others) > 1:
         raise ConfigError(f"{others[1]} holds a third judge's rows: two judges are compared on a page, not more")
@@ -59,15 +66,29 @@ def command(
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     trajectories = read_inputs(inputs, None, **reading) if inputs else iter(())
     counts = {"rows": len(rows), "without_transcript": 0, "transcripts_without_row": 0}
-    write_report(
-        match(rows, trajectories, counts), output, title=title, second=None if second is None else beside(second)
-    )
+    pairs = match(rows, trajectories, counts)
+    write_report(pairs, output, title=title, second=None if second is None else beside(second), audit=watched)
+    if watched is not None:
+        counts["guarded"] = len(watched) - watched.unmatched
+        counts["audited_without_transcript"] = watched.unmatched
     if second is not None:
         counts["only_in_second"] = len(second.strays)
         counts["of_both"] = len(second) - counts["only_in_second"]
     finish({"report": str(output), **counts})
     if counts["without_transcript"]:
         raise typer.Exit(1)
+
+
+def _audit(path: Path) -> Audit:
+    """The rows of a guard's audit.
+
+    Raises:
+        ReadError: it cannot be opened, or holds something else.
+    """
+    from rrm.guard.audit import read_audit
+    from rrm.report.guarded import Audit
+
+    return Audit(read_audit(path))
 
 
 def holds_rows(name: str) -> bool:

@@ -39,7 +39,7 @@ class AuditCall(BaseModel):
 class AuditRow(BaseModel):
     """One step of one run."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     version: int = 1
     run: str
@@ -58,9 +58,9 @@ class AuditRow(BaseModel):
     p_good: float | None = None
     reason: str | None = None
     """Why the verdict is not `continue`, or why there is no score."""
-    tokens: int = 0
+    tokens: int = Field(default=0, ge=0)
     """That the judge read for it."""
-    seconds: float = 0.0
+    seconds: float = Field(default=0.0, ge=0.0)
     """That it took."""
     judge: str | None = None
     resumed: bool = False

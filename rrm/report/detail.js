@@ -140,6 +140,7 @@ function transcriptView(row, d, place) {
     stray.length ? h("section", { class: "stray" }, h("h3", null, "Findings on steps that do not exist"), h("ul", { class: "findings" }, ...stray.map((item) => finding([item[0], item[1], `step ${item[0]}: ${item[2]}`, item[3]])))) : null,
     strip(byStep, steps.length, d.judge.threshold),
     timelineView(row, d),
+    guardView(d),
     attemptsView(row),
     steps.length > 1 ? outline(byStep, steps.length) : null,
     ...preludeView(d),

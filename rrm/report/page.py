@@ -28,6 +28,7 @@ from markupsafe import Markup
 from rrm.feedback import Feedback
 from rrm.output import file_when_whole
 from rrm.questions import question_of
+from rrm.report.guarded import Audit, watched
 from rrm.report.images import Room
 from rrm.report.rows import detail, index_entry, text_length, to_feedback
 from rrm.trajectory import Trajectory
@@ -37,6 +38,7 @@ LIST_SCRIPTS = ("dom.js", "store.js", "query.js", "list.js", "overview.js", "agr
 SCRIPTS = (
     *LIST_SCRIPTS,
     "timeline.js",
+    "guard.js",
     "message.js",
     "detail.js",
     "align.js",
@@ -77,6 +79,7 @@ def write_report(
     *,
     title: str = "Agent-RRM report",
     second: Second | None = None,
+    audit: Audit | None = None,
 ) -> None:
     """Write one self-contained HTML page of judged transcripts.
 
@@ -85,12 +88,13 @@ def write_report(
         path: the page; it appears whole or not at all (`rrm.output.file_when_whole`).
         title: the page's heading.
         second: finds another judge's row on the text that a row was written on, to be compared with it (`rrm.report.comparison`).
+        audit: what a guard said while the runs went on (`rrm.report.guarded`).
 
     Raises:
         RRMError: a row is not an output row of `rrm score`; no page is written.
     """
     with tempfile.TemporaryFile("w+", encoding="ascii") as spool:
-        index = _spool_blocks(pairs, spool, second)
+        index = _spool_blocks(pairs, spool, second, audit)
         spool.seek(0)
         with file_when_whole(Path(path)) as page:
             page.writelines(_render(title, index, spool))
@@ -107,7 +111,7 @@ def embed_json(value: Any) -> Markup:
 
 
 def _spool_blocks(
-    pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[str], second: Second | None
+    pairs: Iterable[tuple[Trajectory, dict[str, Any]]], spool: IO[str], second: Second | None, audit: Audit | None
 ) -> dict[str, Any]:
     """Write the transcripts' blocks to `spool`, a line of base64 each; return the index."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
@@ -126,9 +130,9 @@ def _spool_blocks(
             seen.append((question_of(trajectory), len(trajectory.steps), trajectory.outcome, *bare))
         for name, value in index_entry(trajectory, feedback, text_length(trajectory)).items():
             columns[name].append(value)
-        block.append(
-            json.dumps(detail(trajectory, feedback, row.get("source"), room, other), ensure_ascii=True, allow_nan=False)
-        )
+        guard = None if audit is None else watched(audit.of(trajectory))
+        shown = detail(trajectory, feedback, row.get("source"), room, other, guard)
+        block.append(json.dumps(shown, ensure_ascii=True, allow_nan=False))
         held += len(block[-1])
         if held >= BLOCK_CHARS:
             spool.write(_pack(block))

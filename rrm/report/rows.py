@@ -73,11 +73,13 @@ def detail(
     source: dict[str, Any] | None,
     room: Room,
     second: Feedback | None = None,
+    guard: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Everything a transcript's own screen shows; empty parts are left out. Results stand in the order of their calls, as the judge reads them.
 
     Args:
         second: what another judge says of it.
+        guard: what a guard said while it went on (`rrm.report.guarded.watched`).
     """
     return _without_empty(
         {
@@ -86,6 +88,7 @@ def detail(
             **_said(feedback),
             "second": None if second is None else _second(second),
             "spans": timeline(trajectory).rows,
+            "guard": guard,
             "source": _finite(source)
             or (trajectory.source.model_dump(exclude_none=True) if trajectory.source else None),
         }

@@ -16,7 +16,8 @@ from rrm.engines.base import StopReason
 from rrm.jsonl import read_lines, write_lines
 from rrm.trajectory import Message, Trajectory
 
-Status = Literal["finished", "turn_limit", "token_limit", "env_error"]
+Status = Literal["finished", "turn_limit", "token_limit", "halted", "env_error"]
+"""How an episode ended; `halted`: by a guard (`reagent.env.guarded`)."""
 Stage = Literal["initial", "refined"]
 
 

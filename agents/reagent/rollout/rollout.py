@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from reagent.env.env import EnvFactory, Environment, StepResult
+from reagent.env.guarded import HALTED
 from reagent.env.task import Task
 from reagent.rollout.envloop import EnvLoop
 from reagent.rollout.episode import Episode, Stage, Status, Turn, attempt_key, jsonable
@@ -346,7 +347,8 @@ class _Player:
             if result.terminated:
                 row.end("finished", result.outcome_reward, None if success is None else bool(success))
             else:
-                row.end_at_limit("turn_limit", result.outcome_reward, bool(success))
+                halted = result.info.get("ended_by") == HALTED
+                row.end_at_limit("halted" if halted else "turn_limit", result.outcome_reward, bool(success))
             return
         self._observe(row, turn, result.observations)
         self._go_on(row, session)

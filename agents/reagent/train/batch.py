@@ -82,7 +82,7 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
         attempt=torch.tensor([e.attempt for e in episodes]),
         stage=torch.tensor([int(e.stage == "refined") for e in episodes]),
         known=known,
-        truncated=torch.tensor([e.status in ("turn_limit", "token_limit") for e in episodes]),
+        truncated=torch.tensor([e.status in ("turn_limit", "token_limit", "halted") for e in episodes]),
         lengths=lengths,
     )
 

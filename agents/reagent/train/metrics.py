@@ -56,7 +56,7 @@ def episode_metrics(episodes: Sequence[Episode], prefix: str = "episode") -> dic
         "cut_turns": mean([float(t.stop_reason == "length") for t in turns]),
         "zero_variance_groups": mean([float(len(values) == 1) for values in groups.values()]),
     }
-    for status in ("turn_limit", "token_limit", "env_error"):
+    for status in ("turn_limit", "token_limit", "halted", "env_error"):
         found[status] = mean([float(e.status == status) for e in episodes])
     by_hops: dict[str, list[float]] = defaultdict(list)
     for e in episodes:

@@ -1,0 +1,105 @@
+"""An environment under guard: after each turn a judge reads the episode so far, and one that goes wrong is ended (`rrm.guard`).
+
+    guard = Guard(judge, GuardPolicy(halt_below=0.1), audit="audit.jsonl")
+    rollout(engine, tokenizer, guarded(make_env, guard), tasks, params=params)
+
+An episode that is halted has the status `halted`: it is priced as one that a limit ended (`RewardWeights.unanswered`), and its last
+turn's info says why. Nobody is there to be asked, so `ask` lets it go on, and stands in the info and the audit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import replace
+from typing import Any
+
+from reagent.env.env import EnvFactory, Environment, StepResult
+from reagent.env.task import Task
+from rrm.engines.base import StopReason
+from rrm.errors import ConfigError
+from rrm.guard import Guard, GuardSession, GuardVerdict
+
+HALTED = "halted"
+"""In `StepResult.info["ended_by"]`: the guard ended the episode."""
+
+
+class GuardedEnv:
+    """One environment and the session that watches its episode; whatever else the environment has, this has too.
+
+    Args:
+        env: plays the episodes; its `step` takes `stop_reason`.
+        guard: shared with other environments; they take turns at its judge.
+
+    Raises:
+        ConfigError: `step` takes no `stop_reason`.
+    """
+
+    def __init__(self, env: Environment, guard: Guard) -> None:
+        if "stop_reason" not in inspect.signature(env.step).parameters:
+            raise ConfigError(
+                f"{type(env).__name__}.step takes no stop_reason: a guarded environment needs one that does"
+            )
+        self.env, self.guard = env, guard
+        self._session: GuardSession | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the environment has (`stop`, `template_tools`, `is_graded`, `unanswered_reward`, …)."""
+        if name == "env":  # not made yet: a copy is being built
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The environment's."""
+        return self.env.tools
+
+    def reset(self, task: Task) -> list[dict[str, Any]]:
+        """Begin an episode, and watch it."""
+        messages = self.env.reset(task)
+        self._end()
+        self._session = self.guard.session(task=task.question, tools=self.env.tools, messages=messages)
+        return messages
+
+    async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
+        """The environment's step; the guard is asked unless the episode is over by it."""
+        result = await self.env.step(text, stop_reason=stop_reason)
+        session = self._session
+        if session is None or result.terminated or result.truncated:
+            self._end()
+            return result
+        for message in (result.message, *result.observations):
+            session.observe(message, check=False)
+        verdict = await asyncio.to_thread(session.check)
+        info = result.info | {"guard": _told(verdict)}
+        if verdict.action != "halt":
+            return replace(result, info=info)
+        self._end()
+        return replace(result, truncated=True, info=info | {"ended_by": HALTED, "answer": None, "success": False})
+
+    async def close(self) -> None:
+        """Close the environment."""
+        self._end()
+        await self.env.close()
+
+    def _end(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def guarded(make: EnvFactory, guard: Guard) -> EnvFactory:
+    """Makes environments under guard."""
+    return lambda: GuardedEnv(make(), guard)
+
+
+def _told(verdict: GuardVerdict) -> dict[str, Any]:
+    told = {
+        "action": verdict.action,
+        "status": verdict.status,
+        "score": verdict.score,
+        "p_good": verdict.p_good,
+        "reason": verdict.reason,
+        "tokens": verdict.tokens,
+    }
+    return {name: value for name, value in told.items() if value is not None}
