@@ -34,6 +34,7 @@ COMMANDS = (
     "eval",
     "calibrate",
     "report",
+    "compare",
     "serve",
     "guard",
     "push",

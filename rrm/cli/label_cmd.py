@@ -16,7 +16,7 @@ from rich.text import Text
 from rrm.cli import finish
 from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import ErrorLog, counting, mapping_of, read_inputs, refuse_missing, refuse_overlap
-from rrm.cli.tables import print_table
+from rrm.cli.tables import figure_text, print_table
 from rrm.errors import ConfigError, RRMError
 from rrm.labelling.said import CATEGORIES, Ask
 from rrm.output import file_when_whole
@@ -124,8 +124,10 @@ def show_agreement(found: dict[str, Any]) -> None:
     figures = Table("", "rated by two or more", "same label", "Krippendorff's alpha", "Cohen's kappa")
     for name in ("outcome", "steps"):
         of = found[name]
-        kappas = "\n".join(f"{' and '.join(map(printable, p['raters']))}: {_said(p['kappa'])}" for p in of["pairs"])
-        cells = (name, str(of["units"]), _said(of["same"]), _said(of["alpha"]), kappas or "–")
+        kappas = "\n".join(
+            f"{' and '.join(map(printable, p['raters']))}: {figure_text(p['kappa'])}" for p in of["pairs"]
+        )
+        cells = (name, str(of["units"]), figure_text(of["same"]), figure_text(of["alpha"]), kappas or "–")
         figures.add_row(*map(Text, cells))
     print_table(figures, stderr=True)
     if not found["disagreements"]:
@@ -137,14 +139,6 @@ def show_agreement(found: dict[str, Any]) -> None:
     print_table(parted, stderr=True)
     if len(found["disagreements"]) > SHOWN:
         typer.echo(f"and {len(found['disagreements']) - SHOWN} more (-o FILE holds all)", err=True)
-
-
-def _said(figure: dict[str, float | None]) -> str:
-    """`0.61 [0.42, 0.77]`; a dash where it is undefined, no interval where too little carries it."""
-    if figure["value"] is None:
-        return "–"
-    bounds = "" if figure["low"] is None else f" [{figure['low']:.2f}, {figure['high']:.2f}]"
-    return f"{figure['value']:.2f}{bounds}"
 
 
 def rater_of(name: str | None) -> str:

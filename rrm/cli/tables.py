@@ -17,3 +17,10 @@ def print_table(table: Table, *, stderr: bool = False) -> None:
     if not console.is_terminal:
         console.width = max(console.width, console.measure(table, options=console.options.update(width=WIDEST)).maximum)
     console.print(table)
+
+
+def figure_text(figure: dict[str, float | None]) -> str:
+    """`0.61 [0.42, 0.77]`; a dash where it is undefined, no interval where too little carries it."""
+    if figure["value"] is None:
+        return "–"
+    return f"{figure['value']:.2f}" + ("" if figure["low"] is None else f" [{figure['low']:.2f}, {figure['high']:.2f}]")

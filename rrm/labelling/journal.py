@@ -1,6 +1,6 @@
 """The labels of one rater on disk.
 
-LABELS.jsonl                    the annotations, as `rrm train` and `rrm eval` take them; whole at every moment
+LABELS.jsonl                    the annotations, as `rrm train` and `rrm eval` take them; whole at every moment, on the disk at the end
 LABELS.jsonl.journal            every action in its order, appended and on the disk before it counts
 LABELS.jsonl.journal.run.json   whose it is
 LABELS.jsonl.journal.lock       locked while the page is served
@@ -145,7 +145,10 @@ class Journal:
     def _write(self) -> None:
         with file_when_whole(self.path, encoding="ascii") as file:
             file.write(self._text())
-            file.flush()
+
+    def sync(self) -> None:
+        """The annotations are on the disk as well."""
+        with open(self.path, "rb") as file:
             os.fsync(file.fileno())
 
     def _keep_other(self) -> None:
@@ -174,7 +177,11 @@ def open_journal(path: Path, rater: str) -> Iterator[Journal]:
     if journal.exists() and journal.stat().st_size and (whose := header_of(journal).get("rater")) != rater:
         raise RRMError(f"{path} holds the labels of {whose!r}: say --rater {whose!r}, or name another file (-o)")
     with open_output(journal, made_by, sync_seconds=0.0) as output:
-        yield Journal(path, rater, output)
+        opened = Journal(path, rater, output)
+        try:
+            yield opened
+        finally:
+            opened.sync()
 
 
 def _now() -> str:

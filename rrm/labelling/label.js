@@ -4,6 +4,7 @@ const KNOWN = JSON.parse($("known").textContent);
 const WAITING = "rrm-label-actions";
 const DRAFT = "rrm-label-draft";
 const AGAIN_MS = 1000;
+const NEVER = new Set([400, 409, 413]); // an action that was refused so will never be taken
 
 const OUTCOMES = [["good", "1", "good"], ["bad", "2", "bad"], ["unsure", "3", "warn"]];
 const VERDICTS = [["good", "g", "good"], ["bad", "b", "bad"], ["unclear", "u", "warn"]];
@@ -54,8 +55,8 @@ async function send() {
       await new Promise((again) => setTimeout(again, AGAIN_MS));
       continue;
     }
-    if (reply.status >= 500) { // the disk: what was said stays here until it can be kept
-      trouble(`Not saved: ${body.error}`);
+    if (!reply.ok && !NEVER.has(reply.status)) { // the disk is full, or it was started anew under another address: kept here until it can be saved
+      trouble(`Not saved yet: ${body.error}`);
       await new Promise((again) => setTimeout(again, AGAIN_MS));
       continue;
     }
@@ -297,7 +298,6 @@ $("help-close").addEventListener("click", () => $("help").close());
 document.addEventListener("visibilitychange", () => { if (!document.hidden && now && !waiting.length && !document.querySelector("dialog[open]")) load(now.n, step); });
 // a page that is left sends what waits once more, all together: what arrives twice counts once
 addEventListener("pagehide", () => { if (waiting.length) fetch("acts", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting), keepalive: true }).catch(() => {}); });
-addEventListener("beforeunload", (event) => { if (waiting.length && !$("trouble").hidden) event.preventDefault(); });
 
 const [asked, askedStep] = location.hash.slice(1).split("/").map(Number);
 get("start")

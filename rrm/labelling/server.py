@@ -18,6 +18,7 @@ import hmac
 import json
 import logging
 import secrets
+import socket
 import sys
 import threading
 from contextlib import suppress
@@ -120,7 +121,7 @@ class Labelling:
             if act.undo and place is None:
                 return {**self._progress(), "undone": True}  # of a transcript that is not among these
             if place is None:
-                raise Refused(HTTPStatus.NOT_FOUND, "this transcript is not among those that are labelled here")
+                raise Refused(HTTPStatus.CONFLICT, "this transcript is not among those that are labelled here")
             item = self.pool.items[place]
             if act.change is not None and not act.undo:
                 if act.change.field == "category" and act.change.value not in (None, "", *self.categories):
@@ -175,8 +176,26 @@ class LabelServer(ThreadingHTTPServer):
     def __init__(self, labelling: Labelling, port: int = 0) -> None:
         self.labelling = labelling
         self.token = secrets.token_urlsafe(24)
+        self._open: set[socket.socket] = set()
         super().__init__((HOST, port), _Handler)
         self.page, self.policy = _page(labelling)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """As ever, and it is known which connections are open."""
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """As ever."""
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Close it and every connection: the label file may be another process's from now on."""
+        super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that hangs up (a reload) is no error; anything else is one of ours."""

@@ -202,7 +202,7 @@ def test_an_action_that_means_nothing_changes_nothing(server: LabelServer, chang
     if isinstance(change, dict) and "field" in change:
         change = {"action": "action-1", "digest": run(1).digest, "change": change}
     status, _, said = ask(server, "POST", f"/{server.token}/act", change)
-    assert status in (400, 404) and why in json.loads(said)["error"], said
+    assert status in (400, 409) and why in json.loads(said)["error"], said
     assert json.loads(ask(server, "GET", f"/{server.token}/item/1")[2])["said"] == Said().model_dump()
     assert not server.labelling.journal.path.read_text()
 

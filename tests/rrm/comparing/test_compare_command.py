@@ -1,0 +1,180 @@
+"""`rrm compare`: a blind sheet in a browser, and what its answers say."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.speed.devtools import Chromium
+from rrm.annotation import Finding
+from rrm.cli import compare_cmd
+from rrm.comparing.analysis import Answers, analyse
+from rrm.comparing.sheet import Key, make_sheet
+from rrm.errors import RRMError
+from rrm.feedback import Feedback, JudgeInfo
+from rrm.trajectory import Message, Trajectory, write_jsonl
+
+Invoke = Callable[..., tuple[int, dict[str, Any]]]
+HOSTILE = "</script><img src=x onerror=\"document.title='pwned'\"><!--<script> \u2028 \ud800"
+
+
+def run(n: int) -> Trajectory:
+    messages = [
+        Message(role="user", content=f"Who was {n}?"),
+        Message(role="assistant", content=f"It was {n}. {HOSTILE}"),
+    ]
+    return Trajectory(
+        id=f"run/{n}", task=f"Who was {n}?", messages=messages, meta={"source": "even" if n % 2 == 0 else "odd"}
+    )
+
+
+def row(n: int, judge: str, text: str | None, **more: Any) -> dict[str, Any]:
+    info = JudgeInfo(model=f"judge-{judge}", prompt_version="2", mode="critique")
+    made = Feedback(id=f"run/{n}", status="scored", score=0.5, raw_score=0.5, critique=text, judge=info, **more)
+    return made.model_dump() | {"source": {"file": "runs.jsonl", "line": n + 1, "digest": run(n).digest}}
+
+
+def written(folder: Path, count: int = 40) -> None:
+    """runs.jsonl, a.jsonl, b.jsonl; of two transcripts nothing can be compared."""
+    write_jsonl(folder / "runs.jsonl", [run(n) for n in range(count + 2)])
+    rows = {
+        "a": [row(n, "a", f"[step 1] bad: names {n} {HOSTILE}") for n in range(count)] + [row(count, "a", "same"), row(count + 1, "a", "x")],
+        "b": [row(n, "b", None, findings=[Finding(step=1, verdict="good", text=f"right {n}")]) for n in range(count)]
+        + [row(count, "b", "same"), row(count + 1, "b", None)],
+    }  # fmt: skip
+    for name, of in rows.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in of))
+
+
+@pytest.fixture
+def sheet(tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Key:
+    """A sheet of forty transcripts in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path)
+    code, summary = invoke(
+        compare_cmd.command, "a.jsonl", "b.jsonl", "--sheet", "out.html", "--seed", 7, "--category", "source"
+    )
+    assert code == 0 and summary["items"] == 40 and summary["key"] == "out.key.json"
+    assert summary["left_out"] == {"both say the same": 1, "one of them says nothing": 1}
+    return Key.model_validate(json.loads(Path("out.key.json").read_text()))
+
+
+def test_a_sheet_does_not_say_whose_is_which(sheet: Key) -> None:
+    page = Path("out.html").read_text()
+    for secret in ("judge-a", "judge-b", "a.jsonl", "b.jsonl", "run/1", "seed", '"source"'):
+        assert secret not in page, secret
+    sides = [item.a for item in sheet.items.values()]
+    assert sides.count("left") == 20 and sides != sorted(sides) and sheet.a == "a.jsonl (judge-a)"
+    assert {item.category for item in sheet.items.values()} == {"even", "odd"}
+    pairs = [(run(n), row(n, "a", f"A{n}"), row(n, "b", f"B{n}")) for n in range(9)]
+    first, again, other = (make_sheet(pairs, ("a", "b"), seed=seed) for seed in (1, 1, 2))
+    assert first == again and first[1].sheet != other[1].sheet
+    assert len(make_sheet(pairs, ("a", "b"), seed=1, items=4)[0]) == 4
+
+
+def test_a_sheet_is_answered_from_the_keyboard_and_keeps_the_answers(
+    sheet: Key, browser: Chromium, tmp_path: Path
+) -> None:
+    browser.events.clear()
+    browser.send(
+        "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path / "saved"), eventsEnabled=True
+    )
+    address = (tmp_path / "out.html").as_uri()
+    browser.open(address)
+    browser.wait("document.getElementById('title')")
+    given = {}
+    for n in range(1, 41):
+        browser.wait(f"document.getElementById('place').textContent === '{n} of 40'")
+        key = ("1", "2", "0")[n % 3]
+        given[str(n)] = {"1": "left", "2": "right", "0": "tie"}[key]
+        browser.press(key)
+        if n == 20:
+            browser.open(address + "?again")
+    browser.wait("document.getElementById('done').textContent.startsWith('40 of 40')")
+    assert (
+        browser.evaluate("[document.title, document.querySelectorAll('img, iframe, main script').length].join()")
+        == "Which critique is better?,0"
+    )
+    browser.press("e")
+    browser.wait("document.activeElement.id === 'rater'")
+    browser.send("Input.insertText", text="Ann Ö.")
+    browser.press("Enter")
+    browser.press("e")
+    saved = tmp_path / "saved" / "answers-Ann_Ö..json"
+    browser.wait("document.getElementById('done').textContent.includes('saved as a file')")
+    while not saved.exists():
+        browser.evaluate("1")
+    assert json.loads(saved.read_text()) == {"sheet": sheet.sheet, "rater": "Ann Ö.", "answers": given}
+    bad = [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
+    requests = {
+        e["params"]["request"]["url"].split(":")[0]
+        for e in browser.events
+        if e["method"] == "Network.requestWillBeSent"
+    }
+    assert not bad and requests <= {"file", "data", "blob", "about"}
+
+
+def answered(key: Key, rater: str, choose: Callable[[str, random.Random], str], sheet: str | None = None) -> Path:
+    """A rater's file; `choose` says a, b, tie, or a side."""
+    rng = random.Random(rater)
+    other = {"left": "right", "right": "left"}
+    side: dict[str, Callable[[Any], str]] = {"a": lambda item: item.a, "b": lambda item: other[item.a]}
+    answers = {}
+    for number, item in key.items.items():
+        said = choose(number, rng)
+        answers[number] = side[said](item) if said in side else said
+    path = Path(f"answers-{rater}.json")
+    path.write_text(json.dumps({"sheet": sheet or key.sheet, "rater": rater, "answers": answers}))
+    return path
+
+
+def test_answers_are_read_with_the_key(sheet: Key, invoke: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
+    ann = answered(sheet, "ann", lambda n, rng: "tie" if int(n) % 10 == 0 else "a" if rng.random() < 0.8 else "b")
+    bob = answered(sheet, "bob", lambda n, rng: "left")
+    code, summary = invoke(compare_cmd.command, "--analyse", "out.key.json", ann, bob, "-o", "figures.json")
+    found = json.loads(Path("figures.json").read_text())
+    assert code == 0 and summary["output"] == "figures.json" and {**found, "output": "figures.json"} == summary
+    of_ann, of_bob = found["by_rater"]["ann"], found["by_rater"]["bob"]
+    assert of_ann["ties"] == 4 and of_ann["answers"] == 40 and of_ann["a_wins"] + of_ann["b_wins"] == 36
+    assert (
+        of_ann["win_rate_a"]["value"] == pytest.approx((of_ann["a_wins"] + 2) / 40)
+        and of_ann["win_rate_a"]["low"] > 0.5
+    )
+    assert of_bob["left"] == {"value": 1.0, "low": 1.0, "high": 1.0} and of_bob["a_wins"] == of_bob["b_wins"] == 20
+    assert of_ann["left"]["low"] < 0.5 < of_ann["left"]["high"]
+    assert found["agreement"]["units"] == 40 and found["agreement"]["alpha"]["value"] < 0.4
+    assert {name: of["answers"] for name, of in found["by_category"].items()} == {"even": 40, "odd": 40}
+    few = analyse(sheet, [Answers(sheet=sheet.sheet, rater="c", answers={"1": "left"})])
+    assert (few["answered"], few["win_rate_a"]["low"], few["agreement"]["units"]) == (1, None, 0)
+
+
+def test_what_does_not_belong_to_the_key_is_refused(sheet: Key, invoke: Invoke) -> None:
+    def refused(why: str, *arguments: object) -> None:
+        with pytest.raises(RRMError, match=why):
+            invoke(compare_cmd.command, *arguments)
+
+    ann = answered(sheet, "ann", lambda n, rng: "a")
+    with_key = ("--analyse", "out.key.json")
+    refused("answers the sheet other", *with_key, answered(sheet, "bob", lambda n, rng: "a", sheet="other"))
+    Path("copy.json").write_text(ann.read_text())
+    refused("both by 'ann'", *with_key, ann, "copy.json")
+    Path("edited.json").write_text(ann.read_text().replace('"1":', '"99":'))
+    refused("'99', which is not on the sheet", *with_key, "edited.json")
+    for text in ("{", "[]", '{"sheet": "x"}', ann.read_text().replace('"left"', '"LEFT"'), "[" * 100_000):
+        Path("broken.json").write_text(text)
+        refused("not a file of answers", *with_key, "broken.json")
+    refused("not the key of a sheet", "--analyse", ann, ann)
+    Path("none.json").write_text(json.dumps({"sheet": sheet.sheet, "rater": "z", "answers": {}}))
+    refused("no answer", *with_key, "none.json")
+    refused("may be out", "a.jsonl", "b.jsonl", "--sheet", "out.html")
+    refused("say --sheet", "a.jsonl", "b.jsonl")
+    refused("compares two files", "a.jsonl", "--sheet", "new.html")
+    refused("does not hold rows", "a.jsonl", "runs.jsonl", "--sheet", "new.html")
+    refused("goes with --sheet", *with_key, ann, "--items", 3)
+    refused("both say the same: 42", "a.jsonl", "a.jsonl", "--sheet", "new.html")
+    assert not Path("new.html").exists() and not Path("new.key.json").exists()
