@@ -30,6 +30,12 @@ docs-check: .venv/ready  ## every code block of README and docs, also those that
 	$(BIN)/python tests/doc_blocks.py
 	RRM_DOCS_HEAVY=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
 
+newcomer: .venv/ready  ## from nothing to a judged log, a trained judge and a trained agent, by the site's first pages: minutes
+	$(BIN)/python -m benchmarks.newcomer
+
+release-check: .venv/ready  ## sdist and wheel, installed and tried on each Python 3.11 to 3.13 of this machine; asks the package index
+	$(BIN)/python tests/release_check.py
+
 lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
