@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 test-vllm clean
+.PHONY: quickstart test docs docs-check newcomer release-check lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 test-vllm clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -17,6 +17,24 @@ test: .venv/ready  ## the whole suite, a core each: on one thread, for two besid
 
 test-vllm: .venv/ready  ## the engine `vllm` against vLLM itself on a CPU, in a virtual environment of its own
 	BIN=$(BIN) PYTHON=$(PYTHON) tests/vllm.sh
+
+docs: .venv-docs/ready  ## the site, into site/: a broken link or anchor fails
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
+.venv-docs/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs-check: .venv/ready  ## every code block of README and docs, also those that take minutes; prints what is not run, and why
+	$(BIN)/python tests/doc_blocks.py
+	RRM_DOCS_HEAVY=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_docs.py
+
+newcomer: .venv/ready  ## from nothing to a judged log, a trained judge and a trained agent, by the site's first pages: minutes
+	$(BIN)/python -m benchmarks.newcomer
+
+release-check: .venv/ready  ## sdist and wheel, installed and tried on each Python 3.11 to 3.13 of this machine; asks the package index
+	$(BIN)/python tests/release_check.py
 
 lint: .venv/ready
 	$(BIN)/ruff format --check .

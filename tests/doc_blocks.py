@@ -5,6 +5,7 @@
     <!-- run by: tests/….py -->     that file runs it
     <!-- before: SHELL -->          what the reader is taken to have: run first, in the page's folder ($EXAMPLES holds files to copy)
     <!-- with COMMAND: ARGUMENTS --> added to that command (`reagent train`, `rrm score`, …), to make it small
+    <!-- needs a server: WHICH -->  the tests start it; `benchmarks.newcomer`, who has none, leaves the block out
     <!-- file: NAME -->             the block is that file
     <!-- config: KIND -->           the block is a config of that kind (`VALIDATORS` in test_docs.py)
 
@@ -20,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LANGUAGES = ("bash", "console", "python", "yaml", "toml", "json", "jsonl", "csv", "text")
-NOTES = ("not run", "heavy", "run by", "before", "file", "config")
+NOTES = ("not run", "heavy", "run by", "needs a server", "before", "file", "config")
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.MULTILINE | re.DOTALL
 )

@@ -60,7 +60,7 @@ def judge_service(judge: Path, env: dict[str, str]) -> Iterator[str]:
         try:
             said = []
             assert process.stderr is not None
-            while select.select([process.stderr], [], [], 120)[0] and (line := process.stderr.readline()):
+            while select.select([process.stderr], [], [], 580)[0] and (line := process.stderr.readline()):
                 said.append(line)
                 if found := re.search(r"http://127\.0\.0\.1:\d+", line):
                     yield found[0]

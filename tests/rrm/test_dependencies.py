@@ -23,6 +23,7 @@ OWN = {"rrm", "reagent"}
 NAMES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
+    "PIL": "pillow",
     "huggingface_hub": "huggingface-hub",
     "pytest_timeout": "pytest-timeout",
     "Stemmer": "PyStemmer",
@@ -33,6 +34,9 @@ UNSEEN = {
     "accelerate": "imported by reagent, and by transformers under `local`",
     "build": "the wheel's test runs it",
     "hatchling": "the wheel's test builds with it",
+    "mkdocs-material": "builds the site: a command, in an environment of its own",
+    "mkdocstrings": "a plugin of it",
+    "pillow": "draws the site's pictures (benchmarks/pictures.py)",
     "pyright": "a command",
     "pytest-timeout": "a plugin of pytest",
     "pytest-xdist": "a plugin of pytest: `make test` runs a file to a worker",
