@@ -4,7 +4,8 @@
     python examples/trl_judge.py --model Qwen/Qwen3-0.6B --environment    # a policy that calls tools, in a judged environment
 
 Without `--environment` the judge reads prompt and completion. With it each row is an episode with a calculator: the reward is what the
-environment pays plus the judge's score of the episode. The last line is JSON: updates, the mean score, the share of failed judgements.
+environment pays plus the judge's score of the episode, and no other reward stands beside it, so that a row whose judgement failed is left
+out. The last line is JSON: updates, the mean score, the share of failed judgements.
 """
 
 from __future__ import annotations
@@ -24,21 +25,23 @@ from reagent.integrations.trl import ToolEnvironments
 from reagent.lab.shipped import judge_folder, lab_policy_folder
 from rrm import AgentRRM
 from rrm.integrations.trl import judged_environment, reward_func
+from rrm.integrations.trl_environment import JudgedEnvironments
 
 LAMBDA = 0.3
 """What the judge's score counts beside the environment's own reward."""
 
 
-def rows_and_rewards(judge: AgentRRM, environment: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The data set, and what the trainer is rewarded with."""
+def judged_rows(judge: AgentRRM) -> tuple[list[dict[str, Any]], JudgedEnvironments]:
+    """Episodes with a calculator: the data set's rows, and the environments that the judge pays in."""
     tasks = make_tasks("calculator", 64, seed=0, hops=2)
-    read = reward_func(judge)
-    if not environment:
-        env = make_factory("calculator")()
-        return [{"prompt": env.reset(task)} for task in tasks], {"reward_funcs": read}
     environments = ToolEnvironments(make_factory("calculator", tool_prompt="template"), tasks)
-    judged = judged_environment(environments, judge, weight=LAMBDA)
-    return environments.rows(), {"reward_funcs": read, "environment_factory": judged}
+    return environments.rows(), judged_environment(environments, judge, weight=LAMBDA)
+
+
+def rows() -> list[dict[str, Any]]:
+    """The same questions, to be answered at once."""
+    env = make_factory("calculator")()
+    return [{"prompt": env.reset(task)} for task in make_tasks("calculator", 64, seed=0, hops=2)]
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -50,7 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--updates", type=int, default=5)
     parser.add_argument("--output", default="runs/trl_judge")
     options = parser.parse_args(arguments)
-    rows, rewarded = rows_and_rewards(AgentRRM.from_pretrained(options.judge), options.environment)
+    judge, judged = AgentRRM.from_pretrained(options.judge), None
+    if options.environment:
+        data, judged = judged_rows(judge)
+        rewarded: dict[str, Any] = {"environment_factory": judged}
+    else:
+        data, rewarded = rows(), {"reward_funcs": reward_func(judge)}
     config = GRPOConfig(
         output_dir=options.output,
         max_steps=options.updates,
@@ -63,15 +71,19 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         report_to=[],
         use_cpu=not torch.cuda.is_available(),
         bf16=torch.cuda.is_available(),
-        # beside a judged environment what is said of whole completions is only logged
-        reward_weights=[0.0] if options.environment else [1.0],
     )
-    trainer = GRPOTrainer(model=options.model, args=config, train_dataset=Dataset.from_list(rows), **rewarded)
+    trainer = GRPOTrainer(model=options.model, args=config, train_dataset=Dataset.from_list(data), **rewarded)
     trainer.train()
+    if judged is not None:
+        return {"updates": trainer.state.global_step, **judged.summary()}
     lines = [line for line in trainer.state.log_history if "agent_rrm/failed" in line]
     scores = [line["agent_rrm/score"] for line in lines if "agent_rrm/score" in line]
     failed = sum(line["agent_rrm/failed"] for line in lines) / len(lines)
-    return {"updates": len(lines), "score": sum(scores) / len(scores) if scores else None, "failed": failed}
+    return {
+        "updates": trainer.state.global_step,
+        "score": sum(scores) / len(scores) if scores else None,
+        "failed": failed,
+    }
 
 
 if __name__ == "__main__":

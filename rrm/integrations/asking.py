@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from rrm.feedback import Feedback, Mode, format_findings
@@ -31,12 +32,16 @@ _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 
 
 def lock_of(judge: Judge) -> threading.Lock:
-    """Held by whoever asks this judge."""
-    return _LOCKS.setdefault(judge, threading.Lock())
+    """Held by whoever asks this judge, also through its blend (`rrm.judge.blended`)."""
+    return _LOCKS.setdefault(_unblended(judge), threading.Lock())
+
+
+def _unblended(judge: Any) -> Any:
+    return getattr(judge, "judge_alone", judge)
 
 
 class Asker:
-    """A judge, how it is asked, and the queue before it.
+    """A judge, how it is asked, and the queue before it. It can be pickled where its judge can: the queue stays behind.
 
     Args:
         judge: in this process or over a server.
@@ -51,17 +56,24 @@ class Asker:
         self._waiting: SimpleQueue[tuple[Trajectory, Future[Feedback]]] = SimpleQueue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge")
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"judge": self.judge, "mode": self.mode, "samples": self.samples, "seed": self.seed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)
+
     def ask(self, trajectories: Sequence[Trajectory]) -> list[Feedback]:
         """One Feedback a trajectory, in order, judged in the caller's thread. Of those that are alike one is judged."""
-        keys = [(t.id, t.digest) for t in trajectories]
-        fresh = dict(zip(keys, trajectories, strict=True))
+        keys = [self._key(t) for t in trajectories]
+        said: dict[tuple[str, str, str], Feedback] = {}
         with self._lock:
-            rows = self.judge.judge(list(fresh.values()), mode=self.mode, samples=self.samples, seed=self.seed)
-        said = dict(zip(fresh, rows, strict=True))
+            for batch in _of_unlike_names(dict(zip(keys, trajectories, strict=True))):
+                rows = self.judge.judge(list(batch.values()), mode=self.mode, samples=self.samples, seed=self.seed)
+                said |= zip(batch, rows, strict=True)
         return [said[key] for key in keys]
 
     def submit(self, trajectory: Trajectory) -> Future[Feedback]:
-        """Its judgement, once it is made; it has the judge's exception where judging raised one."""
+        """Its judgement, once it is made; it has the judge's exception where judging it raised one."""
         future: Future[Feedback] = Future()
         self._waiting.put((trajectory, future))
         self._thread.submit(self._drain)
@@ -70,6 +82,12 @@ class Asker:
     async def ask_async(self, trajectories: Sequence[Trajectory]) -> list[Feedback]:
         """`ask`, in a thread of its own: other coroutines go on, and those that ask meanwhile share a batch."""
         return list(await asyncio.gather(*(asyncio.wrap_future(self.submit(t)) for t in trajectories)))
+
+    def _key(self, trajectory: Trajectory) -> tuple[str, str, str]:
+        """What makes two transcripts alike: the name, what every judge reads and, where this one's criteria allow it, the reference."""
+        criteria = getattr(_unblended(self.judge), "criteria", None)
+        seen = trajectory.meta.get("reference") if criteria is not None and criteria.see_reference else None
+        return trajectory.id, trajectory.digest, repr(seen)
 
     def _drain(self) -> None:
         """Judge all that wait."""
@@ -80,16 +98,41 @@ class Asker:
         except Empty:
             pass
         batch = [pair for pair in batch if pair[1].set_running_or_notify_cancel()]
-        if not batch:
-            return
+        if batch:
+            self._answer(batch)
+
+    def _answer(self, batch: list[tuple[Trajectory, Future[Feedback]]]) -> None:
+        """Judge these together; where that raises, each alone, so that whoever brought the cause is the only one who hears of it."""
         try:
             said = self.ask([trajectory for trajectory, _ in batch])
-        except BaseException as error:  # noqa: BLE001 - whoever waits is told
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
+            if len(batch) == 1:
+                batch[0][1].set_exception(error)
+            else:
+                for pair in batch:
+                    self._answer([pair])
+        except BaseException as error:  # noqa: BLE001 - the process ends, and nobody may wait for ever
             for _, future in batch:
-                future.set_exception(error)
-            return
-        for (_, future), feedback in zip(batch, said, strict=True):
-            future.set_result(feedback)
+                if not future.done():
+                    future.set_exception(error)
+        else:
+            for (_, future), feedback in zip(batch, said, strict=True):
+                future.set_result(feedback)
+
+
+K = TypeVar("K", bound=tuple[str, ...])
+
+
+def _of_unlike_names(rows: dict[K, Trajectory]) -> list[dict[K, Trajectory]]:
+    """Batches in which no two transcripts have one name: judges tell rows apart by it."""
+    batches: list[dict[K, Trajectory]] = []
+    met: Counter[str] = Counter()
+    for key, trajectory in rows.items():
+        if met[trajectory.id] == len(batches):
+            batches.append({})
+        batches[met[trajectory.id]][key] = trajectory
+        met[trajectory.id] += 1
+    return batches
 
 
 def by_content(trajectory: Trajectory) -> Trajectory:

@@ -12,9 +12,10 @@ from rrm.errors import ConfigError
 from rrm.feedback import Mode
 from rrm.integrations.asking import Asker, Judge
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.judge.blended import scorer_of
 
 _LOADED: dict[tuple[int, str], AgentRRM] = {}
-_ASKERS: dict[tuple[Any, ...], Asker] = {}
+_ASKERS: dict[tuple[Any, ...], tuple[Judge, Asker]] = {}
 _LOCK = threading.Lock()
 
 
@@ -25,6 +26,7 @@ def asker(
     samples: int = 1,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
+    finished: bool = False,
 ) -> Asker:
     """The process's one asker of a judge in a mode.
 
@@ -32,6 +34,7 @@ def asker(
         judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded.
         mode: None: the one that the judge prefers, or `full`.
         options: further arguments of `AgentRRM.from_pretrained`: plain numbers, texts and lists.
+        finished: it scores finished runs, as `rrm score` does: blended where the judge asks for that. Rewards never are.
 
     Raises:
         ConfigError: options for a judge that is loaded, or one that is no plain value; RRMError: no such judge.
@@ -41,9 +44,32 @@ def asker(
     with _LOCK:
         loaded = _load(judge, dict(options or {})) if judge is None or isinstance(judge, str) else judge
         chosen: Mode = mode or getattr(getattr(loaded, "settings", None), "default_mode", None) or "full"
-        key = (os.getpid(), id(loaded), chosen, samples, seed)
-        # the asker keeps its judge alive, so that the id stays its own
-        return _ASKERS.setdefault(key, Asker(loaded, mode=chosen, samples=samples, seed=seed))
+        key = (os.getpid(), id(loaded), chosen, samples, seed, finished)
+        if key not in _ASKERS:
+            asked: Any = scorer_of(loaded, chosen) if finished else loaded  # pyright: ignore[reportArgumentType]  # any judge
+            # with the judge itself, so that the id stays its own
+            _ASKERS[key] = loaded, Asker(asked, mode=chosen, samples=samples, seed=seed)
+        return _ASKERS[key][1]
+
+
+class LazyAsker:
+    """An asker that goes to other processes as what it was made of: a named judge is loaded where it is first asked, once a process.
+
+    Args:
+        judge: as `asker` takes it; one that is loaded has a queue of its own.
+    """
+
+    def __init__(self, judge: str | Judge | None, *, mode: Mode = "score", samples: int = 1, seed: int = 0) -> None:
+        self._how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed}
+        self._judge = judge if judge is None or isinstance(judge, str) else Asker(judge, **self._how)
+
+    def __call__(self) -> Asker:
+        """The asker.
+
+        Raises:
+            RRMError: no such judge.
+        """
+        return self._judge if isinstance(self._judge, Asker) else asker(self._judge, **self._how)
 
 
 def _load(name: str | None, options: dict[str, Any]) -> AgentRRM:

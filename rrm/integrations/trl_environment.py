@@ -6,14 +6,18 @@ takes nothing. TRL looks at the class of an instance, so each class that is judg
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from rrm.feedback import Feedback
-from rrm.integrations.asking import Asker, by_content
+from rrm.integrations.asking import by_content
+from rrm.integrations.loading import LazyAsker
+from rrm.integrations.rows import messages_of
 from rrm.trajectory import Message, ToolCall, Trajectory
 
 _OWN = ("reset", "get_reward")
@@ -36,28 +40,76 @@ def schemas(of: Any) -> list[dict[str, Any]]:
 
 
 class JudgedEnvironments:
-    """The factory: environments made here are judged together, a batch an update, when the first of them is asked for its reward."""
+    """The factory. Environments made here are judged together when the first of them is asked for its reward, until one shows that their
+    episodes overlap: it went on after it was judged unasked. From then on each is judged when it is asked.
 
-    def __init__(self, factory: Callable[[], Any], asker: Asker, weight: float, unplayed: float | None) -> None:
-        self.factory, self.asker, self.weight, self.unplayed = factory, asker, weight, unplayed
+    It can be pickled where its factory and its judge can, without what it has made.
+    """
+
+    def __init__(self, factory: Callable[[], Any], asking: LazyAsker, weight: float, unplayed: float | None) -> None:
+        self.factory, self.asking, self.weight, self.unplayed = factory, asking, weight, unplayed
+        self._begin()
+
+    def _begin(self) -> None:
         self._made: list[weakref.ref[_Judged]] = []
+        self._lock = threading.Lock()
+        self._overlap = False
+        self._scored, self._failed, self._total = 0, 0, 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("factory", "asking", "weight", "unplayed")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
     def __call__(self) -> Any:
         """A judged environment around a new one."""
         inner = self.factory()
         made = _kind(type(inner))(inner, self)
-        self._made = [ref for ref in self._made if ref() is not None] + [weakref.ref(made)]
+        self._made.append(weakref.ref(made, self._made.remove))
         return made
 
+    def summary(self) -> dict[str, Any]:
+        """Of the rewards asked for so far: how many were `judged`, the share that `failed`, and the mean `score` (None: of none)."""
+        judged = self._scored + self._failed
+        mean = self._total / self._scored if self._scored else None
+        return {"judged": judged, "failed": self._failed / max(judged, 1), "score": mean}
+
     def judge(self, asking: _Judged) -> Feedback:
-        """What the judge says of one; all that were played since they were last judged are judged with it."""
-        if asking._feedback is None:
-            made = [one for ref in self._made if (one := ref()) is not None]
-            waiting = [one for one in made if one._feedback is None and one._played]
-            for one, feedback in zip(waiting, self.asker.ask([one._transcript() for one in waiting]), strict=True):
-                one._feedback = feedback
-        assert asking._feedback is not None
-        return asking._feedback
+        """What the judge says of one."""
+        with self._lock:
+            feedback = asking._feedback or (None if self._overlap else self._judge_all(asking))
+        if feedback is None:
+            state, transcript = asking._version, asking._transcript()
+            feedback = self.asking().submit(transcript).result()
+            asking._judged = (state, feedback)
+        asking._asked = True
+        with self._lock:
+            self._scored += feedback.score is not None
+            self._failed += feedback.score is None
+            self._total += feedback.score or 0.0
+        return feedback
+
+    def _judge_all(self, asking: _Judged) -> Feedback | None:
+        """What the judge says of one; all that were played since they were last judged are judged with it. None: it cannot be judged in
+        their company."""
+        made = [one for ref in list(self._made) if (one := ref()) is not None]
+        waiting = [one for one in made if one is asking or (one._feedback is None and one._played)]
+        # the version first: what changes meanwhile then counts as changed
+        states = [(one._version, one._transcript()) for one in waiting]
+        try:
+            said = self.asking().ask([transcript for _, transcript in states])
+        except Exception:
+            if len(waiting) == 1:
+                raise
+            self._overlap = True
+            return None
+        for one, (version, _), feedback in zip(waiting, states, said, strict=True):
+            one._judged = (version, feedback)
+            if one._version != version:
+                self._overlap = True
+        return said[waiting.index(asking)]
 
 
 class _Judged:
@@ -67,7 +119,19 @@ class _Judged:
         self._inner, self._made_by = inner, made_by
         self._messages: list[Message] = []
         self._calls = 0
-        self._feedback: Feedback | None = None
+        self._version = 0
+        self._judged: tuple[int, Feedback] | None = None
+        self._asked = True
+
+    @property
+    def _feedback(self) -> Feedback | None:
+        """What was said of the episode as it now is."""
+        judged = self._judged
+        return judged[1] if judged is not None and judged[0] == self._version else None
+
+    def _changed(self) -> None:
+        """The last thing that a change does: who copied half of it sees that it changed."""
+        self._version += 1
 
     def __getattr__(self, name: str) -> Any:
         """What else the environment has: reward functions read it."""
@@ -76,12 +140,13 @@ class _Judged:
     def reset(self, **row: Any) -> Any:
         """Begin an episode, with the question as the model will read it."""
         told = self._inner.reset(**row)
-        prompt = row.get("prompt") or [{"role": "user", "content": ""}]
-        before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        self._messages = [Message.model_validate({**m, "content": _text(m.get("content"))}) for m in before]
+        prompt = row.get("prompt")
+        before = messages_of("user", "" if prompt is None else prompt, "prompt") or messages_of("user", "", "prompt")
+        messages = [Message.model_validate({**m, "content": _text(m.get("content"))}) for m in before]
         if told is not None:
-            self._messages[-1].content = self._messages[-1].text() + _text(told)
-        self._calls, self._feedback = 0, None
+            messages[-1].content = messages[-1].text() + _text(told)
+        self._messages, self._calls = messages, 0
+        self._changed()
         return told
 
     @property
@@ -94,7 +159,9 @@ class _Judged:
         return by_content(Trajectory(id="", task=task, messages=self._messages, tools=schemas(self) or None))
 
     def _note(self, name: str, arguments: dict[str, Any], result: Any, failed: bool = False) -> None:
-        self._calls, self._feedback = self._calls + 1, None
+        if self._feedback is not None and not self._asked:
+            self._made_by._overlap = True
+        self._calls += 1
         id = f"call_{self._calls}"
         call = ToolCall(name=name, arguments=arguments, id=id)
         result = {"role": "tool", "name": name, "tool_call_id": id, "content": _text(result)}
@@ -102,6 +169,8 @@ class _Judged:
             Message(role="assistant", tool_calls=[call]),
             Message.model_validate(result | ({"is_error": True} if failed else {})),
         ]
+        self._asked = False
+        self._changed()
 
     def _reward(self, own: float | None) -> float | None:
         """R_env + weight · s; None where one of them is not known."""
@@ -137,7 +206,8 @@ def _reward_of(owned: bool) -> Callable[[_Judged], float | None]:
 
 async def _async_reward(self: _Judged) -> float | None:
     """The episode's reward."""
-    return self._reward(await self._inner.get_reward())
+    own = await self._inner.get_reward()
+    return await asyncio.to_thread(self._reward, own)  # others go on while the judge reads
 
 
 def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,6 @@ from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo, Mode, Reads
-from rrm.integrations.trl import reward_func
 from rrm.judge.abilities import Abilities
 from rrm.judge.askers import Chat, asker_of, chat_of, cut_of, slots_of
 from rrm.judge.domain import Marker, load_domain
@@ -38,6 +37,8 @@ from rrm.trajectory import Trajectory
 
 AT_AN_ADDRESS = "rrm.serve.client"
 """Where judges behind `rrm serve` are; by name, as it is built on this module."""
+FOR_TRL = "rrm.integrations.trl"
+"""So is this."""
 
 
 class AgentRRM:
@@ -383,7 +384,7 @@ class AgentRRM:
 
     def as_reward_func(self, *, mode: Mode = "score", seed: int = 0) -> Callable[..., list[float | None]]:
         """A reward function for TRL's GRPOTrainer (`rrm.integrations.trl.reward_func`, which takes more arguments)."""
-        return reward_func(self, mode=mode, seed=seed)
+        return importlib.import_module(FOR_TRL).reward_func(self, mode=mode, seed=seed)
 
     def as_chat(self) -> Chat:
         """The model as anybody would talk to it, for questions that are not the fixed rubric's."""

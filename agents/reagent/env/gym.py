@@ -5,7 +5,6 @@ Needs the extra `gym` (`pip install 'agent-rrm[gym]'`). Rollouts do not go throu
 
 from __future__ import annotations
 
-import asyncio
 import string
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 from reagent.env.env import Environment
 from reagent.env.task import Task
 from rrm.errors import MissingExtra
+from rrm.loops import run
 
 try:
     import gymnasium
@@ -56,14 +56,14 @@ class GymEnv(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """One turn. The reward holds the outcome's once the episode is over."""
-        result = asyncio.run(self.env.step(action))
+        result = run(self.env.step(action))
         info = result.info | {"message": result.message, "messages": _plain(result.observations)}
         reward = float(result.reward + (result.outcome_reward or 0.0))
         return self._text(result.observations), reward, result.terminated, result.truncated, info
 
     def close(self) -> None:
         """Close the environment inside."""
-        asyncio.run(self.env.close())
+        run(self.env.close())
 
     def _text(self, messages: Sequence[dict[str, Any]]) -> str:
         text = "\n".join(f"{m['role']}: {m['content']}" for m in messages)

@@ -8,6 +8,7 @@ Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a J
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import logging
 import random
@@ -82,7 +83,7 @@ def make_factory(name: str, **options: Any) -> EnvFactory:
         raise
     except Exception as error:  # whatever the user's own constructor does
         raise ConfigError(f"environment {name!r} cannot be made: {_said(error)}") from error
-    return lambda: build(**options)
+    return functools.partial(build, **options)  # which other processes can be sent
 
 
 def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options: Any) -> list[Task]:

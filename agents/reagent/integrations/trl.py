@@ -10,7 +10,6 @@ tool, `answer`, which ends the episode. Nothing here imports TRL.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from reagent.env.env import EnvFactory, StepResult
 from reagent.env.task import Task
 from reagent.errors import GradeUnknown
 from rrm.errors import ConfigError
+from rrm.loops import run
 from rrm.trajectory import ToolCall
 
 ANSWER = "answer"
@@ -50,6 +50,13 @@ class ToolEnvironments:
             raise ConfigError(f"the tools {', '.join(names)} hold one called {ANSWER!r}, which ends an episode here")
         members = {schema["function"]["name"]: _method(schema["function"]) for schema in self._first.tools}
         self._kind = type(type(self._first).__name__, (_TrlEnvironment,), members)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process makes it of: the classes of its environments are made anew there."""
+        return {"make": self.make, "tasks": list(self.tasks.values())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)
 
     def __call__(self) -> Any:
         """A new environment."""
@@ -100,7 +107,7 @@ class _TrlEnvironment:
         if self._over:
             raise ValueError(_OVER)
         try:
-            result: StepResult = asyncio.run(self._env.step(text))
+            result: StepResult = run(self._env.step(text))
         except GradeUnknown:
             self._over, self._known = True, False
             raise

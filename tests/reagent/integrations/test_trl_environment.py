@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,24 @@ def test_with_the_judge_the_reward_is_that_of_the_mode_r() -> None:
     assert said.score is not None
     assert made.get_reward() == pytest.approx(made._inner.get_reward() + 0.3 * said.score, abs=1e-6)
     assert [c.name for m in made._transcript().messages for c in m.tool_calls or ()] == ["calculator", "answer"]
+
+
+def test_they_are_played_where_a_loop_runs_and_in_another_process() -> None:
+    environments, tasks = calculator()
+
+    async def notebook(made: Any) -> tuple[str, Any]:
+        made.reset(**environments.rows()[2])
+        said = made.calculator(expression="7 * 8")
+        made.answer(answer=str(tasks[2].answer))
+        return said, made.get_reward()
+
+    other = pickle.loads(pickle.dumps(environments))  # noqa: S301
+    assert other.rows() == environments.rows()
+    judged = pickle.loads(pickle.dumps(judged_environment(environments, str(judge_folder()))))  # noqa: S301
+    for made in (environments(), other()):
+        assert asyncio.run(notebook(made)) == ("56", pytest.approx(1.05))
+    said, reward = asyncio.run(notebook(judged()))
+    assert said == "56" and 1.05 < reward < 2.05
 
 
 @pytest.fixture(scope="module")
