@@ -50,7 +50,7 @@ def command(
     from rrm.choose import check_choice, choose, judge_scores, read_scores
     from rrm.evaluation.bootstrap import JUDGE
     from rrm.evaluation.choosing import strategies_of
-    from rrm.judge.blended import Blended, scorer_of
+    from rrm.judge.blended import scorer_of
     from rrm.output import WAY_OUT
     from rrm.trajectory import write_jsonl
     from rrm.unshown import not_text
@@ -85,7 +85,7 @@ def command(
             asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
             scorer = scorer_of(loaded, asked, blend)
             figures["not_text"] = not_text(rows)
-            found, blended = judge_scores(scorer, rows, asked, seed), isinstance(scorer, Blended)
+            found, blended = judge_scores(scorer, rows, asked, seed), scorer.blends
         chosen = choose(rows, strategies, found, seed=seed)
         write_jsonl(output, chosen.transcripts)
     finish(

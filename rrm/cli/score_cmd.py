@@ -86,7 +86,7 @@ def command(
     was reached, and transcripts are left.
     """
     from rrm.estimate import estimate
-    from rrm.judge.blended import Blended, scorer_of
+    from rrm.judge.blended import scorer_of
     from rrm.score import score_file
 
     if output is None and not dry_run:
@@ -118,7 +118,7 @@ def command(
                 run["settings"] = chosen.settings(total)
             expected = chosen.rows_of(total) if chosen is not None and total is not None else total
             done = score_file(scorer, trajectories, output, total=expected, **run)
-            summary = {**asdict(done), "blended": isinstance(scorer, Blended)}
+            summary = {**asdict(done), "blended": scorer.blends}
             if html is not None and done.stopped is None:
                 from rrm.report import write_report
 

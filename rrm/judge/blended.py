@@ -46,6 +46,7 @@ class Blended:
     """
 
     tells_readings = True
+    blends = True
 
     def __init__(self, judge: AgentRRM) -> None:
         if judge.settings.blend is None or judge.folder is None:

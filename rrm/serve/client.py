@@ -6,155 +6,31 @@ again for a while; then rows are `judge_error`, which `--retry-errors` judges la
 
 from __future__ import annotations
 
-import http.client
-import json
-import os
 import queue
-import random
-import threading
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
 from types import SimpleNamespace
-from typing import Any, NoReturn
-from urllib.parse import urlsplit
+from typing import Any, NoReturn, TypeVar
 
-from rrm.engines.replies import retry_after_s
-from rrm.engines.server_options import ServerOptions, shown_address
+from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import SIZE, Ranking
 from rrm.judge.wanted import OnReading
+from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.serve.address import KEY as KEY
+from rrm.serve.address import TIMEOUT_S, Address, Busy, Calls, Fault, Gone, Pauses, TooLarge
 from rrm.serve.wire import About
 from rrm.trajectory import Trajectory
 from rrm.usage import Usage
 
-KEY = "RRM_API_KEY"
-"""Environment variable: what the server asks for, and clients send."""
 CHUNK = 8
 """Transcripts of one request."""
 CONCURRENCY = 8
-TIMEOUT_S = 600.0
-"""Between two rows of a request."""
-PATIENCE_S = 60.0
-"""For which a server that is busy or gone is asked again."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
-SCHEMES = ("http://", "https://")
-
-
-class TooLarge(RRMError):
-    """A request that is larger than the server takes."""
-
-
-@dataclass(frozen=True)
-class _Busy(Exception):
-    """Ask again."""
-
-    why: str
-    after_s: float = 0.0
-
-
-class Address:
-    """One server.
-
-    Args:
-        url: `http://host:port`, with a path where it lies behind one.
-        key: what it asks for; None: `RRM_API_KEY`, where that is set.
-
-    Raises:
-        ConfigError: no address.
-    """
-
-    def __init__(
-        self, url: str, *, timeout_s: float = TIMEOUT_S, patience_s: float = PATIENCE_S, key: str | None = None
-    ) -> None:
-        parts = urlsplit(url)
-        if f"{parts.scheme}://" not in SCHEMES or not parts.hostname:
-            raise ConfigError(f"{shown_address(url)} is no address of rrm serve: write http://HOST:PORT")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise ConfigError(
-                f"an address of rrm serve is http://HOST:PORT alone: put the key into {KEY}; for a chat model write openai:BASE_URL#model"
-            )
-        self.url, self.timeout_s, self.patience_s = url.rstrip("/"), timeout_s, patience_s
-        self._key = key if key is not None else os.environ.get(KEY)
-
-    def lines(self, path: str, body: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """What a request is answered, a JSON value a line, as they come.
-
-        Raises:
-            _Busy: it should be asked again.
-            TooLarge, RRMError: it should not.
-        """
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout_s) as reply:
-                yield from map(json.loads, reply)
-        except urllib.error.HTTPError as error:
-            self._refused(error)
-        except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            raise _Busy(f"{self.url}: {type(reason).__name__}: {reason}") from error
-        except ValueError as error:
-            raise RRMError(
-                f"{self.url} does not answer as rrm serve does: {error}; a chat server is openai:BASE_URL#model"
-            ) from error
-
-    def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
-        with error:
-            try:
-                said = json.loads(error.read(65536))["error"]
-                why = f"{said['message']}{' (at ' + said['at'] + ')' if 'at' in said else ''}"
-            except (ValueError, KeyError, TypeError, OSError):
-                why = error.reason
-        if error.code in (408, 429, 502, 503, 504):
-            raise _Busy(f"{self.url}: {why}", retry_after_s(error.headers)) from error
-        if error.code == 413:
-            raise TooLarge(f"{self.url}: {why}") from error
-        if error.code in (401, 403):
-            raise ConfigError(f"{self.url}: {why}; clients send the environment's {KEY}") from error
-        if error.code in (404, 405):
-            raise ConfigError(
-                f"{self.url} is no server of rrm serve ({error.code}): a chat server is openai:BASE_URL#model"
-            ) from error
-        raise RRMError(f"{self.url}: {error.code}: {why}") from error
-
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """A request's whole answer, asked again while the server is busy.
-
-        Raises:
-            RRMError: it refuses, or does not answer for `patience_s`.
-        """
-        pauses = Pauses(self.patience_s)
-        while True:
-            try:
-                (said,) = self.lines(path, body)
-                return said
-            except _Busy as busy:
-                if not pauses.wait(busy.after_s):
-                    raise RRMError(f"{busy.why}; asked for {self.patience_s:g} s") from busy
-
-
-class Pauses:
-    """Between tries: doubled each time, with jitter, until a time is over."""
-
-    def __init__(self, patience_s: float) -> None:
-        self.end, self.pause = time.monotonic() + patience_s, FIRST_PAUSE_S
-
-    def wait(self, least_s: float) -> bool:
-        """Wait; False where the time is over."""
-        pause = max(self.pause * random.uniform(0.75, 1.25), least_s)
-        if time.monotonic() + pause > self.end:
-            return False
-        time.sleep(pause)
-        self.pause = min(2 * self.pause, LONGEST_PAUSE_S)
-        return True
+T = TypeVar("T")
 
 
 class RemoteJudge(AgentRRM):
@@ -172,7 +48,7 @@ class RemoteJudge(AgentRRM):
     tells_readings = False
 
     def __init__(self, address: Address, *, concurrency: int = CONCURRENCY, blend: bool = False) -> None:
-        self.address, self.concurrency, self.blended = address, concurrency, blend
+        self.address, self.concurrency, self.blends = address, concurrency, blend
         try:
             self.about = About.model_validate(address.ask("/v1/judge"))
         except ValueError as error:
@@ -193,7 +69,7 @@ class RemoteJudge(AgentRRM):
         if blend and self.about.blend is None:
             raise ConfigError(f"{self.model} has no lexical model to blend with: leave out --blend")
         wanted = self.about.blends.get(mode, False) if blend is None else blend
-        return self if wanted == self.blended else RemoteJudge(self.address, concurrency=self.concurrency, blend=wanted)
+        return self if wanted == self.blends else RemoteJudge(self.address, concurrency=self.concurrency, blend=wanted)
 
     # ---- judging ----
 
@@ -218,32 +94,36 @@ class RemoteJudge(AgentRRM):
             "mode": mode,
             "samples": samples,
             "seed": seed,
-            "blend": self.blended,
+            "blend": self.blends,
             "stream": True,
         }
         rows: dict[int, Feedback] = {}
-        for at, feedback in self._asked(trajectories, asked, mode, seed):
-            rows[at] = feedback
-            if on_feedback is not None:
-                on_feedback(feedback)
+
+        def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Feedback]]:
+            return self._chunk(trajectories, chunk, asked, mode, seed, calls)
+
+        with closing(self._together(dealt(trajectories, CHUNK), ask)) as answers:
+            for at, feedback in answers:
+                rows[at] = feedback
+                if on_feedback is not None:
+                    on_feedback(feedback)
         return [rows[at] for at in range(len(trajectories))]
 
-    def _asked(
-        self, trajectories: Sequence[Trajectory], asked: Mapping[str, Any], mode: Mode, seed: int
-    ) -> Iterator[tuple[int, Feedback]]:
-        """(place, row) as rows come, over some requests at once."""
-        heard: queue.Queue[tuple[int, Feedback] | Future[None]] = queue.Queue()
-        stop = threading.Event()
+    def _together(
+        self, chunks: Sequence[list[int]], ask: Callable[[list[int], Calls], Iterator[tuple[int, T]]]
+    ) -> Generator[tuple[int, T], None, None]:
+        """(place, answer) as they come, over some requests at once; closing it ends these."""
+        heard: queue.Queue[tuple[int, T] | Future[None]] = queue.Queue()
+        calls = Calls()
 
         def work(chunk: list[int]) -> None:
-            if stop.is_set():
+            if calls.stopped.is_set():
                 return
-            for row in self._chunk(trajectories, chunk, asked, mode, seed):
-                heard.put(row)
-                if stop.is_set():
+            for row in ask(chunk, calls):
+                if calls.stopped.is_set():
                     return
+                heard.put(row)
 
-        chunks = dealt(trajectories, CHUNK)
         pool = ThreadPoolExecutor(max(1, min(self.concurrency, len(chunks))), thread_name_prefix="rrm-client")
         try:
             for chunk in chunks:
@@ -257,43 +137,116 @@ class RemoteJudge(AgentRRM):
                 else:
                     yield said
         finally:
-            stop.set()
+            calls.stop()
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _chunk(
-        self, trajectories: Sequence[Trajectory], chunk: list[int], asked: Mapping[str, Any], mode: Mode, seed: int
+        self,
+        trajectories: Sequence[Trajectory],
+        chunk: Sequence[int],
+        asked: Mapping[str, Any],
+        mode: Mode,
+        seed: int,
+        calls: Calls,
+        *,
+        last: bool = False,
     ) -> Iterator[tuple[int, Feedback]]:
-        """Rows of some transcripts, asked again for those that are left while the server is busy."""
-        left, pauses = list(chunk), Pauses(self.address.patience_s)
+        """Rows of some transcripts, asked again for those that are left while the server is busy.
+
+        Args:
+            last: where the server fails at the request, nothing more is tried.
+        """
+        left, pauses, faults = list(chunk), Pauses(self.address.patience_s, calls), 0
+
+        def failed(why: str) -> Iterator[tuple[int, Feedback]]:
+            for at in left:
+                yield (
+                    at,
+                    Feedback(id=trajectories[at].id, status="judge_error", reason=why, judge=self.info(mode, seed)),
+                )
+
+        def apart(some: Sequence[int], *, last: bool = False) -> Iterator[tuple[int, Feedback]]:
+            return self._chunk(trajectories, some, asked, mode, seed, calls, last=last)
+
         while left:
+            places = list(left)
             try:
-                places = list(left)
-                body = {**asked, "transcripts": [trajectories[at].model_dump(mode="json") for at in places]}
-                for line in self.address.lines("/v1/score", body):
+                rows = [trajectories[at].model_dump(mode="json") for at in places]
+                for line in self.address.lines("/v1/score", {**asked, "transcripts": rows}, calls):
                     if "error" in line:
-                        raise RRMError(f"{self.address.url}: {line['error']['message']}")
+                        self._broken_off(line["error"])
                     if "row" in line:
-                        at = places[line["index"]]
+                        at, feedback = self._row(line, places, left)
                         left.remove(at)
-                        yield at, Feedback.model_validate(line["row"])
+                        pauses.answered()
+                        yield at, feedback
                 if left:
-                    raise _Busy(f"{self.address.url}: the answer was cut off")
+                    raise Busy(f"{self.address.url}: the answer was cut off")
+            except Busy as busy:
+                if not pauses.wait(busy.after_s):
+                    yield from failed(busy.why)
+                    return
             except TooLarge as error:
                 if len(left) == 1:
-                    yield left.pop(), self._failed(trajectories[places[0]], mode, seed, str(error))
+                    yield from failed(str(error))
                     return
                 half = len(left) // 2
-                yield from self._chunk(trajectories, left[:half], asked, mode, seed)
-                yield from self._chunk(trajectories, left[half:], asked, mode, seed)
+                yield from apart(left[:half])
+                yield from apart(left[half:])
                 return
-            except _Busy as busy:
-                if not pauses.wait(busy.after_s):
-                    for at in left:
-                        yield at, self._failed(trajectories[at], mode, seed, busy.why)
+            except Fault as error:
+                faults += 1
+                if faults == 1 and not last and pauses.wait(0.0):
+                    continue
+                if len(left) == 1:
+                    yield from failed(str(error))
                     return
+                for at in left:
+                    yield from apart([at], last=True)
+                return
+            except (ValueError, RecursionError) as error:  # nested too deeply, or no number of JSON
+                if len(left) == 1:
+                    yield from failed(f"it cannot be sent: {error}")
+                    return
+                for at in left:
+                    yield from apart([at])
+                return
 
-    def _failed(self, trajectory: Trajectory, mode: Mode, seed: int, why: str) -> Feedback:
-        return Feedback(id=trajectory.id, status="judge_error", reason=why, judge=self.info(mode, seed))
+    def _broken_off(self, said: Any) -> NoReturn:
+        """What a stream that ends in an error means."""
+        why = f"{self.address.url}: {said.get('message', said) if isinstance(said, dict) else said}"
+        if isinstance(said, dict) and said.get("status") == 503:
+            raise Busy(why)
+        raise RRMError(why)
+
+    def _row(self, line: Mapping[str, Any], places: Sequence[int], left: Sequence[int]) -> tuple[int, Feedback]:
+        """A streamed row, and the place it is of.
+
+        Raises:
+            RRMError: it is none of those that were asked for.
+        """
+        try:
+            at = places[range(len(places))[line["index"]]]
+            feedback = Feedback.model_validate(line["row"])
+            if at not in left:
+                raise ValueError("a row twice")
+        except (ValueError, TypeError, LookupError) as error:
+            raise self.address.another(error) from error
+        return at, self._own(feedback)
+
+    def _own(self, feedback: Feedback) -> Feedback:
+        """A row of the judge that the server had when it was first asked.
+
+        Raises:
+            ConfigError: of another one.
+        """
+        said, own = feedback.judge, (self.model, self.model_hash)
+        if (said.model, said.model_hash) != own:
+            names = [f"{name} ({hash})" if hash else name for name, hash in (own, (said.model, said.model_hash))]
+            raise ConfigError(
+                f"{self.address.url} now serves another judge: {names[1]}, and this run began with {names[0]}"
+            )
+        return feedback
 
     def rank_groups(
         self,
@@ -304,23 +257,46 @@ class RemoteJudge(AgentRRM):
         seed: int = 0,
         on_ranking: Callable[[int, Ranking], None] | None = None,
     ) -> list[Ranking]:
-        """As `rrm.judge.rank.rank_groups`.
+        """As `rrm.judge.rank.rank_groups`; the rows of a group that the server could not be asked for are `judge_error`.
 
         Raises:
-            RRMError: the server refuses, or does not answer.
+            RRMError: the server refuses.
         """
-        found = []
+        found: dict[int, Ranking] = {}
         how = {"format": "canonical", "heat": size, "both_orders": both_orders, "seed": seed}
-        for number, group in enumerate(groups):
-            said = self.address.ask("/v1/rank", {**how, "groups": [[t.model_dump(mode="json") for t in group]]})
+
+        def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Ranking]]:
+            for number in chunk:
+                group = groups[number]
+                try:
+                    rows = [t.model_dump(mode="json") for t in group]
+                    yield number, self._ranking(self.address.ask("/v1/rank", {**how, "groups": [rows]}, calls), group)
+                except (Gone, Fault, TooLarge) as error:
+                    info = self.info("score", seed)
+                    yield (
+                        number,
+                        Ranking(
+                            [Feedback(id=t.id, status="judge_error", reason=str(error), judge=info) for t in group]
+                        ),
+                    )
+
+        with closing(self._together([[number] for number in range(len(groups))], ask)) as answers:
+            for number, ranking in answers:
+                found[number] = ranking
+                if on_ranking is not None:
+                    on_ranking(number, ranking)
+        return [found[number] for number in range(len(groups))]
+
+    def _ranking(self, said: Any, group: Sequence[Trajectory]) -> Ranking:
+        try:
             (row,) = said["rankings"]
-            usage = None if row["usage"] is None else Usage.model_validate(row.pop("usage"))
-            feedback = [Feedback.model_validate(one) for one in row.pop("feedback")]
-            row.pop("usage", None)
-            found.append(Ranking(feedback, **row, usage=usage))
-            if on_ranking is not None:
-                on_ranking(number, found[-1])
-        return found
+            usage = row.pop("usage", None)
+            feedback = [self._own(Feedback.model_validate(one)) for one in row.pop("feedback")]
+            if [one.id for one in feedback] != [t.id for t in group]:
+                raise ValueError("rows of other attempts")
+            return Ranking(feedback, **row, usage=None if usage is None else Usage.model_validate(usage))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise self.address.another(error) from error
 
     def measure(self, trajectories: Sequence[Trajectory], mode: Mode, samples: int = 1) -> list[Reads]:
         """As `AgentRRM.measure`, by the server.
@@ -328,16 +304,40 @@ class RemoteJudge(AgentRRM):
         Raises:
             RRMError: the server refuses, or does not answer.
         """
-        found: list[Reads] = []
-        for chunk in dealt(trajectories, CHUNK):
+        found: dict[int, Reads] = {}
+
+        def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Reads]]:
             rows = [trajectories[at].model_dump(mode="json") for at in chunk]
-            asked = {"format": "canonical", "mode": mode, "samples": samples, "transcripts": rows}
-            found += [Reads(**reads) for reads in self.address.ask("/v1/measure", asked)["reads"]]
-        return found
+            body = {"format": "canonical", "mode": mode, "samples": samples, "transcripts": rows}
+            try:
+                said = self.address.ask("/v1/measure", body, calls)
+            except TooLarge:
+                if len(chunk) == 1:
+                    raise
+                half = len(chunk) // 2
+                yield from ask(chunk[:half], calls)
+                yield from ask(chunk[half:], calls)
+                return
+            try:
+                yield from zip(chunk, [Reads(**reads) for reads in said["reads"]], strict=True)
+            except (ValueError, TypeError, LookupError) as error:
+                raise self.address.another(error) from error
+
+        with closing(self._together(dealt(trajectories, CHUNK), ask)) as answers:
+            found.update(answers)
+        return [found[at] for at in range(len(trajectories))]
+
+    def count_tokens(self, trajectories: Sequence[Trajectory], mode: Mode) -> list[int]:
+        """An estimate, four characters a token, for which nobody is asked; `measure` asks the server."""
+        return [
+            (len(t.task) + sum(len(m.text()) + len(m.reasoning_content or "") for m in t.messages) + 3)
+            // CHARACTERS_PER_TOKEN
+            for t in trajectories
+        ]
 
     def describe(self) -> dict[str, Any]:
         """What decides the scores: the served judge's own, not where it is served."""
-        return {**self.about.describe, **({"blend": self.about.blend} if self.blended else {})}
+        return {**self.about.describe, **({"blend": self.about.blend} if self.blends else {})}
 
     def streams(self, mode: Mode) -> bool:
         """Transcripts are handed over in windows."""

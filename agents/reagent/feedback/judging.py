@@ -167,12 +167,12 @@ class Judging:
                 for i, ranking in zip(fresh, said, strict=True)
                 for pair in zip(names[i], ranking.feedback, strict=True)
             ]
+            self._note(pairs, "score", update)
             report.counts["asked"] += len(pairs)
             report.counts["judge_tokens"] += sum(
                 self.judge.count_tokens([t for i in fresh for t in groups[i]], "score")
             )
             report.seconds += time.perf_counter() - started
-            self._note(pairs, "score", update)
         found = [
             [self.known[name, "score"].model_copy(update={"id": t.id}) for name, t in zip(*pair, strict=True)]
             for pair in zip(names, groups, strict=True)
@@ -221,6 +221,7 @@ class Judging:
         counters = getattr(self.judge.engine, "counters", None)
         before = counters.prefilled + counters.decoded if counters else 0
         said = self.judge.judge(list(fresh.values()), mode=mode, seed=self.seed)
+        self._note(list(zip(fresh, said, strict=True)), mode, update)  # before anything else may fail
         if counters:
             tokens = counters.prefilled + counters.decoded - before
         else:
@@ -229,7 +230,6 @@ class Judging:
         report.counts["asked"] += len(said)
         report.counts["judge_tokens"] += tokens
         report.seconds += time.perf_counter() - started
-        self._note(list(zip(fresh, said, strict=True)), mode, update)
 
     def _note(self, pairs: Sequence[tuple[str, Feedback]], mode: Mode, update: int) -> None:
         """Remember judgements by their keys, and put them on record."""

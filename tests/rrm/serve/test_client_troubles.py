@@ -1,0 +1,224 @@
+"""The client of `rrm serve` where the server breaks off, fails, moves, changes its judge, or is slow when Ctrl-C comes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cut_server import CHUNKED, OPEN_END, chunk, cutting, refused, row, whole
+from serving import run, serving
+
+from rrm.cli import main
+from rrm.errors import ConfigError, RRMError
+from rrm.feedback import Feedback
+from rrm.serve import address
+from rrm.serve.address import Address, Calls, Pauses
+from rrm.serve.client import RemoteJudge
+from rrm.trajectory import Trajectory
+
+
+def runs(*ids: str) -> list[Trajectory]:
+    return [Trajectory.model_validate(run(id, "score 0.5")) for id in ids]
+
+
+def judged(answers: list[Any], rows: list[Trajectory], patience_s: float = 5.0) -> tuple[list[Feedback], list[Any]]:
+    """Rows, and what was asked for."""
+    with cutting(answers) as server:
+        judge = RemoteJudge(Address(server.url, patience_s=patience_s))
+        found = judge.judge(rows, mode="score")
+    return found, [[one["id"] for one in body["transcripts"]] for _, body in server.asked]
+
+
+# ---- cut off ----
+
+
+@pytest.mark.parametrize("tail", [b'{"index": 1, "ro', b""])
+@pytest.mark.parametrize("head", [OPEN_END, CHUNKED])
+def test_a_stream_that_is_cut_is_asked_for_the_rest(head: bytes, tail: bytes) -> None:
+    def cut(connection: socket.socket, body: Any) -> None:
+        said = row(0, "a") + tail
+        connection.sendall(head + (said if head == OPEN_END else chunk(said)))
+
+    found, asked = judged([cut, whole], runs("a", "b"))
+    assert [row.status for row in found] == ["scored"] * 2 and asked == [["a", "b"], ["b"]]
+
+
+def test_a_first_line_that_is_cut_is_asked_for_again_and_what_is_no_row_is_not() -> None:
+    def cut(connection: socket.socket, body: Any) -> None:
+        connection.sendall(OPEN_END + row(0, "a")[:20])
+
+    found, asked = judged([cut, whole], runs("a"))
+    assert found[0].status == "scored" and asked == [["a"], ["a"]]
+    for said in (b"<html>", b"[]\n", b'{"index": 5, "row": {}}\n', row(0, "a") + row(0, "a")):
+
+        def other(connection: socket.socket, body: Any, said: bytes = said) -> None:
+            connection.sendall(OPEN_END + said)
+
+        with pytest.raises(RRMError, match="does not answer as rrm serve does"):
+            judged([other], runs("a", "b"))
+
+
+def test_patience_is_counted_from_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(address.time, "monotonic", lambda: now[0])
+
+    def slow(connection: socket.socket, body: Any) -> None:
+        now[0] += 100.0  # the row took longer than any patience
+        connection.sendall(OPEN_END + row(0, "a"))
+
+    found, _ = judged([slow, whole], runs("a", "b"), patience_s=5.0)
+    assert [row.status for row in found] == ["scored"] * 2
+    pauses = Pauses(5.0, Calls())
+    assert pauses.wait(0.0)
+    now[0] += 6.0
+    assert not pauses.wait(0.0)
+    pauses.answered()
+    assert pauses.wait(0.0)
+
+
+# ---- a server that fails ----
+
+
+def test_a_server_that_fails_once_is_asked_once_more() -> None:
+    found, asked = judged([refused(500), whole], runs("a", "b"))
+    assert [row.status for row in found] == ["scored"] * 2 and asked == [["a", "b"]] * 2
+
+
+def test_a_transcript_at_which_the_server_fails_fails_alone() -> None:
+    def picky(connection: socket.socket, body: Any) -> None:
+        bad = any(one["id"] == "b" for one in body["transcripts"])
+        (refused(500) if bad else whole)(connection, body)
+
+    found, asked = judged([picky], runs("a", "b", "c"))
+    assert [row.status for row in found] == ["scored", "judge_error", "scored"] and "500" in str(found[1].reason)
+    assert asked == [["a", "b", "c"], ["a", "b", "c"], ["a"], ["b"], ["c"]]
+
+
+def test_a_transcript_that_cannot_be_sent_fails_alone() -> None:
+    rows = runs("a", "deep")
+    nested: list[Any] = []
+    for _ in range(600):
+        nested = [nested]
+    rows[1].meta["x"] = nested
+    found, asked = judged([whole], rows)
+    assert [row.status for row in found] == ["scored", "judge_error"] and asked == [["a"]]
+
+
+def test_groups_of_a_server_that_is_gone_are_failed_judgements() -> None:
+    with cutting([refused(503)]) as server:
+        judge = RemoteJudge(Address(server.url, patience_s=0.3))
+        heard: list[int] = []
+        found = judge.rank_groups([runs("a", "b"), runs("c")], on_ranking=lambda at, _: heard.append(at))
+    assert [[one.id for one in ranking.feedback] for ranking in found] == [["a", "b"], ["c"]]
+    assert {one.status for ranking in found for one in ranking.feedback} == {"judge_error"} and sorted(heard) == [0, 1]
+
+
+# ---- another judge, another server ----
+
+
+def test_rows_of_another_judge_are_refused() -> None:
+    def other(connection: socket.socket, body: Any) -> None:
+        connection.sendall(OPEN_END + row(0, "a", model="n", model_hash="i") + b'{"done": 1}\n')
+
+    with pytest.raises(ConfigError, match=r"now serves another judge: n \(i\), and this run began with m \(h\)"):
+        judged([other], runs("a"))
+
+
+def test_a_key_is_sent_without_its_line_break_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RRM_API_KEY", " s3cret\n")
+    with cutting([whole]) as server:
+        RemoteJudge(Address(server.url))
+    assert b"Authorization: Bearer s3cret\r\n" in server.headers[0]
+    for bad in ("s3\ncret", "s3cret\N{SNOWMAN}"):
+        with pytest.raises(ConfigError, match="RRM_API_KEY") as error:
+            Address("http://127.0.0.1:9", key=bad)
+        assert "s3" not in str(error.value)
+
+
+def test_a_server_that_sends_its_clients_on_does_not_get_the_key_there() -> None:
+    with cutting([whole]) as there, cutting([]) as here:
+
+        def moved(connection: socket.socket, body: Any) -> None:
+            connection.sendall(
+                b"HTTP/1.1 302 Found\r\nLocation: %s/v1/judge?token=t0ken\r\nContent-Length: 0\r\n\r\n"
+                % there.url.encode()
+            )
+
+        judge = RemoteJudge(Address(here.url))
+        with cutting([moved]) as moving:
+            judge.address = Address(moving.url, key="s3cret")
+            with pytest.raises(ConfigError, match="sends its clients on to http://127") as error:
+                judge.measure(runs("a"), "score")
+        assert not there.headers and "t0ken" not in str(error.value)
+
+
+@pytest.mark.parametrize("blends", [False, True])
+def test_a_summary_says_whether_the_server_blends(
+    blends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs.jsonl").write_text(json.dumps(run("a", "x")) + "\n")
+    with cutting([], blend="abc", blends={"score": blends}) as server:
+        words = ["score", str(tmp_path / "runs.jsonl"), "--mode", "score", "--model", server.url]
+        monkeypatch.setattr("sys.argv", ["rrm", *words, "-o", str(tmp_path / "scored.jsonl")])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert not ended.value.code and json.loads(capsys.readouterr().out)["blended"] is blends
+    assert server.asked[0][1]["blend"] is blends
+
+
+# ---- measuring ----
+
+
+def test_measures_stand_in_the_order_of_the_transcripts_and_a_large_request_is_halved() -> None:
+    with serving(body_bytes=6000) as found:
+        judge = RemoteJudge(Address(found.url))
+        texts = ["x", "xx " * 400, "xxx " * 50, "x " * 100, "x " * 200]
+        rows = [Trajectory.model_validate(run(id, text)) for id, text in zip("aabbc", texts, strict=True)]
+        one_by_one = [judge.measure([row], "full")[0] for row in rows]
+        assert judge.measure(rows, "full") == one_by_one and len({reads.tokens for reads in one_by_one}) >= 4
+        assert judge.measure([], "full") == []
+
+
+def test_tokens_are_estimated_without_asking() -> None:
+    with cutting([]) as server:
+        judge = RemoteJudge(Address(server.url))
+    (tokens,) = judge.count_tokens([Trajectory.model_validate(run("a", "word " * 400))], "score")
+    assert 500 <= tokens <= 520 and len(server.asked) == 0
+
+
+# ---- Ctrl-C ----
+
+
+def test_threads_do_not_wait_for_a_slow_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def stuck(connection: socket.socket, body: Any) -> None:
+        connection.sendall(OPEN_END + row(0, "a"))
+        over.wait(60)
+
+    def stop(_: Feedback) -> None:
+        raise KeyboardInterrupt
+
+    def left() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith("rrm-client")]
+
+    with cutting([stuck]) as server:
+        with pytest.raises(KeyboardInterrupt):
+            RemoteJudge(Address(server.url)).judge(runs("a", "b"), mode="score", on_feedback=stop)
+        for thread in left():
+            thread.join(10)
+        assert not left() and not over.is_set()
+        over.set()
+
+
+def test_a_pause_ends_when_the_calls_do() -> None:
+    calls = Calls()
+    pauses = Pauses(1000.0, calls)
+    threading.Timer(0.05, calls.stop).start()
+    begun = time.monotonic()
+    assert not pauses.wait(500.0) and time.monotonic() - begun < 50
