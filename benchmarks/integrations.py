@@ -160,6 +160,11 @@ WAYS: dict[str, tuple[Way, tuple[str, ...]]] = {
 """Name → how scores are got through it, and the packages it needs."""
 
 
+def fits(row: Trajectory) -> bool:
+    """Whether every framework can hold it: Inspect has no arguments that are not JSON, and tells tools in a model's calls, which these were not."""
+    return all(isinstance(call.arguments, dict) for m in row.messages for call in m.tool_calls or ())
+
+
 def plain(row: Trajectory) -> list[dict[str, Any]]:
     """Its messages as chat messages."""
     return [m.model_dump(exclude_none=True) for m in row.messages]
@@ -209,8 +214,8 @@ def main() -> None:
     pythons = dict(one.split("=", 1) for one in args.python)
     if unknown := sorted(set(pythons) - set(WAYS)):
         parser.error(f"--python {unknown[0]}: the ways are {', '.join(WAYS)}")
-    # without tools: Inspect tells them in a model's calls, and these runs have been
-    rows = [t.model_copy(update={"tools": None}) for t, _ in make_transcripts(args.rows, seed=args.seed)]
+    made = (t.model_copy(update={"tools": None}) for t, _ in make_transcripts(4 * args.rows, seed=args.seed))
+    rows = [t for t in made if fits(t)][: args.rows]
     own = scores_of(direct, rows)
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, serving("--model", str(judge_folder())) as server:
