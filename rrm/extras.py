@@ -25,6 +25,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "agentevals": ("agentevals",),
     "openenv": ("openenv",),
     "lighteval": ("lighteval",),
+    "art": ("art",),
     "tasks": ("math_verify",),
     "tools": ("bm25s", "Stemmer", "openpyxl", "pypdf"),
     "mcp": ("mcp", "jsonschema", "referencing", "httpx2"),
