@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from rrm import __version__
 from rrm.errors import ConfigError, ReadError
-from rrm.feedback import Mode
+from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.readers import read_value
 from rrm.serve.limits import GONE, Gate, Limits, answer
 from rrm.serve.metrics import Metrics
@@ -34,6 +34,8 @@ from rrm.serve.wire import (
 )
 from rrm.trajectory import Trajectory
 
+SMALL = 2**15
+"""Bytes of a body that is read between two others; a larger one would keep them waiting."""
 AGAIN_S = 2
 """Seconds after which a client that was refused for want of room may ask again."""
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -90,14 +92,22 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
     @app.post("/v1/score", response_model=ScoreResponse, responses=_ERRORS, summary="Judge transcripts")
     async def score(asked: ScoreRequest, request: Request) -> Any:
-        rows = await asyncio.to_thread(transcripts, asked.transcripts, asked.format, limits.transcripts, "transcripts")
-        unique(rows)
+        rows = await parsed(asked, request)
         how = {"mode": mode_of(asked.mode), "samples": asked.samples, "seed": asked.seed, "blend": asked.blend}
         asks = await accept("score", how, [(dumped(t), [t.id]) for t in rows])
         if asked.stream:
             return StreamingResponse(lines_of(asks, rows, how), media_type="application/x-ndjson")
         found = await answered(asks, request)
-        return {"rows": [scored(one, t, how) for one, t in zip(found, rows, strict=True)]}
+        # each is a Feedback already, that a worker dumped
+        return JSONResponse({"rows": [scored(one, t, how) for one, t in zip(found, rows, strict=True)]})
+
+    async def parsed(asked: ScoreRequest | MeasureRequest, request: Request) -> list[Trajectory]:
+        """A request's transcripts; those of a large one are read in a thread."""
+        given = (asked.transcripts, asked.format, limits.transcripts, "transcripts")
+        small = int(request.headers.get("content-length", SMALL + 1)) <= SMALL
+        rows = transcripts(*given) if small else await asyncio.to_thread(transcripts, *given)
+        unique(rows)
+        return rows
 
     async def lines_of(asks: list[Ask], rows: Sequence[Trajectory], how: Mapping[str, Any]) -> AsyncIterator[str]:
         places = {ask.done: at for at, ask in enumerate(asks)}
@@ -120,8 +130,9 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         if isinstance(said, GivenUp):
             described = known().describe
             info = {k: described.get(k) for k in ("model", "model_hash", "prompt_version")}
-            info |= {"mode": how["mode"], "seed": how["seed"]}
-            said = {"id": trajectory.id, "status": "judge_error", "reason": str(said), "judge": info}
+            judge = JudgeInfo.model_validate({**info, "mode": how["mode"], "seed": how["seed"]})
+            row = Feedback(id=trajectory.id, status="judge_error", reason=str(said), judge=judge)
+            said = row.model_dump(mode="json")
         metrics.row(said["status"])
         return said
 
@@ -140,8 +151,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
     @app.post("/v1/measure", response_model=MeasureResponse, responses=_ERRORS, summary="Count tokens, judge nothing")
     async def measure(asked: MeasureRequest, request: Request) -> Any:
-        rows = await asyncio.to_thread(transcripts, asked.transcripts, asked.format, limits.transcripts, "transcripts")
-        unique(rows)
+        rows = await parsed(asked, request)
         how = {"mode": mode_of(asked.mode), "samples": asked.samples}
         found = await answered(await accept("measure", how, [(dumped(t), [t.id]) for t in rows]), request)
         for one in found:

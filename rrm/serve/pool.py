@@ -260,9 +260,9 @@ class Pool:
                 number = said["job"]
                 left = held[number]
                 if "error" in said:
-                    del held[number]
-                    self._count(judging=-len(left))
                     await self._failed(left, said["error"], said["refused"])
+                    self._count(judging=-len(left))  # after it waits again: a pool without either is closed
+                    del held[number]
                 elif "end" in said:
                     if left:
                         raise EOFError("it left items out")
@@ -273,6 +273,8 @@ class Pool:
                     if not ask.done.done():
                         ask.done.set_result(said["row"])
                 self._hand_ahead()
+                if not self.load.judging:
+                    await self._wake()  # whoever waits for all to be answered
         except BaseException:
             self._held.pop(process)
             await self._died(held)
