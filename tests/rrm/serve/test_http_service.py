@@ -248,6 +248,9 @@ def test_a_client_that_reads_nothing_holds_no_server() -> None:
         with contextlib.suppress(OSError):  # more answers than the connection's buffers hold
             for _ in range(40):
                 raw.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        answered = -1
+        while answered < (answered := found.pool.metrics.totals()["requests"]):  # until it can send no more
+            time.sleep(0.1)
         found.stop()
         found.thread.join(20)
         assert not found.thread.is_alive()
