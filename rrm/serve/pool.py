@@ -1,7 +1,7 @@
 """What was asked and is not answered yet, and the workers that answer it.
 
 Items wait by request. A worker that is free takes a batch: items of equal settings and different ids, one of each request in turn, so that a
-request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where half a one waits while all workers are busy, it is
+request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where a whole one waits while all workers are busy, it is
 handed over ahead, and the worker that ends its batch finds it there. Batches change no score: a transcript's seed is that of its id.
 
 A worker that dies gives back what it had not answered. Each such item is tried again by itself, so that one which ends the process
@@ -341,9 +341,9 @@ class Pool:
         return True
 
     def _hand_ahead(self) -> None:
-        """Where all workers are busy and half a batch waits, a second one to those that have but one."""
+        """Where all workers are busy and a whole batch waits, a second one to those that have but one: waiting would make it no larger."""
         for process, held in self._held.items():
-            if not self._idle and len(held) == 1 and 2 * self.load.waiting >= self.batch:
+            if not self._idle and len(held) == 1 and self.load.waiting >= self.batch:
                 self._hand(process, held)
 
     def _hand(self, process: asyncio.subprocess.Process, held: OrderedDict[int, dict[int, Ask]]) -> None:
