@@ -23,6 +23,7 @@ OWN = {"rrm", "reagent"}
 NAMES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
+    "PIL": "pillow",
     "huggingface_hub": "huggingface-hub",
     "pytest_timeout": "pytest-timeout",
     "Stemmer": "PyStemmer",
