@@ -16,6 +16,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "hub": ("datasets",),
     "metrics": ("evaluate",),
     "plots": ("matplotlib",),
+    "images": ("PIL",),
     "gym": ("gymnasium",),
     "inspect": ("inspect_ai",),
     "scout": ("inspect_scout",),
