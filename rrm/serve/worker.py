@@ -4,7 +4,7 @@
     out   {"about": {…}} | {"failed": "why"}                    once
     in    {"job": 7, "what": "score", "how": {…}, "items": […]} items: transcripts, or groups of them to be compared
     out   {"job": 7, "at": 0, "row": {…}}                       one an item, in any order
-    out   {"job": 7, "end": true} | {"job": 7, "error": "why", "refused": true}
+    out   {"job": 7, "end": true} | {"job": 7, "error": "why", "refused": true, "at": "mode", "again": false}
 
 Lines of JSON over pipes: no pickle, and nothing of a transcript is run. What a library prints goes to standard error.
 """
@@ -22,10 +22,10 @@ from typing import IO, Any, get_args
 
 from rrm import __version__
 from rrm.cli.judge_options import JudgeOptions
-from rrm.errors import RRMError
+from rrm.errors import EngineError, RRMError, SpendingLimit
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import blends_unasked, scorer_of
+from rrm.judge.blended import Blended, blends_unasked, scorer_of
 from rrm.judge.rank import Ranking, check_ranks, rank_groups
 from rrm.trajectory import Trajectory
 
@@ -58,6 +58,10 @@ def about(judge: AgentRRM) -> dict[str, Any]:
     }
 
 
+class _NoBlend(RRMError):
+    """The judge has nothing to blend with."""
+
+
 class Worker:
     """Does jobs with one judge.
 
@@ -68,6 +72,7 @@ class Worker:
 
     def __init__(self, judge: AgentRRM, tell: Tell) -> None:
         self.judge, self.tell = judge, tell
+        self._blended: AgentRRM | Blended | None = None
 
     def do(self, job: dict[str, Any]) -> None:
         """One job to its end, whatever becomes of it."""
@@ -75,7 +80,10 @@ class Worker:
         try:
             {"score": self._score, "rank": self._rank, "measure": self._measure}[what](job)
         except RRMError as error:
-            self.tell({"job": number, "error": str(error), "refused": True})
+            apart = isinstance(error, EngineError | SpendingLimit)  # of the judge's own server, not of what was asked
+            at = "blend" if isinstance(error, _NoBlend) else None if apart else "mode"
+            again = isinstance(error, SpendingLimit)
+            self.tell({"job": number, "error": str(error), "refused": True, "at": at, "again": again})
         except Exception as error:  # the pool tries the items one by one, and names the one that does it
             log.error("a job of %d failed", len(job["items"]), exc_info=True)
             self.tell({"job": number, "error": f"{type(error).__name__}: {error}", "refused": False})
@@ -88,11 +96,21 @@ class Worker:
         places = {trajectory.id: at for at, trajectory in enumerate(rows)}
 
         def take(feedback: Feedback) -> None:
-            row = json.loads(feedback.model_dump_json())
-            self.tell({"job": job["job"], "at": places[feedback.id], "row": row})
+            self.tell({"job": job["job"], "at": places[feedback.id], "row": feedback.model_dump(mode="json")})
 
-        scorer = scorer_of(self.judge, how["mode"], how["blend"])
+        scorer = self._scorer(how["mode"], how["blend"])
         scorer.judge(rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take)
+
+    def _scorer(self, mode: Mode, blend: bool | None) -> AgentRRM | Blended:
+        """`scorer_of`, whose lexical model is read once."""
+        if not (blends_unasked(self.judge, mode) if blend is None else blend):
+            return self.judge
+        if self._blended is None:
+            try:
+                self._blended = scorer_of(self.judge, mode, True)
+            except RRMError as error:
+                raise _NoBlend(str(error)) from error
+        return self._blended
 
     def _rank(self, job: dict[str, Any]) -> None:
         how = job["how"]
@@ -101,7 +119,7 @@ class Worker:
         def take(number: int, ranking: Ranking) -> None:
             row = {name: getattr(ranking, name) for name in ("decided", "earlier", "tied", "both", "agreed", "turned")}
             row["usage"] = None if ranking.usage is None else ranking.usage.model_dump()
-            row["feedback"] = [json.loads(feedback.model_dump_json()) for feedback in ranking.feedback]
+            row["feedback"] = [feedback.model_dump(mode="json") for feedback in ranking.feedback]
             self.tell({"job": job["job"], "at": number, "row": row})
 
         options = {"size": how["heat"], "both_orders": how["both_orders"], "seed": how["seed"]}
