@@ -1,0 +1,255 @@
+"""The same transcripts scored by the judge itself and through Inspect, verl, TRL and `rrm serve`: the largest difference.
+
+    python -m benchmarks.integrations --python inspect=VENV/bin/python --python verl=VENV/bin/python
+
+Each way runs in the interpreter that has its framework (`--python NAME=PATH`, else this one), and asks for the transcripts of the lab one
+at a time and all at once. One at a time must be equal to 1e-6. At once the judge meets other batches than when it is asked itself, and float32 rounds
+otherwise: `batches` says how far the judge is from itself so. Writes benchmarks/results/integrations.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks import record
+from benchmarks.speed.serving import ROOT, serving
+from reagent.lab.shipped import judge_folder
+from reagent.lab.transcripts import make_transcripts
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.trajectory import Trajectory
+
+OUT = record.RESULTS / "integrations.json"
+WANTED = 1e-6
+Scores = dict[str, float | None]
+"""Id → score."""
+Way = Callable[[Sequence[Trajectory], bool], Scores]
+"""(transcripts, whether all are asked for at once) → scores."""
+
+
+def one_by_one(way: Callable[[Sequence[Trajectory]], Scores]) -> Way:
+    """A way that takes any number of transcripts, by itself asked for one after the other."""
+
+    def asked(rows: Sequence[Trajectory], at_once: bool) -> Scores:
+        return way(rows) if at_once else {id: score for row in rows for id, score in way([row]).items()}
+
+    return asked
+
+
+@one_by_one
+def direct(rows: Sequence[Trajectory]) -> Scores:
+    """The judge itself."""
+    return {row.id: row.score for row in judge().judge(rows, mode="score")}
+
+
+def judge() -> AgentRRM:
+    """One a process."""
+    if not JUDGE:
+        JUDGE.append(AgentRRM.from_pretrained(str(judge_folder())))
+    return JUDGE[0]
+
+
+JUDGE: list[AgentRRM] = []
+
+
+def through_inspect(rows: Sequence[Trajectory], at_once: bool) -> Scores:
+    """An evaluation whose samples are the transcripts, scored by the scorer."""
+    import inspect_ai.model  # pyright: ignore[reportMissingImports]
+    from inspect_ai import Task  # pyright: ignore[reportMissingImports]
+    from inspect_ai.dataset import Sample  # pyright: ignore[reportMissingImports]
+    from inspect_ai.solver import solver  # pyright: ignore[reportMissingImports]
+    from inspect_ai.tool import ToolCall  # pyright: ignore[reportMissingImports]
+
+    from rrm.integrations.inspect_scorer import agent_rrm
+
+    kinds = {
+        "system": inspect_ai.model.ChatMessageSystem,
+        "user": inspect_ai.model.ChatMessageUser,
+        "assistant": inspect_ai.model.ChatMessageAssistant,
+        "tool": inspect_ai.model.ChatMessageTool,
+    }
+
+    def message(m: Any) -> Any:
+        more: dict[str, Any] = {}
+        if m.tool_calls:
+            more["tool_calls"] = [ToolCall(id=c.id, function=c.name, arguments=c.arguments) for c in m.tool_calls]
+        if m.role == "tool":
+            more = {"tool_call_id": m.tool_call_id, "function": m.name}
+        return kinds[m.role](content=m.text(), **more)
+
+    @solver
+    def replay() -> Any:
+        async def solve(state: Any, _: Any) -> Any:
+            state.messages = [message(m) for m in known[str(state.sample_id)].messages]
+            return state
+
+        return solve
+
+    known = {row.id: row for row in rows}
+    samples = [Sample(input=row.task, id=row.id) for row in rows]
+    task = Task(dataset=samples, solver=replay(), scorer=agent_rrm(judge=str(judge_folder()), mode="score"))
+    with tempfile.TemporaryDirectory() as folder:
+        (log,) = inspect_ai.eval(
+            task, model="mockllm/model", log_dir=folder, display="none", max_samples=len(rows) if at_once else 1
+        )
+        if log.status != "success":
+            raise SystemExit(f"inspect: {log.error}")
+        return {str(one.id): one.scores["agent_rrm"].value for one in log.samples}
+
+
+@one_by_one
+def through_verl(rows: Sequence[Trajectory]) -> Scores:
+    """The coroutine that verl's reward loop awaits, as verl's own code loads it from its config."""
+    conf = importlib.import_module("omegaconf").OmegaConf.create(
+        {
+            "reward": {
+                "custom_reward_function": {
+                    "path": "pkg://rrm.integrations.verl",
+                    "name": "compute_score_async",
+                    "reward_kwargs": {"judge": str(judge_folder())},
+                }
+            }
+        }
+    )
+    function = importlib.import_module("verl.trainer.ppo.reward").get_custom_reward_fn(conf)
+
+    async def all_of() -> list[dict[str, Any]]:
+        return await asyncio.gather(*(function("lab", "", None, {"messages": plain(row)}) for row in rows))
+
+    return {row.id: said["score"] for row, said in zip(rows, asyncio.run(all_of()), strict=True)}
+
+
+@one_by_one
+def through_trl(rows: Sequence[Trajectory]) -> Scores:
+    """The reward function that a GRPOTrainer calls with a batch's prompts and completions."""
+    from rrm.integrations.trl import reward_func
+
+    messages = [plain(row) for row in rows]
+    begins = [next(i for i, m in enumerate(one) if m["role"] == "assistant") for one in messages]
+    prompts = [one[:at] for one, at in zip(messages, begins, strict=True)]
+    completions = [one[at:] for one, at in zip(messages, begins, strict=True)]
+    rewards = reward_func(judge(), mode="score")(prompts=prompts, completions=completions)
+    return {row.id: reward for row, reward in zip(rows, rewards, strict=True)}
+
+
+@one_by_one
+def through_serve(rows: Sequence[Trajectory]) -> Scores:
+    """A server of its own, asked by the judge that stands for it."""
+    if not SERVED:
+        SERVED.append(AgentRRM.from_pretrained(os.environ["RRM_SERVED"]))
+    return {row.id: row.score for row in SERVED[0].judge(rows, mode="score")}
+
+
+SERVED: list[AgentRRM] = []
+WAYS: dict[str, tuple[Way, tuple[str, ...]]] = {
+    "inspect": (through_inspect, ("inspect_ai",)),
+    "verl": (through_verl, ("verl",)),
+    "trl": (through_trl, ("trl",)),
+    "serve": (through_serve, ("fastapi", "uvicorn")),
+}
+"""Name → how scores are got through it, and the packages it needs."""
+
+
+def fits(row: Trajectory) -> bool:
+    """Whether every framework can hold it: Inspect has no arguments that are not JSON, and tells tools in a model's calls, which these were not."""
+    return all(isinstance(call.arguments, dict) for m in row.messages for call in m.tool_calls or ())
+
+
+def plain(row: Trajectory) -> list[dict[str, Any]]:
+    """Its messages as chat messages."""
+    return [m.model_dump(exclude_none=True) for m in row.messages]
+
+
+def scores_of(way: Way, rows: Sequence[Trajectory]) -> dict[str, Scores]:
+    """One at a time, and at once."""
+    return {"alone": way(rows, False), "at_once": way(rows, True)}
+
+
+def apart(one: Scores, two: Scores) -> float:
+    """The largest difference; infinite where one has no score."""
+    return max(
+        abs(a - b) if (a := one[id]) is not None and (b := two.get(id)) is not None else float("inf") for id in one
+    )
+
+
+def elsewhere(name: str, python: str, runs: Path, served: str) -> dict[str, Any]:
+    """What a way says in its own interpreter.
+
+    Raises:
+        SystemExit: it fails.
+    """
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'agents'}", "RRM_SERVED": served}
+    command = [python, "-m", "benchmarks.integrations", "--way", name, "--runs", str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-3000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=32, help="transcripts")
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="a way's interpreter")
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--runs", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    if args.way:
+        way, packages = WAYS[args.way]
+        rows = [Trajectory.model_validate_json(line) for line in args.runs.read_text(encoding="utf-8").splitlines()]
+        print(json.dumps(scores_of(way, rows) | {"versions": {name: version(name) for name in packages}}))
+        return
+    pythons = dict(one.split("=", 1) for one in args.python)
+    if unknown := sorted(set(pythons) - set(WAYS)):
+        parser.error(f"--python {unknown[0]}: the ways are {', '.join(WAYS)}")
+    made = (t.model_copy(update={"tools": None}) for t, _ in make_transcripts(4 * args.rows, seed=args.seed))
+    rows = [t for t in made if fits(t)][: args.rows]
+    own = scores_of(direct, rows)
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, serving("--model", str(judge_folder())) as server:
+        runs = Path(folder) / "runs.jsonl"
+        runs.write_text("".join(row.model_dump_json() + "\n" for row in rows), encoding="utf-8")
+        for name in args.ways:
+            said = elsewhere(name, pythons.get(name, sys.executable), runs, f"http://{server.host}:{server.port}")
+            found[name] = {
+                "apart": apart(own["alone"], said["alone"]),
+                "apart_at_once": apart(own["at_once"], said["at_once"]),
+                "versions": said["versions"],
+            }
+            print(name, json.dumps(found[name]), file=sys.stderr)
+    for name in ("way", "runs"):  # of the ways' own processes
+        delattr(args, name)
+    args.python = sorted(pythons)
+    worst = max(one["apart"] for one in found.values())
+    whole = {
+        "benchmark": "integrations",
+        "wanted": WANTED,
+        "largest_difference": worst,
+        "equal": worst <= WANTED,
+        "batches": apart(own["alone"], own["at_once"]),
+        "transcripts": len(rows),
+        "judge": "lab",
+        "ways": found,
+        "scores": own["alone"],
+        "commit": record.commit(),
+        **record.timed_with("integrations", args, "torch", "transformers"),
+    }
+    whole["command"] = "python -m benchmarks.integrations " + " ".join(f"--python {n}=…" for n in args.python)
+    record.write(args.out, whole)
+    print(json.dumps({k: v for k, v in whole.items() if k not in ("scores", "options")}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""verifiers (v1): the judge as a judge plugin of a task.
+
+    # my_judge.py, beside your taskset: verifiers finds a plugin as a module of that name
+    from rrm.integrations.verifiers_judge import AgentRRMJudge
+    __all__ = ["AgentRRMJudge"]
+
+    [[taskset.task.judges]]
+    id = "my-judge"
+    judge = "http://127.0.0.1:8321"
+
+Or from a task's own reward: `await AgentRRMJudge(AgentRRMJudgeConfig(judge="lab")).score(self.data, trace)`. Needs the extra `verifiers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pydantic import Field
+
+from rrm.errors import MissingExtra, RRMError
+from rrm.feedback import Mode
+from rrm.integrations.asking import by_content, said_of
+from rrm.integrations.loading import asker
+from rrm.readers.base import first_user_text
+from rrm.readers.chat import chat_messages
+from rrm.trajectory import Message, Trajectory
+
+try:
+    import verifiers.v1 as vf  # pyright: ignore[reportMissingImports]
+except ImportError as missing:
+    raise MissingExtra("the judge plugin needs verifiers: pip install 'agent-rrm[verifiers]'") from missing
+
+__all__ = ["AgentRRMJudge"]
+
+
+class AgentRRMJudgeConfig(vf.JudgeConfig):
+    """How the judge is loaded and asked; of the fields of every judge, `name` and `weight` count here."""
+
+    judge: str | None = None
+    """As `AgentRRM.from_pretrained` takes it; None: the judge that ships with the package."""
+    mode: Mode = "score"
+    samples: int = 1
+    seed: int = 0
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of `AgentRRM.from_pretrained`."""
+
+
+class AgentRRMJudge(vf.Judge[float, AgentRRMJudgeConfig]):
+    """The judge's score of a trace's last branch in [0, 1]; a failed judgement is an error, which verifiers puts in place of the reward.
+
+    `trace.info["agent_rrm"]` says score, status, first finding and reason.
+    """
+
+    async def score(self, task: vf.TaskData, trace: vf.Trace) -> float:
+        """Ask, together with the rollouts that end while others are judged.
+
+        Raises:
+            RRMError: there is no score; no such judge.
+        """
+        how = self.config
+        asking = await asyncio.to_thread(
+            asker, how.judge, mode=how.mode, samples=how.samples, seed=how.seed, options=how.options
+        )
+        (feedback,) = await asking.ask_async([as_trajectory(task, trace)])
+        trace.info["agent_rrm"] = said_of(feedback)
+        if feedback.score is None:
+            raise RRMError(
+                f"the judge gave no score ({feedback.status}{f': {feedback.reason}' if feedback.reason else ''})"
+            )
+        return feedback.score
+
+
+def as_trajectory(task: vf.TaskData, trace: vf.Trace) -> Trajectory:
+    """A trace's last branch, what a training sample is made of, as a transcript that is named by its content."""
+    said = trace.branches[-1].messages if trace.branches else []
+    messages = [Message(**m) for m in chat_messages([m.model_dump(exclude_none=True) for m in said])]
+    tools = [
+        {"type": "function", "function": t.model_dump(include={"name", "description", "parameters"})}
+        for t in trace.tools
+    ]
+    question = task.prompt_text or first_user_text([m.model_dump() for m in messages])
+    return by_content(Trajectory(id="", task=question, messages=messages, tools=tools or None))
