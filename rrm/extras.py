@@ -20,6 +20,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "inspect": ("inspect_ai",),
     "scout": ("inspect_scout",),
     "verl": ("verl",),
+    "langchain": ("langchain", "langchain_core", "langgraph"),
+    "openai-agents": ("agents",),
     "tasks": ("math_verify",),
     "tools": ("bm25s", "Stemmer", "openpyxl", "pypdf"),
     "mcp": ("mcp", "jsonschema", "referencing", "httpx2"),
