@@ -68,6 +68,7 @@ class Guard:
 
     Raises:
         ConfigError: the policy wants `p_good` of a judge that is not asked for `steps`, or `steps` cannot be had.
+        ReadError: the audit is a file that holds something else.
     """
 
     def __init__(
@@ -86,7 +87,10 @@ class Guard:
             raise ConfigError(
                 f"signal p_good is read in mode steps, and this judge is asked for {self.mode}: use signal score"
             )
-        PrefixJudge(judge, mode=self.mode, seed=seed)  # refused now, not beside a running agent
+        # refused now, not beside a running agent
+        PrefixJudge(judge, mode=self.mode, seed=seed)
+        if self.audit is not None and self.audit.is_file():
+            next(read_audit(self.audit), None)
 
     def session(
         self,
