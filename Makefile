@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test docs docs-check newcomer release-check lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 test-vllm clean
+.PHONY: quickstart test docs docs-check newcomer release-check lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 accept-10 test-vllm clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -67,6 +67,9 @@ accept-8: .venv/ready  ## every bar of engines, sharding, plans and templates
 
 accept-9: .venv/ready  ## every bar of the papers' tasks, tools, methods, and a real language model that learns
 	$(BIN)/python -m benchmarks.accept_9
+
+accept-10: .venv/ready  ## every bar of plugging in: trainers, harnesses, the service, the guard, labels, the site
+	$(BIN)/python -m benchmarks.accept_10
 
 clean:
 	rm -rf quickstart runs .pytest_cache .ruff_cache

@@ -17,6 +17,9 @@ patience=2)` at a threshold that stops at most 10 % of good runs, minus the same
 from the other four of five folds of questions. Predicted: 0.03, with an interval that holds 0; the judge's AUROC on whole runs is 0.73,
 and less is known early. Beside it: patience 1, and `p_good` of the latest step as the signal.
 
+A control, added after the first run of the study: `source_alone` stops runs after their first step by how often the other runs of
+their source fail, which no guard is told. The runs are of thirteen sources, and what tells them apart would pass for a judgement of runs.
+
 Writes benchmarks/results/guard.json (curves, cross-fitted figures with intervals over questions, raw rows) and guard.png.
 """
 
@@ -25,6 +28,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,7 +212,19 @@ def _stopped(runs: Sequence[Run], chances: Sequence[Mapping[int, float]]) -> Eff
     return Effect(*(np.array(column, dtype=np.float64) for column in zip(*rows, strict=True)))
 
 
-WAYS: dict[str, Callable[[Sequence[Run], float], Effect]] = {
+def source_alone(every: Sequence[Run]) -> Way:
+    """Stop after the first step where the source's other runs are good less often than the threshold says."""
+    good, all_of = Counter(run.source for run in every if run.good), Counter(run.source for run in every)
+
+    def effect(runs: Sequence[Run], threshold: float) -> Effect:
+        rates = [(good[run.source] - run.good) / max(all_of[run.source] - 1, 1) for run in runs]
+        return _stopped(runs, [{1: 1.0} if rate < threshold else {} for rate in rates])
+
+    return effect
+
+
+Way = Callable[[Sequence[Run], float], Effect]
+WAYS: dict[str, Way] = {
     **{name: guarded(*how) for name, how in POLICIES.items()},
     "turns": turns,
     "random": at_random,
@@ -220,9 +236,9 @@ def grid_of(way: str) -> np.ndarray:
     return GRID["turns"][::-1] if way == "turns" else GRID.get(way, GRID["guard"])
 
 
-def curve(way: str, runs: Sequence[Run]) -> list[dict[str, float]]:
+def curve(name: str, way: Way, runs: Sequence[Run]) -> list[dict[str, float]]:
     """The figures at each parameter, on the same runs."""
-    return [{"parameter": float(p), **figures(runs, WAYS[way](runs, float(p)))} for p in grid_of(way)]
+    return [{"parameter": float(p), **figures(runs, way(runs, float(p)))} for p in grid_of(name)]
 
 
 def figures(runs: Sequence[Run], effect: Effect) -> dict[str, float]:
@@ -238,29 +254,29 @@ def figures(runs: Sequence[Run], effect: Effect) -> dict[str, float]:
     return {name: round(value, 4) for name, value in found.items()}
 
 
-def fitted(way: str, runs: Sequence[Run], allowed: float = ALLOWED) -> float:
+def fitted(name: str, way: Way, runs: Sequence[Run], allowed: float = ALLOWED) -> float:
     """The parameter that saves most while it stops at most this share of the good runs."""
     good = [run for run in runs if run.good]
-    best = float(grid_of(way)[0])
-    for p in map(float, grid_of(way)):
-        if WAYS[way](good, p).stopped.mean() > allowed + 1e-9:
+    best = float(grid_of(name)[0])
+    for p in map(float, grid_of(name)):
+        if way(good, p).stopped.mean() > allowed + 1e-9:
             break
         best = p
     return best
 
 
 def cross_fitted(
-    way: str, runs: Sequence[Run], fold: np.ndarray, allowed: float = ALLOWED
+    name: str, way: Way, runs: Sequence[Run], fold: np.ndarray, allowed: float = ALLOWED
 ) -> tuple[Effect, list[float]]:
     """Each fold at the parameter that fits the others, and these parameters."""
     columns = np.zeros((3, len(runs)))
     parameters = []
     for k in range(FOLDS):
-        parameters.append(fitted(way, [run for run, f in zip(runs, fold, strict=True) if f != k], allowed))
+        others = [run for run, f in zip(runs, fold, strict=True) if f != k]
+        parameters.append(fitted(name, way, others, allowed))
         inside = np.flatnonzero(fold == k)
-        if len(inside):
-            effect = WAYS[way]([runs[i] for i in inside], parameters[-1])
-            columns[:, inside] = effect.stopped, effect.tokens, effect.steps
+        effect = way([runs[i] for i in inside], parameters[-1])
+        columns[:, inside] = effect.stopped, effect.tokens, effect.steps
     return Effect(*columns), parameters
 
 
@@ -285,8 +301,9 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
 
     found: dict[str, dict[str, Any]] = {}
     saved: dict[str, Ratio] = {}
-    for way in WAYS:
-        effect, parameters = cross_fitted(way, runs, fold)
+    ways = {**WAYS, "source_alone": source_alone(runs)}
+    for way, effect_of in ways.items():
+        effect, parameters = cross_fitted(way, effect_of, runs, fold)
         saved[way] = ratio(effect.tokens, sizes["tokens"], ~good)
         statistics = {
             "good_stopped": ratio(effect.stopped, np.ones(len(runs)), good),
@@ -311,7 +328,10 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
         "primary": {"figure": "failing_tokens_saved, guard - better rival", "rival": rival, **differences["guard"]},
         "cross_fitted": found,
         "differences": differences,
-        "curves": {way: curve(way, runs) for way in WAYS},
+        "guard_minus_source_alone": _interval(
+            paired_bootstrap(saved["guard"], saved["source_alone"], len(names), n=RESAMPLES, seed=seed).to_dict()
+        ),
+        "curves": {name: curve(name, way, runs) for name, way in ways.items()},
         "at_each_step": at_each_step(runs),
         "judge": cost(runs),
     }
@@ -322,15 +342,18 @@ def _interval(found: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def at_each_step(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """How well the score after step k tells good runs from failing ones, among runs that go on after it: AUROC, ties a half."""
+    """How well the score after step k tells good runs from failing ones, among runs that go on after it: AUROC, ties a half; and over
+    pairs of one source alone."""
     found = []
     for k in range(1, 11):
         live = [run for run in runs if len(run.tokens) > k]
-        ends = [[run.score[k - 1] for run in live if run.good is good] for good in (True, False)]
-        if min(map(len, ends)) < 10:
+        good, failing = ([run for run in live if run.good is wanted] for wanted in (True, False))
+        if min(len(good), len(failing)) < 10:
             break
-        wins = np.sign(np.subtract.outer(*map(np.array, ends))).mean() / 2 + 0.5
-        found.append({"step": k, "good": len(ends[0]), "failing": len(ends[1]), "auroc": round(float(wins), 4)})
+        wins = np.sign(np.subtract.outer([r.score[k - 1] for r in good], [r.score[k - 1] for r in failing])) / 2 + 0.5
+        same = np.equal.outer([r.source for r in good], [r.source for r in failing])
+        told = {"auroc": round(float(wins.mean()), 4), "same_source": round(float(wins[same].mean()), 4)}
+        found.append({"step": k, "good": len(good), "failing": len(failing), **told})
     return found
 
 

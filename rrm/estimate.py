@@ -66,7 +66,7 @@ def estimate(
     found, first, shares, readings = Estimate(), list[tuple[int, Trajectory]](), list[float](), 0
     asked: int | None = getattr(judge, "answer_tokens", None)
     reply = (asked or OUTPUT_TOKENS[mode]) + thinking_tokens
-    unshown = Unshown()
+    unshown = Unshown(getattr(judge, "images", None) is not None)
     for window in windows(unshown.counted(inputs), 256):
         reads = judge.measure(window, mode, samples)
         counts = [r.tokens for r in reads]

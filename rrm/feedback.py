@@ -61,6 +61,16 @@ class Ranked(BaseModel):
     """Hash over the contents of all attempts: with others the score would be another."""
 
 
+class ImagesRead(BaseModel):
+    """What a judge was shown of a transcript's pictures."""
+
+    shown: int = Field(ge=0)
+    of: int = Field(ge=1)
+    """How many the transcript holds."""
+    left_out: dict[str, int] = Field(default_factory=dict)
+    """Those that were not shown, by reason; words stood in their places."""
+
+
 class JudgeInfo(BaseModel):
     """Everything needed to reproduce a score."""
 
@@ -124,6 +134,8 @@ class Feedback(BaseModel):
     """Transcript tokens the judge did not see (budget)."""
     coverage: float | None = Field(default=None, ge=0.0, le=1.0)
     """Share of the transcript's tokens of text that the judge read, 1 for all; None where that is not known (rows of an older version)."""
+    images: ImagesRead | None = None
+    """Of a transcript with pictures: which of them the judge saw; coverage counts text alone."""
     outside: bool | None = None
     """Whether the transcript's form is unlike all that the judge was trained on (`rrm.judge.domain`): what was measured of the judge
     says nothing of such a row. None: the judge has no `domain.json`, or there is no step."""

@@ -177,7 +177,10 @@ def score_file(
     """
     fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
     summary, statuses, seen, keys = ScoreSummary(str(output)), Counter[str](), UniqueIds(), array("Q")
-    resumed, unshown = Counter[str](), Unshown()  # apart: a server's inputs are read in a thread of their own
+    resumed, unshown = (
+        Counter[str](),
+        Unshown(getattr(judge, "images", None) is not None),
+    )  # apart: a server's inputs are read in a thread of their own
     started = time.monotonic()
     with ExitStack() as stack:
         again = is_failed if retry_errors else None

@@ -18,13 +18,20 @@ log = logging.getLogger(__name__)
 class Unshown:
     """Transcripts that hold more than text, and how many parts of each kind; `rows` counts all that went by."""
 
+    sees: bool = False
+    """Whether the judge is shown pictures: each row then says which (`Feedback.images`), and they are not counted here."""
     rows: int = 0
     transcripts: int = 0
     parts: Counter[str] = field(default_factory=Counter)
 
     def add(self, trajectory: Trajectory) -> None:
         """Count one transcript."""
-        kinds = [kind for message in trajectory.messages for kind in message.other_parts()]
+        kinds = [
+            kind
+            for message in trajectory.messages
+            for kind in message.other_parts()
+            if not (self.sees and "image" in kind)
+        ]
         self.rows += 1
         self.transcripts += bool(kinds)
         self.parts.update(printable(kind, 40) for kind in kinds)
@@ -45,7 +52,7 @@ class Unshown:
             return None
         kinds = ", ".join(f"{n} {kind}" for kind, n in self.parts.most_common(5))
         log.warning(
-            "%d of %d transcripts hold parts that are no text (%s): no judge is shown them, only [image] or the like in their place, "
+            "%d of %d transcripts hold parts that are no text (%s): no judge is shown them, only words in their place, "
             "and coverage counts text alone",
             self.transcripts,
             self.rows,
@@ -54,9 +61,9 @@ class Unshown:
         return self.found()
 
 
-def not_text(rows: Iterable[Trajectory], *, warn: bool = True) -> dict[str, Any] | None:
+def not_text(rows: Iterable[Trajectory], *, warn: bool = True, sees: bool = False) -> dict[str, Any] | None:
     """`Unshown.told` of rows that are all there; without `warn` `Unshown.found`."""
-    unshown = Unshown()
+    unshown = Unshown(sees)
     for row in rows:
         unshown.add(row)
     return unshown.told() if warn else unshown.found()

@@ -25,7 +25,7 @@ import doc_commands
 import doc_server
 import pytest
 import yaml
-from doc_blocks import LANGUAGES, ROOT, BadNote, Block, blocks_of, idle, lines_of, note, pages
+from doc_blocks import FENCE, LANGUAGES, ROOT, BadNote, Block, blocks_of, idle, lines_of, note, pages
 from doc_commands import Command, Wrong, check, parse
 
 HEAVY = bool(os.environ.get("RRM_DOCS_HEAVY"))
@@ -101,6 +101,15 @@ def test_no_command_hides_in_a_block_of_text() -> None:
         if b.language == "text" and re.search(r"^(\$ )?(rrm|reagent|python|pip|make) ", b.text, re.M)
     ]
     assert hidden == []
+
+
+def test_no_command_stands_in_an_indented_block() -> None:
+    """Those are no blocks to this file: write a fence."""
+    command = re.compile(
+        r"^ {4}(?:[A-Z_]+=\S+ )*(?:rrm|reagent|python|pip|make|sbatch|docker|accelerate|vllm) .*$", re.MULTILINE
+    )
+    found = {page.name: command.findall(FENCE.sub("", page.read_text(encoding="utf-8"))) for page in pages()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_what_is_not_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +211,7 @@ def address(examples: Path) -> Iterator[Callable[[str], str]]:
             return started[which]
 
         def put(text: str) -> str:
-            text = re.sub(r"http://(?:localhost|127\.0\.0\.1|a|b):8000", lambda _: url("chat"), text)
+            text = re.sub(r"http://(?:localhost|127\.0\.0\.1|host|a|b):8000", lambda _: url("chat"), text)
             return re.sub(r"(?:http://)?(?:localhost|127\.0\.0\.1):8321", lambda _: url("judge"), text)
 
         yield put
@@ -294,6 +303,7 @@ def squeezed(text: str) -> str:
         "pip install 'agent-rrm[nothing]'",
         "accelerate launch -m reagent train --config lab sharding=none_such",
         "rrm show 'one",
+        "rrm train data.trajectories='[x.jsonl]'",
     ],
 )
 def test_a_wrong_command_is_found(text: str) -> None:

@@ -84,7 +84,7 @@ def command(
             loaded = load_judge(judge)
             asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
             scorer = scorer_of(loaded, asked, blend)
-            figures["not_text"] = not_text(rows)
+            figures["not_text"] = not_text(rows, sees=getattr(loaded, "images", None) is not None)
             found, blended = judge_scores(scorer, rows, asked, seed), scorer.blends
         chosen = choose(rows, strategies, found, seed=seed)
         write_jsonl(output, chosen.transcripts)

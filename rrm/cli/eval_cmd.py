@@ -157,7 +157,11 @@ def command(
         failed = failed or len(test)
         first = next((f"{f.status}: {f.reason}" for f in runs[0] if f.score is None), "no feedback")
         log.error("no transcript has a usable score, so nothing was measured; the first: %s", printable(first))
-    unshown = {} if loaded is None else {"not_text": not_text(test, warn=False)}  # of which `score_file` has warned
+    unshown = (
+        {}
+        if loaded is None
+        else {"not_text": not_text(test, warn=False, sees=getattr(loaded, "images", None) is not None)}
+    )  # of which `score_file` has warned
     rest = {"unreadable": errors.count, "errors": errors.written_to, "output": str(output)}
     finish(summary(report) | unshown | rest)
     if errors.count or failed:

@@ -43,17 +43,17 @@ def command(
     error with exit code 1, which lets the agent go on. With transcripts it says what it would have said of them step by step, and, where
     outcomes are known, how many good runs it would have halted and what it would have saved.
     """
-    chosen = policy_of(policy, set)
     if inputs:
-        _replay(inputs, audit, chosen, judge, {"format": format, "mapping": mapping_of(map), "outcome": outcome})
+        reading = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+        _replay(inputs, audit, policy_of(policy, set), judge, reading)
         return
     if sys.stdin.isatty():
         raise ConfigError("give transcripts to replay; without them a hook's JSON is read from standard input")
     try:
-        finish(_hook(audit, chosen, judge))
-    except RRMError as error:
-        # 2, this package's code of a user's error, would block the agent's call
-        log.error("%s", error)
+        finish(_hook(audit, policy_of(policy, set), judge))
+    except Exception as error:
+        # whatever it was: 2, this package's code of a user's error, would block the agent's call
+        log.error("%s%s", "" if isinstance(error, RRMError) else f"{type(error).__name__}: ", error)
         raise typer.Exit(1) from error
 
 

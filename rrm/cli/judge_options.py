@@ -22,7 +22,7 @@ class JudgeOptions:
     model: Annotated[
         str | None,
         typer.Option(
-            help="A directory, a hub id, openai:BASE_URL#model (more addresses with commas), http://HOST:PORT of rrm serve, or a shipped judge's name. Default: the default judge."
+            help="A directory, a hub id, openai:BASE_URL#model (more addresses with commas), vision:FOLDER of a vision-language model, http://HOST:PORT of rrm serve, or a shipped judge's name. Default: the default judge."
         ),
     ] = None
     settings: Annotated[
@@ -106,6 +106,14 @@ class JudgeOptions:
         float | None,
         typer.Option(
             min=0, help="With --price: begin nothing more once the output has cost so much; what is begun is finished."
+        ),
+    ] = None
+    images: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Pictures of a transcript that a chat model is shown at most, the latest; 0: none. Default: 0 of a server, 8 of vision:….",
         ),
     ] = None
     trust_remote_code: Annotated[

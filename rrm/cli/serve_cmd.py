@@ -29,6 +29,11 @@ def command(
     most_transcripts: int = typer.Option(256, min=1, help="Transcripts of one request."),
     max_body: int = typer.Option(32, min=1, metavar="MIB", help="Largest body of a request."),
     body_timeout: float = typer.Option(60.0, min=0.1, help="Seconds in which a request's body must come."),
+    job_timeout: float = typer.Option(
+        1800.0,
+        min=0.1,
+        help="Seconds between two rows, after which a worker is taken for one that hangs, and started again.",
+    ),
     open_to_all: bool = typer.Option(False, "--open", help="Listen beyond this machine without a key."),
     *,
     judge: JudgeOptions,
@@ -39,9 +44,9 @@ def command(
     every client. Ctrl-C or SIGTERM takes no new request, answers those that were accepted, and ends.
     """
     needs("serve", "rrm serve", "fastapi", "uvicorn", "prometheus_client")
-    from rrm.serve.client import KEY
+    from rrm.serve.address import KEY, key_of
 
-    key = os.environ.get(KEY) or None
+    key = key_of(os.environ.get(KEY))
     if host not in LOOPBACK and key is None and not open_to_all:
         raise ConfigError(
             f"--host {host} lets other machines in: put a key into the environment's {KEY}, or say --open"
@@ -56,4 +61,4 @@ def command(
 
     limits = Limits(max_body * 2**20, body_timeout, most_transcripts, key)
     sizes = {"workers": workers, "batch": batch, "most_waiting": most_waiting}
-    finish(asyncio.run(serve(judge, host, port, limits, **sizes)))
+    finish(asyncio.run(serve(judge, host, port, limits, **sizes, job_s=job_timeout)))

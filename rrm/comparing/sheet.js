@@ -47,7 +47,7 @@ function show(to) {
 }
 
 function draw() {
-  $("answer").replaceChildren(...CHOICES.map(([value, key, label]) => h("button", { type: "button", class: "choice", "aria-pressed": String(answers[n] === value), onclick: () => answer(value) }, h("kbd", null, key), label)));
+  $("choice").replaceChildren(...CHOICES.map(([value, key, label]) => h("button", { type: "button", class: "choice", "aria-pressed": String(answers[n] === value), onclick: () => answer(value) }, h("kbd", null, key), label)));
   tell("");
 }
 

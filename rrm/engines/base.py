@@ -178,7 +178,8 @@ class Reply:
 class Request:
     """What a ChatEngine is asked."""
 
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
+    """A content is text, or parts of text and pictures as Chat Completions has them."""
     key: str
     """Names the row: its seed derives from it."""
     begins: bool = True
@@ -193,8 +194,20 @@ class Request:
     @property
     def work(self) -> Work:
         """How much it is, with all its readings; a token id counts as four characters."""
-        sent = sum(len(m["content"]) for m in self.messages) + 4 * sum(map(len, self.prompts))
+        sent = sum(map(_characters, self.messages)) + 4 * sum(map(len, self.prompts))
         return Work(sent * self.readings, self.readings)
+
+
+IMAGE_CHARACTERS = 4_000
+"""What a picture counts as in an estimate: about a thousand tokens."""
+
+
+def _characters(message: dict[str, Any]) -> int:
+    """Of a message's text, with its pictures as `IMAGE_CHARACTERS` each."""
+    content = message["content"]
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(part["text"]) if "text" in part else IMAGE_CHARACTERS for part in content)
 
 
 Answered = Callable[[Request, Reply | EngineError], Request | None]

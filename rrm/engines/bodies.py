@@ -12,7 +12,7 @@ from rrm.engines.server_options import ServerOptions
 
 def chat_body(
     model: str,
-    messages: Sequence[dict[str, str]],
+    messages: Sequence[dict[str, Any]],
     params: SamplingParams,
     options: ServerOptions,
     seed: int,
@@ -26,7 +26,7 @@ def chat_body(
     limit = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{name: _encodable(text) for name, text in m.items()} for m in messages],
+        "messages": [{name: _encodable(said) for name, said in m.items()} for m in messages],
         "temperature": params.temperature,
         "top_p": params.top_p,
         "seed": seed,
@@ -64,6 +64,8 @@ def prompts_body(
     }
 
 
-def _encodable(text: str) -> str:
-    """The text without lone surrogates, which no JSON request can carry as UTF-8."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _encodable(said: Any) -> Any:
+    """A text, or the texts of content parts, without lone surrogates, which no JSON request can carry as UTF-8."""
+    if isinstance(said, list):
+        return [{**part, "text": _encodable(part["text"])} if "text" in part else part for part in said]
+    return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -68,6 +68,7 @@ class Guard:
 
     Raises:
         ConfigError: the policy wants `p_good` of a judge that is not asked for `steps`, or `steps` cannot be had.
+        ReadError: the audit is a file that holds something else.
     """
 
     def __init__(
@@ -86,7 +87,10 @@ class Guard:
             raise ConfigError(
                 f"signal p_good is read in mode steps, and this judge is asked for {self.mode}: use signal score"
             )
-        PrefixJudge(judge, mode=self.mode, seed=seed)  # refused now, not beside a running agent
+        # refused now, not beside a running agent
+        PrefixJudge(judge, mode=self.mode, seed=seed)
+        if self.audit is not None and self.audit.is_file():
+            next(read_audit(self.audit), None)
 
     def session(
         self,
@@ -177,6 +181,12 @@ class GuardSession:
         self.trajectory = trajectory.model_copy(update={"id": self.trajectory.id})
         return self.check() if trajectory.steps else self.standing()
 
+    def failed(self, why: str) -> GuardVerdict:
+        """The run so far could not be read: counts as a failed judgement."""
+        step = self.trajectory.steps[-1] if self.trajectory.steps else None
+        asked = Asked("judge_error", None, None, bounded(why), 0, 0.0)
+        return self._say(step, asked, self.policy.on_failure, asked.reason)
+
     def check(self) -> GuardVerdict:
         """Judge the run as it stands."""
         step = self.trajectory.steps[-1]
@@ -217,12 +227,13 @@ class GuardSession:
 
     # ---- inside ----
 
-    def _say(self, step: Step, asked: Asked, action: Action, why: str | None) -> GuardVerdict:
+    def _say(self, step: Step | None, asked: Asked, action: Action, why: str | None) -> GuardVerdict:
         """Put a verdict on record; what stands is not taken back by a check that said nothing."""
         action = stricter(action, self.state.action)
         checked = asked.status not in UNASKED
+        number = 0 if step is None else step.index
         verdict = GuardVerdict(
-            action, step.index, checked, asked.status, asked.score, asked.p_good, why, asked.tokens, asked.seconds
+            action, number, checked, asked.status, asked.score, asked.p_good, why, asked.tokens, asked.seconds
         )
         self.verdicts.append(verdict)
         judge = getattr(self.guard.judge, "model", None)
@@ -230,9 +241,9 @@ class GuardSession:
             AuditRow(
                 run=self.trajectory.id,
                 began=self.state.began,
-                step=step.index,
+                step=number,
                 at=now(),
-                calls=self._calls(step),
+                calls=[] if step is None else self._calls(step),
                 verdict=action,
                 status=asked.status,
                 score=asked.score,

@@ -6,6 +6,7 @@ Frameworks ask for one transcript at a time, from threads or coroutines; a judge
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -148,9 +149,11 @@ def first_finding(feedback: Feedback) -> str | None:
 
 
 def said_of(feedback: Feedback) -> dict[str, Any]:
-    """What the frameworks' logs show of a judgement: score, status, first finding, and why there is no score."""
+    """What a framework's logs show of a judgement: score (nan where there is none: still a number's type), whether it failed, status,
+    first finding, and why there is no score."""
     return {
-        "score": feedback.score,
+        "score": math.nan if feedback.score is None else feedback.score,
+        "failed": feedback.score is None,
         "status": feedback.status,
         "finding": first_finding(feedback),
         "reason": feedback.reason,

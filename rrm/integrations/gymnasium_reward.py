@@ -5,11 +5,13 @@ Needs the extra `gym` (`pip install 'agent-rrm[gym]'`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rrm.errors import ConfigError, MissingExtra
 from rrm.feedback import Mode
 from rrm.integrations.asking import Asker, Judge, by_content, said_of
+from rrm.integrations.rows import messages_of
 from rrm.trajectory import Message, Trajectory
 
 try:
@@ -23,8 +25,10 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
 
     The transcript: what `reset` returns is the user's, an action the agent's, an observation what came back. Where `info` holds chat
     messages (`messages`, and `message` for the action as the environment understood it), those are taken. `info["agent_rrm"]` of
-    the last step says score, status, first finding and, of a failed judgement, the reason; such an episode has R_env alone and
-    score None, so that a learner can leave it out.
+    the last step says score, failed, status, first finding and, of a failed judgement, the reason; such an episode has R_env alone,
+    score nan and failed True, so that a learner can leave it out.
+
+    An episode is judged when it ends, by itself: the environments of a vector do not share batches.
 
     Args:
         env: texts in, texts out.
@@ -59,15 +63,15 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._messages = list(info.get("messages") or [{"role": "user", "content": observation}])
+        self._messages = _chat(info.get("messages")) or _text("user", observation)
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """One turn; the last one's reward holds the judge's score."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        came_back = [{"role": "user", "content": observation}] if observation else []
-        self._messages.append(info.get("message") or {"role": "assistant", "content": action})
-        self._messages += info.get("messages", came_back)
+        said, came_back = _chat([info.get("message")]), _chat(info.get("messages"))
+        self._messages += _text("assistant", action) if said is None else said
+        self._messages += (_text("user", observation) if observation else []) if came_back is None else came_back
         reward = float(reward)  # pyright: ignore[reportArgumentType]
         if terminated or truncated:
             (feedback,) = self._asker.ask([self.transcript()])
@@ -80,3 +84,17 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
         messages = [Message(**message) for message in self._messages]
         task = next((m.text() for m in messages if m.role == "user"), "")
         return by_content(Trajectory(id="", task=task, messages=messages, tools=self.tools))
+
+
+def _text(role: str, said: str) -> list[dict[str, Any]]:
+    return messages_of(role, str(said), role)
+
+
+def _chat(given: Any) -> list[dict[str, Any]] | None:
+    """Chat messages in `info`; None: whatever the environment tells there is none."""
+    if not isinstance(given, list | tuple) or not all(isinstance(m, Mapping) and "role" in m for m in given):
+        return None
+    try:
+        return messages_of("", given, "messages")
+    except ValueError:
+        return None

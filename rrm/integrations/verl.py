@@ -20,8 +20,9 @@ from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
 from rrm.integrations.asking import Asker, Judge, by_content, first_finding
 from rrm.integrations.loading import asker
+from rrm.integrations.rows import messages_of, plain, tools_of
 from rrm.readers.base import first_user_text
-from rrm.readers.chat import chat_messages, tool_list
+from rrm.readers.chat import chat_messages
 from rrm.readers.chat_text import reply_turns
 from rrm.readers.verl import reply_messages
 from rrm.trajectory import Trajectory
@@ -99,21 +100,26 @@ def as_trajectory(
     """What verl tells a reward function, as a transcript that is named by its content.
 
     Raises:
-        RRMError: `extra_info` holds messages that are none.
+        RRMError: `extra_info` holds no prompt, or messages or tools that are none.
     """
     extra = dict(extra_info or {})
     try:
-        said = _listed(extra.get("messages"))
-        if not any(m.get("role") == "assistant" for m in said or ()):
-            prompt = said or next((p for key in PROMPTS if (p := _listed(extra.get(key)))), [])
-            said = [*prompt, *reply_messages(reply_turns(solution_str), 0)]
-        messages = chat_messages(said)
-    except (ValueError, TypeError, AttributeError) as error:
+        said = _listed(extra, "messages")
+        if not any(m["role"] == "assistant" for m in said):
+            if not isinstance(solution_str, str):
+                raise ValueError(f"the reply must be a text, got {type(solution_str).__name__}")
+            prompt = said or next((p for key in PROMPTS if (p := _listed(extra, key))), [])
+            said = [*prompt, *chat_messages(reply_messages(reply_turns(solution_str), 0), "reply")]
+        tools = tools_of(extra.get("tools"), "tools")
+    except ValueError as error:
         raise RRMError(f"verl's extra_info holds no transcript: {error}") from error
-    meta = {"data_source": str(data_source)} | ({} if ground_truth is None else {"reference": _reference(ground_truth)})
-    tools = tool_list(extra["tools"]) if extra.get("tools") is not None else None
-    task = first_user_text(messages)
-    return by_content(Trajectory(id="", task=task, messages=messages, tools=tools, meta=meta))  # pyright: ignore[reportArgumentType]  # validated
+    if not any(m["role"] == "user" and m["content"] for m in said):
+        raise RRMError(
+            f"verl's extra_info holds no prompt, and a judge must read the question: it is looked for in messages, {', '.join(PROMPTS)}. "
+            "Put it there (data.return_raw_chat=True gives raw_prompt), or into the data set's extra_info"
+        )
+    meta = {"data_source": str(data_source)} | ({} if ground_truth is None else {"reference": plain(ground_truth)})
+    return by_content(Trajectory(id="", task=first_user_text(said), messages=said, tools=tools, meta=meta))  # pyright: ignore[reportArgumentType]  # validated
 
 
 def reward_of(feedback: Feedback, weight: float, failed_score: float | None) -> dict[str, Any]:
@@ -137,18 +143,9 @@ def reward_of(feedback: Feedback, weight: float, failed_score: float | None) -> 
     }
 
 
-def _listed(given: Any) -> list[dict[str, Any]]:
-    """Messages of a prompt: a text is the user's; arrays, as data sets hold lists, are lists."""
-    if given is None:
-        return []
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    return [dict(message) for message in given]
-
-
-def _reference(value: Any) -> Any:
-    """The reference as plain JSON: numpy's numbers and arrays have `tolist`."""
-    return value.tolist() if hasattr(value, "tolist") else value
+def _listed(extra: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Messages of `extra_info`; none where there is nothing."""
+    return [] if extra.get(key) is None else messages_of("user", extra[key], key)
 
 
 def _plain(options: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A reward manager of verl's: `agent_rrm`, which reads a rollout's tokens, special ones included.
+"""A reward manager of verl's: `agent_rrm`, which reads a rollout's tokens, special ones included (`rrm.integrations.verl_tokens`).
 
     reward.reward_manager.source=importlib
     reward.reward_manager.module.path=pkg://rrm.integrations.verl_manager
@@ -18,6 +18,7 @@ from typing import Any
 
 from rrm.errors import MissingExtra
 from rrm.integrations.verl import compute_score_async
+from rrm.integrations.verl_tokens import reply_text
 
 try:
     from verl.experimental.reward_loop.reward_manager import register  # pyright: ignore[reportMissingImports]
@@ -46,9 +47,11 @@ class AgentRRMRewardManager(RewardManagerBase):
         if "raw_prompt" in told:
             extra["raw_prompt"] = told["raw_prompt"]
         ids = item.batch["responses"]
-        ids = ids[: int(item.batch["attention_mask"][-ids.shape[-1] :].sum())]
+        length = int(item.batch["attention_mask"][-ids.shape[-1] :].sum())
+        ids = ids[:length].tolist()
+        mask = item.batch["response_mask"][:length].tolist() if "response_mask" in item.batch.keys() else None  # noqa: SIM118
         row = {"data_source": told["data_source"], "ground_truth": told["reward_model"].get("ground_truth")}
-        whole = await asyncio.to_thread(self.tokenizer.decode, ids, skip_special_tokens=False)
+        whole = await asyncio.to_thread(reply_text, self.tokenizer, ids, mask)
         said = await compute_score_async(**row, solution_str=whole, extra_info=extra, **self.settings)
         earned: dict[str, Any] = {}
         if self.own is not None:

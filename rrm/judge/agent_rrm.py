@@ -29,6 +29,7 @@ from rrm.judge.unspoken import around_unspoken, unspoken
 from rrm.judge.wanted import OnReading, Wanted
 from rrm.judge.windowed import judge_in_windows
 from rrm.money import Purse
+from rrm.pictures import ImageBudget
 from rrm.prompt.criteria import Criteria, load_criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
@@ -54,6 +55,7 @@ class AgentRRM:
         folder: the directory the judge came from, which `save_pretrained` copies.
         dtype: of local weights, for the rows.
         max_windows: of a ChatEngine without a reader; the others' prompter knows it.
+        images: what a ChatEngine that sees is shown of a transcript's pictures; None: words in their places.
     """
 
     tells_readings = True
@@ -73,8 +75,11 @@ class AgentRRM:
         folder: Path | None = None,
         dtype: str | None = None,
         max_windows: int | None = None,
+        images: ImageBudget | None = None,
     ) -> None:
-        self.max_windows = max_windows
+        self.max_windows, self.images = max_windows, images
+        if images is not None and prompter is not None:
+            raise RRMError("a judge over a TokenEngine reads text alone: give images to one over a ChatEngine")
         self.engine, self.prompter, self.reader = engine, prompter, reader
         self.settings = settings or untrained(prompter)
         if prompter is not None and prompter.version != self.settings.prompt_version:
@@ -110,12 +115,14 @@ class AgentRRM:
         concurrency: int | None = None,
         criteria: Criteria | str | Path | None = None,
         server: ServerOptions | None = None,
+        images: int | None = None,
         trust_remote_code: bool = False,
     ) -> AgentRRM:
         """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
 
         Args:
-            model: a directory, a hub id, `openai:BASE_URL#model` (of several addresses: with commas), `http://HOST:PORT` of `rrm serve`, the name of an
+            model: a directory, a hub id, `openai:BASE_URL#model` (of several addresses: with commas), `vision:` and the folder or hub id of a
+                vision-language model, `http://HOST:PORT` of `rrm serve`, the name of an
                 installed judge, or None for the shipped default judge.
             settings: with `openai:…`: the directory or hub id of the judge that the server serves.
             revision: branch, tag or commit of a hub id.
@@ -135,6 +142,8 @@ class AgentRRM:
             criteria: questions to answer instead of the fixed rubric (`rrm.prompt.criteria`), or their file or shipped name; of a
                 chat model that was not trained to judge.
             server: how a server is asked beside that: temperature, headers, prices, …
+            images: pictures of a transcript that a chat model is shown at most, the latest; 0 is none, which is the default of a server, and
+                8 that of `vision:`.
             trust_remote_code: run the Python code in the judge's folder or its base's, where these have an architecture of
                 their own.
 
@@ -149,7 +158,7 @@ class AgentRRM:
                 model, timeout_s=timeout_s, concurrency=concurrency, settings=settings, revision=revision, token=token, device=device,
                 dtype=dtype, attn_implementation=attn_implementation, batch_tokens=batch_tokens, max_windows=max_windows, context=context,
                 max_transcript_tokens=max_transcript_tokens, max_new_tokens=max_new_tokens, criteria=criteria, server=server,
-                trust_remote_code=trust_remote_code,
+                images=images, trust_remote_code=trust_remote_code,
             )  # fmt: skip
         asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
         loaded = load(
@@ -170,6 +179,7 @@ class AgentRRM:
                 concurrency=concurrency,
                 criteria=asked,
                 server=server,
+                images=images,
                 trust_remote_code=trust_remote_code,
             ),
         )
@@ -183,6 +193,7 @@ class AgentRRM:
             folder=loaded.folder,
             dtype=loaded.dtype,
             max_windows=loaded.settings.max_windows,
+            images=loaded.images,
         )
 
     def save_pretrained(self, folder: str | Path) -> Path:
@@ -316,6 +327,7 @@ class AgentRRM:
             ),  # windows begin with their digest
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
             **({} if self.criteria is None else {"criteria": self.criteria.identity}),
+            **({} if self.images is None else self.images.deciding),
             **self.asked.deciding,
         }
 

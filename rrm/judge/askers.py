@@ -12,6 +12,7 @@ from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.slots import LocalSlots, ServedSlots, SlotReader
 from rrm.judge.templated import TemplatedEngine
 from rrm.judge.writers import LocalAsker, ServerAsker
+from rrm.pictures import ImageBudget
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN, CharacterTokenizer
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.windows import Planner
@@ -26,6 +27,7 @@ class Judge(Protocol):
     reader: Prompter | None
     settings: JudgeSettings
     max_windows: int | None
+    images: ImageBudget | None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def asker_of(judge: Judge, *, slots: bool = False) -> LocalAsker | ServerAsker |
     settings = judge.settings
     if settings.criteria is not None:
         chat = chat_of(judge)
-        return CriteriaAsker(settings.criteria, chat.engine, chat.planner, chat.reader)
+        return CriteriaAsker(settings.criteria, chat.engine, chat.planner, chat.reader, judge.images)
     prompter = judge.reader if slots and judge.prompter is None else judge.prompter
     if prompter is not None:
 
@@ -82,7 +84,7 @@ def asker_of(judge: Judge, *, slots: bool = False) -> LocalAsker | ServerAsker |
     characters = settings.transcript_tokens * CHARACTERS_PER_TOKEN
     own = Planner(CharacterTokenizer(), characters, max_windows=judge.max_windows)
     planner = own if judge.reader is None else judge.reader.planner
-    return ServerAsker(judge.engine, planner, judge.reader, settings.modes, settings.opening)
+    return ServerAsker(judge.engine, planner, judge.reader, settings.modes, settings.opening, judge.images)
 
 
 def cut_of(judge: Judge) -> LocalCut | ServerCut:

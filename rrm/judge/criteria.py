@@ -25,6 +25,8 @@ from rrm.feedback import Mode, Reads
 from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.chat import Judgement, complete_all, read_reply
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
+from rrm.judge.writers import with_pictures
+from rrm.pictures import ImageBudget
 from rrm.prompt.criteria import TAG, Criteria, answer_schema, beside_text, notes_text, system_text
 from rrm.prompt.neutralise import neutralise, neutralise_special
 from rrm.prompt.prompter import Prompter
@@ -69,6 +71,8 @@ class CriteriaAsker:
     engine: ChatEngine
     planner: Planner
     reader: Prompter | None
+    images: ImageBudget | None = None
+    """What it is shown of pictures; None: words in their places."""
 
     def plan(self, trajectory: Trajectory, mode: Mode) -> tuple[Plan, Mode]:
         """How a transcript is read, and what its earlier readings are asked for.
@@ -128,7 +132,7 @@ class CriteriaAsker:
         content = self._notes(ask) + ask.chain.plan.reading(ask.number, ask.marks).text
         content = self.planner.clean(neutralise_special(_without_blocks(content)))
         messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
-        return messages if self.reader is None else self.reader.as_taken(messages)
+        return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
     def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of all, round by round."""

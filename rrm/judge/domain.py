@@ -26,8 +26,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rrm.errors import RRMError
-from rrm.feedback import Feedback
+from rrm.feedback import Feedback, ImagesRead
 from rrm.judge.stored import Stored
+from rrm.pictures import told_of
 from rrm.trajectory import Message, Trajectory
 
 FILE = "domain.json"
@@ -176,7 +177,9 @@ class Marker:
         return feedback if trajectory is None else self.mark(feedback, trajectory)
 
     def mark(self, feedback: Feedback, trajectory: Trajectory) -> Feedback:
-        """Set `outside` and `outside_distance` in place; a transcript without a step has nothing to be compared."""
+        """Set `outside` and `outside_distance` in place, and `images` where nobody has; a transcript without a step has nothing to be compared."""
+        if feedback.images is None and (told := told_of(trajectory)) is not None:
+            feedback.images = ImagesRead.model_validate(told)
         if self._domain is not None and any(m.role == "assistant" for m in trajectory.messages):
             if id(trajectory) not in self._known:
                 self._known[id(trajectory)] = self._domain.told(trajectory)

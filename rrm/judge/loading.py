@@ -25,6 +25,7 @@ from rrm.judge.judge_dir import (
 from rrm.models.base import base_path
 from rrm.models.device import default_device, default_dtype
 from rrm.models.hub import HubError, download
+from rrm.pictures import ImageBudget
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from rrm.engines.openai import OpenAIEngine
 
 log = logging.getLogger(__name__)
+VISION = "vision:"
+"""Begins the name of a vision-language model that is loaded here: a folder or hub id follows."""
 DTYPES = ("float32", "bfloat16", "float16")
 REPLY, REPLY_EACH = 512, 128
 """Tokens of a reply to criteria: beside the answers, and of each."""
@@ -57,6 +60,8 @@ class Options:
     concurrency: int | None = None
     criteria: Criteria | None = None
     server: ServerOptions | None = None
+    images: int | None = None
+    """Pictures of a transcript that are shown at most; 0: none."""
     trust_remote_code: bool = False
     """Said by who loads, never by what is loaded."""
 
@@ -86,6 +91,8 @@ class Loaded:
     folder: Path | None = None
     """The directory it came from."""
     dtype: str | None = None
+    images: ImageBudget | None = None
+    """What it is shown of pictures; None: words in their places."""
 
 
 def reply_tokens(criteria: Criteria) -> int:
@@ -103,6 +110,8 @@ def load(model: str | None, options: Options) -> Loaded:
     if model is not None and model.startswith("openai:"):
         folder, _ = find_folder(str(options.settings), options, weights=False) if options.settings else (None, False)
         return _load_served(model, model, folder, options)
+    if model is not None and model.startswith(VISION):
+        return _load_vision(model, options)
     if model is not None and model.startswith("vllm:"):
         raise ConfigError(
             f"{public(model)!r:.120}: a judge is asked over openai:BASE_URL#model, vLLM's server too (openai:http://localhost:8000/v1#model); "
@@ -166,12 +175,17 @@ def _load_served(spec: str, model: str, folder: Path | None, options: Options) -
     engine = OpenAIEngine.from_spec(spec, **{k: v for k, v in how.items() if v is not None})
     model = public(model)  # a password in the address belongs into no row
     settings, reader = _served_parts(engine, folder, options)
+    budget = ImageBudget(number=options.images) if options.images else None
+    if budget is not None and settings.prompt_version == CUT_VERSION:
+        raise ConfigError(
+            f"--images are of prompt version {PROMPT_VERSION}; {settings.name} was made for {CUT_VERSION}"
+        )
     if folder is None:
-        return Loaded(engine, settings.model_copy(update={"name": model}), model, None)
+        return Loaded(engine, settings.model_copy(update={"name": model}), model, None, images=budget)
     addresses, name = addresses_of(spec)
     told = ",".join(saved(url)[0] for url in addresses)  # as it is saved: it is hashed, and on cards
     settings = settings.model_copy(update={"engine": f"openai:{told}#{name}"})
-    return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder)
+    return Loaded(engine, settings, model, settings_hash(settings), reader=reader, folder=folder, images=budget)
 
 
 def _asked(folder: Path | None, options: Options) -> ServerOptions | None:
@@ -310,6 +324,11 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
 
     _check_windows(settings, options)
     _check_criteria(settings, options)
+    if options.images:
+        raise ConfigError(
+            f"{model or 'the default judge'} reads text alone: leave out --images, or name a vision-language model (vision:FOLDER, or one "
+            "on a server, openai:BASE_URL#model)"
+        )
     if options.timeout_s is not None or options.concurrency is not None or options.context is not None:
         raise ConfigError(
             f"timeout_s, concurrency and context are a server's; {model or 'the default judge'} runs in this process"
@@ -333,6 +352,42 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     return Loaded(
         engine, settings, model or "default", hashed, prompter, folder=folder, dtype=str(number).removeprefix("torch.")
     )
+
+
+def _load_vision(model: str, options: Options) -> Loaded:
+    """A vision-language model in this process, which was not trained to judge and is talked to as on a server."""
+    needs("images", "a vision-language judge in this process", "torch", "transformers", "PIL")
+    import torch
+
+    from rrm.engines.hf.vision import load_vision
+
+    given = {
+        "settings": options.settings,
+        "attn_implementation": options.attn_implementation,
+        "batch_tokens": options.batch_tokens,
+    }
+    given |= {
+        "timeout_s": options.timeout_s,
+        "concurrency": options.concurrency,
+        "server": options.server,
+        "context": options.context,
+    }
+    if said := [name for name, value in given.items() if value is not None]:
+        raise ConfigError(f"{', '.join(said)}: not of {model}, which runs in this process and was not trained to judge")
+    name = model.removeprefix(VISION)
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        folder = download(name, revision=options.revision, token=options.token, code=options.trust_remote_code)
+    if options.dtype is not None and options.dtype not in DTYPES:
+        raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
+    place = options.device or default_device()
+    number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
+    settings = options.over(JudgeSettings(name=model, opening=False, prompt_version=PROMPT_VERSION))
+    engine = load_vision(folder, device=place, dtype=number, trust_remote_code=options.trust_remote_code)
+    shown = 8 if options.images is None else options.images
+    budget = ImageBudget(number=shown, decode=True) if shown else None
+    kind = str(number).removeprefix("torch.")
+    return Loaded(engine, settings, model, content_hash(folder), dtype=kind, images=budget)
 
 
 def load_weights(

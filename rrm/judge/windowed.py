@@ -23,12 +23,13 @@ from typing import Protocol
 from rrm.annotation import Finding
 from rrm.engines.base import SamplingParams
 from rrm.errors import SpendingLimit
-from rrm.feedback import Feedback, Mode, parse_findings
+from rrm.feedback import Feedback, ImagesRead, Mode, parse_findings
 from rrm.judge.chat import ChatItem, Judgement
 from rrm.judge.wanted import OnReading, Wanted
 from rrm.pacing import beside
 from rrm.parts import findings_of_parts, is_bad_of_parts
 from rrm.phantoms import only_critique, only_trace
+from rrm.pictures import seen, told_of
 from rrm.prompt.windows import Plan, Planner
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory
@@ -223,7 +224,9 @@ def chains_of(
     asker: Asker, trajectories: Iterable[Trajectory], mode: Mode, samples: int, on_reading: OnReading | None = None
 ) -> Iterator[Chain]:
     """`samples` judgements of each transcript, each with the findings of its own earlier readings."""
-    for row, trajectory in enumerate(trajectories):
+    budget = getattr(asker, "images", None)
+    for row, given in enumerate(trajectories):
+        trajectory = given if budget is None else seen(given, budget)
         plan, earlier = asker.plan(trajectory, mode)
         together = list[Chain]()
         for sample in range(samples):
@@ -251,7 +254,10 @@ def hear_all(
         cut = chain.plan.transcript_tokens - chain.plan.shown_tokens
         item = ChatItem(chain.trajectory.id, [], len(chain.trajectory.steps), -(-cut // asker.planner.scale))
         temperature = asker.temperature(wanted.params)
-        ended(chain, wanted.rows(item, results, windowed=chain.plan.windowed, temperature=temperature))
+        rows = wanted.rows(item, results, windowed=chain.plan.windowed, temperature=temperature)
+        if (told := told_of(chain.trajectory)) is not None:
+            rows = [row.model_copy(update={"images": ImagesRead.model_validate(told)}) for row in rows]
+        ended(chain, rows)
 
     chains = chains_of(asker, trajectories, wanted.mode, wanted.samples, wanted.on_reading)
     asker.hear(chains, wanted.params, end)

@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rrm.annotation import Finding
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
@@ -16,6 +17,7 @@ from rrm.judge.chat import ChatItem, Judgement, read_reply
 from rrm.judge.expected import settled
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
+from rrm.pictures import ImageBudget, Seen
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import OPENINGS, rubric
@@ -41,6 +43,8 @@ class ServerAsker:
     reader: Prompter | None
     trained: Sequence[Mode]
     opening: bool
+    images: ImageBudget | None = None
+    """What it is shown of pictures; None: words in their places."""
     _tokenizing: threading.RLock = field(default_factory=threading.RLock, repr=False)
     """Transcripts are planned in one thread while another one writes their later readings."""
 
@@ -69,7 +73,7 @@ class ServerAsker:
         """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
         messages = [{"role": "system", "content": rubric(ask.mode)}, {"role": "user", "content": content}]
-        return messages if self.reader is None else self.reader.as_taken(messages)
+        return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
     def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:
         """Ask for the readings of each, one right after the other."""
@@ -97,6 +101,14 @@ class ServerAsker:
         item = ChatItem(ask.key, messages, len(chain.trajectory.steps), opening=opening)
         begins, left = number == 0 and chain.sample == 0, len(chain.plan) - number
         return Request(item.request(), item.id, begins, about=(ask, item), readings=left)
+
+
+def with_pictures(ask: Ask, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with the pictures whose marks they hold, where the judge sees."""
+    trajectory = ask.chain.trajectory
+    if not isinstance(trajectory, Seen):
+        return messages
+    return [{**message, "content": trajectory.parts(message["content"])} for message in messages]
 
 
 def writes(mode: Mode, trained: Sequence[Mode]) -> Mode:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rrm.annotators.rules import check_steps, step_lines
+from rrm.pictures import in_words
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.rendering import MARKER, Tokenizer, agent_text, observation_text, on_one_line, task_text, tools_text
 from rrm.trajectory import Step, Trajectory
@@ -167,8 +168,9 @@ class Plan:
 
     def __init__(self, planner: Planner, trajectory: Trajectory, slots: bool) -> None:
         self._planner, self._slots = planner, slots
+        self._lines = step_lines(trajectory.steps)
+        trajectory = in_words(trajectory)
         steps = trajectory.steps
-        self._lines = step_lines(steps)
         head = {"Task": planner.clean(task_text(trajectory)), "Tools": planner.clean(tools_text(trajectory))}
         self._first, cut = self._head(head, int(planner.budget * FIRST_HEAD))
         later = min(int(planner.budget * HEAD), MOST_HEAD * planner.scale)

@@ -11,7 +11,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -43,7 +43,7 @@ from rrm.readers import (
     verl,
 )
 from rrm.readers.archive import Archive, Unpacker
-from rrm.readers.base import Container, Gatherer, Item, Labeller, Reader, describe
+from rrm.readers.base import Container, Gatherer, Item, Labeller, Reader, Unfolding, describe
 from rrm.readers.chat import is_chat
 from rrm.readers.formats import unknown
 from rrm.readers.outcomes import Outcome, Scales, outcome_at
@@ -128,18 +128,21 @@ def read(
     return _read(listed, _How(format, mapping, outcome), on_error, strict)
 
 
-def read_value(data: Any, name: str, *, format: str = "auto") -> list[Trajectory | ReadError]:
+def read_value(
+    data: Any, name: str, *, format: str = "auto", unfolding: Unfolding | None = None
+) -> list[Trajectory | ReadError]:
     """The runs in one parsed JSON value, of any format that a line of a file may have; what cannot be read is an error in its place.
 
     Args:
         name: in the place of a file's, for ids of runs without their own and for errors.
+        unfolding: what attachments may unfold to, over several values; None: as in a file.
 
     Raises:
         ConfigError: no such format.
     """
     check_format(format)
     held: _Held = {}
-    how = _How(format, None, None)
+    how = _How(format, None, None, unfolding)
     found = list(_file(name, iter([Value(None, data, whole=True)]), how, held))
     for (_, kind), items in held.items():
         found += _gathered(kind, items, how)
@@ -153,6 +156,7 @@ class _How:
     format: str
     mapping: dict[str, str] | None
     outcome: str | None
+    unfolding: Unfolding | None = None
 
 
 def check_mapping(fields: dict[str, str]) -> None:
@@ -229,7 +233,7 @@ def _file(
         items = list(_items(path, value, how.format, how.mapping))
         if not items:
             yield ReadError(path, value.line, "an empty list: nothing to read")
-        for item in items:
+        for item in items if how.unfolding is None else [replace(one, unfolding=how.unfolding) for one in items]:
             name = item.format or (how.format if how.format != "auto" else sniff(item.value))
             if name is None:
                 yield ReadError(path, item.line, unknown(item.value, READERS))

@@ -39,6 +39,27 @@ REFERENCE_KEYS = (
 DATA_SUFFIXES = (".gz", ".jsonl", ".ndjson", ".json", ".parquet", ".txt", ".log", ".traj")
 
 
+class Unfolding:
+    """How many characters the names of attachments may still stand for.
+
+    Args:
+        most: of all that is read with it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
+
+    def take(self, characters: int) -> None:
+        """Count an attachment where it is named.
+
+        Raises:
+            ValueError: it is too many.
+        """
+        self.left -= characters
+        if self.left < 0:
+            raise ValueError(f"attachments unfold to more than {self.most:,} characters")
+
+
 @dataclass(frozen=True)
 class Item:
     """One thing to parse, and where it stood."""
@@ -56,6 +77,8 @@ class Item:
     """`field -> path`, for the `mapping` reader."""
     format: str | None = None
     """The reader that must parse it, where the document it came out of has said so; None: `sniff` decides."""
+    unfolding: Unfolding | None = None
+    """Shared with other items; None: of this one alone, as its reader allows."""
 
     def default_id(self) -> str:
         """`stem:key`, `stem:line` or `stem`, where the record has no id of its own."""

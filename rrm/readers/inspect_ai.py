@@ -12,7 +12,7 @@ from typing import Any
 
 from rrm.errors import ReadError
 from rrm.readers.archive import Archive
-from rrm.readers.base import Item, describe, first_user_text, make
+from rrm.readers.base import Item, Unfolding, describe, first_user_text, make
 from rrm.readers.chat import as_text, chat_message, text_of
 from rrm.readers.ours import is_ours
 from rrm.readers.outcomes import MISSING, Outcome, as_outcome, get, outcome_at
@@ -126,7 +126,7 @@ def parse(item: Item) -> Trajectory:
         held = "samples were not logged" if sniff(sample) else "no list of `messages`"
         raise ValueError(f"nothing to judge: {held}")
     about = item.context.get("eval", {})
-    unfold = _Attachments(sample.get("attachments"))
+    unfold = _Attachments(sample.get("attachments"), item.unfolding or Unfolding(MAX_UNFOLDED))
     events = [e for e in sample["events"] if isinstance(e, dict)] if isinstance(sample.get("events"), list) else []
     times = _times(events)
     raw = sample["messages"] or _asked(sample.get("input"))
@@ -280,9 +280,9 @@ def _content(raw: Any) -> tuple[Any, list[str], list[tuple[Message, Message]]]:
 class _Attachments:
     """Long texts and pictures, which a log holds once and names by `attachment://HASH`."""
 
-    def __init__(self, texts: Any) -> None:
+    def __init__(self, texts: Any, unfolding: Unfolding) -> None:
         self._texts = texts if isinstance(texts, dict) else {}
-        self._left = MAX_UNFOLDED
+        self._unfolding = unfolding
 
     def inside(self, value: Any) -> Any:
         """A copy with every name replaced; one that the log does not hold stays."""
@@ -290,9 +290,7 @@ class _Attachments:
             text = self._texts.get(value.removeprefix(ATTACHMENT))
             if not isinstance(text, str):
                 return value
-            self._left -= len(text)
-            if self._left < 0:
-                raise ValueError(f"the sample's attachments unfold to more than {MAX_UNFOLDED:,} characters")
+            self._unfolding.take(len(text))
             return text
         if isinstance(value, list):
             return [self.inside(v) for v in value]

@@ -5,6 +5,8 @@
     pool.py      what waits, in batches over the workers; a worker that dies loses nothing
     metrics.py   counts and times for Prometheus
     app.py       the endpoints
+    limits.py    who may ask, how much, how long
+    address.py   requests to a server, and when to ask again
     client.py    the judge at an address
 
 A judge runs in a process of its own, so that one transcript too many for its memory ends that process and no accepted request.

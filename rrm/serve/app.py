@@ -16,9 +16,10 @@ from starlette.routing import Route
 
 from rrm import __version__
 from rrm.errors import ConfigError, ReadError
-from rrm.feedback import Feedback, JudgeInfo, Mode
+from rrm.feedback import Feedback, Mode
 from rrm.readers import read_value
-from rrm.serve.limits import GONE, Gate, Limits, answer
+from rrm.readers.base import Unfolding
+from rrm.serve.limits import AGAIN_S, GONE, Ascii, Gate, Limits, answer
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Ask, Full, GivenUp, Pool, Refused, TooMany
 from rrm.serve.wire import (
@@ -26,18 +27,12 @@ from rrm.serve.wire import (
     Health,
     MeasureRequest,
     MeasureResponse,
-    RankingRow,
     RankRequest,
     RankResponse,
     ScoreRequest,
     ScoreResponse,
 )
-from rrm.trajectory import Trajectory
 
-SMALL = 2**15
-"""Bytes of a body that is read between two others; a larger one would keep them waiting."""
-AGAIN_S = 2
-"""Seconds after which a client that was refused for want of room may ask again."""
 _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "no key, or another one"},
     408: {"description": "the body came too slowly"},
@@ -66,7 +61,6 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         yield
-        app.state.stopping = True
         await pool.close()
 
     app = FastAPI(
@@ -75,7 +69,6 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         lifespan=life,
         description="A reasoning reward model over HTTP: `rrm serve`.",
     )
-    app.state.stopping = False
 
     def known() -> About:
         if pool.about is None:
@@ -85,31 +78,23 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     def mode_of(asked: Mode | None) -> Mode:
         return asked or known().settings.get("default_mode") or "full"
 
-    async def accept(what: str, how: Mapping[str, Any], items: Sequence[tuple[Any, Sequence[str]]]) -> list[Ask]:
+    async def accept(what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]) -> list[Ask]:
         if not pool.load.ready and pool.load.failing is not None:
             raise HTTPException(503, f"no judge is ready: {pool.load.failing}")
         return await pool.submit(what, how, items)
 
     @app.post("/v1/score", response_model=ScoreResponse, responses=_ERRORS, summary="Judge transcripts")
     async def score(asked: ScoreRequest, request: Request) -> Any:
-        rows = await parsed(asked, request)
+        items = await asyncio.to_thread(items_of, asked.transcripts, asked.format, limits)
+        ids = [id for _, (id,) in items]
         how = {"mode": mode_of(asked.mode), "samples": asked.samples, "seed": asked.seed, "blend": asked.blend}
-        asks = await accept("score", how, [(dumped(t), [t.id]) for t in rows])
+        asks = await accept("score", how, items)
         if asked.stream:
-            return StreamingResponse(lines_of(asks, rows, how), media_type="application/x-ndjson")
+            return StreamingResponse(lines_of(asks, ids, how), media_type="application/x-ndjson")
         found = await answered(asks, request)
-        # each is a Feedback already, that a worker dumped
-        return JSONResponse({"rows": [scored(one, t, how) for one, t in zip(found, rows, strict=True)]})
+        return Ascii({"rows": [scored(one, id, how) for one, id in zip(found, ids, strict=True)]})
 
-    async def parsed(asked: ScoreRequest | MeasureRequest, request: Request) -> list[Trajectory]:
-        """A request's transcripts; those of a large one are read in a thread."""
-        given = (asked.transcripts, asked.format, limits.transcripts, "transcripts")
-        small = int(request.headers.get("content-length", SMALL + 1)) <= SMALL
-        rows = transcripts(*given) if small else await asyncio.to_thread(transcripts, *given)
-        unique(rows)
-        return rows
-
-    async def lines_of(asks: list[Ask], rows: Sequence[Trajectory], how: Mapping[str, Any]) -> AsyncIterator[str]:
+    async def lines_of(asks: list[Ask], ids: Sequence[str], how: Mapping[str, Any]) -> AsyncIterator[str]:
         places = {ask.done: at for at, ask in enumerate(asks)}
         left, refused = set(places), None
         try:
@@ -118,21 +103,21 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
                 for one in done:
                     said = one.exception() or one.result()
                     if isinstance(said, Refused):
-                        refused = str(said)
+                        refused = {"message": str(said), "status": 503 if said.again else 422}
                         break
-                    row = scored(said, rows[places[one]], how)
+                    row = scored(said, ids[places[one]], how)
                     yield json.dumps({"index": places[one], "row": row}) + "\n"
-            yield json.dumps({"error": {"message": refused}} if refused else {"done": len(asks)}) + "\n"
+            yield json.dumps({"error": refused} if refused else {"done": len(asks)}) + "\n"
         finally:
             await pool.cancel(asks)
 
-    def scored(said: Any, trajectory: Trajectory, how: Mapping[str, Any]) -> dict[str, Any]:
+    def scored(said: Any, id: str, how: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(said, GivenUp):
             described = known().describe
             info = {k: described.get(k) for k in ("model", "model_hash", "prompt_version")}
-            judge = JudgeInfo.model_validate({**info, "mode": how["mode"], "seed": how["seed"]})
-            row = Feedback(id=trajectory.id, status="judge_error", reason=str(said), judge=judge)
-            said = row.model_dump(mode="json")
+            info |= {"mode": how["mode"], "seed": how["seed"]}
+            row = {"id": id, "status": "judge_error", "reason": str(said), "judge": info}
+            said = Feedback.model_validate(row).model_dump(mode="json")
         metrics.row(said["status"])
         return said
 
@@ -140,20 +125,22 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     async def rank(asked: RankRequest, request: Request) -> Any:
         if not known().ranks:
             raise Wrong("this judge was trained to judge one run at a time and cannot compare several", "groups")
-        groups = await asyncio.to_thread(grouped, asked, limits.transcripts)
+        items = await asyncio.to_thread(grouped, asked, limits)
         how = {"heat": asked.heat, "both_orders": asked.both_orders, "seed": asked.seed}
-        items = [([dumped(t) for t in group], [t.id for t in group]) for group in groups]
         found = await answered(await accept("rank", how, items), request)
         for one in found:
             if isinstance(one, GivenUp):
                 raise HTTPException(500, str(one))
-        return {"rankings": [RankingRow.model_validate(one) for one in found]}
+        for one in found:
+            for row in one["feedback"]:
+                metrics.row(row["status"])
+        return Ascii({"rankings": found})
 
     @app.post("/v1/measure", response_model=MeasureResponse, responses=_ERRORS, summary="Count tokens, judge nothing")
     async def measure(asked: MeasureRequest, request: Request) -> Any:
-        rows = await parsed(asked, request)
+        items = await asyncio.to_thread(items_of, asked.transcripts, asked.format, limits)
         how = {"mode": mode_of(asked.mode), "samples": asked.samples}
-        found = await answered(await accept("measure", how, [(dumped(t), [t.id]) for t in rows]), request)
+        found = await answered(await accept("measure", how, items), request)
         for one in found:
             if isinstance(one, GivenUp):
                 raise HTTPException(500, str(one))
@@ -173,8 +160,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
             found = whole.result()
         finally:
             gone.cancel()
-            whole.cancel()
-            await pool.cancel(asks)
+            await pool.cancel(asks)  # ends `whole`
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, GivenUp):
                 raise one
@@ -187,7 +173,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     @app.get("/healthz", response_model=Health, summary="Whether requests are taken")
     async def health() -> JSONResponse:
         load = pool.load
-        status = "stopping" if app.state.stopping else "ok" if load.ready else "failing" if load.failing else "starting"
+        status = "ok" if load.ready else "failing" if load.failing else "starting"
         said = Health(status=status, workers=load.ready, waiting=load.waiting, judging=load.judging)
         return JSONResponse(said.model_dump(), 200 if status == "ok" else 503)
 
@@ -199,9 +185,10 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
-        return answer(
-            error.status_code, str(error.detail), {"Retry-After": str(AGAIN_S)} if error.status_code == 503 else None
-        )
+        if error.status_code == 400:  # the body is none that JSON's parser takes: nested thousands deep, not UTF-8
+            return answer(422, f"the body is not JSON: {error.__cause__ or error.detail}", at="body")
+        again = {"Retry-After": str(AGAIN_S)} if error.status_code in (429, 503) else None
+        return answer(error.status_code, str(error.detail), again)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -216,7 +203,9 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:
-        return answer(422, str(error), at="mode")
+        if error.again:
+            return answer(503, str(error), {"Retry-After": str(AGAIN_S)})
+        return answer(422, str(error)) if error.at is None else answer(422, str(error), at=error.at)
 
     @app.exception_handler(Full)
     async def full(_: Request, error: Full) -> JSONResponse:
@@ -237,58 +226,59 @@ async def left_us(request: Request) -> None:
         pass
 
 
-def transcripts(given: Sequence[Any], format: str, most: int, at: str) -> list[Trajectory]:
-    """Each element as a run.
+def items_of(given: Sequence[Any], format: str, limits: Limits) -> list[tuple[str, list[str]]]:
+    """Each transcript as a worker reads it, and its id.
 
     Raises:
-        Wrong: too many, or one that is none or several.
+        Wrong: as `transcripts`; two of one id.
     """
-    if len(given) > most:
-        raise Wrong(f"{len(given)} transcripts, and a request may have {most}: send them in several", at)
-    found = []
-    for number, data in enumerate(given):
-        place = f"{at}.{number}"
-        try:
-            runs = read_value(data, place, format=format)
-        except ConfigError as error:
-            raise Wrong(str(error), "format") from error
-        if len(runs) != 1:
-            raise Wrong(f"holds {len(runs)} runs: send each as an element of its own", place)
-        if isinstance(runs[0], ReadError):
-            raise Wrong(str(runs[0]), place)
-        found.append(runs[0])
-    return found
+    unfolding = Unfolding(limits.body_bytes)
+    return [(said, [id]) for said, id in transcripts(given, format, limits.transcripts, "transcripts", unfolding)]
 
 
-def grouped(asked: RankRequest, most: int) -> list[list[Trajectory]]:
-    """Each group's attempts, their ids unique within it.
+def grouped(asked: RankRequest, limits: Limits) -> list[tuple[str, list[str]]]:
+    """Each group as a worker reads it, and its attempts' ids, unique within it.
 
     Raises:
         Wrong: as `transcripts`.
     """
+    most, unfolding = limits.transcripts, Unfolding(limits.body_bytes)
     if sum(map(len, asked.groups)) > most:
         raise Wrong(f"{sum(map(len, asked.groups))} attempts, and a request may have {most}", "groups")
-    groups = [transcripts(group, asked.format, most, f"groups.{n}") for n, group in enumerate(asked.groups)]
-    for group in groups:
-        unique(group)
-    return groups
+    found = []
+    for number, group in enumerate(asked.groups):
+        rows = transcripts(group, asked.format, most, f"groups.{number}", unfolding)
+        found.append((f"[{','.join(said for said, _ in rows)}]", [id for _, id in rows]))
+    return found
 
 
-def unique(rows: Sequence[Trajectory]) -> None:
-    """Refuse two of one id.
+def transcripts(given: Sequence[Any], format: str, most: int, at: str, unfolding: Unfolding) -> list[tuple[str, str]]:
+    """Each element as a run: its JSON, and its id.
+
+    Args:
+        unfolding: what attachments may unfold to, in the whole request.
 
     Raises:
-        Wrong: the id.
+        Wrong: too many, two of one id, or one that is none or several, or nested too deeply to be handed on.
     """
-    seen: set[str] = set()
-    for number, trajectory in enumerate(rows):
-        if trajectory.id in seen:
-            raise Wrong(
-                f"the id {trajectory.id!r} occurs twice; ids must be unique in a request", f"transcripts.{number}"
-            )
-        seen.add(trajectory.id)
-
-
-def dumped(trajectory: Trajectory) -> dict[str, Any]:
-    """As a worker reads it."""
-    return trajectory.model_dump(mode="json")
+    if len(given) > most:
+        raise Wrong(f"{len(given)} transcripts, and a request may have {most}: send them in several", at)
+    found: dict[str, str] = {}
+    for number, data in enumerate(given):
+        place = f"{at}.{number}"
+        try:
+            runs = read_value(data, place, format=format, unfolding=unfolding)
+        except ConfigError as error:
+            raise Wrong(str(error), "format") from error
+        if len(runs) != 1:
+            raise Wrong(f"holds {len(runs)} runs: send each as an element of its own", place)
+        run = runs[0]
+        if isinstance(run, ReadError):
+            raise Wrong(str(run), place)
+        if run.id in found:
+            raise Wrong(f"the id {run.id!r} occurs twice; ids must be unique in a request", place)
+        try:
+            found[run.id] = json.dumps(run.model_dump(mode="json"))
+        except (ValueError, RecursionError) as error:
+            raise Wrong(f"cannot be handed on to the judge: {error}", place) from error
+    return [(said, id) for id, said in found.items()]

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rrm.serve.metrics import Metrics
+
+AGAIN_S = 2
+"""Seconds after which a client that was refused for want of room may ask again."""
 
 OPEN = ("/healthz",)
 """Asked without a key: by what watches over servers."""
 
 GONE = 499
 """Status, for the books alone, of a request whose client did not wait for the answer."""
+FLIGHT = 8
+"""Times the largest body: so much of bodies may be in the server at once, where nobody says."""
 DRAINED = 8
 """Times the largest body: so much of a larger one is let in, and forgotten, before the refusal is sent."""
 
@@ -33,6 +40,21 @@ class Limits:
     """From the first byte to the last: a client that drips holds nothing longer than this."""
     transcripts: int
     key: str | None = None
+    flight_bytes: int | None = None
+    """Of all requests that are not answered; None: `FLIGHT` times `body_bytes`."""
+
+    @property
+    def most_in_flight(self) -> int:
+        """`flight_bytes`, never less than a body."""
+        return FLIGHT * self.body_bytes if self.flight_bytes is None else max(self.flight_bytes, self.body_bytes)
+
+
+class Ascii(JSONResponse):
+    """JSON in ASCII: a transcript's id may hold half a surrogate pair, which no other encoding takes."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 class Gate:
@@ -44,6 +66,8 @@ class Gate:
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, paths: frozenset[str]) -> None:
         self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
+        self.flight = 0
+        """Bytes of bodies that came and are not answered."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Of one request."""
@@ -51,11 +75,14 @@ class Gate:
             await self.app(scope, receive, send)
             return
         path, begun, status = scope["path"] if scope["path"] in self.paths else "other", time.monotonic(), 500
+        ended, held = False, [0]
 
         async def heard(message: Message) -> None:
-            nonlocal status
+            nonlocal status, ended
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif message["type"] == "http.response.body":
+                ended = not message.get("more_body", False)
             await send(message)
 
         try:
@@ -64,8 +91,16 @@ class Gate:
                 await self._drain(receive, time.monotonic())
                 await refusal(scope, receive, heard)
             else:
-                await self.app(scope, self._bounded(receive), heard)
+                await self.app(scope, self._bounded(receive, held), heard)
+            if not ended:  # a stream whose client has hung up
+                status = GONE
+        except ClientDisconnect:
+            status = GONE
+        except Exception:
+            status = 500
+            raise
         finally:
+            self.flight -= held[0]
             self.metrics.request(path, status, time.monotonic() - begun)
 
     async def _drain(self, receive: Receive, begun: float) -> None:
@@ -90,12 +125,20 @@ class Gate:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > self.limits.body_bytes:
             return answer(413, self._too_large(), {"Connection": "close"})
+        if length.isdigit() and self.flight + int(length) > self.limits.most_in_flight:
+            return answer(429, self._full(), {"Retry-After": str(AGAIN_S)})
         return None
+
+    def _full(self) -> str:
+        return f"{self.flight:,} bytes of requests are not answered yet: ask again later, or for fewer"
 
     def _too_large(self) -> str:
         return f"a body may have {self.limits.body_bytes:,} bytes: send fewer transcripts at once, or start the server with --max-body"
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _bounded(self, receive: Receive, held: list[int]) -> Receive:
+        """Args:
+        held: takes the bytes that came.
+        """
         begun: float | None = None
         size, whole = 0, False
 
@@ -111,7 +154,14 @@ class Gate:
                 raise HTTPException(408, f"the body did not come within {self.limits.body_s:g} s") from None
             if message["type"] == "http.disconnect":
                 raise HTTPException(GONE, "the client has gone")
-            size += len(message.get("body", b""))
+            came = len(message.get("body", b""))
+            size += came
+            if self.flight + came > self.limits.most_in_flight:
+                if message.get("more_body", False):
+                    await self._drain(receive, begun)
+                raise HTTPException(429, self._full())
+            self.flight += came
+            held[0] += came
             if size > self.limits.body_bytes:
                 if message.get("more_body", False):
                     await self._drain(receive, begun)
@@ -124,4 +174,4 @@ class Gate:
 
 def answer(status: int, message: str, headers: Mapping[str, str] | None = None, **more: Any) -> JSONResponse:
     """An error as every endpoint says it."""
-    return JSONResponse({"error": {"message": message, **more}}, status, dict(headers or {}))
+    return Ascii({"error": {"message": message, **more}}, status, dict(headers or {}))

@@ -39,6 +39,7 @@ class Metrics:
         self._judging = Gauge("rrm_judging_items", "Items that a worker has.", registry=own)
         self._ready = Gauge("rrm_workers_ready", "Workers with a judge loaded.", registry=own)
         self._restarts = Counter("rrm_worker_restarts", "Workers that ended unasked.", registry=own)
+        self._unstarted = Counter("rrm_worker_failed_starts", "Starts of a worker that failed.", registry=own)
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Of one request; `path` is an endpoint's, whatever was asked for."""
@@ -56,6 +57,10 @@ class Metrics:
     def restarted(self) -> None:
         """A worker ended."""
         self._restarts.inc()
+
+    def unstarted(self) -> None:
+        """A worker could not be started."""
+        self._unstarted.inc()
 
     def load(self, load: Load) -> None:
         """What the gauges read when they are asked."""

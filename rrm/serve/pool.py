@@ -5,7 +5,9 @@ request of thousands does not keep one of a few waiting. Nothing waits for a bat
 handed over ahead, and the worker that ends its batch finds it there. Batches change no score: a transcript's seed is that of its id.
 
 A worker that dies gives back what it had not answered. Each such item is tried again by itself, so that one which ends the process
-again takes no other with it; then its row is a `judge_error`, as is that of an item which raises what no judge should.
+again takes no other with it; then its row is a `judge_error`, as is that of an item which raises what no judge should. A worker of which nothing
+is heard for `job_s` while it has items is ended, and counts as one that died. A worker that cannot be started, or that loads another judge than
+the one the server began with, is tried again for as long as the server lives.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import json
 import logging
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rrm.errors import RRMError
 from rrm.serve.metrics import Load, Metrics
@@ -31,6 +33,9 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0
 """Between starts of a worker that does not start; doubled from one to the next."""
 LINE_BYTES = 2**28
 """Of one answer."""
+JOB_S = 1800.0
+"""Between two rows of a worker that has items: longer is a worker that hangs."""
+T = TypeVar("T")
 
 
 class Full(RRMError):
@@ -42,7 +47,16 @@ class TooMany(RRMError):
 
 
 class Refused(RRMError):
-    """The judge cannot be asked for this; the message says why."""
+    """The judge cannot be asked for this; the message says why.
+
+    Args:
+        at: the field of the request that asks for it, where that is known.
+        again: it can be asked later: the money for its server is spent.
+    """
+
+    def __init__(self, message: str, at: str | None = None, *, again: bool = False) -> None:
+        super().__init__(message)
+        self.at, self.again = at, again
 
 
 class GivenUp(RRMError):
@@ -56,7 +70,8 @@ class Ask:
     what: str
     how: str
     """JSON of the settings: items of one batch have equal ones."""
-    item: Any
+    item: str
+    """JSON, made before: an item may be large."""
     ids: frozenset[str]
     done: asyncio.Future[dict[str, Any]]
     alone: bool = False
@@ -78,6 +93,7 @@ class Pool:
         workers: processes.
         batch: items that a worker is given at once.
         most_waiting: items that may wait.
+        job_s: seconds between two rows, after which a worker is taken for one that hangs.
         command: what is run as a worker.
     """
 
@@ -89,10 +105,11 @@ class Pool:
         batch: int,
         most_waiting: int,
         metrics: Metrics,
+        job_s: float = JOB_S,
         command: Sequence[str] = (sys.executable, "-m", "rrm.serve.worker"),
     ) -> None:
         self.options, self.workers, self.batch, self.most_waiting = dict(options), workers, batch, most_waiting
-        self.metrics, self.command = metrics, command
+        self.metrics, self.job_s, self.command = metrics, job_s, command
         self.load = Load()
         metrics.load(self.load)
         self.about: dict[str, Any] | None = None
@@ -121,23 +138,43 @@ class Pool:
         return first.about
 
     async def close(self) -> None:
-        """Answer what waits, then end the workers."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self.load.waiting and not self.load.judging)
-            self._closing = True
-            self._changed.notify_all()
+        """Answer what somebody waits for, as far as `job_s` allows, then end the workers."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._all_answered(), self.job_s)
+        await self._give_up("the server was stopped")
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the workers, whatever they do."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for process in list(self._processes):
             await self._end(process)
 
+    async def _all_answered(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self.load.waiting and not self._awaited())
+
+    def _awaited(self) -> list[Ask]:
+        """What workers have, and somebody waits for."""
+        return [
+            ask
+            for held in self._held.values()
+            for left in held.values()
+            for ask in left.values()
+            if not ask.done.done()
+        ]
+
     # ---- asking ----
 
-    async def submit(self, what: str, how: Mapping[str, Any], items: Sequence[tuple[Any, Sequence[str]]]) -> list[Ask]:
+    async def submit(self, what: str, how: Mapping[str, Any], items: Sequence[tuple[str, Sequence[str]]]) -> list[Ask]:
         """Accept items, all or none.
 
         Args:
             what: `score`, `rank` or `measure`.
-            items: each with the ids of its transcripts.
+            items: JSON, each with the ids of its transcripts.
 
         Raises:
             Full: too many wait already.
@@ -149,6 +186,8 @@ class Pool:
         if self.load.waiting + len(items) > self.most_waiting:
             raise Full(f"{self.load.waiting} of at most {self.most_waiting} items wait: ask again later, or for fewer")
         asks = [Ask(what, said, item, frozenset(ids), loop.create_future()) for item, ids in items]
+        for ask in asks:
+            ask.done.add_done_callback(_looked_at)
         async with self._changed:
             self._requests[next(self._numbers)] = deque(asks)
             self._count(waiting=len(asks))
@@ -169,10 +208,9 @@ class Pool:
                     self._requests[number] = kept
                 else:
                     del self._requests[number]
-            self._changed.notify_all()
-        for ask in gone:
-            if not ask.done.done():
+            for ask in gone:
                 ask.done.cancel()
+            self._changed.notify_all()
 
     def _count(self, *, waiting: int = 0, judging: int = 0, ready: int = 0) -> None:
         self.load.waiting += waiting
@@ -188,11 +226,12 @@ class Pool:
             if held is None:
                 try:
                     held = await self._launch()
-                except RRMError as error:
-                    log.error("a worker did not start, and is tried again in %.0f s: %s", wait, error)
+                except Exception as error:  # noqa: BLE001 - whatever it is: without workers nobody would be answered
+                    log.error("a worker did not start, and is tried again in %.1f s: %s", wait, error)
+                    self.metrics.unstarted()
                     if not self.load.ready:
                         self.load.failing = str(error)
-                        if wait >= LAST_RETRY_S or self._closing:
+                        if wait >= LAST_RETRY_S:
                             await self._give_up(f"no worker starts: {error}")
                     await asyncio.sleep(wait)
                     wait = min(2 * wait, LAST_RETRY_S)
@@ -201,7 +240,7 @@ class Pool:
             self._count(ready=1)
             try:
                 await self._jobs_of(held.process)
-            except (EOFError, ConnectionError, OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - likewise
                 log.warning("a worker ended (%s): its items are judged again", error or "without a word")
                 self.metrics.restarted()
             finally:
@@ -210,7 +249,9 @@ class Pool:
                 held = None
 
     async def _give_up(self, why: str) -> None:
-        """All that waits."""
+        """All that waits, and what workers have."""
+        for ask in self._awaited():
+            ask.done.set_exception(GivenUp(why))
         async with self._changed:
             for ask in [ask for waiting in self._requests.values() for ask in waiting]:
                 if not ask.done.done():
@@ -223,26 +264,33 @@ class Pool:
         """A process with the judge loaded.
 
         Raises:
-            RRMError: it cannot be.
+            RRMError: it cannot be, or it is another judge than at first.
         """
-        process = await asyncio.create_subprocess_exec(
-            *self.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            limit=LINE_BYTES, start_new_session=True,  # Ctrl-C is for the server, which lets it finish
-        )  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+                limit=LINE_BYTES, start_new_session=True,  # Ctrl-C is for the server, which lets it finish
+            )  # fmt: skip
+        except OSError as error:  # no memory, no more files
+            raise RRMError(f"no process can be started: {error}") from error
         self._processes.add(process)
         try:
-            await _say(process, {"options": self.options})
+            await _say(process, json.dumps({"options": self.options}))
             said = await _hear(process)
+            if "failed" in said:
+                raise RRMError(said["failed"])
+            if self.about is not None and said["about"] != self.about:
+                raise RRMError(f"{_other(said['about'], self.about)}: start the server again for it")
+            return _Process(process, said["about"])
         except (EOFError, ConnectionError) as error:
             await self._end(process)
             raise RRMError(f"the process that loads the judge ended with {process.returncode}") from error
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            await self._end(process)
+            raise RRMError(f"the process that loads the judge does not say what it should: {error}") from error
         except BaseException:
             await self._end(process)
             raise
-        if "failed" in said:
-            await self._end(process)
-            raise RRMError(said["failed"])
-        return _Process(process, said["about"])
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
@@ -256,12 +304,12 @@ class Pool:
         held = self._held[process] = OrderedDict()
         try:
             while held or await self._next(process, held):
-                said = await _hear(process)
+                said = await self._soon(_hear(process))
                 number = said["job"]
                 left = held[number]
                 if "error" in said:
-                    await self._failed(left, said["error"], said["refused"])
-                    self._count(judging=-len(left))  # after it waits again: a pool without either is closed
+                    await self._failed(left, said)
+                    self._count(judging=-len(left))  # after it waits again: a pool that has neither is closed
                     del held[number]
                 elif "end" in said:
                     if left:
@@ -273,11 +321,9 @@ class Pool:
                     if not ask.done.done():
                         ask.done.set_result(said["row"])
                 self._hand_ahead()
-                if not self.load.judging:
-                    await self._wake()  # whoever waits for all to be answered
-        except BaseException:
+        except BaseException as error:
             self._held.pop(process)
-            await self._died(held)
+            await self._died(held, hung=isinstance(error, TimeoutError))
             raise
         finally:
             self._held.pop(process, None)
@@ -285,22 +331,38 @@ class Pool:
                 self._count(judging=-sum(map(len, held.values())))
                 self._changed.notify_all()
 
-    async def _failed(self, left: Mapping[int, Ask], why: str, refused: bool) -> None:
+    async def _soon(self, said: Awaitable[T]) -> T:
+        """What is said to a worker, or heard of it.
+
+        Raises:
+            TimeoutError: it hangs.
+        """
+        try:
+            return await asyncio.wait_for(said, self.job_s)
+        except TimeoutError:
+            raise TimeoutError(f"nothing was heard of it for {self.job_s:g} s") from None
+
+    async def _failed(self, left: Mapping[int, Ask], said: Mapping[str, Any]) -> None:
         """What a job that ended in an error did not answer."""
+        why, refused = said["error"], said["refused"]
         if not refused and not all(ask.alone for ask in left.values()):
             await self._again(left.values())
             return
         for ask in left.values():
             if not ask.done.done():
-                ask.done.set_exception(Refused(why) if refused else GivenUp(why))
+                ask.done.set_exception(
+                    Refused(why, said.get("at"), again=said.get("again", False)) if refused else GivenUp(why)
+                )
 
-    async def _died(self, held: Mapping[int, Mapping[int, Ask]]) -> None:
+    async def _died(self, held: Mapping[int, Mapping[int, Ask]], *, hung: bool) -> None:
         """What a process that ended did not answer: of its first batch each is suspected, the one handed over ahead it had not begun."""
         first, *ahead = list(held.values()) or [{}]
         again = []
         for ask in first.values():
             ask.deaths += ask.alone
-            if ask.deaths >= TRIES and not ask.done.done():
+            if ask.alone and hung and not ask.done.done():  # a second wait as long would tell no more
+                ask.done.set_exception(GivenUp(f"the judge's process said nothing for {self.job_s:g} s at this one"))
+            elif ask.deaths >= TRIES and not ask.done.done():
                 ask.done.set_exception(GivenUp(f"the judge's process ended {TRIES} times at this one"))
             else:
                 again.append(ask)
@@ -337,7 +399,7 @@ class Pool:
         finally:
             self._idle -= 1
             ended.cancel()
-        await _drained(process)
+        await self._soon(_drained(process))
         return True
 
     def _hand_ahead(self) -> None:
@@ -354,7 +416,8 @@ class Pool:
         number = next(self._jobs)
         held[number] = dict(enumerate(batch))
         job = {"job": number, "what": batch[0].what, "how": json.loads(batch[0].how)}
-        _write(process, job | {"items": [ask.item for ask in batch]})
+        items = ",".join(ask.item for ask in batch)
+        _write(process, f'{json.dumps(job)[:-1]}, "items": [{items}]}}')
 
     async def _wake(self) -> None:
         async with self._changed:
@@ -386,14 +449,28 @@ class Pool:
         return batch
 
 
-async def _say(process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
-    _write(process, said)
+def _looked_at(done: asyncio.Future[Any]) -> None:
+    """An error for which nobody waits any more is no news."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _other(said: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """How two judges differ."""
+    one, two = ({**about, **about.get("describe", {})} for about in (said, own))
+    names = sorted(name for name in {*one, *two} - {"describe"} if one.get(name) != two.get(name))
+    first = names[0] if names else "describe"
+    return f"the judge that is there now is another one ({first} {one.get(first)}, and was {two.get(first)})"
+
+
+async def _say(process: asyncio.subprocess.Process, line: str) -> None:
+    _write(process, line)
     await _drained(process)
 
 
-def _write(process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
+def _write(process: asyncio.subprocess.Process, line: str) -> None:
     assert process.stdin is not None
-    process.stdin.write(json.dumps(said, allow_nan=False).encode() + b"\n")
+    process.stdin.write(line.encode("ascii") + b"\n")
 
 
 async def _drained(process: asyncio.subprocess.Process) -> None:

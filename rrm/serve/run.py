@@ -17,7 +17,7 @@ from rrm.errors import RRMError
 from rrm.serve.app import make_app
 from rrm.serve.limits import Limits
 from rrm.serve.metrics import Metrics
-from rrm.serve.pool import Pool
+from rrm.serve.pool import JOB_S, Pool
 
 KEEP_ALIVE_S = 75
 """Longer than proxies keep theirs, so that none finds its connection closed as it asks."""
@@ -38,12 +38,20 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    judge: JudgeOptions, host: str, port: int, limits: Limits, *, workers: int, batch: int, most_waiting: int
+    judge: JudgeOptions,
+    host: str,
+    port: int,
+    limits: Limits,
+    *,
+    workers: int,
+    batch: int,
+    most_waiting: int,
+    job_s: float = JOB_S,
 ) -> dict[str, Any]:
     """Serve until SIGTERM or Ctrl-C; returns what was done.
 
     Args:
-        workers, batch, most_waiting: of the pool.
+        workers, batch, most_waiting, job_s: of the pool.
 
     Raises:
         RRMError: the judge cannot be loaded, or nothing can listen there.
@@ -51,7 +59,8 @@ async def serve(
     listening = listen_on(host, port, limits.body_s)
     with contextlib.closing(listening):
         metrics = Metrics()
-        pool = Pool(asdict(judge), workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics)
+        options = asdict(judge)
+        pool = Pool(options, workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics, job_s=job_s)
         about = await pool.start()
         where = f"[{host}]" if ":" in host else host
         app = make_app(pool, limits, metrics)
@@ -61,7 +70,10 @@ async def serve(
             f"serving {about['describe']['model']} on http://{where}:{listening.getsockname()[1]} (its API: /docs)",
             err=True,
         )
-        await _Server(config).serve(sockets=[listening])
+        try:
+            await _Server(config).serve(sockets=[listening])
+        finally:
+            await pool.kill()  # after a second Ctrl-C nothing is waited for
     return {"served": about["describe"]["model"], **metrics.totals()}
 
 

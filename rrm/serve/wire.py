@@ -101,7 +101,8 @@ class MeasureResponse(BaseModel):
 class Health(BaseModel):
     """Whether requests are taken."""
 
-    status: Literal["ok", "starting", "stopping", "failing"]
+    status: Literal["ok", "starting", "failing"]
+    """`starting`: the workers ended, and are started again; `failing`: none starts."""
     workers: int
     """That hold a judge and are ready."""
     waiting: int

@@ -4,7 +4,7 @@
     out   {"about": {…}} | {"failed": "why"}                    once
     in    {"job": 7, "what": "score", "how": {…}, "items": […]} items: transcripts, or groups of them to be compared
     out   {"job": 7, "at": 0, "row": {…}}                       one an item, in any order
-    out   {"job": 7, "end": true} | {"job": 7, "error": "why", "refused": true}
+    out   {"job": 7, "end": true} | {"job": 7, "error": "why", "refused": true, "at": "mode", "again": false}
 
 Lines of JSON over pipes: no pickle, and nothing of a transcript is run. What a library prints goes to standard error.
 """
@@ -24,10 +24,10 @@ from typing import IO, Any, get_args
 
 from rrm import __version__
 from rrm.cli.judge_options import JudgeOptions
-from rrm.errors import RRMError
+from rrm.errors import EngineError, RRMError, SpendingLimit
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import blends_unasked, scorer_of
+from rrm.judge.blended import Blended, blends_unasked, scorer_of
 from rrm.judge.rank import Ranking, check_ranks, rank_groups
 from rrm.trajectory import Trajectory
 
@@ -60,6 +60,10 @@ def about(judge: AgentRRM) -> dict[str, Any]:
     }
 
 
+class _NoBlend(RRMError):
+    """The judge has nothing to blend with."""
+
+
 class Worker:
     """Does jobs with one judge.
 
@@ -70,6 +74,7 @@ class Worker:
 
     def __init__(self, judge: AgentRRM, tell: Tell) -> None:
         self.judge, self.tell = judge, tell
+        self._blended: AgentRRM | Blended | None = None
 
     def do(self, job: dict[str, Any]) -> None:
         """One job to its end, whatever becomes of it."""
@@ -77,7 +82,10 @@ class Worker:
         try:
             {"score": self._score, "rank": self._rank, "measure": self._measure}[what](job)
         except RRMError as error:
-            self.tell({"job": number, "error": str(error), "refused": True})
+            apart = isinstance(error, EngineError | SpendingLimit)  # of the judge's own server, not of what was asked
+            at = "blend" if isinstance(error, _NoBlend) else None if apart else "mode"
+            again = isinstance(error, SpendingLimit)
+            self.tell({"job": number, "error": str(error), "refused": True, "at": at, "again": again})
         except Exception as error:  # the pool tries the items one by one, and names the one that does it
             log.error("a job of %d failed", len(job["items"]), exc_info=True)
             self.tell({"job": number, "error": f"{type(error).__name__}: {error}", "refused": False})
@@ -93,8 +101,19 @@ class Worker:
             row = feedback.model_dump(mode="json")
             self.tell({"job": job["job"], "at": places[feedback.id], "row": row})
 
-        scorer = scorer_of(self.judge, how["mode"], how["blend"])
+        scorer = self._scorer(how["mode"], how["blend"])
         scorer.judge(rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take)
+
+    def _scorer(self, mode: Mode, blend: bool | None) -> AgentRRM | Blended:
+        """`scorer_of`, whose lexical model is read once."""
+        if not (blends_unasked(self.judge, mode) if blend is None else blend):
+            return self.judge
+        if self._blended is None:
+            try:
+                self._blended = scorer_of(self.judge, mode, True)
+            except RRMError as error:
+                raise _NoBlend(str(error)) from error
+        return self._blended
 
     def _rank(self, job: dict[str, Any]) -> None:
         how = job["how"]

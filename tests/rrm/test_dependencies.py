@@ -21,6 +21,7 @@ from rrm.extras import EXTRAS, explain, needs, needs_trackers
 ROOT = Path(__file__).resolve().parents[2]
 OWN = {"rrm", "reagent"}
 NAMES = {
+    "agents": "openai-agents",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
     "PIL": "pillow",

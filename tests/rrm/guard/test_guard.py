@@ -210,3 +210,5 @@ def test_a_file_that_is_no_audit_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps({"id": "a"}) + "\n")
     with pytest.raises(ReadError, match=r"scored\.jsonl:1: not a row of a guard's audit"):
         list(read_audit(path))
+    with pytest.raises(ReadError, match=r"scored\.jsonl:1"):  # nothing is added to it
+        Guard(SaysSo(), audit=path)

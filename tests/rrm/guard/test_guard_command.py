@@ -138,6 +138,8 @@ def test_troubles_of_the_guard_let_the_agent_go_on(folder: Path, tmp_path: Path)
     assert claude.hook("Stop")[0] == 1
     away = Claude(tmp_path / "no judge", tmp_path)
     assert away.call()[0] == 1
+    misspelt = Claude(folder, tmp_path, "--set", "patiense=2")
+    assert misspelt.call()[0] == 1
     claude.audit.write_text("no audit\n")
     assert away.call()[0] == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from typing import Any
 
@@ -83,7 +84,65 @@ def test_any_environment_of_texts_and_a_judge_that_fails() -> None:
     broken.reset()
     broken.step("ha")
     _, reward, *_, info = broken.step("ho")
-    assert reward == 1.0 and info["agent_rrm"]["score"] is None and "server is down" in info["agent_rrm"]["reason"]
+    assert reward == 1.0 and info["agent_rrm"]["failed"] and info["agent_rrm"]["score"] != info["agent_rrm"]["score"]
+    assert "server is down" in info["agent_rrm"]["reason"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"message": "You won"}, {"message": None}, {"message": {"text": "won"}}, {"message": {"role": "robot"}},
+        {"messages": 3}, {"messages": None}, {"messages": "text"}, {"messages": ["text"]}, {"messages": [{"role": "robot"}]},
+    ],
+)  # fmt: skip
+def test_an_environment_s_own_info_is_no_chat(told: dict[str, Any]) -> None:
+    class Telling(Echo):
+        def reset(self, **given: Any) -> tuple[str, dict[str, Any]]:
+            return super().reset(**given)[0], dict(told)
+
+        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            *step, _ = super().step(action)
+            return (*step, dict(told))  # pyright: ignore[reportReturnType]
+
+    seen: list[Trajectory] = []
+    env = JudgeReward(Telling(), ChatJudge(on_window=seen.extend))
+    env.reset()
+    env.step("ha")
+    *_, info = env.step("ho")
+    assert [m.text() for m in seen[0].messages] == ["begin", "ha", "haha", "ho", "hoho"] and not info["agent_rrm"][
+        "failed"
+    ]
+    assert info.items() >= told.items()
+
+
+@pytest.mark.parametrize("first_fails", [True, False])
+def test_the_scores_of_a_vector_are_floats_whoever_failed_first(first_fails: bool) -> None:
+    seen: list[Trajectory] = []
+
+    def play(down: tuple[str, ...]) -> Any:
+        judge = ChatJudge(on_window=seen.extend, down=down)
+        vector = gymnasium.vector.SyncVectorEnv([lambda: JudgeReward(Echo(), judge, mode="full") for _ in range(2)])
+        vector.reset()
+        vector.step(("ha", "hi"))
+        return vector.step(("ha", "hi"))[-1]["agent_rrm"]
+
+    assert play(())["score"].dtype == float
+    said = play((seen[0 if first_fails else 1].id,))
+    assert said["score"].dtype == float and list(said["failed"]) == [first_fails, not first_fails]
+    assert list(said["score"] != said["score"]) == list(said["failed"])
+
+
+def test_a_judged_environment_goes_to_another_process() -> None:
+    other = pickle.loads(pickle.dumps(JudgeReward(Echo(), Plain(), mode="full")))  # noqa: S301
+    other.reset()
+    other.step("ha")
+    assert other.step("ho")[-1]["agent_rrm"]["status"] == "scored"
+
+
+class Plain:
+    """A judge that can go to another process."""
+
+    judge = ChatJudge().judge
 
 
 def test_an_environment_without_text_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A worker whose judge reads its orders in the transcript: `score 0.7`, `KILL`, `RAISE`, `WAIT 0.2`, `STOP` (until the file named by it is there)."""
+"""A worker whose judge reads its orders in the transcript: `score 0.7`, `WAIT 0.2`, `RAISE`, `KILL` and `HANG` (`UNTIL /flag`: the first time), `SPENT`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.engines.scripted import ScriptedChatEngine
+from rrm.errors import SpendingLimit
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve.worker import run
 
@@ -25,6 +26,12 @@ def say(messages: Sequence[dict[str, str]], *_: object) -> str:
             if flag is not None:
                 flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+    if found := re.search(r"\bHANG(?: UNTIL (\S+))?", text):
+        flag = Path(found[1]) if found[1] else None
+        if flag is None or not flag.exists():
+            if flag is not None:
+                flag.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
     if found := re.search(r"score ([\d.]+)", text):
         return f"<think>seen</think><critique>[step 1] good: fine</critique><score>{found[1]}</score>"
     if "RANK" in text:
@@ -38,6 +45,8 @@ class Raising(AgentRRM):
     def judge(self, trajectories: Any, **how: Any) -> Any:
         if any("RAISE" in m.content for t in trajectories for m in t.messages if isinstance(m.content, str)):
             raise ZeroDivisionError("a bug")
+        if any("SPENT" in m.content for t in trajectories for m in t.messages if isinstance(m.content, str)):
+            raise SpendingLimit("--max-cost was reached")
         return super().judge(trajectories, **how)
 
 

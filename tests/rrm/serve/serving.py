@@ -49,7 +49,9 @@ class Served:
 
 
 @contextmanager
-def serving(*, workers: int = 1, batch: int = 8, most_waiting: int = 200, **limits: Any) -> Iterator[Served]:
+def serving(
+    *, workers: int = 1, batch: int = 8, most_waiting: int = 200, job_s: float = 60.0, **limits: Any
+) -> Iterator[Served]:
     """The service, ready."""
     bounds = Limits(**{"body_bytes": 2**20, "body_s": 10.0, "transcripts": 64, **limits})
     ready, made = threading.Event(), list[Any]()
@@ -64,6 +66,7 @@ def serving(*, workers: int = 1, batch: int = 8, most_waiting: int = 200, **limi
             batch=batch,
             most_waiting=most_waiting,
             metrics=metrics,
+            job_s=job_s,
             command=[sys.executable, str(WORKER)],
         )
         await pool.start()

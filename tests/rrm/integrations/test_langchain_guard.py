@@ -1,0 +1,113 @@
+"""The guard as LangChain middleware, in real agents with a scripted model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langchain.agents.middleware", reason="langchain (extra `langchain`) is not installed")
+pytest.importorskip("langgraph")
+
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from rrm.feedback import Feedback, JudgeInfo, Mode
+from rrm.guard import Guard, GuardPolicy, read_audit
+from rrm.integrations.langchain_guard import GuardMiddleware
+from rrm.trajectory import Trajectory
+
+
+class Scores:
+    """A judge that gives each step of a run a number."""
+
+    def __init__(self, *scores: float) -> None:
+        self.scores, self.seen = scores, list[Trajectory]()
+
+    def judge(self, trajectories: Sequence[Trajectory], *, mode: Mode, samples: int, seed: int) -> list[Feedback]:
+        self.seen += trajectories
+        info = JudgeInfo(model="m", prompt_version="2", mode=mode)
+        scores = [self.scores[len(t.steps) - 1] for t in trajectories]
+        return [
+            Feedback(id=t.id, status="scored", score=s, judge=info) for t, s in zip(trajectories, scores, strict=True)
+        ]
+
+
+@tool
+def look(where: str) -> str:
+    """Look somewhere."""
+    return f"nothing on the {where}"
+
+
+class Model(GenericFakeChatModel):
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+
+def agent(guard: Guard, calls: int = 3, **more: Any) -> Any:
+    said = [
+        AIMessage("", tool_calls=[{"name": "look", "args": {"where": f"side {k}"}, "id": f"c{k}"}])
+        for k in range(calls)
+    ]
+    return create_agent(
+        Model(messages=iter([*said, AIMessage("it is gone")])), [look], middleware=[GuardMiddleware(guard)], **more
+    )
+
+
+ASKED = {"messages": [{"role": "user", "content": "where is it?"}]}
+
+
+def test_a_failing_run_is_halted(tmp_path: Path) -> None:
+    judge = Scores(0.5, 0.05, 0.05)
+    guard = Guard(judge, GuardPolicy(halt_below=0.1, patience=2), audit=tmp_path / "audit.jsonl")
+    messages = agent(guard).invoke(ASKED)["messages"]
+    assert messages[-1].additional_kwargs == {"agent_rrm": "halt"} and "2 steps below 0.1" in messages[-1].text
+    rows = list(read_audit(tmp_path / "audit.jsonl"))
+    assert [(r.step, r.verdict) for r in rows] == [(1, "continue"), (2, "continue"), (3, "halt")]
+    assert len({r.run for r in rows}) == 1 and rows[0].calls[0].arguments == '{"where": "side 0"}'
+    assert judge.seen[-1].task == "where is it?" and judge.seen[-1].messages[-1].text() == "nothing on the side 2"
+
+
+def test_a_good_run_is_left_alone() -> None:
+    middleware_sees = Scores(*[0.9] * 4)
+    messages = agent(Guard(middleware_sees)).invoke(ASKED)["messages"]
+    assert messages[-1].text == "it is gone" and [len(t.steps) for t in middleware_sees.seen] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_asking_interrupts_the_run(goes_on: bool) -> None:
+    guard = Guard(Scores(*[0.15] * 4), GuardPolicy(halt_below=None, ask_below=0.2, patience=3))
+    running, config = agent(guard, checkpointer=InMemorySaver()), {"configurable": {"thread_id": "1"}}
+    asked = running.invoke(ASKED, config)["__interrupt__"][0].value
+    assert asked["guard"] == "ask" and asked["step"] == 3
+    last = running.invoke(Command(resume=goes_on), config)["messages"][-1]
+    assert (last.text == "it is gone") is goes_on and ("agent_rrm" in last.additional_kwargs) is not goes_on
+
+
+async def _run(guard: Guard) -> Any:
+    return (await agent(guard).ainvoke(ASKED))["messages"][-1]
+
+
+def test_coroutines() -> None:
+    import asyncio
+
+    last = asyncio.run(_run(Guard(Scores(*[0.0] * 4), GuardPolicy(patience=1))))
+    assert last.additional_kwargs == {"agent_rrm": "halt"}
+
+
+def test_two_runs_have_sessions_of_their_own() -> None:
+    guard = Guard(Scores(*[0.0] * 4), GuardPolicy(patience=4))
+    middleware = GuardMiddleware(guard)
+    for _ in range(2):  # four steps below, then four others
+        said = [AIMessage("", tool_calls=[{"name": "look", "args": {"where": "x"}, "id": f"c{k}"}]) for k in range(3)]
+        model = Model(messages=iter([*said, AIMessage("done")]))
+        running = create_agent(model, [look], middleware=[middleware])
+        assert running.invoke(ASKED)["messages"][-1].text == "done"
+    assert middleware._sessions == {} and "langchain" in sys.modules

@@ -1,0 +1,252 @@
+"""The service where workers hang, do not start or come back as another judge, and where requests are small and cost much."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Served, run, serving
+
+from rrm.feedback import Feedback
+from rrm.judge.agent_rrm import AgentRRM
+from rrm.serve import pool as pools
+from rrm.serve.address import Address
+from rrm.serve.client import RemoteJudge
+from rrm.serve.metrics import Metrics
+from rrm.serve.pool import Pool
+from rrm.serve.worker import Worker
+from rrm.trajectory import Trajectory
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving() as found:
+        yield found
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """What it says once it is true."""
+    for _ in range(6000):
+        if said := true():
+            return said
+        time.sleep(0.005)
+    raise AssertionError("it does not come")
+
+
+def metric(found: Served, name: str) -> float:
+    _, told = found.ask("/metrics")
+    return next((float(line.rsplit(" ", 1)[1]) for line in told.splitlines() if line.startswith(name)), 0.0)
+
+
+def sent(found: Served, path: str, body: Any) -> socket.socket:
+    """A connection that asked and did not read."""
+    host, port = found.url.removeprefix("http://").split(":")
+    raw = socket.create_connection((host, int(port)), timeout=10)
+    data = json.dumps(body).encode()
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    raw.sendall(head % (path.encode(), len(data)) + data)
+    return raw
+
+
+# ---- workers ----
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pools, "FIRST_RETRY_S", 0.05)
+    with serving() as found, ThreadPoolExecutor(1) as pool:
+        found.pool.command, right = ["/no/such/program"], found.pool.command
+        asked = pool.submit(
+            found.ask, "/v1/score", {"transcripts": [run("x", f"KILL UNTIL {tmp_path / 'd'} score 0.4")]}
+        )
+        until(lambda: found.pool.load.failing)
+        status, said = found.ask("/healthz")
+        assert status == 503 and said["status"] == "failing"
+        assert "/no/such/program" in found.ask("/v1/score", {"transcripts": [run("y", "x")]})[1]["error"]["message"]
+        assert metric(found, "rrm_worker_failed_starts_total") >= 1
+        found.pool.command = [sys.executable, "-c", "print([])"]  # a process that says something else
+        until(lambda: "does not say what it should" in str(found.pool.load.failing))
+        found.pool.command = right
+        status, said = asked.result()
+        assert status == 200 and said["rows"][0]["score"] == 0.4 and found.ask("/healthz")[0] == 200
+
+
+def test_a_judge_that_comes_back_as_another_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pools, "FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr(pools, "LAST_RETRY_S", 0.1)
+    with serving() as found:
+        found.pool.options["model"] = "changed"
+        rows = [run("x", f"KILL UNTIL {tmp_path / 'died'} score 0.4"), run("y", "score 0.3")]
+        status, said = found.ask("/v1/score", {"transcripts": rows})
+        assert status == 200 and [row["status"] for row in said["rows"]] == ["judge_error"] * 2
+        assert "another one (model changed, and was scripted)" in said["rows"][1]["reason"]
+        assert said["rows"][0]["judge"]["model"] == "scripted"
+
+
+def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    with serving(job_s=3.0) as found:
+        rows = [run("x", f"HANG UNTIL {tmp_path / 'hung'} score 0.4"), run("y", "score 0.5")]
+        status, said = found.ask("/v1/score", {"transcripts": rows})
+        assert status == 200 and [row["score"] for row in said["rows"]] == [0.4, 0.5]
+
+
+def test_a_transcript_at_which_workers_hang_fails_alone_and_a_stop_ends(tmp_path: Path) -> None:
+    with serving(job_s=3.0) as found, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(found.ask, "/v1/score", {"transcripts": [run("x", "HANG"), run("y", "score 0.5")]})
+        until(lambda: found.pool.load.judging)
+        found.stop()
+        status, said = asked.result()
+        assert status == 200 and [row["status"] for row in said["rows"]] == ["judge_error", "scored"]
+        assert "said nothing for 3 s" in said["rows"][0]["reason"]
+
+
+def test_a_pool_is_closed_although_its_worker_hangs() -> None:
+    async def life() -> float:
+        worker = [sys.executable, str(Path(__file__).with_name("scripted_worker.py"))]
+        sizes = {"workers": 1, "batch": 1, "most_waiting": 9}
+        pool = Pool({}, **sizes, metrics=Metrics(), job_s=600.0, command=worker)
+        await pool.start()
+        how = {"mode": "full", "samples": 1, "seed": 0, "blend": None}
+        asks = await pool.submit("score", how, [(json.dumps(run("x", "HANG")), ["x"])])
+        while not pool.load.judging:
+            await asyncio.sleep(0.01)
+        await pool.cancel(asks)  # nobody waits for it
+        begun = time.monotonic()
+        await pool.close()
+        return time.monotonic() - begun
+
+    assert asyncio.run(life()) < 60
+
+
+# ---- clients ----
+
+
+def test_clients_that_hang_up_are_counted_and_their_rows_taken_back(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(batch=1) as found, caplog.at_level(logging.ERROR):
+        for stream in (False, True):
+            asked = {"transcripts": [run(str(n), "WAIT 0.3 score 0.5") for n in range(30)], "stream": stream}
+            with sent(found, "/v1/score", asked) as raw:
+                until(lambda: found.pool.load.judging)
+                if stream:
+                    raw.recv(15)
+            until(lambda: not found.pool.load.waiting)
+        until(lambda: metric(found, 'rrm_requests_total{path="/v1/score",status="499"}') == 2)
+        assert metric(found, 'rrm_requests_total{path="/v1/score",status="200"}') == 0
+        assert metric(found, "rrm_rows_total") < 10  # of sixty
+    assert "never retrieved" not in caplog.text
+
+
+def test_rows_of_rankings_are_counted() -> None:
+    with serving() as found:
+        assert found.ask("/v1/rank", {"groups": [[run("a", "RANK one"), run("b", "RANK two")]]})[0] == 200
+        assert metric(found, 'rrm_rows_total{status="scored"}') == 2
+
+
+def test_spent_money_is_a_503_and_at_no_field(served: Served) -> None:
+    asked = {"transcripts": [run("a", "SPENT")]}
+    status, said = served.ask("/v1/score", asked)
+    assert status == 503 and said["error"] == {"message": "--max-cost was reached"}
+    assert list(Address(served.url).lines("/v1/score", {**asked, "stream": True})) == [
+        {"error": {"message": "--max-cost was reached", "status": 503}}
+    ]
+    (row,) = RemoteJudge(Address(served.url, patience_s=0.1)).judge(
+        [Trajectory.model_validate(asked["transcripts"][0])]
+    )
+    assert row.status == "judge_error" and "--max-cost" in str(row.reason)
+
+
+# ---- what costs much ----
+
+
+def test_attachments_unfold_to_no_more_than_a_body() -> None:
+    def sample(names: int) -> dict[str, Any]:
+        messages = [{"role": "user", "content": "attachment://a"}] * names + [
+            {"role": "assistant", "content": "score 0.5"}
+        ]
+        return {
+            "id": names,
+            "epoch": 1,
+            "input": "q",
+            "target": "t",
+            "messages": messages,
+            "attachments": {"a": "w " * 500},
+        }
+
+    with serving(body_bytes=20_000) as found:
+        assert found.ask("/v1/score", {"transcripts": [sample(9), sample(8)]})[0] == 200
+        for rows in ([sample(30)], [sample(11), sample(12)]):  # each, and together
+            status, said = found.ask("/v1/score", {"transcripts": rows})
+            assert status == 422 and "unfold to more than 20,000 characters" in said["error"]["message"]
+            assert said["error"]["at"] == f"transcripts.{len(rows) - 1}"
+
+
+def test_bytes_of_requests_are_bounded_together() -> None:
+    with serving(batch=1, flight_bytes=1, body_bytes=50_000) as found:
+        with sent(found, "/v1/score", {"transcripts": [run("slow", "WAIT 1 score 0.5" + " " * 30_000)]}) as raw:
+            until(lambda: found.pool.load.judging)
+            status, said = found.ask("/v1/score", {"transcripts": [run("a", "score 0.5" + " " * 30_000)]})
+            assert status == 429 and "ask again later" in said["error"]["message"]
+            assert found.ask("/v1/score", {"transcripts": [run("a", "score 0.5")]})[0] == 200
+            assert b" 200 " in raw.recv(100)
+        status, _ = until(
+            lambda: (got := found.ask("/v1/score", {"transcripts": [run("a", " " * 30_000)]}))[0] == 200 and got
+        )
+        assert status == 200
+
+
+@pytest.mark.parametrize("depth", [300, 900, 50_000])
+def test_what_is_nested_too_deeply_says_where(served: Served, depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    text = json.dumps({"transcripts": [run("a", "score 0.5"), run("b", "score 0.5") | {"meta": {"x": "NEST"}}]})
+    status, said = served.ask("/v1/score", raw=text.replace('"NEST"', nested).encode())
+    assert status == 422 and said["error"]["at"] == ("transcripts.1" if depth < 1000 else "body"), said
+
+
+def test_half_a_surrogate_pair_and_nan_are_no_faults(served: Served) -> None:
+    before = metric(served, "rrm_worker_restarts_total")
+    asked = [run("a\ud800", "score 0.5 \ud800"), run("b", "score 0.25") | {"meta": {"x": float("nan")}}]
+    status, said = served.ask("/v1/score", {"transcripts": asked})
+    assert status == 200 and [row["score"] for row in said["rows"]] == [0.5, 0.25]
+    rows = RemoteJudge(Address(served.url)).judge([Trajectory.model_validate(one) for one in asked])
+    assert [(row.id, row.score) for row in rows] == [("a\ud800", 0.5), ("b", 0.25)]
+    assert served.ask("/v1/score", {"transcripts": asked[:1] * 2})[0] == 422
+    assert metric(served, "rrm_worker_restarts_total") == before
+
+
+def test_items_are_written_before_they_reach_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, threads = Trajectory.model_dump, set[str]()
+
+    def noted(self: Trajectory, **how: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return real(self, **how)
+
+    monkeypatch.setattr(Trajectory, "model_dump", noted)
+    assert served.ask("/v1/score", {"transcripts": [run("a", "score 0.5")]})[0] == 200
+    assert threads and served.thread.name not in threads
+
+
+# ---- the worker ----
+
+
+def test_a_lexical_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import rrm.judge.blended as blended
+
+    judge, loads, told = AgentRRM.from_pretrained(), list[Path](), list[dict[str, Any]]()
+    real = blended.Lexical.load
+    monkeypatch.setattr(blended.Lexical, "load", lambda folder: loads.append(folder) or real(folder))
+    worker = Worker(judge, told.append)
+    how = {"mode": judge.settings.default_mode, "samples": 1, "seed": 0}
+    for number, blend in enumerate((True, None, False, True)):
+        worker.do({"job": number, "what": "score", "how": how | {"blend": blend}, "items": [run("a", "Answer: two")]})
+    rows = [Feedback.model_validate(one["row"]) for one in told if "row" in one]
+    assert len(rows) == 4 and len(loads) == 1
+    assert rows[0] == rows[3] and rows[2].judge.unblended_score is None and rows[0].judge.unblended_score is not None
