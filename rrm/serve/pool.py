@@ -1,7 +1,7 @@
 """What was asked and is not answered yet, and the workers that answer it.
 
 Items wait by request. A worker that is free takes a batch: items of equal settings and different ids, one of each request in turn, so that a
-request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where half a one waits while all workers are busy, it is
+request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where a whole one waits while all workers are busy, it is
 handed over ahead, and the worker that ends its batch finds it there. Batches change no score: a transcript's seed is that of its id.
 
 A worker that dies gives back what it had not answered. Each such item is tried again by itself, so that one which ends the process
@@ -308,9 +308,9 @@ class Pool:
                 number = said["job"]
                 left = held[number]
                 if "error" in said:
-                    del held[number]
-                    self._count(judging=-len(left))
                     await self._failed(left, said)
+                    self._count(judging=-len(left))  # after it waits again: a pool without either is closed
+                    del held[number]
                 elif "end" in said:
                     if left:
                         raise EOFError("it left items out")
@@ -321,6 +321,8 @@ class Pool:
                     if not ask.done.done():
                         ask.done.set_result(said["row"])
                 self._hand_ahead()
+                if not self.load.judging:
+                    await self._wake()  # whoever waits for all to be answered
         except BaseException as error:
             self._held.pop(process)
             await self._died(held, hung=isinstance(error, TimeoutError))
@@ -403,9 +405,9 @@ class Pool:
         return True
 
     def _hand_ahead(self) -> None:
-        """Where all workers are busy and half a batch waits, a second one to those that have but one."""
+        """Where all workers are busy and a whole batch waits, a second one to those that have but one: waiting would make it no larger."""
         for process, held in self._held.items():
-            if not self._idle and len(held) == 1 and 2 * self.load.waiting >= self.batch:
+            if not self._idle and len(held) == 1 and self.load.waiting >= self.batch:
                 self._hand(process, held)
 
     def _hand(self, process: asyncio.subprocess.Process, held: OrderedDict[int, dict[int, Ask]]) -> None:

@@ -56,7 +56,7 @@ async def serve(
     Raises:
         RRMError: the judge cannot be loaded, or nothing can listen there.
     """
-    listening = _listening(host, port)
+    listening = listen_on(host, port, limits.body_s)
     with contextlib.closing(listening):
         metrics = Metrics()
         options = asdict(judge)
@@ -77,8 +77,11 @@ async def serve(
     return {"served": about["describe"]["model"], **metrics.totals()}
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listen_on(host: str, port: int, patience_s: float) -> socket.socket:
     """A socket, taken before the judge is loaded.
+
+    Args:
+        patience_s: a client that takes nothing of what is sent to it for so long is cut off: it would hold its answer, and the server's end, for ever.
 
     Raises:
         RRMError: it cannot be had.
@@ -87,6 +90,8 @@ def _listening(host: str, port: int) -> socket.socket:
         family, kind, number, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, number)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if (cut_off := getattr(socket, "TCP_USER_TIMEOUT", None)) is not None:  # Linux; connections inherit it
+            found.setsockopt(socket.IPPROTO_TCP, cut_off, int(1000 * patience_s))
         found.bind(place)
         return found
     except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 import threading
 import urllib.error
@@ -21,6 +20,7 @@ from rrm.serve.app import make_app
 from rrm.serve.limits import Limits
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Pool
+from rrm.serve.run import listen_on
 
 WORKER = Path(__file__).with_name("scripted_worker.py")
 
@@ -55,7 +55,8 @@ def serving(
     """The service, ready."""
     bounds = Limits(**{"body_bytes": 2**20, "body_s": 10.0, "transcripts": 64, **limits})
     ready, made = threading.Event(), list[Any]()
-    listening = socket.create_server(("127.0.0.1", 0))
+    listening = listen_on("127.0.0.1", 0, bounds.body_s)
+    listening.listen()
 
     async def life() -> None:
         metrics = Metrics()

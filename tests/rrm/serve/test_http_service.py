@@ -241,6 +241,48 @@ def test_a_stop_answers_what_was_taken() -> None:
             found.ask("/healthz")
 
 
+def test_a_client_that_reads_nothing_holds_no_server() -> None:
+    with serving(body_s=0.5) as found, connected(found) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(0.2)
+        with contextlib.suppress(OSError):  # more answers than the connection's buffers hold
+            for _ in range(40):
+                raw.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+        answered = -1
+        while answered < (answered := found.pool.metrics.totals()["requests"]):  # until it can send no more
+            time.sleep(0.1)
+        found.stop()
+        found.thread.join(20)
+        assert not found.thread.is_alive()
+
+
+def test_a_worker_that_dies_takes_what_it_was_handed_ahead_along(tmp_path: Path) -> None:
+    with serving(batch=4) as found, ThreadPoolExecutor(2) as pool:
+        first = [run(f"a{n}", "WAIT 0.2 score 0.1") for n in range(3)] + [run("bad", "KILL")]
+        one = pool.submit(found.ask, "/v1/score", {"transcripts": first})
+        while not found.pool.load.judging:
+            time.sleep(0.005)
+        two = pool.submit(found.ask, "/v1/score", {"transcripts": [run(f"b{n}", f"score 0.{n}") for n in range(8)]})
+        rows = one.result()[1]["rows"]
+        assert [row["score"] for row in rows] == [0.1, 0.1, 0.1, None] and rows[3]["status"] == "judge_error"
+        assert [row["score"] for row in two.result()[1]["rows"]] == [n / 10 for n in range(8)]
+        assert found.pool.load.judging == found.pool.load.waiting == 0
+
+
+def test_a_stop_ends_when_the_last_row_is_judged_for_nobody() -> None:
+    with serving(batch=1) as found:
+        body = json.dumps({"transcripts": [run("gone", "WAIT 0.3 score 0.5")]}).encode()
+        with connected(found) as raw:
+            raw.sendall(b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            raw.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            while not found.pool.load.judging:
+                time.sleep(0.005)
+        begun = time.monotonic()
+        found.stop()
+        found.thread.join(20)
+        assert not found.thread.is_alive() and time.monotonic() - begun < 5
+
+
 # ---- the client ----
 
 
