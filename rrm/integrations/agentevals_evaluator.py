@@ -1,6 +1,6 @@
 """agentevals and LangSmith: the judge as an evaluator of trajectories.
 
-    evaluator = trajectory_evaluator(judge="lab", mode="full")
+    evaluator = trajectory_evaluator(judge="default", mode="full")
     evaluator(outputs=messages)            # {"key": "agent_rrm", "score": 0.8, "comment": …, "metadata": …}
     client.evaluate(agent, data=…, evaluators=[evaluator])
 

@@ -1,6 +1,6 @@
 """lighteval: the judge as a metric of samples.
 
-    LightevalTaskConfig(..., metrics=[agent_rrm(judge="lab")])          # in a custom task
+    LightevalTaskConfig(..., metrics=[agent_rrm(judge="default")])          # in a custom task
 
 A batch of samples is judged at once. Needs the extra `lighteval`.
 """

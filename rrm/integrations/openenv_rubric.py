@@ -1,6 +1,6 @@
 """OpenEnv: the judge as the rubric of an environment's episodes.
 
-    rubric = AgentRRMRubric(judge="lab", task="Where was Ada born?")      # in your environment: self.rubric
+    rubric = AgentRRMRubric(judge="default", task="Where was Ada born?")      # in your environment: self.rubric
     reward = rubric(action, observation)                                 # 0.0 until `done`, then the judge's score
     rubric.compute_step_rewards()                                        # one a step
 

@@ -8,7 +8,7 @@
     id = "my-judge"
     judge = "http://127.0.0.1:8321"
 
-Or from a task's own reward: `await AgentRRMJudge(AgentRRMJudgeConfig(judge="lab")).score(self.data, trace)`. Needs the extra `verifiers`.
+Or from a task's own reward: `await AgentRRMJudge(AgentRRMJudgeConfig(judge="default")).score(self.data, trace)`. Needs the extra `verifiers`.
 """
 
 from __future__ import annotations

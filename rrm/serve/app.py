@@ -33,6 +33,8 @@ from rrm.serve.wire import (
     ScoreResponse,
 )
 
+SMALL = 2**15
+"""Bytes of a body that is read between two others; a larger one would keep them waiting."""
 _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "no key, or another one"},
     408: {"description": "the body came too slowly"},
@@ -85,7 +87,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
     @app.post("/v1/score", response_model=ScoreResponse, responses=_ERRORS, summary="Judge transcripts")
     async def score(asked: ScoreRequest, request: Request) -> Any:
-        items = await asyncio.to_thread(items_of, asked.transcripts, asked.format, limits)
+        items = await parsed(asked, request)
         ids = [id for _, (id,) in items]
         how = {"mode": mode_of(asked.mode), "samples": asked.samples, "seed": asked.seed, "blend": asked.blend}
         asks = await accept("score", how, items)
@@ -93,6 +95,12 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
             return StreamingResponse(lines_of(asks, ids, how), media_type="application/x-ndjson")
         found = await answered(asks, request)
         return Ascii({"rows": [scored(one, id, how) for one, id in zip(found, ids, strict=True)]})
+
+    async def parsed(asked: ScoreRequest | MeasureRequest, request: Request) -> list[tuple[str, list[str]]]:
+        """A request's transcripts as items; those of a large one are read in a thread."""
+        given = (asked.transcripts, asked.format, limits)
+        small = int(request.headers.get("content-length", SMALL + 1)) <= SMALL
+        return items_of(*given) if small else await asyncio.to_thread(items_of, *given)
 
     async def lines_of(asks: list[Ask], ids: Sequence[str], how: Mapping[str, Any]) -> AsyncIterator[str]:
         places = {ask.done: at for at, ask in enumerate(asks)}
@@ -138,7 +146,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
 
     @app.post("/v1/measure", response_model=MeasureResponse, responses=_ERRORS, summary="Count tokens, judge nothing")
     async def measure(asked: MeasureRequest, request: Request) -> Any:
-        items = await asyncio.to_thread(items_of, asked.transcripts, asked.format, limits)
+        items = await parsed(asked, request)
         how = {"mode": mode_of(asked.mode), "samples": asked.samples}
         found = await answered(await accept("measure", how, items), request)
         for one in found:

@@ -309,7 +309,7 @@ class Pool:
                 left = held[number]
                 if "error" in said:
                     await self._failed(left, said)
-                    self._count(judging=-len(left))  # after it waits again: a pool that has neither is closed
+                    self._count(judging=-len(left))  # after it waits again: a pool without either is closed
                     del held[number]
                 elif "end" in said:
                     if left:
@@ -321,6 +321,8 @@ class Pool:
                     if not ask.done.done():
                         ask.done.set_result(said["row"])
                 self._hand_ahead()
+                if not self.load.judging:
+                    await self._wake()  # whoever waits for all to be answered
         except BaseException as error:
             self._held.pop(process)
             await self._died(held, hung=isinstance(error, TimeoutError))

@@ -211,7 +211,13 @@ def begun(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str, str]:
     """`rrm label` in a process of its own: it, its host and port, and the token."""
     command = [sys.executable, "-c", "from rrm.cli import main; main()", "label", "runs.jsonl", "--rater", "ann", *more]
     child = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )
     assert child.stderr is not None
     found = None

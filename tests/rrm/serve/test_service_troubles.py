@@ -21,6 +21,7 @@ from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import pool as pools
 from rrm.serve.address import Address
+from rrm.serve.app import SMALL
 from rrm.serve.client import RemoteJudge
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Pool
@@ -230,7 +231,8 @@ def test_items_are_written_before_they_reach_the_loop(served: Served, monkeypatc
         return real(self, **how)
 
     monkeypatch.setattr(Trajectory, "model_dump", noted)
-    assert served.ask("/v1/score", {"transcripts": [run("a", "score 0.5")]})[0] == 200
+    large = run("a", "score 0.5") | {"meta": {"text": "x" * SMALL}}  # a small one is written where it is read
+    assert served.ask("/v1/score", {"transcripts": [large]})[0] == 200
     assert threads and served.thread.name not in threads
 
 
