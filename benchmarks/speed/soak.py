@@ -261,7 +261,6 @@ class Soak:
             (ranking,) = answer.json()["rankings"]
             rows = ranking["feedback"]
             books.rows.update(row["status"] for row in rows)
-            books.rows.update(row["status"] for row in rows)
             fits = [row["id"] for row in rows] == list(ids) and sorted(row["score"] for row in rows) == [0.0, 1.0]
             return None if fits else f"{ranking}"
         if kind in ("stream", "slow reader"):
