@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from rrm.verdicts import anchors, named_steps
+from rrm.verdicts import anchors, named_steps, read_findings
 
 _TRACE_LINE = re.compile(r"^[ \t*_>•-]*\[[ \t]*step[ \t]+#?(\d{1,6})[ \t]*\]", re.IGNORECASE | re.MULTILINE)
 _SAID = re.compile(r"[^\n]*(?:\n[ \t]+\S[^\n]*)*\n?")
@@ -18,12 +18,16 @@ _SAID = re.compile(r"[^\n]*(?:\n[ \t]+\S[^\n]*)*\n?")
 
 def cut_from_critique(critique: str, n_steps: int) -> tuple[str, set[int]]:
     """The critique without the lines about steps that do not exist, and which steps these were."""
-    gone = set[int]()
+    gone, findings = set[int](), _steps_found(critique, n_steps)
     while True:  # what is an anchor depends on the others: without the bracketed ones `Step 7:` heads a part
-        critique, more = _cut(critique, anchors(critique), lambda listed: bool(named_steps(listed, n_steps)))
+        places = anchors(critique)
+        cut, more = _cut(critique, places, lambda listed: bool(named_steps(listed, n_steps)))
         if not more:
             return critique, gone
-        gone |= more
+        left = iter(_steps_found(cut, n_steps))
+        if not all(step in left for step in findings):  # prose under what was cut would run on behind another step's verdict
+            cut, _ = _cut(critique, places, lambda listed: bool(named_steps(listed, n_steps)), whole=True)
+        critique, gone = cut, gone | more
 
 
 def cut_from_trace(trace: str, n_steps: int) -> tuple[str, set[int]]:
@@ -50,13 +54,19 @@ def _trace_lines(trace: str) -> list[tuple[int, str]]:
     return [(m.start(), m[1]) for m in _TRACE_LINE.finditer(trace)]
 
 
-def _cut(text: str, places: list[tuple[int, str]], stays: Callable[[str], bool]) -> tuple[str, set[int]]:
-    """Cut from each anchor whose steps do not stay to the end of what it says, at most to the next anchor."""
+def _steps_found(critique: str, n_steps: int) -> list[int]:
+    return [finding.step for finding in read_findings(critique, n_steps)]
+
+
+def _cut(
+    text: str, places: list[tuple[int, str]], stays: Callable[[str], bool], *, whole: bool = False
+) -> tuple[str, set[int]]:
+    """Cut from each anchor whose steps do not stay to the end of what it says, at most (`whole`: always) to the next anchor."""
     kept, at, gone = [], 0, set[int]()
     for i, (start, listed) in enumerate(places):
         stop = places[i + 1][0] if i + 1 < len(places) else len(text)
         if not stays(listed):
-            said = _SAID.match(text, start, stop)
+            said = None if whole else _SAID.match(text, start, stop)
             kept.append(text[at:start])
             at = said.end() if said else stop
             gone |= {int(k) for k in re.findall(r"\d+", listed)}

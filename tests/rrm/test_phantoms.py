@@ -21,6 +21,7 @@ from rrm.verdicts import anchors, named_steps, read_findings
         ("Steps 2-5: good\nSteps 3-5: bad", "Steps 2-5: good", {3, 5}),
         ("[step 1] good: as [step 9] would have been", "[step 1] good: as [step 9] would have been", set()),
         ("[step 4] good: all of it", "", {4}),
+        ("Step 2 - bad\n[step 3] bad: b\nand so on\n[step 1] good: a", "Step 2 - bad\n[step 1] good: a", {3}),
         ("no steps named, step 5 aside", "no steps named, step 5 aside", set()),
     ],
 )
