@@ -63,7 +63,7 @@ def append_line(path: str | Path, line: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"), open(path, "ab+") as file:
-            _cut_half_line(file)
+            cut_half_line(file)
             file.write(line.encode("ascii") + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -71,8 +71,8 @@ def append_line(path: str | Path, line: str) -> None:
         raise RRMError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _cut_half_line(file: IO[bytes]) -> None:
-    """Cut off what stands behind the last newline."""
+def cut_half_line(file: IO[bytes]) -> bool:
+    """Cut off what stands behind the last newline; whether there was something."""
     end = whole = file.seek(0, os.SEEK_END)
     while whole:
         start = max(whole - BLOCK, 0)
@@ -84,3 +84,4 @@ def _cut_half_line(file: IO[bytes]) -> None:
         whole = start
     if whole < end:
         file.truncate(whole)
+    return whole < end

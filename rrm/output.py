@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rrm.errors import RRMError
+from rrm.jsonl import cut_half_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,7 +163,8 @@ def open_output(
             if overwrite or not path.exists():
                 path.write_bytes(b"")
                 run.truncate(0)
-            torn = _cut_torn_end(path)
+            with open(path, "r+b") as file:
+                torn = cut_half_line(file)
         except Timeout as error:
             raise RRMError(f"another run is writing {path}; wait for it, or choose another -o") from error
         except NotImplementedError as error:
@@ -178,22 +180,6 @@ def open_output(
             log.warning("%s: its last line was only half written and is made again", path)
         stack.callback(output.close)
         yield output
-
-
-def _cut_torn_end(path: Path) -> bool:
-    """Cut off a last line that does not end, and say whether there was one."""
-    with open(path, "r+b") as file:
-        end = whole = file.seek(0, os.SEEK_END)
-        while whole > 0:
-            start = max(0, whole - 65_536)
-            file.seek(start)
-            newline = file.read(whole - start).rfind(b"\n")
-            if newline >= 0:
-                whole = start + newline + 1
-                break
-            whole = start
-        file.truncate(whole)
-    return whole != end
 
 
 def write_header(run: IO[str], made_by: Mapping[str, Any]) -> None:

@@ -25,7 +25,9 @@ def cut_from_critique(critique: str, n_steps: int) -> tuple[str, set[int]]:
         if not more:
             return critique, gone
         left = iter(_steps_found(cut, n_steps))
-        if not all(step in left for step in findings):  # prose under what was cut would run on behind another step's verdict
+        if not all(
+            step in left for step in findings
+        ):  # prose under what was cut would run on behind another step's verdict
             cut, _ = _cut(critique, places, lambda listed: bool(named_steps(listed, n_steps)), whole=True)
         critique, gone = cut, gone | more
 

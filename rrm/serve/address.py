@@ -89,7 +89,9 @@ def _shut(sock: socket.socket) -> None:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # the connection under TLS, too
 
 
-class _Http(http.client.HTTPConnection):
+class _Known(http.client.HTTPConnection):
+    """A connection that `Calls` knows."""
+
     def __init__(self, *args: Any, calls: Calls, **how: Any) -> None:
         super().__init__(*args, **how)
         self._calls = calls
@@ -99,28 +101,22 @@ class _Http(http.client.HTTPConnection):
         self._calls.opened(self.sock)
 
 
-class _Https(http.client.HTTPSConnection):
-    def __init__(self, *args: Any, calls: Calls, **how: Any) -> None:
-        super().__init__(*args, **how)
-        self._calls = calls
-
-    def connect(self) -> None:
-        super().connect()
-        self._calls.opened(self.sock)
+class _KnownHttps(_Known, http.client.HTTPSConnection):
+    """Likewise, under TLS."""
 
 
 class _Noted(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Opens connections that `Calls` knows."""
+    """Opens such connections."""
 
     def __init__(self, calls: Calls) -> None:
         super().__init__()
         self._calls = calls
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_Http, calls=self._calls), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_Known, calls=self._calls), req)  # type: ignore[arg-type]
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_Https, calls=self._calls), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_KnownHttps, calls=self._calls), req)  # type: ignore[arg-type]
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):

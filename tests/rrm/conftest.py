@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.speed.devtools import Chromium, find_chromium
+
 pytest.register_assert_rewrite("engine_models")
 
 
@@ -42,3 +44,12 @@ def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     forget()
     yield
     forget()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    """A page of a headless browser."""
+    if find_chromium() is None:
+        pytest.skip("no chromium on this machine")
+    with Chromium() as page:
+        yield page
