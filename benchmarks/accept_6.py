@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
-from benchmarks.studies.no_answer_key_figures import ALARMS, GUARDS, by_n, derived, final
+from benchmarks.studies.no_answer_key_figures import ALARMS, GUARDS, POOLED, by_n, derived, final
 from benchmarks.studies.study import two_way_interval
 from rrm.evaluation.choosing import success_of
 
@@ -163,6 +163,8 @@ def label_bars(found: Found) -> Iterator[Bar]:
         yield Bar(f"E1 what the tenth, and what the judge adds: {pair}", shown, "reported", None)
     for name in METHODS:
         yield ratio_bar(found, f"{name}-judge", f"{name}-outcome", f"E1 the judge alone over full outcomes, {name}")
+    if (both := found["ratios"].get(POOLED)) is not None:
+        yield Bar(f"E1 {POOLED}", f"{interval(both)}, {both['seeds']} pairs of runs", "reported", None)
     for one in ("tenth", "tenth-repeated", "weak", "outcome-again", "rows-100", "rows-1000", "rows-10000"):
         if (ratio := found["ratios"].get(f"{one} / outcome")) is not None:
             yield Bar(f"E1 {one} over full outcomes", f"{interval(ratio)}, {ratio['seeds']} seeds", "reported", None)
@@ -187,6 +189,9 @@ def noise_bars(found: Found) -> Iterator[Bar]:
         arms = (arm, "noisy", "outcome")
         least = min(ARMS[name].seeds for name in arms)
         yield bar(found, f"{what}, {arm}", wanted if counts else "reported", arms, shown, ok, least)
+    if (apart := found["differences"].get("noisy+judge - judge")) is not None:
+        shown = f"{interval(apart)}, {apart['seeds']} seeds"
+        yield Bar("E2 what the noisy grades add to the judge alone", shown, "reported", None)
 
 
 def reported_bars(found: Found) -> Iterator[Bar]:

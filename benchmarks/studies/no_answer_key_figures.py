@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from benchmarks.acceptance import load
-from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LONG
+from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LONG, METHODS
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.falls import Falls, Point
 from rrm.evaluation.bootstrap import JUDGE
@@ -40,16 +40,17 @@ SAID = {
 """In words."""
 SHARE = (0.0, 1.0)
 """What a success can be."""
+POOLED = "judge / outcome, the other algorithms together"
 RATIOS = (
     ("judge", "outcome"), ("tenth+judge", "outcome"), ("tenth", "outcome"), ("tenth-repeated", "outcome"), ("nothing", "outcome"),
     ("weak", "outcome"), ("outcome-again", "outcome"), ("tenth+judge-refit", "outcome"), ("outcome+judge", "outcome"),
-    *((f"{name}-judge", f"{name}-outcome") for name in ("ppo", "rloo", "reinforce++")),
+    *((f"{name}-judge", f"{name}-outcome") for name in METHODS),
     *((f"rows-{n}", "outcome") for n in (100, 1_000, 10_000)),
 )  # fmt: skip
 DIFFERENCES = (
     ("judge", "outcome"), ("judge", "nothing"), ("judge", "length"), ("judge", "weak"), ("judge", "placebo"), ("outcome-again", "outcome"),
     ("tenth+judge", "judge"), ("tenth+judge", "tenth"), ("tenth+judge", "tenth-repeated"), ("tenth+judge-refit", "tenth+judge"), ("outcome+judge", "outcome"),
-    ("noisy", "outcome"), ("noisy+judge", "noisy"), ("noisy+overruled", "noisy"), ("noisy+overruled", "noisy+judge"),
+    ("noisy", "outcome"), ("noisy+judge", "noisy"), ("noisy+judge", "judge"), ("noisy+overruled", "noisy"), ("noisy+overruled", "noisy+judge"),
     ("bare-findings", "bare"), ("bare-steps", "bare"), ("bare-labels", "bare"), ("bare-findings", "bare-others"),
     ("rare-c", "rare"), ("rare-c-distil", "rare"), ("rare-c-distil", "rare-c"), ("rare-c-distil", "rare-retry-distil"),
     ("rare-c-context", "rare-c"),
@@ -191,6 +192,15 @@ def ratio(found: Mapping[str, Any], one: str, other: str) -> dict[str, Any] | No
     return None if both is None else two_way_ratio(final(both[0]), final(both[1])) | {"seeds": len(both[0]["runs"])}
 
 
+def pooled(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The ratio of judge-only to outcomes over the runs of all `METHODS`; None unless each has some."""
+    pairs = [shared(found, (f"{name}-judge", f"{name}-outcome")) for name in METHODS]
+    if any(both is None for both in pairs):
+        return None
+    mine, theirs = (np.concatenate([final(both[side]) for both in pairs if both is not None]) for side in (0, 1))
+    return two_way_ratio(mine, theirs) | {"seeds": len(mine)}
+
+
 def regained(found: Mapping[str, Any], arm: str) -> dict[str, Any] | None:
     """Of what a noisy verifier costs, the share that an arm has again, and as successes with their intervals what is `lost`, what of it
     is had `back` and how far that is above half of it: a ratio of differences has no interval that can be trusted. The share is None
@@ -329,7 +339,7 @@ def derived(found: Mapping[str, Any]) -> dict[str, Any]:
     arms = found["arms"]
     counted = quiet(arms["honest"]["runs"]) if "honest" in arms else []
     differences = {f"{a} - {b}": difference(found, a, b) for a, b in DIFFERENCES}
-    ratios = {f"{a} / {b}": ratio(found, a, b) for a, b in RATIOS}
+    ratios = {f"{a} / {b}": ratio(found, a, b) for a, b in RATIOS} | {POOLED: pooled(found)}
     return {
         "differences": {name: one for name, one in differences.items() if one is not None},
         "ratios": {name: one for name, one in ratios.items() if one is not None},

@@ -14,7 +14,7 @@ from study_runs import MADE, TASKS, begun, by_task, hoped_for, made, solved
 from benchmarks.studies import no_answer_key_tables as tables
 from benchmarks.studies.no_answer_key import Study, kept, made_before
 from benchmarks.studies.no_answer_key_arms import JUDGE
-from benchmarks.studies.no_answer_key_figures import GUARDS, as_digits, by_n, collect, fell_at, gamed
+from benchmarks.studies.no_answer_key_figures import GUARDS, POOLED, as_digits, by_n, collect, fell_at, gamed
 from benchmarks.studies.study import two_way_interval, two_way_ratio
 
 
@@ -115,6 +115,18 @@ def test_a_ratio_varies_as_its_tables_do() -> None:
     found = two_way_ratio(one, other)
     half = 1.96 * float(np.std(one - found["value"] * other)) / math.sqrt(100) / float(other.mean())
     assert (found["high"] - found["low"]) / 2 == pytest.approx(half, rel=0.1)
+
+
+def test_the_other_algorithms_together_are_the_pairs_of_each(tmp_path: Path) -> None:
+    begun(tmp_path)
+    for name, mine, theirs in (("ppo", 0.5, 0.6), ("rloo", 0.7, 0.8), ("reinforce++", 0.6, 0.7)):
+        for arm, share in ((f"{name}-judge", mine), (f"{name}-outcome", theirs)):
+            made(tmp_path, arm, 0, [share])
+            if name != "reinforce++":
+                assert POOLED not in collect(tmp_path)["ratios"]
+    both = collect(tmp_path)["ratios"][POOLED]
+    assert (both["value"], both["seeds"]) == (pytest.approx(1.8 / 2.1), 3)
+    assert both["low"] <= both["value"] <= both["high"]
 
 
 def test_what_noise_costs_and_the_judge_regains(tmp_path: Path) -> None:
