@@ -189,7 +189,7 @@ def noise_bars(found: Found) -> Iterator[Bar]:
         arms = (arm, "noisy", "outcome")
         least = min(ARMS[name].seeds for name in arms)
         yield bar(found, f"{what}, {arm}", wanted if counts else "reported", arms, shown, ok, least)
-    if (apart := found["differences"].get("noisy+judge - judge")) is not None:
+    if (apart := found.get("differences", {}).get("noisy+judge - judge")) is not None:
         shown = f"{interval(apart)}, {apart['seeds']} seeds"
         yield Bar("E2 what the noisy grades add to the judge alone", shown, "reported", None)
 
