@@ -1,8 +1,8 @@
 """What was asked and is not answered yet, and the workers that answer it.
 
 Items wait by request. A worker that is free takes a batch: items of equal settings and different ids, one of each request in turn, so that a
-request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where a whole one waits while all workers are busy, it is
-handed over ahead, and the worker that ends its batch finds it there. Batches change no score: a transcript's seed is that of its id.
+request of thousands does not keep one of a few waiting. Nothing waits for a batch to fill; where a whole one waits for the only worker, it is
+handed over ahead, and the worker finds it there as it ends its batch. Batches change no score: a transcript's seed is that of its id.
 
 A worker that dies gives back what it had not answered. Each such item is tried again by itself, so that one which ends the process
 again takes no other with it; then its row is a `judge_error`, as is that of an item which raises what no judge should. A worker of which nothing
@@ -25,14 +25,13 @@ from typing import Any, TypeVar
 
 from rrm.errors import RRMError
 from rrm.serve.metrics import Load, Metrics
+from rrm.serve.process import WorkerProcess
 
 log = logging.getLogger(__name__)
 TRIES = 2
 """Deaths of a worker at an item by itself, after which it is given up."""
 FIRST_RETRY_S, LAST_RETRY_S = 0.5, 30.0
 """Between starts of a worker that does not start; doubled from one to the next."""
-LINE_BYTES = 2**28
-"""Of one answer."""
 JOB_S = 1800.0
 """Between two rows of a worker that has items: longer is a worker that hangs."""
 T = TypeVar("T")
@@ -79,12 +78,6 @@ class Ask:
     deaths: int = 0
 
 
-@dataclass
-class _Process:
-    process: asyncio.subprocess.Process
-    about: dict[str, Any]
-
-
 class Pool:
     """Workers over one queue.
 
@@ -117,11 +110,9 @@ class Pool:
         self._numbers, self._jobs = itertools.count(), itertools.count()
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
-        self._processes: set[asyncio.subprocess.Process] = set()
-        self._held: dict[asyncio.subprocess.Process, OrderedDict[int, dict[int, Ask]]] = {}
+        self._processes: set[WorkerProcess] = set()
+        self._held: dict[WorkerProcess, OrderedDict[int, dict[int, Ask]]] = {}
         """Worker → number of each job that it has → what it has not answered of it."""
-        self._idle = 0
-        """Workers that wait for something to do."""
         self._closing = False
 
     # ---- life ----
@@ -133,9 +124,9 @@ class Pool:
             RRMError: the judge cannot be loaded.
         """
         first = await self._launch()  # its error is the user's, before anything is served
-        self.about = first.about
+        assert self.about is not None
         self._tasks = [asyncio.create_task(self._work(first if n == 0 else None)) for n in range(self.workers)]
-        return first.about
+        return self.about
 
     async def close(self) -> None:
         """Answer what somebody waits for, as far as `job_s` allows, then end the workers."""
@@ -219,13 +210,13 @@ class Pool:
 
     # ---- workers ----
 
-    async def _work(self, held: _Process | None) -> None:
+    async def _work(self, process: WorkerProcess | None) -> None:
         """One worker's life: started again whenever it ends."""
         wait = FIRST_RETRY_S
         while not self._closing:
-            if held is None:
+            if process is None:
                 try:
-                    held = await self._launch()
+                    process = await self._launch()
                 except Exception as error:  # noqa: BLE001 - whatever it is: without workers nobody would be answered
                     log.error("a worker did not start, and is tried again in %.1f s: %s", wait, error)
                     self.metrics.unstarted()
@@ -239,14 +230,14 @@ class Pool:
             wait, self.load.failing = FIRST_RETRY_S, None
             self._count(ready=1)
             try:
-                await self._jobs_of(held.process)
+                await self._jobs_of(process)
             except Exception as error:  # noqa: BLE001 - likewise
                 log.warning("a worker ended (%s): its items are judged again", error or "without a word")
                 self.metrics.restarted()
             finally:
                 self._count(ready=-1)
-                await self._end(held.process)
-                held = None
+                await self._end(process)
+                process = None
 
     async def _give_up(self, why: str) -> None:
         """All that waits, and what workers have."""
@@ -260,57 +251,40 @@ class Pool:
             self._count(waiting=-self.load.waiting)
             self._changed.notify_all()
 
-    async def _launch(self) -> _Process:
+    async def _launch(self) -> WorkerProcess:
         """A process with the judge loaded.
 
         Raises:
             RRMError: it cannot be, or it is another judge than at first.
         """
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self.command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                limit=LINE_BYTES, start_new_session=True,  # Ctrl-C is for the server, which lets it finish
-            )  # fmt: skip
-        except OSError as error:  # no memory, no more files
-            raise RRMError(f"no process can be started: {error}") from error
+        process = await WorkerProcess.started(self.command)
         self._processes.add(process)
         try:
-            await _say(process, json.dumps({"options": self.options}))
-            said = await _hear(process)
-            if "failed" in said:
-                raise RRMError(said["failed"])
-            if self.about is not None and said["about"] != self.about:
-                raise RRMError(f"{_other(said['about'], self.about)}: start the server again for it")
-            return _Process(process, said["about"])
-        except (EOFError, ConnectionError) as error:
-            await self._end(process)
-            raise RRMError(f"the process that loads the judge ended with {process.returncode}") from error
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            await self._end(process)
-            raise RRMError(f"the process that loads the judge does not say what it should: {error}") from error
+            about = await process.load(self.options)
+            if self.about is not None and about != self.about:
+                raise RRMError(f"{_other(about, self.about)}: start the server again for it")
         except BaseException:
             await self._end(process)
             raise
+        self.about = about
+        return process
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        await process.wait()
+    async def _end(self, process: WorkerProcess) -> None:
+        await process.end()
         self._processes.discard(process)
 
-    async def _jobs_of(self, process: asyncio.subprocess.Process) -> None:
+    async def _jobs_of(self, process: WorkerProcess) -> None:
         """Hand a process batches until it ends or the pool does."""
         held = self._held[process] = OrderedDict()
         try:
             while held or await self._next(process, held):
-                said = await self._soon(_hear(process))
+                said = await self._soon(process.hear())
                 number = said["job"]
                 left = held[number]
                 if "error" in said:
-                    await self._failed(left, said)
-                    self._count(judging=-len(left))  # after it waits again: a pool without either is closed
                     del held[number]
+                    self._count(judging=-len(left))
+                    self._failed(left, said)
                 elif "end" in said:
                     if left:
                         raise EOFError("it left items out")
@@ -321,17 +295,15 @@ class Pool:
                     if not ask.done.done():
                         ask.done.set_result(said["row"])
                 self._hand_ahead()
-                if not self.load.judging:
-                    await self._wake()  # whoever waits for all to be answered
+                if "error" in said or not self._awaited():
+                    await self._wake()  # a worker that is free, or whoever waits for all to be answered
         except BaseException as error:
-            self._held.pop(process)
-            await self._died(held, hung=isinstance(error, TimeoutError))
+            self._died(held, hung=isinstance(error, TimeoutError))
             raise
-        finally:
-            self._held.pop(process, None)
-            async with self._changed:
-                self._count(judging=-sum(map(len, held.values())))
-                self._changed.notify_all()
+        finally:  # without a pause since: what it had is always either a worker's or waiting
+            del self._held[process]
+            self._count(judging=-sum(map(len, held.values())))
+            await self._wake()
 
     async def _soon(self, said: Awaitable[T]) -> T:
         """What is said to a worker, or heard of it.
@@ -344,11 +316,11 @@ class Pool:
         except TimeoutError:
             raise TimeoutError(f"nothing was heard of it for {self.job_s:g} s") from None
 
-    async def _failed(self, left: Mapping[int, Ask], said: Mapping[str, Any]) -> None:
+    def _failed(self, left: Mapping[int, Ask], said: Mapping[str, Any]) -> None:
         """What a job that ended in an error did not answer."""
         why, refused = said["error"], said["refused"]
         if not refused and not all(ask.alone for ask in left.values()):
-            await self._again(left.values())
+            self._again(left.values())
             return
         for ask in left.values():
             if not ask.done.done():
@@ -356,7 +328,7 @@ class Pool:
                     Refused(why, said.get("at"), again=said.get("again", False)) if refused else GivenUp(why)
                 )
 
-    async def _died(self, held: Mapping[int, Mapping[int, Ask]], *, hung: bool) -> None:
+    def _died(self, held: Mapping[int, Mapping[int, Ask]], *, hung: bool) -> None:
         """What a process that ended did not answer: of its first batch each is suspected, the one handed over ahead it had not begun."""
         first, *ahead = list(held.values()) or [{}]
         again = []
@@ -368,49 +340,47 @@ class Pool:
                 ask.done.set_exception(GivenUp(f"the judge's process ended {TRIES} times at this one"))
             else:
                 again.append(ask)
-        await self._again([ask for left in ahead for ask in left.values()], alone=False)
-        await self._again(again)
+        self._again([ask for left in ahead for ask in left.values()], alone=False)
+        self._again(again)
 
-    async def _again(self, asks: Iterable[Ask], *, alone: bool = True) -> None:
-        async with self._changed:
-            for ask in asks:
-                if not ask.done.done():
-                    ask.alone |= alone
-                    self._requests[next(self._numbers)] = deque([ask])
-                    self._requests.move_to_end(next(reversed(self._requests)), last=False)  # it has waited longest
-                    self._count(waiting=1)
-            self._changed.notify_all()
+    def _again(self, asks: Iterable[Ask], *, alone: bool = True) -> None:
+        """Let them wait again, before all others; who is to know of it is woken by the caller."""
+        for ask in asks:
+            if not ask.done.done():
+                ask.alone |= alone
+                self._requests[next(self._numbers)] = deque([ask])
+                self._requests.move_to_end(next(reversed(self._requests)), last=False)  # it has waited longest
+                self._count(waiting=1)
 
-    async def _next(self, process: asyncio.subprocess.Process, held: OrderedDict[int, dict[int, Ask]]) -> bool:
+    async def _next(self, process: WorkerProcess, held: OrderedDict[int, dict[int, Ask]]) -> bool:
         """Wait for what may be asked, and hand it over; False once the pool is closed.
 
         Raises:
             EOFError: the process ended while it had nothing to do.
         """
-        ended = asyncio.create_task(process.wait())
+        ended = asyncio.create_task(process.ended())
         ended.add_done_callback(lambda _: asyncio.ensure_future(self._wake()))
-        self._idle += 1
         try:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._requests or self._closing or ended.done())
                 if ended.done():
-                    raise EOFError(f"exit code {process.returncode}")
+                    raise EOFError(f"exit code {ended.result()}")
                 if not self._requests:
                     return False
                 self._hand(process, held)
         finally:
-            self._idle -= 1
             ended.cancel()
-        await self._soon(_drained(process))
+        await self._soon(process.drained())
         return True
 
     def _hand_ahead(self) -> None:
-        """Where all workers are busy and a whole batch waits, a second one to those that have but one: waiting would make it no larger."""
+        """Where a whole batch waits for the only worker, a second one to it: waiting would make that no larger. Of several workers another may be
+        free before the one that has it."""
         for process, held in self._held.items():
-            if not self._idle and len(held) == 1 and self.load.waiting >= self.batch:
+            if self.workers == 1 and len(held) == 1 and self.load.waiting >= self.batch:
                 self._hand(process, held)
 
-    def _hand(self, process: asyncio.subprocess.Process, held: OrderedDict[int, dict[int, Ask]]) -> None:
+    def _hand(self, process: WorkerProcess, held: OrderedDict[int, dict[int, Ask]]) -> None:
         """A batch of what waits, to a process that may still have one: it then finds the next as it ends the first."""
         batch = self._draw()
         self._count(waiting=-len(batch), judging=len(batch))
@@ -419,7 +389,7 @@ class Pool:
         held[number] = dict(enumerate(batch))
         job = {"job": number, "what": batch[0].what, "how": json.loads(batch[0].how)}
         items = ",".join(ask.item for ask in batch)
-        _write(process, f'{json.dumps(job)[:-1]}, "items": [{items}]}}')
+        process.write(f'{json.dumps(job)[:-1]}, "items": [{items}]}}')
 
     async def _wake(self) -> None:
         async with self._changed:
@@ -463,26 +433,3 @@ def _other(said: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     names = sorted(name for name in {*one, *two} - {"describe"} if one.get(name) != two.get(name))
     first = names[0] if names else "describe"
     return f"the judge that is there now is another one ({first} {one.get(first)}, and was {two.get(first)})"
-
-
-async def _say(process: asyncio.subprocess.Process, line: str) -> None:
-    _write(process, line)
-    await _drained(process)
-
-
-def _write(process: asyncio.subprocess.Process, line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(line.encode("ascii") + b"\n")
-
-
-async def _drained(process: asyncio.subprocess.Process) -> None:
-    assert process.stdin is not None
-    await process.stdin.drain()
-
-
-async def _hear(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError(f"exit code {process.returncode}")
-    return json.loads(line)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, run, serving
+from serving import WORKER, Served, run, serving
 
 from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
@@ -126,6 +126,45 @@ def test_a_pool_is_closed_although_its_worker_hangs() -> None:
         return time.monotonic() - begun
 
     assert asyncio.run(life()) < 60
+
+
+async def two_workers() -> Pool:
+    pool = Pool({}, workers=2, batch=1, most_waiting=9, metrics=Metrics(), command=[sys.executable, str(WORKER)])
+    await pool.start()
+    while pool.load.ready < 2:
+        await asyncio.sleep(0.01)
+    return pool
+
+
+async def submitted(pool: Pool, **said: str) -> list[asyncio.Future[dict[str, Any]]]:
+    how = {"mode": "full", "samples": 1, "seed": 0, "blend": None}
+    asks = await pool.submit("score", how, [(json.dumps(run(id, text)), [id]) for id, text in said.items()])
+    return [ask.done for ask in asks]
+
+
+def test_no_item_waits_for_a_worker_that_is_busy_while_another_is_free() -> None:
+    async def life() -> None:
+        pool = await two_workers()
+        slow, *quick = await submitted(pool, x="HANG", a="score 0.5", b="score 0.5", c="score 0.5")
+        await asyncio.wait_for(asyncio.gather(*quick), 30)
+        assert not slow.done()
+        await pool.kill()
+
+    asyncio.run(life())
+
+
+def test_a_stop_waits_for_no_row_that_nobody_awaits() -> None:
+    async def life() -> float:
+        pool = await two_workers()
+        (left,) = await submitted(pool, x="HANG")
+        (awaited,) = await submitted(pool, y="WAIT 0.3 score 0.5")
+        while pool.load.judging < 2:
+            await asyncio.sleep(0.01)
+        left.cancel()
+        await asyncio.wait_for(pool.close(), 30)
+        return awaited.result()["score"]
+
+    assert asyncio.run(life()) == 0.5
 
 
 # ---- clients ----
