@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
+from benchmarks.integrations import apart
 
 INTEGRATIONS, SERVE, GUARD, NEWCOMER = "integrations", "serve_speed", "guard", "newcomer"
 EQUAL = 1e-6
@@ -68,12 +69,20 @@ def equal_bars() -> Iterator[Bar]:
         yield missing(what, wanted, INTEGRATIONS)
         return
     yield recorded("1 equal scores", found, "versions", "transcripts", "scores")
-    ways = found["ways"]
-    absent = [way for way in WAYS if way not in ways]
+    ways, scores = found["ways"], found["scores"]
+    absent = [way for way in (*WAYS, "verl_reply", "verl_tokens") if way not in ways]
+    own, wrong = scores.get("judge", {}), []
+    for name, one in ways.items():
+        for part, key in (("alone", "apart"), ("at_once", "apart_at_once")):
+            direct, through = own.get(part, {}), scores.get(name, {}).get(part, {})
+            if len(direct) != found["transcripts"] or apart(direct, through) != one[key]:
+                wrong.append(f"{name} {part}")
     said = "; ".join(f"{name} {one['apart']:.1e} ({one['apart_at_once']:.1e} at once)" for name, one in ways.items())
+    if wrong:
+        said = f"not what its scores say: {', '.join(wrong)}"
     if absent:
         said += f"; not measured: {', '.join(absent)}"
-    ok = not absent and all(one["apart"] <= EQUAL for one in ways.values())
+    ok = not absent and not wrong and all(one["apart"] <= EQUAL for one in ways.values())
     yield Bar(what, said, f"{wanted}, asked one at a time", ok)
 
 

@@ -2,9 +2,11 @@
 
     python -m benchmarks.integrations --python inspect=VENV/bin/python --python verl=VENV/bin/python
 
-Each way runs in the interpreter that has its framework (`--python NAME=PATH`, else this one), and asks for the transcripts of the lab one
-at a time and all at once. One at a time must be equal to 1e-6. At once the judge meets other batches than when it is asked itself, and float32 rounds
-otherwise: `batches` says how far the judge is from itself so. Writes benchmarks/results/integrations.json.
+Each way runs in the interpreter that has its framework (`--python NAME=PATH`, else this one; `verl` is also that of `verl_reply` and `verl_tokens`),
+and asks for the transcripts of the lab one at a time and all at once. One at a time must be equal to 1e-6. At once the judge meets other batches than
+when it is asked itself, and float32 rounds otherwise: `batches` says how far the judge is from itself so. verl is given transcripts in three ways: as
+messages, as a prompt and the reply's text without special tokens, and as a rollout's token ids through the reward manager. The last two
+must be read back from what the chat template made of them. Every way's scores are kept. Writes benchmarks/results/integrations.json.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import asyncio
 import importlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -24,7 +27,7 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.speed.serving import ROOT, serving
-from reagent.lab.shipped import judge_folder
+from reagent.lab.shipped import judge_folder, lab_policy_folder
 from reagent.lab.transcripts import make_transcripts
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import Trajectory
@@ -109,24 +112,107 @@ def through_inspect(rows: Sequence[Trajectory], at_once: bool) -> Scores:
 
 @one_by_one
 def through_verl(rows: Sequence[Trajectory]) -> Scores:
-    """The coroutine that verl's reward loop awaits, as verl's own code loads it from its config."""
-    conf = importlib.import_module("omegaconf").OmegaConf.create(
-        {
-            "reward": {
-                "custom_reward_function": {
-                    "path": "pkg://rrm.integrations.verl",
-                    "name": "compute_score_async",
-                    "reward_kwargs": {"judge": str(judge_folder())},
-                }
-            }
-        }
-    )
-    function = importlib.import_module("verl.trainer.ppo.reward").get_custom_reward_fn(conf)
+    """verl's reward function, told messages."""
+    return by_verls_function(rows, [("", {"messages": plain(row)}) for row in rows])
+
+
+@one_by_one
+def through_verl_reply(rows: Sequence[Trajectory]) -> Scores:
+    """verl's reward function, told what verl's `naive` manager tells it: the prompt, and the reply decoded without its special tokens."""
+    tokenizer, told = lab_tokenizer(), []
+    for row in rows:
+        prompt, ids, _ = rollout_of(row, tokenizer)
+        told.append((tokenizer.decode(ids, skip_special_tokens=True), {"raw_prompt": prompt}))
+    return by_verls_function(rows, told)
+
+
+def by_verls_function(rows: Sequence[Trajectory], told: Sequence[tuple[str, dict[str, Any]]]) -> Scores:
+    """The coroutine that verl's reward loop awaits, as verl's own code loads it from its config; of each row it is told (reply, extra_info)."""
+    function = {"path": "pkg://rrm.integrations.verl", "name": "compute_score_async"}
+    conf = verl_config(custom_reward_function=function | {"reward_kwargs": {"judge": str(judge_folder())}})
+    called = importlib.import_module("verl.trainer.ppo.reward").get_custom_reward_fn(conf)
 
     async def all_of() -> list[dict[str, Any]]:
-        return await asyncio.gather(*(function("lab", "", None, {"messages": plain(row)}) for row in rows))
+        return await asyncio.gather(*(called("lab", reply, None, extra) for reply, extra in told))
 
     return {row.id: said["score"] for row, said in zip(rows, asyncio.run(all_of()), strict=True)}
+
+
+@one_by_one
+def through_verl_tokens(rows: Sequence[Trajectory]) -> Scores:
+    """The reward manager, as verl loads it from its config, given rollouts as verl's agent loop makes them."""
+    import numpy as np
+    import torch
+
+    tokenizer = lab_tokenizer()
+    module = {"path": "pkg://rrm.integrations.verl_manager", "name": None}
+    named = {"source": "importlib", "name": "AgentRRMRewardManager", "module": module}
+    conf = verl_config(reward_manager=named, reward_kwargs={"judge": str(judge_folder())})
+    proto = importlib.import_module("verl").DataProto
+
+    def data(row: Trajectory) -> Any:
+        prompt, ids, mask = rollout_of(row, tokenizer)
+        pads = [0] * PADS
+        tensors = {
+            "prompts": torch.tensor([[0]]),
+            "responses": torch.tensor([ids + pads]),
+            "response_mask": torch.tensor([mask + pads]),
+            "attention_mask": torch.tensor([[1] * (1 + len(ids)) + pads]),
+        }
+        columns = {"data_source": "lab", "reward_model": {"ground_truth": None}, "raw_prompt": prompt}
+        held = {name: np.empty(1, dtype=object) for name in columns}
+        for name, value in columns.items():
+            held[name][0] = value
+        return proto.from_dict(tensors=tensors, non_tensors=held)
+
+    async def all_of() -> list[dict[str, Any]]:
+        manager = importlib.import_module("verl.trainer.ppo.reward").load_reward_manager(conf, tokenizer)
+        return await asyncio.gather(*(manager.run_single(data(row)) for row in rows))
+
+    return {row.id: said["reward_score"] for row, said in zip(rows, asyncio.run(all_of()), strict=True)}
+
+
+PADS = 3
+"""Tokens behind a response, as in a batch of unlike lengths."""
+
+
+def verl_config(**reward: Any) -> Any:
+    """As much of verl's config as its reward loop reads."""
+    naive = {"source": "register", "name": "naive", "module": {"path": None, "name": None}}
+    return importlib.import_module("omegaconf").OmegaConf.create({"reward": {"reward_manager": naive, **reward}})
+
+
+def lab_tokenizer() -> Any:
+    """That of the lab's policy, with its chat template."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(lab_policy_folder()))
+
+
+def rollout_of(row: Trajectory, tokenizer: Any) -> tuple[list[dict[str, Any]], list[int], list[int]]:
+    """A transcript as the rollout that makes it: prompt, the response's token ids, and 1 for each that the model sampled.
+
+    A turn of the model's is sampled with the mark that ends it; what the template puts before, between and after turns is not.
+    """
+    messages = plain(row)
+    begin = next(i for i, m in enumerate(messages) if m["role"] == "assistant")
+
+    def shown(n: int) -> str:
+        speaks = n < len(messages) and messages[n]["role"] == "assistant"
+        return tokenizer.apply_chat_template(messages[:n], tokenize=False, add_generation_prompt=speaks)
+
+    ids: list[int] = []
+    mask: list[int] = []
+    for n in range(begin, len(messages)):
+        text = shown(n + 1).removeprefix(shown(n))
+        sampled = 0
+        if messages[n]["role"] == "assistant":
+            sampled = text.rindex(tokenizer.eos_token) + len(tokenizer.eos_token)
+        for piece, is_sampled in ((text[:sampled], 1), (text[sampled:], 0)):
+            found = tokenizer(piece, add_special_tokens=False)["input_ids"]
+            ids += found
+            mask += [is_sampled] * len(found)
+    return messages[:begin], ids, mask
 
 
 @one_by_one
@@ -154,6 +240,8 @@ SERVED: list[AgentRRM] = []
 WAYS: dict[str, tuple[Way, tuple[str, ...]]] = {
     "inspect": (through_inspect, ("inspect_ai",)),
     "verl": (through_verl, ("verl",)),
+    "verl_reply": (through_verl_reply, ("verl",)),
+    "verl_tokens": (through_verl_tokens, ("verl",)),
     "trl": (through_trl, ("trl",)),
     "serve": (through_serve, ("fastapi", "uvicorn")),
 }
@@ -176,10 +264,12 @@ def scores_of(way: Way, rows: Sequence[Trajectory]) -> dict[str, Scores]:
 
 
 def apart(one: Scores, two: Scores) -> float:
-    """The largest difference; infinite where one has no score."""
-    return max(
-        abs(a - b) if (a := one[id]) is not None and (b := two.get(id)) is not None else float("inf") for id in one
-    )
+    """The largest difference; infinite where a transcript has no score on one side, or there is none."""
+
+    def between(a: float | None, b: float | None) -> float:
+        return abs(a - b) if a is not None and b is not None and math.isfinite(a - b) else math.inf
+
+    return max((between(one.get(id), two.get(id)) for id in one.keys() | two.keys()), default=math.inf)
 
 
 def elsewhere(name: str, python: str, runs: Path, served: str) -> dict[str, Any]:
@@ -201,7 +291,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32, help="transcripts")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="a way's interpreter")
+    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="a framework's interpreter")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--runs", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -212,17 +302,21 @@ def main() -> None:
         print(json.dumps(scores_of(way, rows) | {"versions": {name: version(name) for name in packages}}))
         return
     pythons = dict(one.split("=", 1) for one in args.python)
-    if unknown := sorted(set(pythons) - set(WAYS)):
-        parser.error(f"--python {unknown[0]}: the ways are {', '.join(WAYS)}")
+    frameworks = {name: name.partition("_")[0] for name in WAYS}
+    if unknown := sorted(set(pythons) - set(frameworks.values())):
+        parser.error(f"--python {unknown[0]}: the frameworks are {', '.join(dict.fromkeys(frameworks.values()))}")
     made = (t.model_copy(update={"tools": None}) for t, _ in make_transcripts(4 * args.rows, seed=args.seed))
     rows = [t for t in made if fits(t)][: args.rows]
     own = scores_of(direct, rows)
     found: dict[str, Any] = {}
+    scores = {"judge": own}
     with tempfile.TemporaryDirectory() as folder, serving("--model", str(judge_folder())) as server:
         runs = Path(folder) / "runs.jsonl"
         runs.write_text("".join(row.model_dump_json() + "\n" for row in rows), encoding="utf-8")
         for name in args.ways:
-            said = elsewhere(name, pythons.get(name, sys.executable), runs, f"http://{server.host}:{server.port}")
+            python = pythons.get(frameworks[name], sys.executable)
+            said = elsewhere(name, python, runs, f"http://{server.host}:{server.port}")
+            scores[name] = {"alone": said["alone"], "at_once": said["at_once"]}
             found[name] = {
                 "apart": apart(own["alone"], said["alone"]),
                 "apart_at_once": apart(own["at_once"], said["at_once"]),
@@ -242,7 +336,7 @@ def main() -> None:
         "transcripts": len(rows),
         "judge": "lab",
         "ways": found,
-        "scores": own["alone"],
+        "scores": scores,
         "commit": record.commit(),
         **record.timed_with("integrations", args, "torch", "transformers"),
     }

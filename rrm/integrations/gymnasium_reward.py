@@ -21,18 +21,21 @@ except ImportError as missing:
 
 
 class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
-    """R_env + weight · s at the end of an episode, terminated or truncated.
+    """R_env + weight · s at the end of an episode, terminated or (unless `at_truncation` is False) truncated.
 
     The transcript: what `reset` returns is the user's, an action the agent's, an observation what came back. Where `info` holds chat
     messages (`messages`, and `message` for the action as the environment understood it), those are taken. `info["agent_rrm"]` of
     the last step says score, failed, status, first finding and, of a failed judgement, the reason; such an episode has R_env alone,
     score nan and failed True, so that a learner can leave it out.
 
-    An episode is judged when it ends, by itself: the environments of a vector do not share batches.
+    An episode is judged when it ends, once until the next `reset`, and by itself: the environments of a vector do not share batches.
 
     Args:
         env: texts in, texts out.
         weight: λ.
+        at_truncation: whether the last reward of a truncated episode holds weight · s too. As it stands it does: a limit of turns that
+            the agent knows is part of the task. A learner that adds a discounted value to a truncated episode's last reward (PPO
+            of Stable-Baselines3 does) counts it twice, since that value holds the score to come: False, and only `info` says the score.
         tools: schemas of what the agent can call, which the judge then reads (`GymEnv.env.tools`).
 
     Raises:
@@ -49,6 +52,7 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
         samples: int = 1,
         seed: int = 0,
         tools: list[dict[str, Any]] | None = None,
+        at_truncation: bool = True,
     ) -> None:
         super().__init__(env)
         for name, space in (("action", env.action_space), ("observation", env.observation_space)):
@@ -56,14 +60,16 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
                 raise ConfigError(
                     f"a judge reads text, and the {name} space is {type(space).__name__}: wrap it as Text"
                 )
-        self.weight, self.tools = weight, tools
+        self.weight, self.tools, self.at_truncation = weight, tools, at_truncation
         self._asker = Asker(judge, mode=mode, samples=samples, seed=seed)
         self._messages: list[dict[str, Any]] = []
+        self._ended = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._messages = _chat(info.get("messages")) or _text("user", observation)
+        self._ended = False
         return observation, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -73,10 +79,12 @@ class JudgeReward(gymnasium.Wrapper[str, str, str, str]):
         self._messages += _text("assistant", action) if said is None else said
         self._messages += (_text("user", observation) if observation else []) if came_back is None else came_back
         reward = float(reward)  # pyright: ignore[reportArgumentType]
-        if terminated or truncated:
+        if (terminated or truncated) and not self._ended:
+            self._ended = True
             (feedback,) = self._asker.ask([self.transcript()])
             info = {**info, "agent_rrm": said_of(feedback)}
-            reward += self.weight * feedback.score if feedback.score is not None else 0.0
+            if feedback.score is not None and (terminated or self.at_truncation):
+                reward += self.weight * feedback.score
         return observation, reward, terminated, truncated, info
 
     def transcript(self) -> Trajectory:

@@ -2,7 +2,7 @@
 
     rubric = AgentRRMRubric(judge="default", task="Where was Ada born?")      # in your environment: self.rubric
     reward = rubric(action, observation)                                 # 0.0 until `done`, then the judge's score
-    rubric.compute_step_rewards()                                        # one a step
+    rubric.compute_step_rewards()                                        # one a step: how good it is, not to be summed
 
 Needs the extra `openenv`.
 """
@@ -90,12 +90,21 @@ class AgentRRMRubric(TrajectoryRubric):
         return self.failed_score
 
     def compute_step_rewards(self) -> list[float]:
-        """For each step the probability that it is good, or what its verdict is worth; the episode's score where nothing was said of it."""
+        """For each step the probability that it is good, or what its verdict is worth; the episode's score for a step that the judge left out.
+
+        Those say how good a step is, each in [0, 1], and are no shares of the episode's score: their sum grows with the number of steps,
+        so an agent that earned it would learn to take more of them. Take them as what a step is worth beside others (less their mean over
+        a group's steps), or divide them by the number of steps. Of a judgement without findings (mode `score`, or one that failed) no
+        step is known to be better than another: the last has the episode's score, and those before it 0. That sums to the score.
+        """
         if not self._trajectory:
             return []
         score = self.score_trajectory(self._trajectory)
+        steps = range(1, len(self._trajectory) + 1)
         found = {f.step: WORTH[f.verdict] if f.p_good is None else f.p_good for f in self.feedback().findings}
-        return [found.get(step, score) for step in range(1, len(self._trajectory) + 1)]
+        if not found.keys() & set(steps):
+            return [0.0] * (len(steps) - 1) + [score]
+        return [found.get(step, score) for step in steps]
 
     def reset(self) -> None:
         """An episode begins."""

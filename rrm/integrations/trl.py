@@ -102,7 +102,8 @@ def judged_environment(
     Args:
         factory: makes the environment that is judged: a class of TRL's protocol, or a function.
         judge: as `reward_func` takes it.
-        unplayed: the reward of an episode without a call, of which there is nothing to judge; None leaves it out.
+        unplayed: what stands for weight · s in an episode without a call, of which there is nothing to judge. None: R_env alone is the
+            reward, and an environment without a reward of its own leaves the episode out.
     """
     return JudgedEnvironments(factory, LazyAsker(judge, mode=mode, samples=samples, seed=seed), weight, unplayed)
 

@@ -173,9 +173,9 @@ class _Judged:
         self._changed()
 
     def _reward(self, own: float | None) -> float | None:
-        """R_env + weight · s; None where one of them is not known."""
+        """R_env + weight · s; None where one of them is not known. Without a call there is no s, and `unplayed` stands for weight · s."""
         if not self._played:
-            return self._made_by.unplayed
+            return None if own is None else own + (self._made_by.unplayed or 0.0)
         score = self._made_by.judge(self).score
         return None if score is None or own is None else own + self._made_by.weight * score
 
@@ -199,6 +199,8 @@ def _kind(inner: type) -> type[_Judged]:
 def _reward_of(owned: bool) -> Callable[[_Judged], float | None]:
     def get_reward(self: _Judged) -> float | None:
         """The episode's reward."""
+        if not owned and not self._played:
+            return self._made_by.unplayed
         return self._reward(self._inner.get_reward() if owned else 0.0)
 
     return get_reward

@@ -5,7 +5,8 @@
     reward.reward_manager.name=AgentRRMRewardManager
     +reward.reward_kwargs.judge=openai:http://localhost:8000/v1#judge
 
-With a `custom_reward_function` of your own the reward is its score plus the judge's: R_env + weight · s. `reward_kwargs` are the
+With a `custom_reward_function` of your own the reward is its score plus the judge's: R_env + weight · s, and R_env is logged as
+`own_score`, so that a judge that is gamed shows: the reward rises and that does not. `reward_kwargs` are the
 keyword arguments of `rrm.integrations.verl.compute_score`. Importing this registers it; with VERL_USE_EXTERNAL_MODULES naming this
 module, `reward.reward_manager.name=agent_rrm` is enough.
 """
@@ -58,7 +59,7 @@ class AgentRRMRewardManager(RewardManagerBase):
             text = await asyncio.to_thread(self.tokenizer.decode, ids, skip_special_tokens=True)
             found = await _called(self.own, row | {"solution_str": text, "extra_info": extra})
             earned = dict(found) if isinstance(found, dict) else {"score": found}
-            said["score"] += earned["score"]
+            said |= {"score": earned["score"] + said["score"], "own_score": earned["score"]}
         return {"reward_score": said["score"], "reward_extra_info": {**earned, **said}}
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from guarded import SaysSo
 from rollout_models import make_tokenizer, says
 
 from reagent.env.env import Environment, ToolEnv
@@ -17,9 +17,7 @@ from reagent.env.tool import tool
 from reagent.rollout.rollout import rollout
 from rrm.engines.base import SamplingParams
 from rrm.errors import ConfigError
-from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.guard import Guard, GuardPolicy, read_audit
-from rrm.trajectory import Trajectory
 
 CALL = '<tool_call>{"name": "look", "arguments": {"where": "left"}}</tool_call>'
 PARAMS = SamplingParams(max_new_tokens=64)
@@ -36,21 +34,6 @@ class Looking(ToolEnv):
         return f"nothing on the {where}"
 
 
-class Scores:
-    """A judge that gives each step of a run a number."""
-
-    def __init__(self, *scores: float) -> None:
-        self.scores, self.seen = scores, list[Trajectory]()
-
-    def judge(self, trajectories: Sequence[Trajectory], *, mode: Mode, samples: int, seed: int) -> list[Feedback]:
-        self.seen += [t.model_copy(deep=True) for t in trajectories]
-        info = JudgeInfo(model="m", prompt_version="2", mode=mode)
-        scores = [self.scores[len(t.steps) - 1] for t in trajectories]
-        return [
-            Feedback(id=t.id, status="scored", score=s, judge=info) for t, s in zip(trajectories, scores, strict=True)
-        ]
-
-
 def make() -> Environment:
     return Looking(parser="hermes", max_turns=4, rewards={"unanswered": -0.5})
 
@@ -63,7 +46,7 @@ def play(make_env: Any, *turns: str, graded: bool = True) -> Any:
 
 
 def test_a_failing_episode_is_halted(tmp_path: Path) -> None:
-    judge = Scores(0.5, 0.05, 0.05)
+    judge = SaysSo(0.5, 0.05, 0.05)
     guard = Guard(judge, GuardPolicy(halt_below=0.1, patience=2), audit=tmp_path / "audit.jsonl")
     episode = play(guarded(make, guard), CALL)
     assert (episode.status, len(episode.turns), episode.success, episode.outcome_reward) == ("halted", 3, False, -0.5)
@@ -82,7 +65,7 @@ def test_a_guard_that_lets_go_on_changes_nothing() -> None:
     for action in ("continue", "ask"):
         policy = GuardPolicy(halt_below=None, ask_below=1.0 if action == "ask" else None, patience=1)
         under, free = (
-            play(env, CALL, CALL, "Answer: right") for env in (guarded(make, Guard(Scores(*[0.0] * 4), policy)), make)
+            play(env, CALL, CALL, "Answer: right") for env in (guarded(make, Guard(SaysSo(*[0.0] * 4), policy)), make)
         )
         assert under.turns[0].info["guard"]["action"] == action and "guard" not in under.turns[-1].info
         assert (under.status, under.reward, under.flatten().input_ids.tolist()) == (
@@ -96,7 +79,7 @@ def test_the_guard_watches_each_episode_anew() -> None:
         env.reset(Task("t", "where?", answer="right"))
         return [(await env.step(CALL)).truncated for _ in range(2)]
 
-    env = GuardedEnv(make(), Guard(Scores(0.0, 0.0), GuardPolicy(patience=2)))
+    env = GuardedEnv(make(), Guard(SaysSo(0.0, 0.0), GuardPolicy(patience=2)))
     assert asyncio.run(episode(env)) == [False, True] == asyncio.run(episode(env))
     assert env.max_turns == 4 and env.tools == make().tools  # what the environment has, this has too
     asyncio.run(env.close())
@@ -107,4 +90,4 @@ def test_an_environment_that_is_not_told_why_a_turn_ended_is_refused() -> None:
         async def step(self, text: str) -> None: ...
 
     with pytest.raises(ConfigError, match="takes no stop_reason"):
-        GuardedEnv(Old(), Guard(Scores()))  # pyright: ignore
+        GuardedEnv(Old(), Guard(SaysSo()))  # pyright: ignore

@@ -69,6 +69,26 @@ def test_the_last_step_earns_the_score_of_the_whole_episode(judge: AgentRRM) -> 
     assert info["agent_rrm"]["score"] == pytest.approx(said.score, abs=1e-6)
 
 
+@pytest.mark.parametrize(("ends", "at_truncation", "paid"), [
+    ("terminated", True, True), ("terminated", False, True), ("truncated", True, True), ("truncated", False, False),
+    ("both", False, True),
+])  # fmt: skip
+def test_an_episode_is_judged_and_paid_once(ends: str, at_truncation: bool, paid: bool) -> None:
+    class Over(Echo):
+        def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+            return action, 1.0, ends != "truncated", ends != "terminated", {}
+
+    judge = ChatJudge()
+    env = JudgeReward(Over(), judge, weight=1.0, mode="full", at_truncation=at_truncation)
+    for episode in (1, 2):
+        env.reset()
+        steps = [env.step("ha") for _ in range(3)]  # two of them after the end
+        score = steps[0][-1]["agent_rrm"]["score"]
+        assert score > 0 and [reward for _, reward, *_ in steps] == [1.0 + score * paid, 1.0, 1.0]
+        assert ["agent_rrm" in info for *_, info in steps] == [True, False, False]
+        assert sum(map(len, judge.windows)) == episode
+
+
 def test_any_environment_of_texts_and_a_judge_that_fails() -> None:
     seen: list[Trajectory] = []
     env = JudgeReward(Echo(), ChatJudge(on_window=seen.extend), weight=1.0, mode="full")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 pytest.importorskip("langchain.agents.middleware", reason="langchain (extra `langchain`) is not installed")
 pytest.importorskip("langgraph")
 
+from guarded import SaysSo
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
@@ -19,25 +19,8 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.integrations.langchain_guard import GuardMiddleware
-from rrm.trajectory import Trajectory
-
-
-class Scores:
-    """A judge that gives each step of a run a number."""
-
-    def __init__(self, *scores: float) -> None:
-        self.scores, self.seen = scores, list[Trajectory]()
-
-    def judge(self, trajectories: Sequence[Trajectory], *, mode: Mode, samples: int, seed: int) -> list[Feedback]:
-        self.seen += trajectories
-        info = JudgeInfo(model="m", prompt_version="2", mode=mode)
-        scores = [self.scores[len(t.steps) - 1] for t in trajectories]
-        return [
-            Feedback(id=t.id, status="scored", score=s, judge=info) for t, s in zip(trajectories, scores, strict=True)
-        ]
 
 
 @tool
@@ -65,7 +48,7 @@ ASKED = {"messages": [{"role": "user", "content": "where is it?"}]}
 
 
 def test_a_failing_run_is_halted(tmp_path: Path) -> None:
-    judge = Scores(0.5, 0.05, 0.05)
+    judge = SaysSo(0.5, 0.05, 0.05)
     guard = Guard(judge, GuardPolicy(halt_below=0.1, patience=2), audit=tmp_path / "audit.jsonl")
     messages = agent(guard).invoke(ASKED)["messages"]
     assert messages[-1].additional_kwargs == {"agent_rrm": "halt"} and "2 steps below 0.1" in messages[-1].text
@@ -76,14 +59,14 @@ def test_a_failing_run_is_halted(tmp_path: Path) -> None:
 
 
 def test_a_good_run_is_left_alone() -> None:
-    middleware_sees = Scores(*[0.9] * 4)
+    middleware_sees = SaysSo(*[0.9] * 4)
     messages = agent(Guard(middleware_sees)).invoke(ASKED)["messages"]
     assert messages[-1].text == "it is gone" and [len(t.steps) for t in middleware_sees.seen] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_asking_interrupts_the_run(goes_on: bool) -> None:
-    guard = Guard(Scores(*[0.15] * 4), GuardPolicy(halt_below=None, ask_below=0.2, patience=3))
+    guard = Guard(SaysSo(*[0.15] * 4), GuardPolicy(halt_below=None, ask_below=0.2, patience=3))
     running, config = agent(guard, checkpointer=InMemorySaver()), {"configurable": {"thread_id": "1"}}
     asked = running.invoke(ASKED, config)["__interrupt__"][0].value
     assert asked["guard"] == "ask" and asked["step"] == 3
@@ -98,12 +81,12 @@ async def _run(guard: Guard) -> Any:
 def test_coroutines() -> None:
     import asyncio
 
-    last = asyncio.run(_run(Guard(Scores(*[0.0] * 4), GuardPolicy(patience=1))))
+    last = asyncio.run(_run(Guard(SaysSo(*[0.0] * 4), GuardPolicy(patience=1))))
     assert last.additional_kwargs == {"agent_rrm": "halt"}
 
 
 def test_two_runs_have_sessions_of_their_own() -> None:
-    guard = Guard(Scores(*[0.0] * 4), GuardPolicy(patience=4))
+    guard = Guard(SaysSo(*[0.0] * 4), GuardPolicy(patience=4))
     middleware = GuardMiddleware(guard)
     for _ in range(2):  # four steps below, then four others
         said = [AIMessage("", tool_calls=[{"name": "look", "args": {"where": "x"}, "id": f"c{k}"}]) for k in range(3)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,14 @@ import pytest
 
 pytest.importorskip("agents.exceptions", reason="openai-agents (extra `openai-agents`) is not installed")
 
+from guarded import SaysSo
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
-from rrm.feedback import Feedback, JudgeInfo, Mode
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.integrations.openai_agents_guard import GuardHalted, GuardHooks
-from rrm.trajectory import Trajectory
 
 set_tracing_disabled(True)
-
-
-class Scores:
-    """A judge that gives each step of a run a number."""
-
-    def __init__(self, *scores: float) -> None:
-        self.scores, self.seen = scores, list[Trajectory]()
-
-    def judge(self, trajectories: Sequence[Trajectory], *, mode: Mode, samples: int, seed: int) -> list[Feedback]:
-        self.seen += trajectories
-        info = JudgeInfo(model="m", prompt_version="2", mode=mode)
-        scores = [self.scores[len(t.steps) - 1] for t in trajectories]
-        return [
-            Feedback(id=t.id, status="scored", score=s, judge=info) for t, s in zip(trajectories, scores, strict=True)
-        ]
 
 
 class Looks(Model):
@@ -71,7 +54,7 @@ def play(hooks: GuardHooks, calls: int = 3) -> Any:
 
 
 def test_a_failing_run_is_halted(tmp_path: Path) -> None:
-    judge, audit = Scores(0.5, 0.05, 0.05), tmp_path / "audit.jsonl"
+    judge, audit = SaysSo(0.5, 0.05, 0.05), tmp_path / "audit.jsonl"
     with pytest.raises(GuardHalted, match=r"halt after step 3: score 0.05; 2 steps below 0.1") as halted:
         play(GuardHooks(Guard(judge, GuardPolicy(halt_below=0.1), audit=audit), run="r"))
     assert halted.value.verdict.action == "halt" and halted.value.items[-1]["output"] == "nothing on the side 3"
@@ -82,7 +65,7 @@ def test_a_failing_run_is_halted(tmp_path: Path) -> None:
 
 
 def test_a_good_run_is_left_alone() -> None:
-    assert play(GuardHooks(Guard(Scores(*[0.9] * 4)))).final_output == "it is gone"
+    assert play(GuardHooks(Guard(SaysSo(*[0.9] * 4)))).final_output == "it is gone"
 
 
 @pytest.mark.parametrize("way", ["function", "coroutine", "nobody", "no"])
@@ -91,7 +74,7 @@ def test_asking(way: str) -> None:
         return verdict.step == 2
 
     on_ask: Any = {"function": lambda v: True, "coroutine": coroutine, "nobody": None, "no": lambda v: False}[way]
-    guard = Guard(Scores(*[0.15] * 4), GuardPolicy(halt_below=None, ask_below=0.2, patience=2))
+    guard = Guard(SaysSo(*[0.15] * 4), GuardPolicy(halt_below=None, ask_below=0.2, patience=2))
     hooks = GuardHooks(guard, on_ask=on_ask)
     if way in ("function", "coroutine"):
         assert play(hooks).final_output == "it is gone"

@@ -71,7 +71,16 @@ def test_a_failure_has_a_price_or_is_an_error() -> None:
     with pytest.raises(RRMError, match=r"judge_error.*server is down.*failed_score"):
         play(AgentRRMRubric(down, task=known.task, mode="full"))
     rubric = AgentRRMRubric(down, task=known.task, mode="full", failed_score=-1.0)
-    assert play(rubric) == [0.0, -1.0] and rubric.compute_step_rewards() == [-1.0, -1.0]
+    assert play(rubric) == [0.0, -1.0] and rubric.compute_step_rewards() == [0.0, -1.0]
+
+
+@pytest.mark.parametrize("more", [0, 1, 6])
+def test_without_findings_the_step_rewards_sum_to_the_score(judge: AgentRRM, more: int) -> None:
+    rubric = AgentRRMRubric(judge, task="Where was Ada born?", mode="score")
+    for _ in range(more):
+        rubric(Say(text="hm"), Heard(text="go on"))
+    score = rubric(Say(text="London"), Heard(done=True))
+    assert score > 0 and rubric.compute_step_rewards() == [0.0] * more + [score]
 
 
 def test_own_words_for_actions_and_observations() -> None:

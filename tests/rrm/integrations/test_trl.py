@@ -137,6 +137,42 @@ def test_an_environment_is_judged_by_its_question_and_its_calls(judge: AgentRRM)
     assert one._transcript().tools[0]["function"]["parameters"]["required"] == ["room"]
 
 
+class Owing(Lamp):
+    """One that takes something for a dark house."""
+
+    def get_reward(self) -> float | None:
+        return -1.0
+
+
+class Awaited(Lamp):
+    """The same, as a coroutine."""
+
+    async def get_reward(self) -> float:
+        return -1.0
+
+
+class Unknown(Lamp):
+    """One that does not know its reward."""
+
+    def get_reward(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "unplayed", "earned"),
+    [
+        (Owing, None, -1.0), (Owing, -0.5, -1.5), (Awaited, None, -1.0), (Awaited, -0.5, -1.5),
+        (Lamp, None, None), (Lamp, -0.5, -0.5), (Unknown, None, None), (Unknown, -0.5, None),
+    ],
+)  # fmt: skip
+def test_an_episode_without_a_call_keeps_what_the_environment_pays(kind: Any, unplayed: Any, earned: Any) -> None:
+    judge = ChatJudge()
+    idle = judged_environment(kind, judge, unplayed=unplayed)()
+    idle.reset(room="hall")
+    reward = idle.get_reward()
+    assert (asyncio.run(reward) if kind is Awaited else reward) == earned and judge.windows == []
+
+
 def test_a_batch_is_judged_at_once_and_again_only_after_a_call() -> None:
     judge = ChatJudge()
     make = judged_environment(Lamp, judge)

@@ -274,4 +274,5 @@ def test_the_registered_manager_reads_tokens(rollout: tuple[Any, Any], judge: Ag
     assert both["reward_score"] == pytest.approx(1.0 + 0.5 * said.score, abs=1e-6)
     extra = both["reward_extra_info"]
     assert extra["score"] == both["reward_score"] and extra["tool_tags"] == 0
+    assert extra["own_score"] == 1.0 and "own_score" not in found["reward_extra_info"]
     assert extra["agent_rrm_score"] == pytest.approx(said.score, abs=1e-6)

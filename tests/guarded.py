@@ -18,6 +18,7 @@ class SaysSo:
     def __init__(self, *scores: float | str | Exception) -> None:
         self.scores = scores
         self.asked: list[int] = []
+        self.seen: list[Trajectory] = []
 
     def judge(
         self, trajectories: Sequence[Trajectory], *, mode: Mode = "full", samples: int = 1, seed: int = 0
@@ -25,6 +26,7 @@ class SaysSo:
         (trajectory,) = trajectories
         step = len(trajectory.steps)
         self.asked.append(step)
+        self.seen.append(trajectory.model_copy(deep=True))
         said = self.scores[step - 1]
         info = JudgeInfo(model=self.model, prompt_version="2", mode=mode, seed=seed)
         if isinstance(said, Exception):
