@@ -88,8 +88,11 @@ def as_trajectory(inputs: Any, outputs: Any, reference: Any = None) -> Trajector
         ReadError: there are no messages that can be read.
     """
     said_, asked = _messages(outputs), _messages(inputs)
-    if not any(_role(m) in ("user", "human") for m in said_):
-        said_ = [*asked, *said_]
+    rest = [m for m in said_ if _role(m) != "system"]
+    if not rest or _role(rest[0]) not in ("user", "human"):
+        rest = [m for m in asked if _role(m) != "system"] + rest
+    system = [m for m in said_ if _role(m) == "system"] or [m for m in asked if _role(m) == "system"]
+    said_ = [*system, *rest]
     (found,) = read_value({"messages": said_}, "outputs") or [ReadError("outputs", None, "no messages")]
     if isinstance(found, ReadError):
         raise found

@@ -13,10 +13,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rrm.annotation import Finding
 from rrm.errors import MissingExtra, RRMError
 from rrm.feedback import Feedback, Mode
 from rrm.integrations.asking import Judge, by_content
 from rrm.integrations.loading import asker
+from rrm.parts import is_bad_of_parts
 from rrm.readers.chat import as_text, chat_messages
 from rrm.trajectory import Message, Trajectory
 
@@ -101,10 +103,10 @@ class AgentRRMRubric(TrajectoryRubric):
             return []
         score = self.score_trajectory(self._trajectory)
         steps = range(1, len(self._trajectory) + 1)
-        found = {f.step: WORTH[f.verdict] if f.p_good is None else f.p_good for f in self.feedback().findings}
-        if not found.keys() & set(steps):
+        told = {step: found for step in steps if (found := [f for f in self.feedback().findings if f.step == step])}
+        if not told:
             return [0.0] * (len(steps) - 1) + [score]
-        return [found.get(step, score) for step in steps]
+        return [_worth(told[step]) if step in told else score for step in steps]
 
     def reset(self) -> None:
         """An episode begins."""
@@ -117,11 +119,21 @@ class AgentRRMRubric(TrajectoryRubric):
         for number, (action, observation) in enumerate(trajectory, 1):
             call = {**self._said(action), "role": "assistant"}
             answer = {"role": "tool" if call.get("tool_calls") else "user", **self._seen(observation)}
-            for given in call.get("tool_calls") or ():
-                given["id"] = answer["tool_call_id"] = f"c{number}"
+            if given := call.get("tool_calls"):  # one observation answers them all: the first has its name
+                call["tool_calls"] = [{**one, "id": f"c{number}.{n}"} for n, one in enumerate(given, 1)]
+                answer["tool_call_id"] = f"c{number}.1"
             messages += [call, answer] if answer.get("content") else [call]
         read = [Message(**m) for m in chat_messages(messages)]
         return by_content(Trajectory(id="", task=self.task, messages=read))
+
+
+def _worth(findings: Sequence[Finding]) -> float:
+    """Of a step that was judged, perhaps in parts: the worst of them decides."""
+    known = [f.p_good for f in findings if f.p_good is not None]
+    if known:
+        return min(known)
+    bad = is_bad_of_parts([f.verdict for f in findings])
+    return WORTH["unclear" if bad is None else "bad" if bad else "good"]
 
 
 def action_message(action: Any) -> dict[str, Any]:

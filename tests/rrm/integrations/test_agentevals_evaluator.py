@@ -44,6 +44,21 @@ def test_both_forms_of_messages_are_one_transcript() -> None:
     assert as_trajectory({"question": "2 + 2?"}, {"role": "assistant", "content": "4"}).task == "2 + 2?"
 
 
+def test_what_was_asked_stands_first_though_the_user_speaks_later() -> None:
+    said = [
+        {"role": r, "content": c}
+        for r, c in (("assistant", "Which?"), ("user", "Lovelace"), ("assistant", "A writer."))
+    ]
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who is Ada?"}]
+    row = as_trajectory(asked, said)
+    assert row.task == "Who is Ada?"
+    assert [m.text() for m in row.messages] == ["Be brief.", "Who is Ada?", "Which?", "Lovelace", "A writer."]
+    whole = as_trajectory(
+        asked, [asked[1], *said]
+    )  # the outputs begin with the question, the rules do not stand in them
+    assert whole.digest == row.digest
+
+
 def test_what_cannot_be_judged_is_no_number() -> None:
     found = trajectory_evaluator(ChatJudge(down=(as_trajectory(None, MESSAGES).id,)), feedback_key="mine")(
         outputs=MESSAGES

@@ -12,6 +12,7 @@ from chat_judge import ChatJudge
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Action, Observation
 
+from rrm.annotation import Finding
 from rrm.errors import RRMError
 from rrm.integrations.openenv_rubric import AgentRRMRubric
 from rrm.judge.agent_rrm import AgentRRM
@@ -81,6 +82,28 @@ def test_without_findings_the_step_rewards_sum_to_the_score(judge: AgentRRM, mor
         rubric(Say(text="hm"), Heard(text="go on"))
     score = rubric(Say(text="London"), Heard(done=True))
     assert score > 0 and rubric.compute_step_rewards() == [0.0] * more + [score]
+
+
+def test_of_several_findings_on_a_step_a_bad_one_decides() -> None:
+    rubric = AgentRRMRubric(ChatJudge(), task="Where was Ada born?", mode="full")
+    play(rubric)
+    row = rubric.feedback()
+    said = [Finding(step=1, verdict="bad", text="a"), Finding(step=1, verdict="good", text="b")]
+    rubric._judged = (rubric.transcript(rubric.trajectory).id, row.model_copy(update={"findings": said}))
+    assert rubric.compute_step_rewards() == [0.0, row.score]
+    parts = [Finding(step=1, verdict="good", p_good=0.9, text=""), Finding(step=1, verdict="bad", p_good=0.2, text="")]
+    rubric._judged = (rubric._judged[0], row.model_copy(update={"findings": parts}))
+    assert rubric.compute_step_rewards() == [0.2, row.score]
+
+
+def test_calls_of_one_action_have_ids_of_their_own_and_the_callers_stay() -> None:
+    calls = [{"name": "search", "arguments": {"q": q}} for q in "ab"]
+    rubric = AgentRRMRubric(ChatJudge(), said=lambda a: {"content": "", "tool_calls": calls})
+    row = rubric.transcript([("x", {"text": "found"})])
+    assert [c.id for c in row.messages[0].tool_calls or ()] == ["c1.1", "c1.2"] and row.messages[
+        1
+    ].tool_call_id == "c1.1"
+    assert all(call.keys() == {"name", "arguments"} for call in calls)
 
 
 def test_own_words_for_actions_and_observations() -> None:
