@@ -21,7 +21,7 @@ from rrm.cli import eval_cmd, label_cmd
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo
-from rrm.labelling.journal import open_journal
+from rrm.labelling.journal import Journal, open_journal
 from rrm.labelling.pool import Pool
 from rrm.labelling.said import Change, Said, annotation_of, changed
 from rrm.labelling.server import MOST_BODY, LabelServer
@@ -92,6 +92,27 @@ def test_a_journal_keeps_every_action_and_undoes_them_also_later(tmp_path: Path)
         assert read_annotations(path) == [] and journal.said(t.digest) == Said()
 
 
+def test_actions_that_change_nothing_are_not_taken_later_either(tmp_path: Path) -> None:
+    path, of = tmp_path / "labels.jsonl", (run(1).digest, run(1).own_id, 3)
+    good, bad = (Change(field="outcome", value=value) for value in ("good", "bad"))
+
+    def sent(journal: Journal) -> str | None:
+        """What a page that is left sends once more, all together."""
+        undone = journal.undo("action-1")
+        journal.change("action-2", *of, good)
+        journal.change("action-3", *of, good)  # as it is said
+        journal.change("action-4", *of, bad)
+        return undone
+
+    with open_journal(path, "ann") as journal:
+        for _ in range(2):
+            assert sent(journal) is None and journal.said(of[0]).outcome == "bad"
+    with open_journal(path, "ann") as journal:  # started again under the same --port
+        assert sent(journal) is None and journal.said(of[0]).outcome == "bad"
+        assert journal.undo("action-5") == of[0] and journal.said(of[0]).outcome == "good"
+        assert journal.undo("action-6") == of[0] and journal.said(of[0]) == Said()  # saying it again was no step
+
+
 def test_a_file_is_one_raters_and_an_edit_is_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, t = tmp_path / "labels.jsonl", run(1)
     with open_journal(path, "ann") as journal:
@@ -104,6 +125,12 @@ def test_a_file_is_one_raters_and_an_edit_is_not_lost(tmp_path: Path, caplog: py
         pass
     assert read_annotations(path)[0].score == 1.0 and (tmp_path / "labels.jsonl.before").read_text() == edited
     assert "was kept as" in caplog.text
+    for later in ("a second edit\n", "a third\n"):
+        path.write_text(later)
+        with open_journal(path, "ann"):
+            pass
+    kept = [(tmp_path / f"labels.jsonl.before{n}").read_text() for n in ("", ".2", ".3")]
+    assert kept == [edited, "a second edit\n", "a third\n"]
     other = tmp_path / "rules.jsonl"
     other.write_text(edited)
     with pytest.raises(RRMError, match="did not write"), open_journal(other, "ann"):
