@@ -378,3 +378,35 @@ def test_raters_are_compared_and_their_disagreements_listed(
     twice.write_text(ann.read_text() + ann.read_text().replace('"score": 1.0', '"score": 0.0'))
     with pytest.raises(RRMError, match="two labels of"):
         invoke(label_cmd.command, twice, bob, "--agreement")
+
+
+def test_a_label_without_a_digest_meets_those_that_have_one_by_the_transcripts(
+    tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = labelled(tmp_path, "ann", lambda n: "good" if n % 3 else "bad")
+    table = tmp_path / "table.csv"  # as a person writes it: no digests
+    table.write_text("trajectory_id,score,annotator\n" + "".join(f"run/{n},{int(n > 4)},bob\n" for n in range(24)))
+    write_jsonl(tmp_path / "runs.jsonl", [run(n) for n in range(24)])
+    write_jsonl(tmp_path / "others.jsonl", [run(n) for n in range(30, 34)])
+    runs = ("--transcripts", tmp_path / "runs.jsonl")
+
+    def told(*given: Any) -> tuple[int, int, str]:
+        caplog.clear()
+        _, summary = invoke(label_cmd.command, ann, table, "--agreement", *given)
+        return summary["outcome"]["units"], summary["apart"], caplog.text
+
+    units, apart, said = told()
+    assert (units, apart) == (0, 24) and "labels of 24 ids have a digest in one place" in said and "RUNS.jsonl" in said
+    units, apart, said = told("--transcripts", tmp_path / "others.jsonl")
+    assert (units, apart) == (0, 24) and "no file of --transcripts has these ids" in said
+    units, apart, said = told(*runs)
+    assert (units, apart, said) == (24, 0, "")
+
+    with table.open("a") as file:
+        file.write("run/0,1,ann\n")  # who said in her own file that it is bad
+    with pytest.raises(RRMError, match="'ann' has two labels of 'run/0'"):
+        told(*runs)
+    other = run(0).model_copy(update={"messages": run(1).messages})
+    write_jsonl(tmp_path / "again.jsonl", [other])
+    with pytest.raises(RRMError, match="2 different transcripts have that id"):
+        told(*runs, "--transcripts", tmp_path / "again.jsonl")
