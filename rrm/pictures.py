@@ -107,7 +107,7 @@ def placeholder(part: dict[str, Any]) -> str:
 
 
 def decoded(picture: Picture) -> Any:
-    """The picture unpacked, as RGB (`PIL.Image.Image`): its first frame.
+    """The picture unpacked, as RGB (`PIL.Image.Image`): its first frame, on white where it is transparent.
 
     Raises:
         ValueError: it cannot be.
@@ -118,7 +118,11 @@ def decoded(picture: Picture) -> Any:
         image = Image.open(io.BytesIO(picture.data), formats=("PNG", "JPEG", "GIF", "WEBP"))
         if image.size != (picture.width, picture.height):
             raise ValueError(f"its head says {picture.width} x {picture.height} and it holds {image.size}")
-        return image.convert("RGB")
+        if not image.has_transparency_data:
+            return image.convert("RGB")
+        # `convert` drops the alpha, and what is transparent is often stored as black: black text would stand on black
+        shown = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", shown.size, "white"), shown).convert("RGB")
     # whatever a decoder makes of garbage; a size that Pillow takes for a bomb among it
     except (OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, KeyError, struct.error, MemoryError, Image.DecompressionBombError) as error:  # fmt: skip
         raise ValueError(f"{UNREADABLE} ({error})") from error
