@@ -32,6 +32,7 @@ NOT_BASE64 = "not base64"
 UNKNOWN = "no PNG, JPEG, GIF or WebP"
 UNREADABLE = "cannot be decoded"
 TEXT_ONLY = "the judge reads text alone"
+COMPARED = "attempts are compared in words"
 
 
 @dataclass(frozen=True)
@@ -212,12 +213,16 @@ def _within(found: Picture | str, budget: ImageBudget) -> Picture | tuple[str, s
     return found
 
 
-def told_of(trajectory: Trajectory) -> dict[str, Any] | None:
-    """What a row says of pictures (`rrm.feedback.ImagesRead`); None where there is none."""
+def told_of(trajectory: Trajectory, unseen: str = TEXT_ONLY) -> dict[str, Any] | None:
+    """What a row says of pictures (`rrm.feedback.ImagesRead`); None where there is none.
+
+    Args:
+        unseen: why none is shown, where the transcript was not made for a judge that sees (`seen`).
+    """
     if isinstance(trajectory, Seen):
         return trajectory.told()
     count = sum(is_picture(p) for m in trajectory.messages if isinstance(m.content, list) for p in m.content)
-    return {"shown": 0, "of": count, "left_out": {TEXT_ONLY: count}} if count else None
+    return {"shown": 0, "of": count, "left_out": {unseen: count}} if count else None
 
 
 def has_pictures(trajectory: Trajectory) -> bool:
