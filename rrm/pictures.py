@@ -32,6 +32,7 @@ NOT_BASE64 = "not base64"
 UNKNOWN = "no PNG, JPEG, GIF or WebP"
 UNREADABLE = "cannot be decoded"
 TEXT_ONLY = "the judge reads text alone"
+COMPARED = "attempts are compared in words"
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def placeholder(part: dict[str, Any]) -> str:
 
 
 def decoded(picture: Picture) -> Any:
-    """The picture unpacked, as RGB (`PIL.Image.Image`): its first frame.
+    """The picture unpacked, as RGB (`PIL.Image.Image`): its first frame, on white where it is transparent.
 
     Raises:
         ValueError: it cannot be.
@@ -118,7 +119,11 @@ def decoded(picture: Picture) -> Any:
         image = Image.open(io.BytesIO(picture.data), formats=("PNG", "JPEG", "GIF", "WEBP"))
         if image.size != (picture.width, picture.height):
             raise ValueError(f"its head says {picture.width} x {picture.height} and it holds {image.size}")
-        return image.convert("RGB")
+        if not image.has_transparency_data:
+            return image.convert("RGB")
+        # `convert` drops the alpha, and what is transparent is often stored as black: black text would stand on black
+        shown = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", shown.size, "white"), shown).convert("RGB")
     # whatever a decoder makes of garbage; a size that Pillow takes for a bomb among it
     except (OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, KeyError, struct.error, MemoryError, Image.DecompressionBombError) as error:  # fmt: skip
         raise ValueError(f"{UNREADABLE} ({error})") from error
@@ -208,12 +213,16 @@ def _within(found: Picture | str, budget: ImageBudget) -> Picture | tuple[str, s
     return found
 
 
-def told_of(trajectory: Trajectory) -> dict[str, Any] | None:
-    """What a row says of pictures (`rrm.feedback.ImagesRead`); None where there is none."""
+def told_of(trajectory: Trajectory, unseen: str = TEXT_ONLY) -> dict[str, Any] | None:
+    """What a row says of pictures (`rrm.feedback.ImagesRead`); None where there is none.
+
+    Args:
+        unseen: why none is shown, where the transcript was not made for a judge that sees (`seen`).
+    """
     if isinstance(trajectory, Seen):
         return trajectory.told()
     count = sum(is_picture(p) for m in trajectory.messages if isinstance(m.content, list) for p in m.content)
-    return {"shown": 0, "of": count, "left_out": {TEXT_ONLY: count}} if count else None
+    return {"shown": 0, "of": count, "left_out": {unseen: count}} if count else None
 
 
 def has_pictures(trajectory: Trajectory) -> bool:

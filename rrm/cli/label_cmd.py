@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from rrm.labelling.said import CATEGORIES, Ask
 from rrm.output import file_when_whole
 from rrm.readers.base import printable
 
+log = logging.getLogger(__name__)
 _RATER = re.compile(r"[\w.@+ -]{1,64}")
 SHOWN = 20
 """Disagreements in the table."""
@@ -50,7 +52,9 @@ def command(
         False, "--agreement", help="Label nothing: say how far the raters of these files agree."
     ),
     transcripts: list[str] = typer.Option(
-        [], metavar="IN", help="With --agreement: the transcripts, so that intervals are over questions."
+        [],
+        metavar="IN",
+        help="With --agreement: the transcripts, so that intervals are over questions and labels without a digest find theirs.",
     ),
     port: int = typer.Option(0, min=0, max=65535, help="Port on 127.0.0.1; 0: any free one."),
     format: str = typer.Option("auto", help="The transcripts' format."),
@@ -100,16 +104,27 @@ def compare_raters(
     files: list[str], output: Path | None, transcripts: list[str], *, format: str, map: list[str]
 ) -> dict[str, Any]:
     """What `--agreement` says: tables on standard error, everything into `output`, and the summary."""
-    from rrm.labelling.agreement import compared, questions_of, read_raters
+    from rrm.labelling.agreement import compared, known_of, read_raters
 
     refuse_missing([*files, *transcripts])
     if output is not None:
         for name in (*files, *transcripts):
             refuse_overlap([name], output)
         ready_outputs(output)
-    annotations = read_raters([Path(name) for name in files])
     runs = read_inputs(transcripts, None, format=format, mapping=mapping_of(map)) if transcripts else ()
-    found = compared(annotations, questions_of(runs))
+    known = known_of(runs)
+    found = compared(read_raters([Path(name) for name in files], known), known.questions)
+    if found["apart"]:
+        how = (
+            "no file of --transcripts has these ids"
+            if transcripts
+            else "name the transcripts (--transcripts RUNS.jsonl)"
+        )
+        log.warning(
+            "labels of %d ids have a digest in one place and none in another, and were not compared with each other: %s",
+            found["apart"],
+            how,
+        )
     show_agreement(found)
     if output is not None:
         with file_when_whole(output) as file:

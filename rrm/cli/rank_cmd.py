@@ -46,6 +46,10 @@ def command(
 
     if judge.model is None:
         raise ConfigError("say which chat model compares: --model openai:BASE_URL#model, or a folder with its weights")
+    if judge.images:
+        raise ConfigError(
+            f"--images {judge.images}: attempts are compared in words, no picture is sent; leave it out, or judge one run at a time (rrm score)"
+        )
     check_paths(inputs, output, None)
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:

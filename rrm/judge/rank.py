@@ -12,6 +12,8 @@ heats that overlap (`rrm.judge.heats`). Attempts with equal contents are shown o
 
 A relative score is the share of the others that an attempt was placed before: the scores of a question average to ½, and say nothing
 of how good its attempts are. An order that cannot be read, or that leaves an attempt out, is a typed failure, never a place.
+
+Pictures are words in such a prompt, also to a judge that sees, and each row of a transcript with pictures says so.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ from typing import Any
 
 from rrm.engines.base import Reply, SamplingParams
 from rrm.errors import ConfigError, EngineError, TooLong
-from rrm.feedback import Feedback, JudgeInfo, Ranked, Status
+from rrm.feedback import Feedback, ImagesRead, JudgeInfo, Ranked, Status
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.chat import complete_all, open_think, outside_think
 from rrm.judge.criteria import FREE, Beside, CriteriaAsker, without_instructions
 from rrm.judge.heats import Meetings, draw_heats
 from rrm.judge.unspoken import unspoken
+from rrm.pictures import COMPARED, told_of
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.rendering import render_transcript, task_text
@@ -317,7 +320,7 @@ def _ranking(group: _Group, info: JudgeInfo) -> Ranking:
     saw = None if group.beside is None else group.beside.saw_reference
     info = info.model_copy(update={"saw_reference": saw, "score_source": "sampled"})
     name = group_hash(attempts)
-    rows = [_feedback(group, i, scores, info, name) for i in range(len(attempts))]
+    rows = [_with_images(_feedback(group, i, scores, info, name), t) for i, t in enumerate(attempts)]
     # a pair that meets in two heats may come out otherwise for the others beside it: only a heat and its reverse tell of the order
     turns = [(one, other) for one, other in pairwise(group.heats) if other.shown == one.shown[::-1]]
     twice = [(won, _won(other)[pair]) for one, other in turns if other.places for pair, won in _won(one).items()]
@@ -355,6 +358,12 @@ def _feedback(group: _Group, i: int, scores: Mapping[int, float], info: JudgeInf
     return Feedback(
         id=trajectory.id, status="scored", score=score, raw_score=score, rank=rank, judge=info, reason=said, **shown
     )
+
+
+def _with_images(row: Feedback, trajectory: Trajectory) -> Feedback:
+    """The row, with what was shown of the transcript's pictures: none."""
+    told = told_of(trajectory, COMPARED)
+    return row if told is None else row.model_copy(update={"images": ImagesRead.model_validate(told)})
 
 
 def position_bias(rankings: Sequence[Ranking]) -> dict[str, Any]:

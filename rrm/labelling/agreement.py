@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,37 @@ _Of = tuple[str, str]
 """(digest or "", trajectory id): what a label is of."""
 
 
-def read_raters(paths: Sequence[Path]) -> list[Annotation]:
+@dataclass
+class Known:
+    """What transcripts say to labels of them."""
+
+    questions: dict[str, str] = field(default_factory=dict)
+    """Digest → question, for intervals over questions."""
+    digests: dict[str, set[str]] = field(default_factory=dict)
+    """Id in its file → the contents that have it: more than one where files repeat an id."""
+
+
+def known_of(trajectories: Iterable[Trajectory]) -> Known:
+    """What transcripts say, read once."""
+    known = Known()
+    for t in trajectories:
+        known.questions[t.digest] = question_of(t)
+        known.digests.setdefault(t.own_id, set()).add(t.digest)
+    return known
+
+
+def read_raters(paths: Sequence[Path], known: Known | None = None) -> list[Annotation]:
     """The annotations of all files.
+
+    Args:
+        known: transcripts, by which a label without a digest gets that of the one with its id, and so meets labels that have one.
 
     Raises:
         ReadError: as `read_annotations`.
-        RRMError: a rater said two things of one transcript, or all labels are one rater's.
+        RRMError: a rater said two things of one transcript, all labels are one rater's, or a label without a digest has an id that
+            transcripts of different contents share.
     """
-    found = read_annotations(*paths)
+    found = [_with_digest(one, known) for one in read_annotations(*paths)]
     seen = dict[tuple[str, _Of], Annotation]()
     for one in found:
         first = seen.setdefault((one.annotator, _of(one)), one)
@@ -53,12 +77,15 @@ def compared(
         questions: digest → question: intervals are then over questions, else over transcripts.
 
     Returns:
-        `raters`, `outcome` and `steps` as `rrm.evaluation.agreement.agreement` gives them, and `disagreements`: of each unit with two labels
-        `{trajectory_id, digest, step, labels}`, `step` None for an outcome.
+        `raters`, `outcome` and `steps` as `rrm.evaluation.agreement.agreement` gives them, `disagreements`: of each unit with two labels
+        `{trajectory_id, digest, step, labels}`, `step` None for an outcome; and `apart`: how many ids some labels have with a digest and some
+        without, which are not held against each other.
     """
     outcomes, steps = dict[_Of, dict[str, str]](), dict[tuple[_Of, int], dict[str, str]]()
     raters, names = set[str](), dict[_Of, str]()
+    named, bare = set[str](), set[str]()
     for one in annotations:
+        (named if one.digest else bare).add(one.trajectory_id)
         raters.add(one.annotator)
         names.setdefault(_of(one), one.trajectory_id)
         if one.score is not None:
@@ -77,14 +104,21 @@ def compared(
         "raters": sorted(raters),
         "outcome": agreement([Unit(cluster(of), said) for of, said in outcomes.items()], **how),
         "steps": agreement([Unit(cluster(of), said) for (of, _), said in steps.items()], **how),
+        "apart": len(named & bare),
         "disagreements": [_row(names[of], of, None, said) for of, said in outcomes.items() if _part(said)]
         + [_row(names[of], of, step, said) for (of, step), said in steps.items() if _part(said)],
     }
 
 
-def questions_of(trajectories: Iterable[Trajectory]) -> dict[str, str]:
-    """Digest → question, for intervals over questions."""
-    return {t.digest: question_of(t) for t in trajectories}
+def _with_digest(label: Annotation, known: Known | None) -> Annotation:
+    """The label, with the digest of the transcript of its id where it has none and there is one."""
+    found = set[str]() if known is None or label.digest else known.digests.get(label.trajectory_id, set())
+    if len(found) > 1:
+        raise RRMError(
+            f"a label by {printable(label.annotator)!r} has the id {printable(label.trajectory_id)!r} and no digest, but {len(found)} different "
+            "transcripts have that id: give it the digest of its own, or leave the others out of --transcripts"
+        )
+    return label.model_copy(update={"digest": next(iter(found))}) if found else label
 
 
 def _of(annotation: Annotation) -> _Of:

@@ -6,7 +6,8 @@ LABELS.jsonl.journal.run.json   whose it is
 LABELS.jsonl.journal.lock       locked while the page is served
 
 The journal is what counts: the annotations are made from it after each action, and again at the start. An action has an id, so one that is
-sent twice, because its answer was lost, counts once.
+sent twice, because its answer was lost, counts once; one that changed nothing is remembered like any other, since sent again after a later one it
+would change something.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,7 @@ class Journal:
         self._output = output
         self._held: dict[str, _Held] = {}
         self._before: list[tuple[str, Said]] = []
-        """(digest, what was said before) of each change that stands: what undoing goes back to."""
+        """(digest, what was said before) of each change that stands and changed something: what undoing goes back to."""
         self._seen: dict[str, str | None] = {}
         """Action → the digest of the transcript it was of; None where there was nothing to undo."""
         for number, row in output.rows():
@@ -93,8 +95,7 @@ class Journal:
             ValueError: the transcript cannot have it.
             RRMError: it cannot be written; it does not count then.
         """
-        if changed(self.said(digest), change, steps) == self.said(digest):  # refused before it is written
-            return
+        changed(self.said(digest), change, steps)  # refused before it is written
         self._append(
             Entry(action=action, at=_now(), digest=digest, trajectory_id=trajectory_id, steps=steps, change=change)
         )
@@ -105,8 +106,7 @@ class Journal:
         Raises:
             RRMError: it cannot be written; it does not count then.
         """
-        if action not in self._seen and self._before:
-            self._append(Entry(action=action, at=_now(), undo=True))
+        self._append(Entry(action=action, at=_now(), undo=True))
         return self._seen.get(action)
 
     def _append(self, entry: Entry) -> None:
@@ -130,8 +130,10 @@ class Journal:
             raise ValueError("a change needs digest, trajectory_id, steps and change")
         self._seen[entry.action] = entry.digest
         held = self._held.setdefault(entry.digest, _Held(entry.trajectory_id, entry.steps))
-        self._before.append((entry.digest, held.said))
-        self._set(entry.digest, changed(held.said, entry.change, entry.steps))
+        said = changed(held.said, entry.change, entry.steps)
+        if said != held.said:
+            self._before.append((entry.digest, held.said))
+            self._set(entry.digest, said)
 
     def _set(self, digest: str, said: Said) -> None:
         held = self._held[digest]
@@ -158,8 +160,9 @@ class Journal:
         except FileNotFoundError:
             return
         if stands and stands != self._text().encode("ascii"):
-            kept = self.path.with_name(self.path.name + ".before")
-            kept.write_bytes(stands)
+            kept = _first_free(self.path.with_name(self.path.name + ".before"))
+            with open(kept, "xb") as file:
+                file.write(stands)
             log.warning("%s is not what its journal makes: it is made anew, and was kept as %s", self.path, kept)
 
 
@@ -182,6 +185,11 @@ def open_journal(path: Path, rater: str) -> Iterator[Journal]:
             yield opened
         finally:
             opened.sync()
+
+
+def _first_free(path: Path) -> Path:
+    """The path, or with `.2`, `.3`, … behind it the first that is not taken."""
+    return next(p for n in count(1) if not os.path.lexists(p := Path(f"{path}.{n}" if n > 1 else path)))
 
 
 def _now() -> str:

@@ -12,6 +12,7 @@ The template is stored with the judge's tokenizer, so a judge is used in the for
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -128,16 +129,23 @@ class Disarm:
 
     `rrm.prompt.neutralise` disarms what looks like a control token to anyone; this adds what is one to this very
     tokenizer, `[gMASK]` or `<start_of_image>`. Text without such tokens stays as it is.
+
+    Args:
+        also: further texts that must not come out: a sign that a processor looks for, whether the tokenizer takes it for special or not.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, also: Iterable[str] = ()) -> None:
         self._tokenizer = tokenizer
+        added = {str(token): i for i, token in tokenizer.added_tokens_decoder.items()}
         tokens = special_tokens(tokenizer)
-        self._ids = frozenset(tokens.values())
-        longest_first = sorted((t for t in tokens if t.strip()), key=len, reverse=True)
+        also = frozenset(also)
+        self._ids = frozenset([*tokens.values(), *(added[t] for t in also & added.keys())])
+        longest_first = sorted((t for t in also.union(tokens) if t.strip()), key=len, reverse=True)
         self._tokens = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         # matched after the tokenizer has folded case or width, so the text alone does not show them
-        self._folded = any(t.special and t.normalized for t in tokenizer.added_tokens_decoder.values())
+        self._folded = any(
+            (t.special or str(t) in also) and t.normalized for t in tokenizer.added_tokens_decoder.values()
+        )
 
     def __call__(self, text: str) -> str:
         """The text, disarmed; idempotent."""

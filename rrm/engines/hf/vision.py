@@ -6,7 +6,7 @@ processor is taken with its Pillow backend, which needs no torchvision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ class VisionEngine:
     """A `ChatEngine` over a model and its processor.
 
     Args:
-        model: an image-text-to-text model in evaluation mode.
+        model: an image-text-to-text model in evaluation mode; its generation config is replaced by one that says nothing but what ends and
+            pads a reply.
         processor: its processor, with a tokenizer and a chat template.
         device: where the model is.
     """
@@ -36,15 +37,36 @@ class VisionEngine:
             raise RRMError("the processor has no chat template: choose a model that was made to be talked to")
         self.model, self.processor, self.device = model, processor, device
         tokenizer = processor.tokenizer
-        self._disarm = Disarm(tokenizer)
-        self._image_token = getattr(processor, "image_token", None)
+        image_token = getattr(processor, "image_token", None)
+        self._disarm = Disarm(tokenizer, also=[str(image_token)] if image_token else [])
         ends = model.generation_config.eos_token_id
-        self._ends = {tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        self._ends = sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
+        pads = (model.generation_config.pad_token_id, tokenizer.pad_token_id, *self._ends)
+        self._pad = next((pad for pad in pads if pad is not None), None)
+        # `generate` takes from here what it is not told: a chat's repetition_penalty must not decide how a judge writes
+        model.generation_config = self._generation()
         config = model.config.get_text_config()
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
 
     def complete(self, messages: list[dict[str, Any]], params: SamplingParams, key: str = "") -> Reply:
-        """One reply; `TooLong` where prompt, pictures and reply exceed the model's positions."""
+        """One reply.
+
+        Raises:
+            TooLong: prompt, pictures and reply exceed the model's positions.
+            EngineError: template, processor or model does not take the messages, a picture cannot be shown, or the memory is full.
+        """
+        import torch
+
+        try:
+            return self._complete(messages, params, key)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            full = str(error).partition("\n")[0] or type(error).__name__
+        # not raised in the block: the first error would be its context, and keep the tensors that filled the memory
+        raise EngineError(
+            f"the memory of {self.device!r} is full ({full:.200}): lower --images, --transcript-tokens or --max-new-tokens"
+        )
+
+    def _complete(self, messages: list[dict[str, Any]], params: SamplingParams, key: str) -> Reply:
         import torch
 
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
@@ -56,9 +78,12 @@ class VisionEngine:
                     f"the prompt has {read} tokens with its images and a reply may have {params.max_new_tokens}, over the model's "
                     f"{self.max_positions} positions: lower --images, --transcript-tokens or --max-new-tokens"
                 )
-            sampled = {"do_sample": True, "temperature": params.temperature, "top_k": 0}
-            how: dict[str, Any] = sampled if params.temperature > 0 else {"do_sample": False}
-            made = self.model.generate(**inputs, max_new_tokens=params.max_new_tokens, **how)[0, read:].tolist()
+            sampled = {"do_sample": True, "temperature": params.temperature, "top_p": params.top_p, "top_k": 0}
+            how = self._generation(sampled if params.temperature > 0 else {"do_sample": False}, params.max_new_tokens)
+            try:
+                made = self.model.generate(**inputs, generation_config=how)[0, read:].tolist()
+            except ValueError as error:  # as many places for pictures as there are pictures: it counts them once more
+                raise EngineError(f"the model does not take the prompt with its images: {error}") from error
         ended = bool(made) and made[-1] in self._ends
         return Reply(self.processor.tokenizer.decode(made, skip_special_tokens=True), "eos" if ended else "length")
 
@@ -85,28 +110,47 @@ class VisionEngine:
         """What the model takes: token ids, and the pictures' pixels where there are any."""
         images = list[Any]()
         turns = [{"role": m["role"], "content": self._parts(m["content"], images)} for m in messages]
+        text = self._text(turns)
+        bos = self.processor.tokenizer.bos_token
+        # a template that writes the token a text begins with has written it; the tokenizer would put a second one before it
+        written: dict[str, Any] = {"add_special_tokens": False} if bos and text.startswith(bos) else {}
         try:
-            text = self.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        except Exception as error:  # a template may raise what it likes
-            if turns[0]["role"] != "system":
-                raise EngineError(f"the chat template does not take the messages: {error}") from error
-            merged = [{"role": "user", "content": [part for turn in turns for part in turn["content"]]}]
-            text = self.processor.apply_chat_template(merged, add_generation_prompt=True, tokenize=False)
-        try:
-            return self.processor(text=text, images=images or None, return_tensors="pt").to(
-                self.device, self.model.dtype
-            )
+            inputs = self.processor(text=text, images=images or None, return_tensors="pt", **written)
         except (ValueError, TypeError, RuntimeError) as error:
             raise EngineError(f"the processor does not take the prompt with {len(images)} images: {error}") from error
+        return inputs.to(self.device, self.model.dtype)
+
+    def _text(self, turns: list[dict[str, Any]]) -> str:
+        """The prompt in the model's chat form; where it has no system role the rubric heads the user's turn."""
+        try:
+            return self._rendered(turns)
+        except EngineError:
+            if turns[0]["role"] != "system":
+                raise
+        return self._rendered([{"role": "user", "content": [part for turn in turns for part in turn["content"]]}])
+
+    def _rendered(self, turns: list[dict[str, Any]]) -> str:
+        try:
+            return self.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        except Exception as error:  # a template may raise what it likes
+            raise EngineError(f"the chat template does not take the messages: {error}") from error
+
+    def _generation(self, sampling: Mapping[str, Any] | None = None, max_new_tokens: int | None = None) -> Any:
+        """How to generate (`transformers.GenerationConfig`): what ends and pads a reply, and what is given."""
+        from transformers import GenerationConfig
+
+        return GenerationConfig(
+            eos_token_id=self._ends or None, pad_token_id=self._pad, max_new_tokens=max_new_tokens, **(sampling or {})
+        )
 
     def _parts(self, content: Any, images: list[Any]) -> list[dict[str, str]]:
         """Content as templates of such models take it; the pictures are added to `images` in their order."""
         if isinstance(content, str):
-            return [{"type": "text", "text": self._clean(content)}]
+            return [{"type": "text", "text": self._disarm(content)}]
         parts = list[dict[str, str]]()
         for part in content:
             if isinstance(part.get("text"), str):
-                parts.append({"type": "text", "text": self._clean(part["text"])})
+                parts.append({"type": "text", "text": self._disarm(part["text"])})
                 continue
             found = picture_of(part)
             if not isinstance(found, Picture):
@@ -117,11 +161,6 @@ class VisionEngine:
                 raise EngineError(f"an image that cannot be shown: {error}") from error
             parts.append({"type": "image"})
         return parts
-
-    def _clean(self, text: str) -> str:
-        """No special token comes out of a text, nor the sign that stands for a picture."""
-        text = self._disarm(text)
-        return text.replace(self._image_token, self._image_token.strip("<>[]|")) if self._image_token else text
 
 
 def load_vision(place: str | Path, *, device: str, dtype: Any, trust_remote_code: bool = False) -> VisionEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import bias_complaint, position_bias, rank_groups, read_ranking
 from rrm.money import Prices
+from rrm.pictures import ImageBudget
 from rrm.prompt.criteria import parse_criteria
 from rrm.ranking import rank_file
 from rrm.trajectory import Message, Trajectory, write_jsonl
@@ -448,3 +450,37 @@ def test_the_command_stops_at_a_limit_of_money_with_its_own_exit_code(tmp_path: 
     found = invoke(over_http, tmp_path, "--price", "1,10", "--max-cost", "1")
     summary = json.loads(found.stdout.splitlines()[-1])
     assert found.exit_code == 0 and summary["usage"]["cost"] == pytest.approx(2 * COST) and summary["stopped"] is None
+
+
+PICTURE = {
+    "type": "image_url",
+    "image_url": {"url": f"data:image/gif;base64,{base64.b64encode(b'GIF89a' + bytes([1, 0] * 2)).decode()}"},
+}
+
+
+def test_pictures_are_words_and_rows_say_so_also_of_a_judge_that_sees(tmp_path: Path) -> None:
+    def looked(t: Trajectory) -> Trajectory:
+        return t.model_copy(update={"messages": [*t.messages, Message(role="tool", content=[PICTURE, PICTURE])]})
+
+    silent = looked(attempt("s", 0))
+    silent.messages = [m for m in silent.messages if m.role != "assistant"]
+    group = [looked(attempt("a", 1)), looked(attempt("b", 3)), attempt("c", 2), silent]
+    judge = AgentRRM(ScriptedChatEngine(honest), settings=JudgeSettings(opening=False), images=ImageBudget())
+    (found,) = rank_groups(judge, [group])
+    ((_, user),) = prompts(judge)
+    assert isinstance(user["content"], str) and user["content"].count("[image]") == 4
+    none = {"shown": 0, "of": 2, "left_out": {"attempts are compared in words": 2}}
+    assert [f.images and f.images.model_dump() for f in found.feedback] == [none, none, None, none]
+    assert [f.score for f in found.feedback] == [0.0, 1.0, 0.5, None]
+
+    write_jsonl(tmp_path / "runs.jsonl", group)
+    with serve(lambda n, body: completion(honest(body["messages"], None, ""))) as server:
+        given = [tmp_path / "runs.jsonl", "--model", f"openai:{server.url}#m", "-o", tmp_path / "out.jsonl"]
+        app = typer.Typer()
+        app.command()(rank_cmd.command)
+        refused = CliRunner().invoke(app, [str(part) for part in (*given, "--images", 2)])
+        assert isinstance(refused.exception, ConfigError) and "no picture is sent" in str(refused.exception)
+        assert not server.requests
+        assert CliRunner().invoke(app, [str(part) for part in (*given, "--images", 0)]).exit_code == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row.get("images") for row in rows] == [none, none, None, none]

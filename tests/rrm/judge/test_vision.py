@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,13 @@ import torch
 from engine_models import make_tokenizer
 from openai_server import completion, serve
 from PIL import Image
+from tokenizers.processors import TemplateProcessing
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from rrm.cli import score_cmd
-from rrm.engines.base import SamplingParams
-from rrm.engines.hf.vision import VisionEngine
+from rrm.engines.base import Reply, SamplingParams
+from rrm.engines.hf.vision import VisionEngine, load_vision
 from rrm.errors import ConfigError, EngineError, RRMError, TooLong
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import Message, Trajectory, write_jsonl
@@ -127,6 +130,80 @@ def test_samples_differ_and_each_is_its_seeds(judge: AgentRRM) -> None:
     warm = SamplingParams(max_new_tokens=12, temperature=1.0, seed=3)
     first, again, other = (engine.complete(messages, warm, key).text for key in ("a", "a", "b"))
     assert first == again != other
+
+
+def engine_of(folder: Path) -> VisionEngine:
+    """One of its own, for a test that changes something of it."""
+    return load_vision(folder, device="cpu", dtype=torch.float32)
+
+
+def test_a_chats_generation_config_does_not_decide_how_a_judge_writes(folder: Path, tmp_path: Path) -> None:
+    chat = shutil.copytree(folder, tmp_path / "chat")
+    own = json.loads((chat / "generation_config.json").read_text())
+    own |= {"do_sample": True, "top_p": 0.001, "top_k": 1, "repetition_penalty": 9.0, "bad_words_ids": [[5]]}
+    (chat / "generation_config.json").write_text(json.dumps(own))
+    plain, spoilt = engine_of(folder), engine_of(chat)
+    messages = [{"role": "user", "content": "look"}]
+    greedy, warm = (SamplingParams(max_new_tokens=12, temperature=t, seed=3) for t in (0.0, 1.0))
+    for params in (greedy, warm):
+        assert spoilt.complete(messages, params, "k") == plain.complete(messages, params, "k")
+    narrow = dataclasses.replace(warm, top_p=1e-6)  # the likeliest token alone
+    assert plain.complete(messages, narrow, "k") == plain.complete(messages, greedy, "k")
+    assert plain.complete(messages, warm, "k") != plain.complete(messages, greedy, "k")
+
+
+def test_a_text_begins_once(folder: Path) -> None:
+    engine = engine_of(folder)
+    tokenizer, messages = engine.processor.tokenizer, [{"role": "user", "content": "look"}]
+    tokenizer.add_special_tokens({"bos_token": "<bos>"})
+    begin = tokenizer.bos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", begin)]
+    )
+
+    def begins() -> int:
+        return (engine._inputs(messages)["input_ids"] == begin).sum().item()
+
+    assert begins() == 1  # by the tokenizer
+    engine.processor.chat_template = "{{ bos_token }}" + TEMPLATE
+    assert begins() == 1  # by the template
+
+
+def test_a_row_that_fails_ends_no_run(folder: Path) -> None:
+    engine, params = engine_of(folder), SamplingParams(max_new_tokens=2)
+    one = [{"role": "system", "content": "Judge."}, {"role": "user", "content": "look"}]
+
+    def said() -> list[Any]:
+        return engine.complete_many([one, one[1:]], params, ["a", "b"])
+
+    assert all(isinstance(reply, Reply) for reply in said())
+    engine.processor.chat_template = "{{ raise_exception('no such ' + messages[0]['role']) }}"
+    assert [str(e) for e in said()] == ["the chat template does not take the messages: no such user"] * 2
+    engine.processor.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}" + TEMPLATE
+    )
+    assert all(isinstance(reply, Reply) for reply in said())  # the rubric heads the user's turn
+
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError("Tried to allocate 20 GiB.\nMore of it.")
+
+    hook = engine.model.register_forward_pre_hook(full)
+    for reply in said():
+        assert isinstance(reply, EngineError) and "is full (Tried to allocate 20 GiB.): lower --images" in str(reply)
+        assert reply.__context__ is None  # whose frames would hold the tensors
+    hook.remove()
+    assert all(isinstance(reply, Reply) for reply in said())
+
+
+def test_a_picture_s_sign_that_is_no_special_token_comes_out_of_no_text(folder: Path) -> None:
+    engine = engine_of(folder)
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["<image>"])
+    processor = LlavaProcessor(engine.processor.image_processor, tokenizer, patch_size=14, chat_template=TEMPLATE)
+    engine = VisionEngine(engine.model, processor)
+    for text in ("<image>", "<<image>>", "<<<image>>>", "<im<image>age>", "<<image>image>"):
+        inputs = engine._inputs([{"role": "user", "content": text}])
+        assert tokenizer.convert_tokens_to_ids("<image>") not in inputs["input_ids"], text
 
 
 @pytest.mark.parametrize("criteria", [None, "task-success"])

@@ -21,7 +21,7 @@ from rrm.cli import eval_cmd, label_cmd
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo
-from rrm.labelling.journal import open_journal
+from rrm.labelling.journal import Journal, open_journal
 from rrm.labelling.pool import Pool
 from rrm.labelling.said import Change, Said, annotation_of, changed
 from rrm.labelling.server import MOST_BODY, LabelServer
@@ -92,6 +92,27 @@ def test_a_journal_keeps_every_action_and_undoes_them_also_later(tmp_path: Path)
         assert read_annotations(path) == [] and journal.said(t.digest) == Said()
 
 
+def test_actions_that_change_nothing_are_not_taken_later_either(tmp_path: Path) -> None:
+    path, of = tmp_path / "labels.jsonl", (run(1).digest, run(1).own_id, 3)
+    good, bad = (Change(field="outcome", value=value) for value in ("good", "bad"))
+
+    def sent(journal: Journal) -> str | None:
+        """What a page that is left sends once more, all together."""
+        undone = journal.undo("action-1")
+        journal.change("action-2", *of, good)
+        journal.change("action-3", *of, good)  # as it is said
+        journal.change("action-4", *of, bad)
+        return undone
+
+    with open_journal(path, "ann") as journal:
+        for _ in range(2):
+            assert sent(journal) is None and journal.said(of[0]).outcome == "bad"
+    with open_journal(path, "ann") as journal:  # started again under the same --port
+        assert sent(journal) is None and journal.said(of[0]).outcome == "bad"
+        assert journal.undo("action-5") == of[0] and journal.said(of[0]).outcome == "good"
+        assert journal.undo("action-6") == of[0] and journal.said(of[0]) == Said()  # saying it again was no step
+
+
 def test_a_file_is_one_raters_and_an_edit_is_not_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, t = tmp_path / "labels.jsonl", run(1)
     with open_journal(path, "ann") as journal:
@@ -104,6 +125,12 @@ def test_a_file_is_one_raters_and_an_edit_is_not_lost(tmp_path: Path, caplog: py
         pass
     assert read_annotations(path)[0].score == 1.0 and (tmp_path / "labels.jsonl.before").read_text() == edited
     assert "was kept as" in caplog.text
+    for later in ("a second edit\n", "a third\n"):
+        path.write_text(later)
+        with open_journal(path, "ann"):
+            pass
+    kept = [(tmp_path / f"labels.jsonl.before{n}").read_text() for n in ("", ".2", ".3")]
+    assert kept == [edited, "a second edit\n", "a third\n"]
     other = tmp_path / "rules.jsonl"
     other.write_text(edited)
     with pytest.raises(RRMError, match="did not write"), open_journal(other, "ann"):
@@ -351,3 +378,35 @@ def test_raters_are_compared_and_their_disagreements_listed(
     twice.write_text(ann.read_text() + ann.read_text().replace('"score": 1.0', '"score": 0.0'))
     with pytest.raises(RRMError, match="two labels of"):
         invoke(label_cmd.command, twice, bob, "--agreement")
+
+
+def test_a_label_without_a_digest_meets_those_that_have_one_by_the_transcripts(
+    tmp_path: Path, invoke: Invoke, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = labelled(tmp_path, "ann", lambda n: "good" if n % 3 else "bad")
+    table = tmp_path / "table.csv"  # as a person writes it: no digests
+    table.write_text("trajectory_id,score,annotator\n" + "".join(f"run/{n},{int(n > 4)},bob\n" for n in range(24)))
+    write_jsonl(tmp_path / "runs.jsonl", [run(n) for n in range(24)])
+    write_jsonl(tmp_path / "others.jsonl", [run(n) for n in range(30, 34)])
+    runs = ("--transcripts", tmp_path / "runs.jsonl")
+
+    def told(*given: Any) -> tuple[int, int, str]:
+        caplog.clear()
+        _, summary = invoke(label_cmd.command, ann, table, "--agreement", *given)
+        return summary["outcome"]["units"], summary["apart"], caplog.text
+
+    units, apart, said = told()
+    assert (units, apart) == (0, 24) and "labels of 24 ids have a digest in one place" in said and "RUNS.jsonl" in said
+    units, apart, said = told("--transcripts", tmp_path / "others.jsonl")
+    assert (units, apart) == (0, 24) and "no file of --transcripts has these ids" in said
+    units, apart, said = told(*runs)
+    assert (units, apart, said) == (24, 0, "")
+
+    with table.open("a") as file:
+        file.write("run/0,1,ann\n")  # who said in her own file that it is bad
+    with pytest.raises(RRMError, match="'ann' has two labels of 'run/0'"):
+        told(*runs)
+    other = run(0).model_copy(update={"messages": run(1).messages})
+    write_jsonl(tmp_path / "again.jsonl", [other])
+    with pytest.raises(RRMError, match="2 different transcripts have that id"):
+        told(*runs, "--transcripts", tmp_path / "again.jsonl")
