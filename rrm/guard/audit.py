@@ -48,6 +48,8 @@ class AuditRow(BaseModel):
     """When the guard's session began (ISO 8601, UTC): the same run may be watched twice."""
     step: int = Field(ge=0)
     """From 1. A later row of the same step takes an earlier one's place (its result came)."""
+    before: str | None = None
+    """A digest of the messages before it: with another one the same number is another step, of a history that was cut."""
     at: str
     """When it was judged."""
     calls: list[AuditCall] = Field(default_factory=list)

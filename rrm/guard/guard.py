@@ -25,7 +25,7 @@ from rrm.feedback import Mode
 from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
 from rrm.guard.policy import Action, GuardPolicy, stricter
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
-from rrm.guard.standing import Standing, now
+from rrm.guard.standing import Standing, digest_before, now
 from rrm.integrations.asking import Judge
 from rrm.trajectory import Message, Step, Trajectory
 
@@ -203,7 +203,7 @@ class GuardSession:
         if signal is None:
             why = bounded(asked.reason or f"the judge gave no {self.policy.signal}")
             return self._say(step, asked, self.policy.on_failure, why)
-        self.state.take(step.index, signal)
+        self.state.take(step.index, signal, digest_before(self.trajectory, step.message_index))
         return self._say(step, asked, self.state.action, self.state.why)
 
     def standing(self) -> GuardVerdict:
@@ -242,6 +242,7 @@ class GuardSession:
                 run=self.trajectory.id,
                 began=self.state.began,
                 step=number,
+                before=None if step is None else digest_before(self.trajectory, step.message_index),
                 at=now(),
                 calls=[] if step is None else self._calls(step),
                 verdict=action,
