@@ -23,7 +23,7 @@ from typing import Any
 from rrm.errors import ConfigError
 from rrm.feedback import Mode
 from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
-from rrm.guard.policy import Action, GuardPolicy, stricter
+from rrm.guard.policy import Action, GuardPolicy
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
 from rrm.guard.standing import Standing, digest_before, now
 from rrm.integrations.asking import Judge
@@ -228,8 +228,9 @@ class GuardSession:
     # ---- inside ----
 
     def _say(self, step: Step | None, asked: Asked, action: Action, why: str | None) -> GuardVerdict:
-        """Put a verdict on record; what stands is not taken back by a check that said nothing."""
-        action = stricter(action, self.state.action)
+        """Put a verdict on record; what stands is not taken back by a check that said nothing, and what it says instead stands, too."""
+        why = self.state.hold(action, why)
+        action = self.state.action
         checked = asked.status not in UNASKED
         number = 0 if step is None else step.index
         verdict = GuardVerdict(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rrm.guard.audit import UNASKED, AuditRow
-from rrm.guard.policy import Action, GuardPolicy, Watch
+from rrm.guard.policy import SEVERITY, Action, GuardPolicy, Watch
 from rrm.trajectory import Message, Trajectory
 
 
@@ -33,7 +33,7 @@ class Standing:
         self.began = now()
         self.spent = Spent()
         self.action: Action = "continue"
-        """What was said last of a signal."""
+        """What was said last, of a signal or without one: it stands until the next signal."""
         self.why: str | None = None
         self._watch = Watch()
         self._latest: tuple[int, str | None] | None = None
@@ -53,6 +53,18 @@ class Standing:
         self.action = self._watch.action(self.policy)
         self.why = _why(self.action, signal, self._watch, self.policy)
 
+    def hold(self, action: Action, why: str | None) -> str | None:
+        """Let stand what is said without a signal, unless what stands already is as strict.
+
+        Returns:
+            The reason for what stands now; where that is an older one, with why there is no new signal.
+        """
+        if SEVERITY[action] > SEVERITY[self.action]:
+            self.action, self.why = action, why
+        if self.why is None or why is None or why == self.why:
+            return self.why or why
+        return f"{self.why}; now: {why}"
+
     def reset(self) -> None:
         """A person lets the run go on."""
         self._watch, self._latest, self.action, self.why = Watch(), None, "continue", None
@@ -69,8 +81,10 @@ class Standing:
             signal = row.score if self.policy.signal == "score" else row.p_good
             if row.resumed:
                 self.reset()
-            elif signal is not None:
+                continue
+            if signal is not None:
                 self.take(row.step, signal, row.before)
+            self.hold(row.verdict, row.reason)
 
 
 def _why(action: Action, signal: float, watch: Watch, policy: GuardPolicy) -> str | None:
