@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.guard import Guard, GuardPolicy, GuardSession, read_audit
-from rrm.guard.audit import MOST
+from rrm.guard.audit import BEGINS, MOST
 from rrm.guard.policy import Watch
 from rrm.jsonl import append_line
 
@@ -251,3 +251,23 @@ def test_a_file_that_is_no_audit_is_named(tmp_path: Path) -> None:
         list(read_audit(path))
     with pytest.raises(ReadError, match=r"scored\.jsonl:1"):  # nothing is added to it
         Guard(SaysSo(), audit=path)
+
+
+def test_a_half_written_last_row_is_passed_over_and_another_file_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    guard = Guard(Reads(), GuardPolicy(patience=1), audit=path)
+    told(guard.session(run="r"), [*run(0), *step(1, "it is 0.05")])
+    whole = path.read_bytes()
+    for end in (1, 5, len(BEGINS), 40, len(whole) - 1):
+        path.write_bytes(whole + whole[:end])
+        assert len(list(read_audit(path))) == 1
+    again = Guard(Reads(), audit=path).session(run="r", resume=True)
+    assert again.standing().action == "halt"
+    again.resume()
+    assert path.read_bytes().startswith(whole) and len(path.read_bytes().splitlines()) == 2
+    path.write_bytes(whole[:60])  # the first row of all
+    assert list(read_audit(path)) == [] and Guard(Reads(), audit=path).session(run="r", resume=True).standing().goes_on
+    for other in ('{"id": "a"}', "halt_below: 0.1", "[]", "{}", '{"id": "a"}\n{"version": 1', '{"version": 1\n'):
+        path.write_text(other)  # no newline at its end either, and nothing of it is cut off
+        with pytest.raises(ReadError, match=r"audit\.jsonl:1: not a row"):
+            Guard(Reads(), audit=path)

@@ -110,6 +110,15 @@ def test_what_is_said_without_a_score_stands_at_the_next_call(folder: Path, tmp_
     assert "no number" in said["hookSpecificOutput"]["permissionDecisionReason"]
 
 
+def test_a_half_written_row_does_not_turn_the_guard_off(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path, "--set", "halt_below=1", "--set", "patience=2")
+    claude.call()
+    with open(claude.audit, "ab") as file:
+        file.write(b'{"version": 1, "run": "s1", "beg')  # a full disk, a lost power
+    assert claude.call()[1]["continue"] is False
+    assert [r.verdict for r in read_audit(claude.audit)] == ["continue", "halt"]
+
+
 def test_what_the_file_does_not_have_yet_is_taken_from_the_hook(folder: Path, tmp_path: Path) -> None:
     claude = Claude(folder, tmp_path, "--set", "halt_below=0")
     assert claude.call(late=True)[0] == 0
