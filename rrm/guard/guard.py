@@ -181,6 +181,25 @@ class GuardSession:
         self.trajectory = trajectory.model_copy(update={"id": self.trajectory.id})
         return self.check() if trajectory.steps else self.standing()
 
+    def glance(self, trajectory: Trajectory) -> GuardVerdict:
+        """`look`, for a framework that shows the run before each call of its model: the judge is asked where a step has ended since.
+
+        None has in a run that was shown before (a node of it runs again), nor where the user spoke and the agent has not yet: what
+        earlier turns did is not this run's. A verdict that this session knows from its audit is given before anything is judged.
+        """
+        known, steps = self.trajectory, trajectory.steps
+        fresh = not known.messages
+        said_nothing_since = fresh or (steps and known.steps and steps[-1].message == known.steps[-1].message)
+        if (
+            not steps
+            or trajectory.messages == known.messages
+            or (trajectory.messages[-1].role == "user" and said_nothing_since)
+            or (fresh and self.state.action != "continue")
+        ):
+            self.trajectory = trajectory.model_copy(update={"id": known.id})
+            return self.standing()
+        return self.look(trajectory)
+
     def failed(self, why: str) -> GuardVerdict:
         """The run so far could not be read: counts as a failed judgement."""
         step = self.trajectory.steps[-1] if self.trajectory.steps else None

@@ -102,3 +102,30 @@ def test_whatever_stands_in_a_message_has_a_digest(depth: int) -> None:
     run.messages += [Message.model_construct(**odd), Message(role="assistant", content="a")]
     found = digest_before(run, 1)
     assert len(found) == 16 and found == digest_before(run, 1) != digest_before(run, 0)
+
+
+def test_a_glance_judges_where_a_step_has_ended_since(tmp_path: Path) -> None:
+    judge = Reads()
+    guard = Guard(judge, POLICY.model_copy(update={"patience": 1}), audit=tmp_path / "a.jsonl")
+    before, asked = shown(1, 2, 0.05), Message(role="user", content="try it otherwise")
+
+    def then(run: Trajectory, *messages: Any) -> Trajectory:
+        return run.model_copy(update={"messages": [*run.messages, *(Message.model_validate(m) for m in messages)]})
+
+    session = guard.session(run="turn 2")
+    turn = then(before, asked)
+    for _ in range(2):  # what an earlier turn did is not this run's
+        said = session.glance(turn)
+        assert (said.action, said.step, said.checked, judge.asked) == ("continue", 2, False, [])
+    one = then(turn, *step(3, "it is 0.5"))
+    assert session.glance(one).checked and not session.glance(one).checked
+    assert not session.glance(then(one, asked)).checked  # the user again, and no step since
+    # something speaks in the user's name behind each step: they are judged all the same
+    two = then(one, asked, *step(4, "it is 0.04"), asked)
+    assert session.glance(two).action == "halt" == session.glance(two).action and len(judge.asked) == 2
+    # a process that takes the run over gives the verdict that it knows before it judges
+    other = guard.session(run="turn 2", resume=True)
+    assert (other.glance(two).action, other.glance(two).step, len(judge.asked)) == ("halt", 4, 2)
+    other.resume()
+    assert other.glance(then(two, *step(5, "it is 0.9"))).checked
+    assert guard.session().glance(Trajectory(id="x", messages=[])).goes_on
