@@ -139,6 +139,8 @@ def checks() -> dict[str, dict[str, Any]]:
             found[point.name] = {"available": True}
         except (RRMError, ImportError, OSError) as error:
             found[point.name] = {"available": False, "why": str(error)}
+        except Exception as error:  # noqa: BLE001 - another package's bug is a line of the report, and no end of it
+            found[point.name] = {"available": False, "why": f"its check failed: {type(error).__name__}: {error}"}
     return found
 
 
@@ -176,13 +178,17 @@ def _get(url: str, key: str | None = None) -> Any:
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler())  # fmt: skip
     try:
         with opener.open(request, timeout=TIMEOUT_S) as reply:
-            return json.loads(reply.read(MOST))
+            said = reply.read(MOST)
     except urllib.error.HTTPError as error:
         error.close()
         raise ValueError(f"{error.code} {error.reason}") from error
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise ValueError(f"{type(reason).__name__}: {reason}") from error
+    except ValueError as error:  # a host or a path that no request can hold
+        raise ValueError(f"no address: {error}") from error
+    try:
+        return json.loads(said)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its reply is no JSON: {error}") from error
 
@@ -204,9 +210,13 @@ def server(address: str) -> dict[str, Any]:
     url, _, model = address.removeprefix("openai:").partition("#")
     url = url.partition(",")[0].rstrip("/")
     found: dict[str, Any] = {"address": shown_address(url), "reachable": False}
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # a bracket that is not closed, say
+        return {**found, "error": f"no address ({error}): write http://HOST:PORT"}
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         return {**found, "error": "no address: write http://HOST:PORT"}
-    if urlsplit(url).username is not None:
+    if parts.username is not None:
         return {**found, "error": "an address with a key or user in it is not asked: set RRM_API_KEY or OPENAI_API_KEY"}
     root = url.removesuffix("/v1")
     try:

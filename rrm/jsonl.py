@@ -14,12 +14,14 @@ BLOCK = 65536
 """Bytes that are looked at at once for the end of the last line."""
 
 
-def read_lines(path: str | Path, parse: Callable[[str], T], what: str) -> Iterator[T]:
+def read_lines(path: str | Path, parse: Callable[[str], T], what: str, *, begins: str | None = None) -> Iterator[T]:
     """`parse(line)` of each line that is not blank.
 
     Args:
         parse: raises ValueError or TypeError on a line that is not `what`.
         what: what a line should be, as in "not an episode".
+        begins: how every line begins, in a file that `append_line` writes: what begins so and has no newline is the half-written end
+            that the next writer cuts off, and is passed over. None: the last line needs no newline.
 
     Raises:
         ReadError: the file cannot be opened; or with path and line on the first line that is not `what`.
@@ -30,11 +32,15 @@ def read_lines(path: str | Path, parse: Callable[[str], T], what: str) -> Iterat
         raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
     with lines:
         for number, line in enumerate(lines, 1):
-            if line.strip():
+            if line.strip() and not (begins and _is_torn(line, begins.encode("ascii"))):
                 try:
                     yield parse(line.decode("utf-8"))
                 except (ValueError, TypeError) as error:
                     raise ReadError(str(path), number, f"not {what}: {error}") from error
+
+
+def _is_torn(line: bytes, begins: bytes) -> bool:
+    return not line.endswith(b"\n") and (line.startswith(begins) or begins.startswith(line))
 
 
 def write_lines(path: str | Path, lines: Iterable[str], append: bool = False) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,27 @@ class SaysSo:
             return [Feedback(id=trajectory.id, status="judge_error", reason=said, judge=info)]
         findings = [Finding(step=step, verdict="good", p_good=said)] if mode == "steps" else []
         return [Feedback(id=trajectory.id, status="scored", score=said, raw_score=said, findings=findings, judge=info)]
+
+
+class Reads:
+    """A judge whose score is the last number in the run so far, whatever its steps are called; a run without one is a failure."""
+
+    model = "reads"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        """The last message of each run it was asked for."""
+
+    def judge(
+        self, trajectories: Sequence[Trajectory], *, mode: Mode = "full", samples: int = 1, seed: int = 0
+    ) -> list[Feedback]:
+        (trajectory,) = trajectories
+        self.asked.append(trajectory.messages[-1].text())
+        numbers = [n for m in trajectory.messages for n in re.findall(r"\d\.\d+", m.text())]
+        info = JudgeInfo(model=self.model, prompt_version="2", mode=mode, seed=seed)
+        if not numbers:
+            return [Feedback(id=trajectory.id, status="judge_error", reason="no number", judge=info)]
+        return [Feedback(id=trajectory.id, status="scored", score=float(numbers[-1]), judge=info)]
 
 
 def step(k: int, result: str | None = None, **arguments: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The audit trail: one JSON line a step, whatever became of it. Killed processes leave whole lines, and several may write one file.
+"""The audit trail: one JSON line a step, whatever became of it. A half-written end counts for nothing, and several processes may write one file.
 
 What the agent's messages hold is shown as far as `MOST` characters; what has the form of a key or a password is taken out
 (`rrm.publishing.secrets`). The guard itself adds nothing from the environment.
@@ -21,6 +21,8 @@ MOST = 500
 """Characters of a text from the run that are kept."""
 NOT_JUDGED, EXHAUSTED = "not_judged", "exhausted"
 """Statuses beside those of a Feedback: the policy leaves the step out; the budget is used up."""
+BEGINS = '{"version"'
+"""How a row's line begins."""
 UNASKED = (NOT_JUDGED, EXHAUSTED)
 
 
@@ -48,6 +50,8 @@ class AuditRow(BaseModel):
     """When the guard's session began (ISO 8601, UTC): the same run may be watched twice."""
     step: int = Field(ge=0)
     """From 1. A later row of the same step takes an earlier one's place (its result came)."""
+    before: str | None = None
+    """A digest of the messages before it: with another one the same number is another step, of a history that was cut."""
     at: str
     """When it was judged."""
     calls: list[AuditCall] = Field(default_factory=list)
@@ -92,10 +96,11 @@ def append(path: str | Path, row: AuditRow) -> None:
 
 
 def read_audit(path: str | Path, run: str | None = None) -> Iterator[AuditRow]:
-    """The rows of a file, or of one run in it.
+    """The rows of a file, or of one run in it; a half-written last line is passed over.
 
     Raises:
         ReadError: with the line, on the first that is no row of an audit.
     """
-    rows = read_lines(path, lambda line: AuditRow.model_validate(json.loads(line)), "a row of a guard's audit")
+    what = "a row of a guard's audit"
+    rows = read_lines(path, lambda line: AuditRow.model_validate(json.loads(line)), what, begins=BEGINS)
     return (row for row in rows if run is None or row.run == run)

@@ -23,9 +23,9 @@ from typing import Any
 from rrm.errors import ConfigError
 from rrm.feedback import Mode
 from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
-from rrm.guard.policy import Action, GuardPolicy, stricter
+from rrm.guard.policy import Action, GuardPolicy
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
-from rrm.guard.standing import Standing, now
+from rrm.guard.standing import Standing, digest_before, now
 from rrm.integrations.asking import Judge
 from rrm.trajectory import Message, Step, Trajectory
 
@@ -181,6 +181,25 @@ class GuardSession:
         self.trajectory = trajectory.model_copy(update={"id": self.trajectory.id})
         return self.check() if trajectory.steps else self.standing()
 
+    def glance(self, trajectory: Trajectory) -> GuardVerdict:
+        """`look`, for a framework that shows the run before each call of its model: the judge is asked where a step has ended since.
+
+        None has in a run that was shown before (a node of it runs again), nor where the user spoke and the agent has not yet: what
+        earlier turns did is not this run's. A verdict that this session knows from its audit is given before anything is judged.
+        """
+        known, steps = self.trajectory, trajectory.steps
+        fresh = not known.messages
+        said_nothing_since = fresh or (steps and known.steps and steps[-1].message == known.steps[-1].message)
+        if (
+            not steps
+            or trajectory.messages == known.messages
+            or (trajectory.messages[-1].role == "user" and said_nothing_since)
+            or (fresh and self.state.action != "continue")
+        ):
+            self.trajectory = trajectory.model_copy(update={"id": known.id})
+            return self.standing()
+        return self.look(trajectory)
+
     def failed(self, why: str) -> GuardVerdict:
         """The run so far could not be read: counts as a failed judgement."""
         step = self.trajectory.steps[-1] if self.trajectory.steps else None
@@ -203,7 +222,7 @@ class GuardSession:
         if signal is None:
             why = bounded(asked.reason or f"the judge gave no {self.policy.signal}")
             return self._say(step, asked, self.policy.on_failure, why)
-        self.state.take(step.index, signal)
+        self.state.take(step.index, signal, digest_before(self.trajectory, step.message_index))
         return self._say(step, asked, self.state.action, self.state.why)
 
     def standing(self) -> GuardVerdict:
@@ -228,8 +247,9 @@ class GuardSession:
     # ---- inside ----
 
     def _say(self, step: Step | None, asked: Asked, action: Action, why: str | None) -> GuardVerdict:
-        """Put a verdict on record; what stands is not taken back by a check that said nothing."""
-        action = stricter(action, self.state.action)
+        """Put a verdict on record; what stands is not taken back by a check that said nothing, and what it says instead stands, too."""
+        why = self.state.hold(action, why)
+        action = self.state.action
         checked = asked.status not in UNASKED
         number = 0 if step is None else step.index
         verdict = GuardVerdict(
@@ -242,6 +262,7 @@ class GuardSession:
                 run=self.trajectory.id,
                 began=self.state.began,
                 step=number,
+                before=None if step is None else digest_before(self.trajectory, step.message_index),
                 at=now(),
                 calls=[] if step is None else self._calls(step),
                 verdict=action,

@@ -19,11 +19,6 @@ MARGIN = 0.1
 """A run recovers so far above the higher bound where nobody says otherwise."""
 
 
-def stricter(a: Action, b: Action) -> Action:
-    """Of two actions the one that leaves the agent less."""
-    return max(a, b, key=SEVERITY.__getitem__)
-
-
 class GuardPolicy(BaseModel):
     """What a guard does about what its judge says. Unknown names are errors."""
 

@@ -2,9 +2,9 @@
 
     agent = create_agent(model, tools, middleware=[GuardMiddleware(guard)])
 
-Before each call of the model the conversation so far is judged, where a step has ended since. `halt` ends the run with a message that
-says why; `ask` interrupts it (`langgraph.types.interrupt`), which needs a checkpointer: `Command(resume=True)` lets it go on,
-`Command(resume=False)` ends it. Needs the extra `langchain`.
+Before each call of the model the conversation so far is judged, where a step has ended since; what earlier turns of the thread did is read,
+and not counted again. `halt` ends the run with a message that says why; `ask` interrupts it (`langgraph.types.interrupt`), which needs a
+checkpointer: `Command(resume=True)` lets it go on, `Command(resume=False)` ends it. Needs the extra `langchain`.
 """
 
 from __future__ import annotations
@@ -94,12 +94,7 @@ class GuardMiddleware(AgentMiddleware):
             trajectory = conversation(messages)
         except ReadError as error:
             return session.failed(str(error))
-        known = session.trajectory.messages
-        if known and [m.model_dump() for m in known] == [m.model_dump() for m in trajectory.messages]:
-            return session.standing()
-        if not trajectory.steps:
-            return session.standing()
-        return session.look(trajectory)
+        return session.glance(trajectory)
 
     def _answer(self, session: GuardSession, verdict: GuardVerdict) -> dict[str, Any] | None:
         if verdict.action == "continue":

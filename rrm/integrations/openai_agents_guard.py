@@ -2,9 +2,9 @@
 
     result = await Runner.run(agent, question, hooks=GuardHooks(guard))
 
-Before each call of a model what was done so far is judged, where a step has ended since. `halt` ends the run with `GuardHalted`. At
-`ask` the `on_ask` that you give decides; without one the run ends too, for nobody was asked. One object watches one run. Needs the
-extra `openai-agents`.
+Before each call of a model what was done so far is judged, where a step has ended since; what a `Session` holds of earlier runs is read,
+and not counted again. `halt` ends the run with `GuardHalted`. At `ask` the `on_ask` that you give decides; without one the run ends too,
+for nobody was asked. One object watches one run. Needs the extra `openai-agents`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class GuardHooks(RunHooks):
 
     def _look(self, system_prompt: str | None, items: list[Any]) -> GuardVerdict:
         try:
-            return self.session.look(conversation(system_prompt, items))
+            return self.session.glance(conversation(system_prompt, items))
         except ReadError as error:
             return self.session.failed(str(error))
 

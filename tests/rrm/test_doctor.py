@@ -146,7 +146,23 @@ def test_a_redirect_is_not_followed_with_a_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["localhost:8000", "ftp://h", f"http://me:{KEY}@h:1", "http://", "http://127.0.0.1:1"]
+    "address",
+    [
+        "localhost:8000",
+        "ftp://h",
+        f"http://me:{KEY}@h:1",
+        "http://",
+        "http://127.0.0.1:1",
+        "http://[::1",
+        f"http://me:{KEY}@[::1",
+        "openai:http://[::1#m",
+        "http://127.0.0.1:port",
+        "http://127.0.0.1:1/a ü",
+        "http://127.0.0.1:1/ü",
+        "http://h\u2100.test",
+        "http://" + "a" * 70 + ".test",
+        "http://127.0.0.1:1/\ud800",
+    ],
 )
 def test_an_address_that_answers_nothing(address: str) -> None:
     code, said = run("--server", address)
@@ -170,18 +186,30 @@ def test_a_broken_torch_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.devices() == {"error": "torch cannot be imported: OSError: libcudart.so: cannot open"}
 
 
-def test_a_look_of_another_package_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (RRMError("no namespaces"), "no namespaces"),
+        (KeyError("HOME"), "its check failed: KeyError: 'HOME'"),
+        (AttributeError("no such look"), "its check failed: AttributeError: no such look"),
+    ],
+)
+def test_a_look_of_another_package_that_fails_says_why(
+    error: Exception, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Point:
         name = "sandbox"
 
         def load(self) -> Any:
             def check() -> None:
-                raise RRMError("no namespaces")
+                raise error
 
             return check
 
     monkeypatch.setattr(doctor, "entry_points", lambda group: [Point()])
-    assert doctor.checks() == {"sandbox": {"available": False, "why": "no namespaces"}}
+    assert doctor.checks() == {"sandbox": {"available": False, "why": why}}
+    code, said = run()
+    assert code == 0 and any(line.split(maxsplit=1) == ["sandbox", why] for line in said.splitlines())
 
 
 def test_it_needs_no_torch(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guarded import SaysSo, run, step
+from guarded import Reads, SaysSo, run, step
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rrm.errors import ConfigError, EngineError, ReadError, RRMError
 from rrm.guard import Guard, GuardPolicy, GuardSession, read_audit
-from rrm.guard.audit import MOST
+from rrm.guard.audit import BEGINS, MOST
 from rrm.guard.policy import Watch
 from rrm.jsonl import append_line
 
@@ -86,6 +86,45 @@ def test_a_failed_judgement_is_no_number(bad: Any, tmp_path: Path) -> None:
 
 def test_what_stands_is_not_taken_back_by_a_failure() -> None:
     assert after_steps(GuardPolicy(patience=1), 0.0, "down", 0.9) == ["halt", "halt", "continue"]
+
+
+def test_what_is_said_of_a_failure_stands_until_a_score_or_a_person_takes_it_back(tmp_path: Path) -> None:
+    for action in ("ask", "halt"):
+        guard = Guard(Reads(), GuardPolicy(on_failure=action), audit=tmp_path / "audit.jsonl")
+        session = guard.session(run=action)
+        told(session, [*run(0), *step(1, "nothing")])
+        standing = session.standing()
+        assert (standing.action, standing.reason, standing.checked) == (action, "no number", False)
+        assert session.observe({"role": "user", "content": "well?"}, check=False).action == action
+        again = guard.session(run=action, resume=True, messages=[*run(0), *step(1, "nothing")])
+        assert (again.standing().action, again.standing().reason) == (action, "no number")
+        again.resume()
+        assert again.standing().goes_on and guard.session(run=action, resume=True).standing().goes_on
+        assert told(session, step(2, "it is 0.9"))[-1] == "continue" and session.standing().reason is None
+
+
+def test_what_is_said_of_a_used_up_budget_stands(tmp_path: Path) -> None:
+    guard = Guard(Reads(), GuardPolicy(on_exhausted="halt", max_checks=1), audit=tmp_path / "audit.jsonl")
+    session = guard.session(run="r")
+    assert told(session, [*run(0), *step(1, "it is 0.9"), *step(2, "it is 0.9")])[2::2] == ["continue", "halt"]
+    for known in (session, guard.session(run="r", resume=True)):
+        assert known.standing().action == "halt" and known.standing().reason == "the budget is used up: 1 checks of 1"
+    # a step that is left out takes nothing back either
+    rare = Guard(Reads(), GuardPolicy(on_failure="ask", every=2)).session()
+    assert told(rare, [*run(0), *step(1), *step(2, "0.9"), *step(3, "it is 0.9")])[2::2] == ["ask", "ask", "continue"]
+
+
+def test_a_reason_is_that_of_the_verdict(tmp_path: Path) -> None:
+    low = "score 0.01; 2 steps below 0.1 since the run last stood at 0.2 or more"
+    used_up = "the budget is used up: 2 checks of 2"
+    guard = Guard(Reads(), GuardPolicy(max_checks=2), audit=tmp_path / "audit.jsonl")
+    session = guard.session(run="r")
+    told(session, [*run(0), *(m for k in range(1, 4) for m in step(k, "it is 0.01"))])
+    assert [v.reason for v in session.verdicts] == [None, low, f"{low}; now: {used_up}"]
+    for k in (4, 5):  # in processes of their own: nothing is said twice
+        session = guard.session(run="r", resume=True, messages=run(k - 1))
+        assert told(session, step(k))[-1] == "halt" and session.standing().reason == low
+    assert [r.reason for r in read_audit(tmp_path / "audit.jsonl")][2:] == [f"{low}; now: {used_up}"] * 3
 
 
 def test_budget(tmp_path: Path) -> None:
@@ -212,3 +251,23 @@ def test_a_file_that_is_no_audit_is_named(tmp_path: Path) -> None:
         list(read_audit(path))
     with pytest.raises(ReadError, match=r"scored\.jsonl:1"):  # nothing is added to it
         Guard(SaysSo(), audit=path)
+
+
+def test_a_half_written_last_row_is_passed_over_and_another_file_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    guard = Guard(Reads(), GuardPolicy(patience=1), audit=path)
+    told(guard.session(run="r"), [*run(0), *step(1, "it is 0.05")])
+    whole = path.read_bytes()
+    for end in (1, 5, len(BEGINS), 40, len(whole) - 1):
+        path.write_bytes(whole + whole[:end])
+        assert len(list(read_audit(path))) == 1
+    again = Guard(Reads(), audit=path).session(run="r", resume=True)
+    assert again.standing().action == "halt"
+    again.resume()
+    assert path.read_bytes().startswith(whole) and len(path.read_bytes().splitlines()) == 2
+    path.write_bytes(whole[:60])  # the first row of all
+    assert list(read_audit(path)) == [] and Guard(Reads(), audit=path).session(run="r", resume=True).standing().goes_on
+    for other in ('{"id": "a"}', "halt_below: 0.1", "[]", "{}", '{"id": "a"}\n{"version": 1', '{"version": 1\n'):
+        path.write_text(other)  # no newline at its end either, and nothing of it is cut off
+        with pytest.raises(ReadError, match=r"audit\.jsonl:1: not a row"):
+            Guard(Reads(), audit=path)

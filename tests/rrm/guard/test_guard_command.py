@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import typer
-from guarded import run
+from guarded import Reads, run
 from typer.testing import CliRunner
 
 from rrm.cli.guard_cmd import command
 from rrm.errors import ConfigError
-from rrm.guard import read_audit
+from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.guard.claude_code import answer, completed, session_of, step_is_over
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import Message, Trajectory, write_jsonl
@@ -90,6 +90,33 @@ def test_asking_is_left_to_the_next_call(folder: Path, tmp_path: Path) -> None:
     assert said["hookSpecificOutput"]["permissionDecision"] == "ask" and "continue" not in said
     assert claude.hook("Stop") == (0, {"suppressOutput": True})  # judged; it has stopped anyway
     assert len(list(read_audit(claude.audit))) == 2
+
+
+def test_what_is_said_without_a_score_stands_at_the_next_call(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path, "--set", "halt_below=null", "--set", "max_checks=1", "--set", "on_exhausted=halt")
+    assert claude.call()[1] == {"suppressOutput": True} and claude.call()[1]["continue"] is False
+    next_call = {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "toolu_3"}
+    _, said = claude.hook("PreToolUse", **next_call)
+    assert said["continue"] is False and "the budget is used up" in said["stopReason"]
+    assert said["hookSpecificOutput"]["permissionDecision"] == "deny"
+    claude.hook("UserPromptSubmit", prompt="go on")
+    assert claude.hook("PreToolUse", **next_call) == (0, {"suppressOutput": True})
+    # a judge that fails
+    with Guard(Reads(), GuardPolicy(on_failure="ask"), audit=claude.audit).session(run="s1", resume=True) as session:
+        for message in run(1):
+            session.observe(message)
+    _, said = claude.hook("PreToolUse", **next_call)
+    assert said["hookSpecificOutput"]["permissionDecision"] == "ask"
+    assert "no number" in said["hookSpecificOutput"]["permissionDecisionReason"]
+
+
+def test_a_half_written_row_does_not_turn_the_guard_off(folder: Path, tmp_path: Path) -> None:
+    claude = Claude(folder, tmp_path, "--set", "halt_below=1", "--set", "patience=2")
+    claude.call()
+    with open(claude.audit, "ab") as file:
+        file.write(b'{"version": 1, "run": "s1", "beg')  # a full disk, a lost power
+    assert claude.call()[1]["continue"] is False
+    assert [r.verdict for r in read_audit(claude.audit)] == ["continue", "halt"]
 
 
 def test_what_the_file_does_not_have_yet_is_taken_from_the_hook(folder: Path, tmp_path: Path) -> None:

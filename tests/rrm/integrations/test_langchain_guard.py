@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("langchain.agents.middleware", reason="langchain (extra `langchain`) is not installed")
 pytest.importorskip("langgraph")
 
-from guarded import SaysSo
+from guarded import Reads, SaysSo
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -83,6 +84,73 @@ def test_coroutines() -> None:
 
     last = asyncio.run(_run(Guard(SaysSo(*[0.0] * 4), GuardPolicy(patience=1))))
     assert last.additional_kwargs == {"agent_rrm": "halt"}
+
+
+def seeker(guard: Guard, *places: str, **more: Any) -> Any:
+    """An agent that looks in places and then says where it is."""
+    said = [
+        AIMessage("", tool_calls=[{"name": "look", "args": {"where": w}, "id": f"c{k}"}])
+        if w != "!"
+        else AIMessage("done")
+        for k, w in enumerate(places)
+    ]
+    return create_agent(Model(messages=iter(said)), [look], middleware=[GuardMiddleware(guard)], **more)
+
+
+def test_a_thread_goes_on_after_a_halt() -> None:
+    judge = Reads()
+    guard = Guard(judge, GuardPolicy(patience=1))
+    running, config = (
+        seeker(guard, "side 0.05", "spot 0.9", "!", checkpointer=InMemorySaver()),
+        {"configurable": {"thread_id": "1"}},
+    )
+    assert "agent_rrm" in running.invoke(ASKED, config)["messages"][-1].additional_kwargs
+    assert judge.asked == ["nothing on the side 0.05"]
+    last = running.invoke({"messages": [{"role": "user", "content": "look elsewhere"}]}, config)["messages"][-1]
+    assert last.text == "done" and judge.asked[1:] == ["nothing on the spot 0.9", "done"]
+
+
+def test_a_step_is_judged_though_something_speaks_behind_each_in_the_user_s_name() -> None:
+    class Reminds(AgentMiddleware):
+        def before_model(self, state: Any, runtime: Any) -> dict[str, Any]:
+            return {"messages": [HumanMessage("think of the time")]}
+
+    model = Model(
+        messages=iter([AIMessage("", tool_calls=[{"name": "look", "args": {"where": "side 0.05"}, "id": "c"}])] * 3)
+    )
+    guarded = GuardMiddleware(Guard(Reads(), GuardPolicy(patience=1)))
+    running = create_agent(model, [look], middleware=[Reminds(), guarded])
+    assert running.invoke(ASKED)["messages"][-1].additional_kwargs == {"agent_rrm": "halt"}
+
+
+def test_a_conversation_that_is_summed_up_is_halted() -> None:
+    """The same two steps' numbers again and again."""
+    middleware = GuardMiddleware(Guard(Reads(), GuardPolicy(patience=3)))
+    ended = []
+    for k in range(4):
+        said = [HumanMessage(f"summary {k}"), AIMessage(f"on side {k}"), AIMessage(f"{k}: 0.05")]
+        ended.append(middleware.before_model({"agent_rrm_run": "r", "messages": said}, None) is not None)
+    assert ended == [False, False, True, True]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_person_s_no_ends_a_run_whose_judge_failed(goes_on: bool, elsewhere: bool, tmp_path: Path) -> None:
+    """`elsewhere`: the answer comes in another process, where the judge would have a score."""
+    audit = tmp_path / "audit.jsonl"
+    guard = Guard(Reads(), GuardPolicy(on_failure="ask"), audit=audit)
+    kept, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
+    running = seeker(guard, "fog", "spot 0.9", "!", checkpointer=kept)
+    assert running.invoke(ASKED, config)["__interrupt__"][0].value["reason"] == "no number"
+    if elsewhere:
+        other = Guard(SaysSo(*[0.9] * 4), GuardPolicy(on_failure="ask"), audit=audit)
+        running = seeker(other, "spot 0.9", "!", checkpointer=kept)
+    last = running.invoke(Command(resume=goes_on), config)["messages"][-1]
+    assert (last.text == "done") is goes_on and ("agent_rrm" in last.additional_kwargs) is not goes_on
+    rows = list(read_audit(audit))
+    assert (
+        rows[0].status == "judge_error" and [r.resumed for r in rows] == [False, True, False, False][: 1 + 3 * goes_on]
+    )
 
 
 def test_two_runs_have_sessions_of_their_own() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("agents.exceptions", reason="openai-agents (extra `openai-agents`) is not installed")
 
-from guarded import SaysSo
+from guarded import Reads, SaysSo
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
+from agents import Agent, Model, ModelResponse, Runner, SQLiteSession, Usage, function_tool, set_tracing_disabled
 from rrm.guard import Guard, GuardPolicy, read_audit
 from rrm.integrations.openai_agents_guard import GuardHalted, GuardHooks
 
@@ -66,6 +66,37 @@ def test_a_failing_run_is_halted(tmp_path: Path) -> None:
 
 def test_a_good_run_is_left_alone() -> None:
     assert play(GuardHooks(Guard(SaysSo(*[0.9] * 4)))).final_output == "it is gone"
+
+
+def test_a_session_goes_on_after_a_halt() -> None:
+    async def turns() -> list[str]:
+        held, model = SQLiteSession("one"), Looks(1)
+        agent = Agent(name="seeker", instructions="Find it.", model=model, tools=[look])
+        said = []
+        for question in ("where is it? 0.05", "and now?"):
+            guard = Guard(judge, GuardPolicy(patience=1))
+            try:
+                said.append((await Runner.run(agent, question, session=held, hooks=GuardHooks(guard))).final_output)
+            except GuardHalted as halted:
+                said.append(halted.verdict.action)
+        return said
+
+    judge = Reads()
+    assert asyncio.run(turns()) == ["halt", "it is gone"]
+    assert len(judge.asked) == 1  # the first run's step; the second one's answer ended it
+
+
+def test_a_run_that_is_shown_twice_is_judged_once() -> None:
+    judge = Reads()
+    hooks = GuardHooks(Guard(judge))
+    items: list[Any] = [
+        {"role": "user", "content": "where is it?"},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "nothing 0.9"},
+    ]
+    for _ in range(2):
+        asyncio.run(hooks.on_llm_start(None, None, "Find it.", items))
+    assert len(judge.asked) == 1
 
 
 @pytest.mark.parametrize("way", ["function", "coroutine", "nobody", "no"])
