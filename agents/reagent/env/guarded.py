@@ -4,7 +4,8 @@
     rollout(engine, tokenizer, guarded(make_env, guard), tasks, params=params)
 
 An episode that is halted has the status `halted`: it is priced as one that a limit ended (`RewardWeights.unanswered`), and its last
-turn's info says why. Nobody is there to be asked, so `ask` lets it go on, and stands in the info and the audit.
+turn's info says why. One that was halted because the judge failed (`on_failure`) or its budget was used up (`on_exhausted`) has an
+unknown outcome (`success` is None): nothing is learned from it. Nobody is there to be asked, so `ask` lets it go on, and stands in the info and the audit.
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ class GuardedEnv:
         info = result.info | {"guard": _told(verdict)}
         if verdict.action != "halt":
             return replace(result, info=info)
+        # of the agent speaks what stands of its scores; a judge that failed or has no budget left says nothing of it
+        success = False if session.standing().action == "halt" else None
         self._end()
-        return replace(result, truncated=True, info=info | {"ended_by": HALTED, "answer": None, "success": False})
+        return replace(result, truncated=True, info=info | {"ended_by": HALTED, "answer": None, "success": success})
 
     async def close(self) -> None:
         """Close the environment."""

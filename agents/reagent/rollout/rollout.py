@@ -172,7 +172,7 @@ class _Row:
         self.end(status, float(getattr(self.env, "unanswered_reward", 0.0)) if outcome is None else outcome, success)
 
     def fail(self, status: Status, error: str) -> None:
-        """It could not be played: its outcome is unknown."""
+        """It could not be played to an end of its own: its outcome is unknown."""
         self.status, self.error = status, error
 
     def tokens(self) -> list[int]:
@@ -346,9 +346,12 @@ class _Player:
             success = result.info.get("success")
             if result.terminated:
                 row.end("finished", result.outcome_reward, None if success is None else bool(success))
+            elif result.info.get("ended_by") != HALTED:
+                row.end_at_limit("turn_limit", result.outcome_reward, bool(success))
+            elif success is None:  # not for what the agent did
+                row.fail("halted", str(result.info.get("guard", {}).get("reason")))
             else:
-                halted = result.info.get("ended_by") == HALTED
-                row.end_at_limit("halted" if halted else "turn_limit", result.outcome_reward, bool(success))
+                row.end_at_limit("halted", result.outcome_reward, bool(success))
             return
         self._observe(row, turn, result.observations)
         self._go_on(row, session)

@@ -14,7 +14,9 @@ from reagent.env.env import Environment, ToolEnv
 from reagent.env.guarded import GuardedEnv, guarded
 from reagent.env.task import Task
 from reagent.env.tool import tool
+from reagent.feedback.base import judgeable
 from reagent.rollout.rollout import rollout
+from reagent.train.batch import make_batch
 from rrm.engines.base import SamplingParams
 from rrm.errors import ConfigError
 from rrm.feedback import Feedback, JudgeInfo, Mode
@@ -76,6 +78,38 @@ def test_a_failing_episode_is_halted(tmp_path: Path) -> None:
     assert [r.verdict for r in rows] == ["continue", "continue", "halt"]
     assert rows[0].calls[0].name == "look" and rows[0].calls[0].seconds is not None
     assert play(guarded(make, guard), CALL, graded=False).ungraded
+
+
+class Fails(Scores):
+    """A judge that fails from a step on."""
+
+    def __init__(self, *scores: float, at: int = 1) -> None:
+        super().__init__(*scores)
+        self.at = at
+
+    def judge(self, trajectories: Sequence[Trajectory], *, mode: Mode, samples: int, seed: int) -> list[Feedback]:
+        if len(trajectories[0].steps) >= self.at:
+            raise OSError("the judge is gone")
+        return super().judge(trajectories, mode=mode, samples=samples, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("judge", "policy", "said"),
+    [
+        (Fails(), GuardPolicy(on_failure="halt"), "the judge is gone"),
+        (Scores(0.05), GuardPolicy(max_checks=1, on_exhausted="halt"), "budget is used up"),
+    ],
+)
+@pytest.mark.parametrize("graded", [True, False])
+def test_a_halt_for_want_of_a_judgement_teaches_nothing(
+    judge: Scores, policy: GuardPolicy, said: str, graded: bool
+) -> None:
+    episode = play(guarded(make, Guard(judge, policy)), CALL, graded=graded)
+    assert episode.status == "halted" and said in episode.error
+    assert episode.reward is None and episode.success is None and not episode.ungraded
+    assert episode.trajectory.outcome is None and not judgeable(episode)
+    batch = make_batch([episode])
+    assert not batch.known.any() and not batch.token_rewards.any()
 
 
 def test_a_guard_that_lets_go_on_changes_nothing() -> None:
