@@ -3,15 +3,17 @@
     guard = Guard(judge, GuardPolicy(halt_below=0.1), audit="audit.jsonl")
     rollout(engine, tokenizer, guarded(make_env, guard), tasks, params=params)
 
-An episode that is halted has the status `halted`: it is priced as one that a limit ended (`RewardWeights.unanswered`), and its last
-turn's info says why. One that was halted because the judge failed (`on_failure`) or its budget was used up (`on_exhausted`) has an
+An episode that is halted has the status `halted`: it is priced as one that a limit ended (`RewardWeights.unanswered`), or
+with `halted_reward`, and its last turn's info says why. One that was halted because the judge failed (`on_failure`) or its budget was used up (`on_exhausted`) has an
 unknown outcome (`success` is None): nothing is learned from it. Nobody is there to be asked, so `ask` lets it go on, and stands in the info and the audit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -31,17 +33,22 @@ class GuardedEnv:
     Args:
         env: plays the episodes; its `step` takes `stop_reason`.
         guard: shared with other environments; they take turns at its judge.
+        halted_reward: outcome of an episode that was halted for what the judge says of it; None: the environment's of one that a
+            limit ended. Set it below the worst that an episode can earn that plays on, or a policy that sees no way to an answer
+            does better by being halted.
 
     Raises:
-        ConfigError: `step` takes no `stop_reason`.
+        ConfigError: `step` takes no `stop_reason`, or `halted_reward` is no finite number.
     """
 
-    def __init__(self, env: Environment, guard: Guard) -> None:
+    def __init__(self, env: Environment, guard: Guard, *, halted_reward: float | None = None) -> None:
         if "stop_reason" not in inspect.signature(env.step).parameters:
             raise ConfigError(
                 f"{type(env).__name__}.step takes no stop_reason: a guarded environment needs one that does"
             )
-        self.env, self.guard = env, guard
+        if halted_reward is not None and not math.isfinite(halted_reward):
+            raise ConfigError(f"halted_reward must be a finite number, got {halted_reward}")
+        self.env, self.guard, self.halted_reward = env, guard, halted_reward
         self._session: GuardSession | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -78,7 +85,9 @@ class GuardedEnv:
         # of the agent speaks what stands of its scores; a judge that failed or has no budget left says nothing of it
         success = False if session.standing().action == "halt" else None
         self._end()
-        return replace(result, truncated=True, info=info | {"ended_by": HALTED, "answer": None, "success": success})
+        reward = None if success is None else self.halted_reward
+        over = {"ended_by": HALTED, "answer": None, "success": success}
+        return replace(result, truncated=True, outcome_reward=reward, info=info | over)
 
     async def close(self) -> None:
         """Close the environment."""
@@ -91,9 +100,13 @@ class GuardedEnv:
             self._session = None
 
 
-def guarded(make: EnvFactory, guard: Guard) -> EnvFactory:
-    """Makes environments under guard."""
-    return lambda: GuardedEnv(make(), guard)
+def guarded(make: EnvFactory, guard: Guard, *, halted_reward: float | None = None) -> EnvFactory:
+    """Makes environments under guard; see `GuardedEnv`. It can be pickled where `make` and the guard's judge can."""
+    return functools.partial(_made, make, guard, halted_reward)
+
+
+def _made(make: EnvFactory, guard: Guard, halted_reward: float | None) -> GuardedEnv:
+    return GuardedEnv(make(), guard, halted_reward=halted_reward)
 
 
 def _told(verdict: GuardVerdict) -> dict[str, Any]:

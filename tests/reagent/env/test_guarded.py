@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,27 @@ def test_a_halt_for_want_of_a_judgement_teaches_nothing(
     assert episode.trajectory.outcome is None and not judgeable(episode)
     batch = make_batch([episode])
     assert not batch.known.any() and not batch.token_rewards.any()
+
+
+def test_being_halted_is_no_way_out() -> None:
+    """A halted episode is priced below the worst that plays on, and is owed nothing of what would have come."""
+    guard = Guard(Scores(*[0.0] * 4), GuardPolicy())
+    to_the_end = play(make, CALL)  # the same call again and again
+    priced = guarded(make, guard, halted_reward=-1.0)
+    halted = play(priced, CALL)
+    assert (to_the_end.status, halted.status) == ("turn_limit", "halted")
+    assert halted.outcome_reward == -1.0 and halted.reward < to_the_end.reward
+    assert make_batch([halted, to_the_end]).truncated.tolist() == [False, True]
+    assert play(priced, CALL, graded=False).ungraded
+    unknown = play(guarded(make, Guard(Fails(), GuardPolicy(on_failure="halt")), halted_reward=-1.0), CALL)
+    assert unknown.reward is None
+    with pytest.raises(ConfigError, match="halted_reward must be a finite number"):
+        guarded(make, guard, halted_reward=float("nan"))()
+
+
+def test_a_factory_under_guard_can_be_sent_to_another_process() -> None:
+    factory = pickle.loads(pickle.dumps(guarded(make, Guard(Scores(0.5), GuardPolicy()), halted_reward=-1.0)))  # noqa: S301 - made here
+    assert factory().halted_reward == -1.0
 
 
 def test_a_guard_that_lets_go_on_changes_nothing() -> None:
