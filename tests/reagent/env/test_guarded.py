@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from rollout_models import make_tokenizer, says
 
-from reagent.env.env import Environment, ToolEnv
+from reagent.env.env import Environment, StepResult, ToolEnv
 from reagent.env.guarded import GuardedEnv, guarded
 from reagent.env.task import Task
 from reagent.env.tool import tool
@@ -156,6 +157,85 @@ def test_the_guard_watches_each_episode_anew() -> None:
     assert asyncio.run(episode(env)) == [False, True] == asyncio.run(episode(env))
     assert env.max_turns == 4 and env.tools == make().tools  # what the environment has, this has too
     asyncio.run(env.close())
+
+
+class Hangs(Scores):
+    """A judge that gives no answer until it is let go."""
+
+    def __init__(self, *scores: float, seconds: float | None = None) -> None:
+        super().__init__(*scores)
+        self.free, self.seconds = threading.Event(), seconds
+
+    def judge(self, trajectories: Sequence[Trajectory], *, mode: Mode, samples: int, seed: int) -> list[Feedback]:
+        self.free.wait(self.seconds)
+        self.free.set()
+        return super().judge(trajectories, mode=mode, samples=samples, seed=seed)
+
+
+class Pooled(Looking):
+    slow_grader = True  # it is graded in the event loop's own pool of threads
+
+
+def play_many(make_env: Any, n: int, *turns: str, **options: Any) -> list[Any]:
+    tokenizer = make_tokenizer("chatml")
+    tasks = [Task(f"t{i}", "where is it?", answer="right") for i in range(n)]
+    return rollout(says(tokenizer, *turns), tokenizer, make_env, tasks, params=PARAMS, **options)
+
+
+def test_waiting_for_the_judge_is_no_failure_of_the_environment() -> None:
+    guard = Guard(Hangs(0.9, 0.9, seconds=0.5), GuardPolicy())
+    episodes = play_many(guarded(make, guard), 4, CALL, "Answer: right", env_timeout_s=0.25)
+    assert [(e.status, e.success, e.turns[0].info["guard"]["status"]) for e in episodes] == [
+        ("finished", True, "scored")
+    ] * 4
+
+
+def test_a_judge_that_hangs_holds_nobody_up() -> None:
+    judge = Hangs(*[0.0] * 4)
+    try:
+        many = 40  # more than the pool has threads
+        factory = guarded(lambda: Pooled(parser="hermes"), Guard(judge, GuardPolicy()), timeout_s=0.2)
+        episodes = play_many(factory, many, CALL, "Answer: right")
+        assert [(e.status, e.success) for e in episodes] == [("finished", True)] * many
+        told = episodes[0].turns[0].info["guard"]
+        assert told["status"] == "not_judged" and "no verdict within 0.2 s" in told["reason"]
+    finally:
+        judge.free.set()
+
+
+def test_a_verdict_that_comes_late_counts_with_the_next_turn() -> None:
+    judge = Hangs(0.0, 0.0)
+
+    async def episode() -> list[Any]:
+        env = GuardedEnv(make(), Guard(judge, GuardPolicy(patience=2)), timeout_s=0.2)
+        env.reset(Task("t", "where?", answer="right"))
+        first = await env.step(CALL)
+        judge.free.set()
+        env.timeout_s = 60.0
+        return [first, await env.step(CALL)]
+
+    first, second = asyncio.run(episode())
+    assert not first.truncated and first.info["guard"]["status"] == "not_judged"
+    assert second.truncated and second.info["ended_by"] == "halted" and len(judge.seen) == 2
+
+
+def test_an_episode_that_a_limit_ends_is_not_judged() -> None:
+    judge = Scores(0.0, 0.0)
+    (episode,) = play_many(guarded(make, Guard(judge, GuardPolicy())), 1, CALL, max_turns=2)
+    assert (episode.status, len(episode.turns), len(judge.seen)) == ("turn_limit", 2, 1)
+    (episode,) = play_many(
+        guarded(make, Guard(judge, GuardPolicy(patience=1))), 1, CALL, max_episode_tokens=len(episode.prompt_ids) + 48
+    )
+    assert (episode.status, len(judge.seen)) == ("token_limit", 1)
+
+
+def test_an_environment_may_take_the_stop_reason_among_others() -> None:
+    class Takes(Looking):
+        async def step(self, text: str, **told: Any) -> StepResult:  # pyright: ignore[reportIncompatibleMethodOverride]
+            return await super().step(text, **told)
+
+    factory = guarded(lambda: Takes(parser="hermes"), Guard(Scores(0.9)))  # pyright: ignore[reportArgumentType]
+    assert play(factory, CALL, "Answer: right").success
 
 
 def test_an_environment_that_is_not_told_why_a_turn_ended_is_refused() -> None:
