@@ -18,6 +18,8 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarks import guard
+from benchmarks.accept_6 import same
 from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
 from benchmarks.integrations import apart
@@ -132,18 +134,31 @@ def guard_bars() -> Iterator[Bar]:
         yield missing(what, "measured, with intervals", GUARD)
         return
     yield recorded("4 the guard", found, "environment", "rows", "curves")
-    rows = found["rows"]
-    good = sum(bool(row["good"]) for row in rows)
-    curves = {name: len(points) for name, points in found["curves"].items()}
-    known = len(rows) == found["runs"] and good == found["good"] and {"turns", "random", "guard"} <= curves.keys()
-    shown = f"{len(rows)} held-out runs of {found['questions']} questions, {good} good; curves of {', '.join(curves)}"
-    yield Bar(what, shown if known else "not what the raw rows say", "measured, with intervals", known)
+    if why := unmade(found.get("computed", {}).get("commit")):
+        yield Bar("4 the guard's figures", why, "say what computed them", False)
+    runs = guard.rows_of(found)
+    lacking = [name for name in ("guard", "turns", "random") if not found["curves"].get(name)]
+    made, wrong = dict[str, Any](), [] if runs else ["rows"]
+    if runs and not lacking:
+        made = {**guard.counts(runs), **guard.measured(runs, found["draw"]["seed"])}
+    wrong += [name for name, value in made.items() if not same(value, found.get(name))]
+    shown = f"{len(runs)} held-out runs of {found['questions']} questions, {found['good']} good; curves of {', '.join(found['curves'])}"
+    if lacking:
+        shown = f"no curve of {', '.join(lacking)}"
+    elif wrong:
+        shown = f"not what the raw rows say: {', '.join(wrong)}"
+    yield Bar(what, shown, "measured, with intervals; what its rows say", not lacking and not wrong)
+    if lacking or wrong:
+        return
     for way, one in found["cross_fitted"].items():
         shown = (
             f"{interval(one['failing_tokens_saved'])} of failing runs' tokens, {interval(one['good_stopped'])} of good runs stopped, "
             f"{interval(one['failing_stopped'])} of failing ones"
         )
-        yield Bar(f"4 at ≤ 10 % of good runs stopped, {way}: saved", shown, "reported", None)
+        yield Bar(f"4 bounds that stop ≤ 10 % of other questions' good runs, {way}: saved", shown, "reported", None)
+    drawn = found["shuffled"]
+    shown = f"{interval(drawn['failing_tokens_saved'])}, the middle 95 % of {drawn['draws']} draws"
+    yield Bar("4 the guard with scores of other runs of each source: saved", shown, "reported", None)
     first = found["primary"]
     yield Bar(f"4 {first['figure']} ({first['rival']})", interval(first), "reported; 0.03 was expected", None)
 

@@ -3,6 +3,7 @@
     python -m benchmarks.guard                # scores every prefix with the shipped default judge (kept in runs/guard), then the record
     python -m benchmarks.guard --limit 2      # two runs a source: a look
     python -m benchmarks.guard --minutes 60   # what can be judged in an hour; the next call goes on from there
+    python -m benchmarks.guard --from RECORD  # every figure again from a record's raw rows: nothing is judged
 
 Runs: questions of `benchmarks/splits/default_judge.json`'s test part that the judge was not trained on, with a known outcome and at
 least three steps, drawn one a question at a time and blind to outcomes (`LIMITS` a source). Each prefix that ends with a step is
@@ -17,20 +18,30 @@ patience=2)` at a threshold that stops at most 10 % of good runs, minus the same
 from the other four of five folds of questions. Predicted: 0.03, with an interval that holds 0; the judge's AUROC on whole runs is 0.73,
 and less is known early. Beside it: patience 1, and `p_good` of the latest step as the signal.
 
-A control, added after the first run of the study: `source_alone` stops runs after their first step by how often the other runs of
-their source fail, which no guard is told. The runs are of thirteen sources, and what tells them apart would pass for a judgement of runs.
+Controls, all added after the first run of the study. The runs are of thirteen sources, and what tells them apart would pass for a
+judgement of runs:
 
-Writes benchmarks/results/guard.json (curves, cross-fitted figures with intervals over questions, raw rows) and guard.png.
+- `shuffled`: the guard, where each run has the scores of another run of its source (cut to its length, or their last one repeated):
+  what is left of its figures is what it knows of sources. Many draws.
+- `source_alone` stops runs after their first step by how often the other runs of their source fail, which no guard is told, and
+  earlier than a guard of patience 2 can.
+- `turns_of_source`: stop what runs longer than so many times the median length of its source.
+
+Intervals are over questions, at the folds and parameters as they were drawn and fitted; `other_folds` has the primary figure at others.
+
+Writes benchmarks/results/guard.json (curves, cross-fitted figures with intervals over questions, raw rows) and guard.png. `commit` is what
+judged, `computed` what made the figures of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +68,15 @@ LEAST_STEPS = 3
 ALLOWED = 0.10
 """Share of good runs that may be stopped."""
 FOLDS, RESAMPLES = 5, 10_000
+DRAWS, OTHER_FOLDS = 200, 20
+"""Of the control `shuffled`, and of folds."""
 GRID: dict[str, np.ndarray] = {
     "guard": np.round(np.arange(0.0, 1.0001, 0.01), 2),
     "turns": np.round(np.arange(1.0, 31.0, 0.05), 2),
     "random": np.round(np.arange(0.0, 1.0001, 0.005), 3),
+    "turns_of_source": np.round(np.arange(0.3, 4.0001, 0.02), 2),
 }
-"""Parameters: a threshold, turns, a probability."""
+"""Parameters: a threshold, turns, a probability, times the median."""
 POLICIES: dict[str, tuple[Signal, int]] = {
     "guard": ("score", 2),
     "guard_patience_1": ("score", 1),
@@ -223,6 +237,35 @@ def source_alone(every: Sequence[Run]) -> Way:
     return effect
 
 
+def turns_of_source(every: Sequence[Run]) -> Way:
+    """Stop what runs longer than so many times the median length of its source's runs."""
+    lengths = {s: [len(run.tokens) for run in its] for s, its in of_sources(every).items()}
+    middle = {source: float(np.median(its)) for source, its in lengths.items()}
+
+    def effect(runs: Sequence[Run], times: float) -> Effect:
+        return _stopped(runs, [{max(math.ceil(times * middle[run.source] - 1e-9), 1): 1.0} for run in runs])
+
+    return effect
+
+
+def of_sources(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each source."""
+    return {source: [run for run in runs if run.source == source] for source in sorted({run.source for run in runs})}
+
+
+def shuffled(runs: Sequence[Run], seed: int) -> list[Run]:
+    """The runs, each with the scores of another one of its source: cut to its length, or their last one repeated. A source's only run
+    keeps its own."""
+    rng = np.random.default_rng(seed)
+    given: dict[str, list[float]] = {}
+    for its in of_sources(runs).values():
+        order = [its[i] for i in rng.permutation(len(its))]
+        for run, other in zip(order, [*order[1:], order[0]], strict=True):
+            n = len(run.tokens)
+            given[run.id] = [*other.score, *[other.score[-1]] * n][:n]
+    return [replace(run, score=given[run.id]) for run in runs]
+
+
 Way = Callable[[Sequence[Run], float], Effect]
 WAYS: dict[str, Way] = {
     **{name: guarded(*how) for name, how in POLICIES.items()},
@@ -233,7 +276,8 @@ WAYS: dict[str, Way] = {
 
 def grid_of(way: str) -> np.ndarray:
     """The parameters that are tried, from the one that stops least."""
-    return GRID["turns"][::-1] if way == "turns" else GRID.get(way, GRID["guard"])
+    grid = GRID.get(way, GRID["guard"])
+    return grid[::-1] if way in ("turns", "turns_of_source") else grid
 
 
 def curve(name: str, way: Way, runs: Sequence[Run]) -> list[dict[str, float]]:
@@ -284,7 +328,8 @@ def cross_fitted(
 
 
 def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
-    """Curves, cross-fitted figures with intervals over questions, and what the judge cost."""
+    """Curves, cross-fitted figures with intervals over questions, controls, and what the judge cost: all that can be made again from the
+    raw rows."""
     names = sorted({run.question for run in runs})
     code = np.array([names.index(run.question) for run in runs])
     fold = grouped_folds([run.question for run in runs], FOLDS, seed)
@@ -301,9 +346,11 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
 
     found: dict[str, dict[str, Any]] = {}
     saved: dict[str, Ratio] = {}
-    ways = {**WAYS, "source_alone": source_alone(runs)}
+    effects: dict[str, Effect] = {}
+    ways = {**WAYS, "source_alone": source_alone(runs), "turns_of_source": turns_of_source(runs)}
     for way, effect_of in ways.items():
         effect, parameters = cross_fitted(way, effect_of, runs, fold)
+        effects[way] = effect
         saved[way] = ratio(effect.tokens, sizes["tokens"], ~good)
         statistics = {
             "good_stopped": ratio(effect.stopped, np.ones(len(runs)), good),
@@ -331,6 +378,10 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
         "guard_minus_source_alone": _interval(
             paired_bootstrap(saved["guard"], saved["source_alone"], len(names), n=RESAMPLES, seed=seed).to_dict()
         ),
+        "shuffled": against_shuffled(runs, fold, saved["guard"].value, seed),
+        "other_folds": other_folds(runs),
+        "by_source": by_source(runs, effects),
+        "net": net(runs, fold, found["guard"]["parameters"]),
         "curves": {name: curve(name, way, runs) for name, way in ways.items()},
         "at_each_step": at_each_step(runs),
         "judge": cost(runs),
@@ -339,6 +390,79 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
 
 def _interval(found: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 4) for name, value in found.items()}
+
+
+def against_shuffled(runs: Sequence[Run], fold: np.ndarray, saved: float, seed: int) -> dict[str, Any]:
+    """The guard's cross-fitted figures with scores of other runs of the same sources: means and the middle 95 % of draws, and the
+    share of draws that save what the guard saves (`saved`)."""
+    drawn = []
+    for draw in range(DRAWS):
+        others = shuffled(runs, derive_seed(seed, "shuffled", draw))
+        effect, _ = cross_fitted("guard", WAYS["guard"], others, fold)
+        drawn.append(figures(others, effect))
+    found: dict[str, Any] = {"draws": DRAWS}
+    for name in ("failing_tokens_saved", "good_stopped", "failing_stopped"):
+        values = np.array([one[name] for one in drawn])
+        low, high = np.quantile(values, [0.025, 0.975])
+        found[name] = _interval({"value": float(values.mean()), "low": float(low), "high": float(high)})
+    reach = np.mean([one["failing_tokens_saved"] >= round(saved, 4) for one in drawn])
+    return {**found, "share_that_saves_as_much": round(float(reach), 4)}
+
+
+def other_folds(runs: Sequence[Run]) -> dict[str, Any]:
+    """What the drawing of folds makes of guard and turns: the least, mean and most over seeds."""
+    rows = []
+    for seed in range(OTHER_FOLDS):
+        fold = grouped_folds([run.question for run in runs], FOLDS, seed)
+        guard, rival = (figures(runs, cross_fitted(way, WAYS[way], runs, fold)[0]) for way in ("guard", "turns"))
+        rows.append(
+            {
+                "guard_minus_turns": guard["failing_tokens_saved"] - rival["failing_tokens_saved"],
+                "guard_good_stopped": guard["good_stopped"],
+                "turns_good_stopped": rival["good_stopped"],
+            }
+        )
+    of = {name: [row[name] for row in rows] for name in rows[0]}
+    spans = {
+        name: {"least": round(min(v), 4), "mean": round(sum(v) / len(v), 4), "most": round(max(v), 4)}
+        for name, v in of.items()
+    }
+    return {"seeds": OTHER_FOLDS, **spans}
+
+
+def by_source(runs: Sequence[Run], effects: Mapping[str, Effect]) -> dict[str, dict[str, Any]]:
+    """Of each source: runs, good ones and its share of all failing tokens; of these the share that guard and turns save, and the good
+    runs that they stop (in expectation)."""
+    good = np.array([run.good for run in runs])
+    tokens = np.array([sum(run.tokens) for run in runs], dtype=np.float64)
+    found = {}
+    for source in of_sources(runs):
+        mine = np.array([run.source == source for run in runs])
+        failing = tokens[mine & ~good].sum()
+        row: dict[str, Any] = {"runs": int(mine.sum()), "good": int((mine & good).sum())}
+        row["share_of_failing_tokens"] = round(float(failing / tokens[~good].sum()), 4)
+        for way in ("guard", "turns"):
+            saved = effects[way].tokens[mine & ~good].sum()
+            row[f"{way}_saved"] = round(float(saved / failing), 4) if failing else None
+            row[f"{way}_good_stopped"] = round(float(effects[way].stopped[mine & good].sum()), 4)
+        found[source] = row
+    return found
+
+
+def net(runs: Sequence[Run], fold: np.ndarray, thresholds: Sequence[float]) -> dict[str, Any]:
+    """The tokens that the judge read until the guard, at the bounds that were fitted, halted a run or let it end, beside those saved."""
+    read, saved = 0, {True: 0, False: 0}
+    for run, k in zip(runs, fold, strict=True):
+        signal, patience = POLICIES["guard"]
+        end = halt(run.score, GuardPolicy(signal=signal, halt_below=thresholds[int(k)], patience=patience))
+        read += sum(run.judge_tokens[:end])
+        saved[run.good] += sum(run.tokens[end:]) if end is not None else 0
+    return {
+        "judge_tokens": read,
+        "failing_tokens_saved": saved[False],
+        "good_tokens_lost": saved[True],
+        "judge_tokens_per_failing_token_saved": round(read / saved[False], 2) if saved[False] else None,
+    }
 
 
 def at_each_step(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -404,9 +528,49 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", help="of the judge's weights")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--from", type=Path, dest="source", metavar="RECORD", help="a record whose rows are taken")
     parser.add_argument("-o", "--output", type=Path, default=record.RESULTS / "guard.json")
     args = parser.parse_args()
+    made, runs = judged_anew(args) if args.source is None else kept_of(args.source)
+    computed = {"command": record.command("guard"), "commit": record.commit()}
+    found = measured(runs, made["draw"]["seed"])
+    record.write(args.output, {**made, "computed": computed, **found, "rows": [vars(run) for run in runs]})
+    drawn(found, args.output.with_suffix(".png"))
+    print(json.dumps({"output": args.output.name, "runs": len(runs), "primary": found["primary"]}))
 
+
+MADE = ("command", "commit", "environment", "judged_by", "draw", "drawn")
+"""What a record says of how its rows were made."""
+
+
+def kept_of(path: Path) -> tuple[dict[str, Any], list[Run]]:
+    """How a record's rows were made, and these."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        made, runs = {key: found[key] for key in MADE if key in found}, rows_of(found)
+        made["draw"]["seed"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{path}: no record of this study with its rows ({type(error).__name__}: {error})") from error
+    return {**made, **counts(runs)}, runs
+
+
+def rows_of(found: Mapping[str, Any]) -> list[Run]:
+    """A record's raw rows."""
+    return [Run(**row) for row in found["rows"]]
+
+
+def counts(runs: Sequence[Run]) -> dict[str, Any]:
+    """How many runs there are, and of what."""
+    return {
+        "runs": len(runs),
+        "questions": len({run.question for run in runs}),
+        "good": sum(run.good for run in runs),
+        "sources": {source: len(its) for source, its in of_sources(runs).items()},
+    }
+
+
+def judged_anew(args: argparse.Namespace) -> tuple[dict[str, Any], list[Run]]:
+    """Judge what is not judged; how that was done, and the runs."""
     import torch
 
     from rrm.judge.agent_rrm import AgentRRM
@@ -416,22 +580,15 @@ def main() -> None:
     rows = chosen(args.data, judge.settings.training_questions, args.seed, args.limit)
     kept = args.work / f"prefixes_{(judge.model_hash or 'judge')[:12]}_{args.dtype}.jsonl"
     runs = judged(rows, judge, kept, args.minutes)
-    found = measured(runs, args.seed)
     made = {
         "command": record.command("guard"),
         "commit": record.commit(),
         "environment": environment(),
-        "judge": judge.describe(),
+        "judged_by": judge.describe(),
         "draw": {"limits": LIMITS, "limit": args.limit, "least_steps": LEAST_STEPS, "seed": args.seed, "folds": FOLDS},
         "drawn": len(rows),
-        "runs": len(runs),
-        "questions": len({run.question for run in runs}),
-        "good": sum(run.good for run in runs),
-        "sources": {s: sum(run.source == s for run in runs) for s in sorted({run.source for run in runs})},
     }
-    record.write(args.output, {**made, **found, "rows": [vars(run) for run in runs]})
-    drawn(found, args.output.with_suffix(".png"))
-    print(json.dumps({"output": args.output.name, "runs": len(runs), "primary": found["primary"]}))
+    return {**made, **counts(runs)}, runs
 
 
 if __name__ == "__main__":

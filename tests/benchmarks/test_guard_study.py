@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from benchmarks import guard
 from benchmarks.guard import (
     WAYS,
     Run,
@@ -15,9 +19,12 @@ from benchmarks.guard import (
     guarded,
     halt,
     measured,
+    net,
     prefixes,
+    shuffled,
     source_alone,
     turns,
+    turns_of_source,
 )
 from rrm.guard.policy import GuardPolicy
 from rrm.trajectory import Message, Trajectory
@@ -63,15 +70,72 @@ def test_the_control_knows_a_run_s_source_and_not_the_run() -> None:
     assert source_alone(runs)(runs, 0.5).stopped.tolist() == [0, 0, 1]
 
 
-def test_the_record() -> None:
+def test_shuffled_scores_are_of_other_runs_of_the_source() -> None:
+    runs = [run(name, True, [0.1 * k] * (k + 2), "x") for k, name in enumerate("abc")] + [run("d", False, [0.9], "y")]
+    others = shuffled(runs, 0)
+    assert [r.id for r in others] == list("abcd") and others == shuffled(runs, 0)
+    assert all(len(r.score) == len(r.tokens) for r in others)
+    assert sorted(r.score[0] for r in others[:3]) == [0.0, 0.1, 0.2]
+    assert all(r.score[0] != was.score[0] for r, was in zip(others[:3], runs, strict=False))
+    assert others[3].score == [0.9] and runs[0].score == [0.0, 0.0]
+
+
+def test_turns_are_told_apart_by_source() -> None:
+    runs = [
+        run(f"{s}{n}", False, [0.5] * n, s) for s, lengths in (("x", (2, 4, 6)), ("y", (10, 20, 30))) for n in lengths
+    ]
+    assert turns_of_source(runs)(runs, 1.2).stopped.tolist() == [0, 0, 1, 0, 0, 1]
+    assert turns_of_source(runs)(runs, 1.2).tokens.tolist() == [0, 0, 10, 0, 0, 60]
+
+
+def test_what_is_saved_stands_beside_what_the_judge_read() -> None:
+    """b is halted after its second step of four."""
+    found = net(RUNS, np.zeros(3, dtype=int), [0.2])
+    assert (found["judge_tokens"], found["failing_tokens_saved"], found["good_tokens_lost"]) == (15 + 10 + 15, 20, 0)
+    assert found["judge_tokens_per_failing_token_saved"] == 2.0
+
+
+def test_figures_are_made_again_from_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, few in (("DRAWS", 2), ("OTHER_FOLDS", 1), ("RESAMPLES", 100)):
+        monkeypatch.setattr(guard, name, few)
+    made = {"command": "c", "commit": "abc", "draw": {"seed": 0}, "judge": "figures of old"}
+    rows = [vars(run(str(k), k % 3 == 0, [0.1 * (k % 7), 0.1, 0.2, 0.3])) for k in range(12)]
+    before, after = tmp_path / "old.json", tmp_path / "new.json"
+    before.write_text(json.dumps({**made, "rows": rows}))
+    monkeypatch.setattr("sys.argv", ["guard", "--from", str(before), "-o", str(after)])
+    guard.main()
+    found = json.loads(after.read_text())
+    assert (found["command"], found["commit"], found["rows"], found["runs"]) == ("c", "abc", rows, 12)
+    assert found["computed"]["command"].endswith("--from old.json -o new.json")
+    assert found["judge"] == guard.cost(guard.rows_of(found)) and after.with_suffix(".png").is_file()
+    for text in ("{", "{}", "[1]"):
+        before.write_text(text)
+        with pytest.raises(SystemExit, match="no record of this study"):
+            guard.main()
+
+
+def test_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, few in (("DRAWS", 5), ("OTHER_FOLDS", 2), ("RESAMPLES", 500)):
+        monkeypatch.setattr(guard, name, few)
     rng = np.random.default_rng(0)
     runs = [
         run(str(k), k % 3 == 0, (rng.random(4) * (0.5 + 0.5 * (k % 3 == 0))).tolist(), f"s{k % 2}") for k in range(60)
     ]
     found = measured(runs, 0)
-    assert set(found["cross_fitted"]) == {*WAYS, "source_alone"} and found["primary"]["rival"] in ("turns", "random")
+    assert set(found["cross_fitted"]) == {*WAYS, "source_alone", "turns_of_source"} and found["primary"]["rival"] in (
+        "turns",
+        "random",
+    )
     assert found["primary"]["low"] <= found["primary"]["value"] <= found["primary"]["high"]
     assert found["judge"]["tokens_per_token"] == 0.5
+    assert sum(row["good"] for row in found["by_source"].values()) == 20
+    spans = found["other_folds"]["guard_minus_turns"]
+    assert spans["least"] <= spans["mean"] <= spans["most"]
+    # scores say who fails and sources do not: those of other runs save less
+    assert (
+        found["shuffled"]["failing_tokens_saved"]["value"]
+        < found["cross_fitted"]["guard"]["failing_tokens_saved"]["value"]
+    )
     first = at_each_step(runs)[0]
     assert first["auroc"] > 0.5 and 0 <= first["same_source"] <= 1
 

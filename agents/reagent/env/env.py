@@ -7,6 +7,7 @@ grades the answer. Subclass `ToolEnv` for your own (docs/mdp.md shows one in und
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import math
@@ -104,6 +105,12 @@ class Environment(Protocol):
 
 
 EnvFactory = Callable[[], Environment]
+
+
+def takes_stop_reason(env: Environment) -> bool:
+    """Whether its `step` can be told why a turn ended."""
+    parameters = inspect.signature(env.step).parameters
+    return "stop_reason" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 @dataclass(frozen=True)

@@ -3,25 +3,85 @@
     guard = Guard(judge, GuardPolicy(halt_below=0.1), audit="audit.jsonl")
     rollout(engine, tokenizer, guarded(make_env, guard), tasks, params=params)
 
-An episode that is halted has the status `halted`: it is priced as one that a limit ended (`RewardWeights.unanswered`), and its last
-turn's info says why. Nobody is there to be asked, so `ask` lets it go on, and stands in the info and the audit.
+An episode that is halted has the status `halted`: it is priced as one that a limit ended (`RewardWeights.unanswered`), or
+with `halted_reward`, and its last turn's info says why. One that was halted because the judge failed (`on_failure`) or its budget was used
+up (`on_exhausted`) has an unknown outcome (`success` is None): nothing is learned from it. Nobody is there to be asked, so `ask` lets
+it go on, and stands in the info and the audit.
+
+A rollout asks the guard itself, once it knows that the episode goes on, and beside the environment's time-out; `step` does it for loops
+of your own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from dataclasses import replace
+import functools
+import math
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from reagent.env.env import EnvFactory, Environment, StepResult
+from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
 from reagent.env.task import Task
+from reagent.env.threads import in_thread
 from rrm.engines.base import StopReason
 from rrm.errors import ConfigError
 from rrm.guard import Guard, GuardSession, GuardVerdict
 
 HALTED = "halted"
 """In `StepResult.info["ended_by"]`: the guard ended the episode."""
+TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the guard said after a turn."""
+
+    told: dict[str, Any]
+    """`info["guard"]`."""
+    halts: bool = False
+    of_agent: bool = False
+    """Whether it halts for what the judge says of the episode; False: for want of a judgement, which says nothing of the agent."""
+
+    @property
+    def why(self) -> str:
+        """The reason it gave."""
+        return str(self.told.get("reason"))
+
+    @property
+    def over(self) -> dict[str, Any]:
+        """What a halted episode's last info says of its end."""
+        return {"ended_by": HALTED, "answer": None, "success": False if self.of_agent else None}
+
+
+class _Watched:
+    """One episode's session. It is judged in threads, of which those that nobody waits for any more may still be at it: they take
+    turns, and messages come in order."""
+
+    def __init__(self, session: GuardSession) -> None:
+        self.unseen: deque[Mapping[str, Any]] = deque()
+        self._session, self._lock, self._over = session, threading.Lock(), False
+
+    def judge(self) -> Said:
+        """Judge the episode with what is new of it."""
+        with self._lock:
+            session = self._session
+            if self._over:
+                return Said(_told(session.standing()))
+            new = bool(self.unseen)  # else a late thread has judged them
+            while self.unseen:
+                session.observe(self.unseen.popleft(), check=False)
+            verdict = session.check() if new else session.standing()
+            # of the agent speaks what stands of its scores; a judge that failed or has no budget left says nothing of it
+            return Said(_told(verdict), verdict.action == "halt", session.standing().action == "halt")
+
+    def close(self) -> None:
+        """Let the judge forget the episode, once it is not being judged."""
+        with self._lock:
+            self._over = True
+            self._session.close()
 
 
 class GuardedEnv:
@@ -30,18 +90,28 @@ class GuardedEnv:
     Args:
         env: plays the episodes; its `step` takes `stop_reason`.
         guard: shared with other environments; they take turns at its judge.
+        halted_reward: outcome of an episode that was halted for what the judge says of it; None: the environment's of one that a
+            limit ended. Set it below the worst that an episode can earn that plays on, or a policy that sees no way to an answer
+            does better by being halted.
+        timeout_s: for a verdict, the wait for other episodes' included; then the episode goes on, `not_judged`.
 
     Raises:
-        ConfigError: `step` takes no `stop_reason`.
+        ConfigError: `step` takes no `stop_reason`, or a number is none that can be meant.
     """
 
-    def __init__(self, env: Environment, guard: Guard) -> None:
-        if "stop_reason" not in inspect.signature(env.step).parameters:
+    def __init__(
+        self, env: Environment, guard: Guard, *, halted_reward: float | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        if not takes_stop_reason(env):
             raise ConfigError(
                 f"{type(env).__name__}.step takes no stop_reason: a guarded environment needs one that does"
             )
-        self.env, self.guard = env, guard
-        self._session: GuardSession | None = None
+        if halted_reward is not None and not math.isfinite(halted_reward):
+            raise ConfigError(f"halted_reward must be a finite number, got {halted_reward}")
+        if not 0.0 < timeout_s <= threading.TIMEOUT_MAX:
+            raise ConfigError(f"timeout_s must be a positive number of seconds, got {timeout_s}")
+        self.env, self.guard, self.halted_reward, self.timeout_s = env, guard, halted_reward, timeout_s
+        self._watched: _Watched | None = None
 
     def __getattr__(self, name: str) -> Any:
         """What else the environment has (`stop`, `template_tools`, `is_graded`, `unanswered_reward`, …)."""
@@ -57,40 +127,67 @@ class GuardedEnv:
     def reset(self, task: Task) -> list[dict[str, Any]]:
         """Begin an episode, and watch it."""
         messages = self.env.reset(task)
-        self._end()
-        self._session = self.guard.session(task=task.question, tools=self.env.tools, messages=messages)
+        self.leave()
+        self._watched = _Watched(self.guard.session(task=task.question, tools=self.env.tools, messages=messages))
         return messages
 
     async def step(self, text: str, stop_reason: StopReason = "eos") -> StepResult:
         """The environment's step; the guard is asked unless the episode is over by it."""
         result = await self.env.step(text, stop_reason=stop_reason)
-        session = self._session
-        if session is None or result.terminated or result.truncated:
-            self._end()
+        if self._watched is None or result.terminated or result.truncated:
+            self.leave()
             return result
-        for message in (result.message, *result.observations):
-            session.observe(message, check=False)
-        verdict = await asyncio.to_thread(session.check)
-        info = result.info | {"guard": _told(verdict)}
-        if verdict.action != "halt":
-            return replace(result, info=info)
-        self._end()
-        return replace(result, truncated=True, info=info | {"ended_by": HALTED, "answer": None, "success": False})
+        self.observe([result.message, *result.observations])
+        verdict = asyncio.wrap_future(in_thread(self.judge, "guard"))
+        try:
+            said = await asyncio.wait_for(verdict, self.timeout_s)
+        except TimeoutError:
+            said = self.late()
+        result = replace(result, info=result.info | {"guard": said.told})
+        if not said.halts:
+            return result
+        self.leave()
+        reward = self.halted_reward if said.of_agent else None
+        return replace(result, truncated=True, outcome_reward=reward, info=result.info | said.over)
+
+    # ---- for who plays the environment and asks the guard apart ----
+
+    def observe(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """A turn and what came back, to be judged next; waits for nothing."""
+        if self._watched is not None:
+            self._watched.unseen.extend(messages)
+
+    def judge(self) -> Said:
+        """Judge the episode so far. Waits for other episodes' turns at the judge."""
+        watched = self._watched
+        return Said({"action": "continue", "status": "not_judged"}) if watched is None else watched.judge()
+
+    def late(self) -> Said:
+        """Stands in for a verdict that did not come in time. Once it comes it counts with the next turn's."""
+        why = f"no verdict within {self.timeout_s:g} s"
+        return Said({"action": "continue", "status": "not_judged", "reason": why, "tokens": 0})
+
+    def leave(self) -> None:
+        """The episode is over: watch it no more. Waits for nothing."""
+        watched, self._watched = self._watched, None
+        if watched is not None:
+            in_thread(watched.close, "guard leaves")
 
     async def close(self) -> None:
         """Close the environment."""
-        self._end()
+        self.leave()
         await self.env.close()
 
-    def _end(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+
+def guarded(
+    make: EnvFactory, guard: Guard, *, halted_reward: float | None = None, timeout_s: float = TIMEOUT_S
+) -> EnvFactory:
+    """Makes environments under guard; see `GuardedEnv`. It can be pickled where `make` and the guard's judge can."""
+    return functools.partial(_made, make, guard, halted_reward, timeout_s)
 
 
-def guarded(make: EnvFactory, guard: Guard) -> EnvFactory:
-    """Makes environments under guard."""
-    return lambda: GuardedEnv(make(), guard)
+def _made(make: EnvFactory, guard: Guard, halted_reward: float | None, timeout_s: float) -> GuardedEnv:
+    return GuardedEnv(make(), guard, halted_reward=halted_reward, timeout_s=timeout_s)
 
 
 def _told(verdict: GuardVerdict) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
+from reagent.env.threads import in_thread
+
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 5.0
@@ -44,7 +46,8 @@ class EnvLoop:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="environments")
         self._done: queue.SimpleQueue[tuple[str, Future[Any]]] = queue.SimpleQueue()
-        self._running: dict[str, tuple[Future[Any], float]] = {}
+        self._running: dict[str, tuple[Future[Any], float, float]] = {}
+        """Each with its deadline, and the seconds that it was allowed."""
         self._in_threads: set[Future[Any]] = set()
         self._blocked = False
         self._closing: list[Future[Any]] = []
@@ -59,22 +62,19 @@ class EnvLoop:
         timed = asyncio.wait_for(_contained(job), self.timeout_s)
         self._watch(name, asyncio.run_coroutine_threadsafe(timed, self._loop))
 
-    def start_blocking(self, name: str, function: Callable[[], Any]) -> None:
-        """Run a plain function in a thread of its own (a daemon: one that hangs does not keep the process)."""
-        future: Future[Any] = Future()
+    def start_blocking(self, name: str, function: Callable[[], Any], timeout_s: float | None = None) -> None:
+        """Run a plain function in a thread of its own (a daemon: one that hangs does not keep the process).
+
+        Args:
+            timeout_s: instead of the loop's.
+        """
+        future = in_thread(function, name)
         self._in_threads.add(future)
+        self._watch(name, future, timeout_s)
 
-        def work() -> None:
-            try:
-                future.set_result(function())
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything; its episode says what
-                future.set_exception(error)
-
-        self._watch(name, future)
-        threading.Thread(target=work, daemon=True, name=f"reset {name}").start()
-
-    def _watch(self, name: str, future: Future[Any]) -> None:
-        self._running[name] = (future, time.monotonic() + self.timeout_s + _GRACE_S)
+    def _watch(self, name: str, future: Future[Any], timeout_s: float | None = None) -> None:
+        allowed, grace = (self.timeout_s, _GRACE_S) if timeout_s is None else (timeout_s, 0.0)
+        self._running[name] = (future, time.monotonic() + allowed + grace, allowed)
         future.add_done_callback(lambda done: self._done.put((name, done)))
 
     def ready(self, wait: bool) -> list[tuple[str, Future[Any]]]:
@@ -84,7 +84,7 @@ class EnvLoop:
         """
         found: list[tuple[str, Future[Any]]] = []
         while self._running:
-            late = min(deadline for _, deadline in self._running.values()) - time.monotonic()
+            late = min(deadline for _, deadline, _ in self._running.values()) - time.monotonic()
             timeout = (_LINGER_S if found else max(late, 0.0)) if wait else 0.0
             try:
                 name, future = self._done.get(timeout=timeout) if timeout > 0 else self._done.get_nowait()
@@ -101,12 +101,12 @@ class EnvLoop:
 
     def _overdue(self) -> list[tuple[str, Future[Any]]]:
         now, found = time.monotonic(), []
-        for name, (future, deadline) in list(self._running.items()):
+        for name, (future, deadline, allowed) in list(self._running.items()):
             if deadline <= now:
                 del self._running[name]
                 self._blocked |= future not in self._in_threads
                 failed: Future[Any] = Future()
-                failed.set_exception(TimeoutError(f"no answer within {self.timeout_s:g} s, and it blocks its thread"))
+                failed.set_exception(TimeoutError(f"no answer within {allowed:g} s, and it blocks its thread"))
                 found.append((name, failed))
         return found
 
@@ -124,7 +124,7 @@ class EnvLoop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for future, _deadline in self._running.values():
+        for future, _deadline, _allowed in self._running.values():
             future.cancel()
         deadline = time.monotonic() + _CLOSE_S
         for future in self._closing:

@@ -17,7 +17,7 @@ from rrm.jsonl import read_lines, write_lines
 from rrm.trajectory import Message, Trajectory
 
 Status = Literal["finished", "turn_limit", "token_limit", "halted", "env_error"]
-"""How an episode ended; `halted`: by a guard (`reagent.env.guarded`)."""
+"""How an episode ended; `halted`: by a guard (`reagent.env.guarded`), with an unknown outcome where its judge was the reason."""
 Stage = Literal["initial", "refined"]
 
 
@@ -79,10 +79,11 @@ class Episode:
     prompt_ids: list[int]
     turns: list[Turn]
     outcome_reward: float | None
-    """None: `ungraded`, or unknown, because the environment failed or the policy had no room to begin."""
+    """None: `ungraded`, or unknown, because the environment failed, a guard without a judgement halted it, or the policy had no
+    room to begin."""
     status: Status
     error: str | None
-    """What went wrong, for `env_error` and for a prompt that left no room."""
+    """What went wrong: for `env_error`, for a prompt that left no room, and why a guard without a judgement halted it."""
     success: bool | None
     """Whether the task was solved; None where unknown or ungraded."""
     group_id: str

@@ -11,7 +11,6 @@ An episode's samples depend on (seed, its key, its length) alone, never on the b
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import math
@@ -24,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from reagent.env.env import EnvFactory, Environment, StepResult
-from reagent.env.guarded import HALTED
+from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
+from reagent.env.guarded import HALTED, GuardedEnv, Said
 from reagent.env.task import Task
 from reagent.rollout.envloop import EnvLoop
 from reagent.rollout.episode import Episode, Stage, Status, Turn, attempt_key, jsonable
@@ -76,7 +75,7 @@ class Limits:
     max_observation_tokens: int = 512
     """Of one turn's observations; longer ones lose their middle."""
     env_timeout_s: float = 300.0
-    """For a reset or a step; tools have time-outs of their own."""
+    """For a reset or a step; tools and guards have time-outs of their own."""
 
 
 def plan(tasks: Sequence[Task], group_size: int = 1, stage: Stage = "initial") -> list[Attempt]:
@@ -161,6 +160,8 @@ class _Row:
     graded: bool = True
     """Whether the task has an answer key, as far as the environment says."""
     ungraded: bool = False
+    at_guard: bool = False
+    """Its turn was taken, and a guard is being asked whether it may go on."""
 
     def end(self, status: Status, outcome: float | None = None, success: bool | None = None) -> None:
         """The episode was played to an end; an outcome of None is one that nobody can grade."""
@@ -172,7 +173,7 @@ class _Row:
         self.end(status, float(getattr(self.env, "unanswered_reward", 0.0)) if outcome is None else outcome, success)
 
     def fail(self, status: Status, error: str) -> None:
-        """It could not be played: its outcome is unknown."""
+        """It could not be played to an end of its own: its outcome is unknown."""
         self.status, self.error = status, error
 
     def tokens(self) -> list[int]:
@@ -237,9 +238,11 @@ class _Player:
                         for key, completion in session.step():
                             self._sampled(rows[key], completion, loop)
                         for key, job in loop.ready(wait=session.idle):
-                            self._stepped(rows[key], job, session)
+                            self._answered(rows[key], job, session, loop)
                             if rows[key].status is not None:
                                 self.engine.release([key])  # it has no next turn: the room is for those that have
+                                if isinstance(env := rows[key].env, GuardedEnv):
+                                    env.leave()
                                 if on_end is not None:
                                     on_end(self._episode(rows[key]))
             finally:
@@ -324,10 +327,24 @@ class _Player:
         row.messages.append({"role": "assistant", "content": text})
         own = len(row.template.suffix([], turn.output_ids))
         has_room = len(row.held) + own + MIN_OBSERVATION < self.budget
-        loop.start(row.attempt.key, _step(row.env, text, turn.stop_reason, has_room))
+        env = row.env.env if isinstance(row.env, GuardedEnv) else row.env  # its guard is asked apart
+        loop.start(row.attempt.key, _step(env, text, turn.stop_reason, has_room))
 
-    def _stepped(self, row: _Row, job: Future[Any], session: Session) -> None:
-        """Take in what the environment answered, and go on if the episode does."""
+    def _answered(self, row: _Row, job: Future[Any], session: Session, loop: EnvLoop) -> None:
+        """Take in what the environment answered, ask the guard if there is one, and go on if the episode does."""
+        if row.at_guard:
+            row.at_guard = False
+            self._judged(row, job)
+        else:
+            self._stepped(row, job)
+            if row.status is None and isinstance(row.env, GuardedEnv):
+                row.at_guard = True
+                loop.start_blocking(row.attempt.key, row.env.judge, row.env.timeout_s)
+                return
+        self._go_on(row, session)
+
+    def _stepped(self, row: _Row, job: Future[Any]) -> None:
+        """Take in what the environment answered."""
         result = self._result(row, job, "step")
         if row.status is not None:
             return
@@ -346,17 +363,39 @@ class _Player:
             success = result.info.get("success")
             if result.terminated:
                 row.end("finished", result.outcome_reward, None if success is None else bool(success))
+            elif result.info.get("ended_by") != HALTED:  # a guard's that the environment itself asks
+                row.end_at_limit("turn_limit", result.outcome_reward, bool(success))
+            elif success is None:  # not for what the agent did
+                row.fail("halted", str(result.info.get("guard", {}).get("reason")))
             else:
-                halted = result.info.get("ended_by") == HALTED
-                row.end_at_limit("halted" if halted else "turn_limit", result.outcome_reward, bool(success))
+                row.end_at_limit("halted", result.outcome_reward, bool(success))
             return
         self._observe(row, turn, result.observations)
-        self._go_on(row, session)
+
+    def _judged(self, row: _Row, job: Future[Any]) -> None:
+        """Take in what the guard said of an episode that would go on."""
+        assert isinstance(row.env, GuardedEnv)
+        late = not job.cancelled() and isinstance(job.exception(), TimeoutError)
+        said = row.env.late() if late else self._result(row, job, "guard")
+        if not isinstance(said, Said):
+            return
+        turn = row.turns[-1]
+        turn.info["guard"] = jsonable(said.told)
+        if not said.halts:
+            return
+        turn.info |= said.over
+        turn.observation_ids = []
+        if said.of_agent:
+            row.end_at_limit("halted", row.env.halted_reward)
+        else:
+            row.fail("halted", said.why)
 
     def _observe(self, row: _Row, turn: Turn, observations: list[dict[str, Any]]) -> None:
         assert row.template is not None
         room = self.budget - len(row.held) - 1  # one token at least must be left to say
         ids, shown, cut = fit(row.template, observations, turn.output_ids, self.limits.max_observation_tokens, room)
+        if isinstance(row.env, GuardedEnv):
+            row.env.observe([row.messages[-1], *shown])  # what the agent reads, the judge reads
         row.messages += shown
         turn.info["truncated_tokens"] = cut
         if len(ids) > room:
@@ -416,14 +455,9 @@ async def _step(env: Environment, text: str, stop_reason: StopReason, has_room: 
         is_final = getattr(env, "is_final", None)
         if cut or is_final is None or not is_final(text):
             return _Stopped()
-    if _takes_stop_reason(env):
+    if takes_stop_reason(env):
         return await env.step(text, stop_reason=stop_reason)
     return _Stopped() if cut else await env.step(text)
-
-
-def _takes_stop_reason(env: Environment) -> bool:
-    parameters = inspect.signature(env.step).parameters
-    return "stop_reason" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 async def _close(env: Environment) -> None:

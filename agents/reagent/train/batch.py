@@ -35,7 +35,8 @@ class Batch:
     known: torch.Tensor
     """(B,) bool: the row's reward is known."""
     truncated: torch.Tensor
-    """(B,) bool: the episode was cut off by a limit."""
+    """(B,) bool: the episode was cut off by a limit, so that what it would have gone on to is worth V (`loss.bootstrap`). One that a
+    guard halted is not: it would be paid for what it was kept from."""
     lengths: torch.Tensor
     """(B,) long: tokens without padding."""
 
@@ -82,7 +83,7 @@ def make_batch(episodes: Sequence[Episode]) -> Batch:
         attempt=torch.tensor([e.attempt for e in episodes]),
         stage=torch.tensor([int(e.stage == "refined") for e in episodes]),
         known=known,
-        truncated=torch.tensor([e.status in ("turn_limit", "token_limit", "halted") for e in episodes]),
+        truncated=torch.tensor([e.status in ("turn_limit", "token_limit") for e in episodes]),
         lengths=lengths,
     )
 
