@@ -50,8 +50,13 @@ class Standing:
         if self._latest != (step, before):
             self._latest, self._before = (step, before), self._watch
         self._watch = self._before.after(signal, self.policy)
-        self.action = self._watch.action(self.policy)
+        self.action = self.counted
         self.why = _why(self.action, signal, self._watch, self.policy)
+
+    @property
+    def counted(self) -> Action:
+        """What the signals alone say, whatever was said where there was none: this speaks of the agent."""
+        return self._watch.action(self.policy)
 
     def hold(self, action: Action, why: str | None) -> str | None:
         """Let stand what is said without a signal, unless what stands already is as strict.

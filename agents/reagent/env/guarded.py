@@ -75,7 +75,7 @@ class _Watched:
                 session.observe(self.unseen.popleft(), check=False)
             verdict = session.check() if new else session.standing()
             # of the agent speaks what stands of its scores; a judge that failed or has no budget left says nothing of it
-            return Said(_told(verdict), verdict.action == "halt", session.standing().action == "halt")
+            return Said(_told(verdict), verdict.action == "halt", session.state.counted == "halt")
 
     def close(self) -> None:
         """Let the judge forget the episode, once it is not being judged."""
