@@ -22,7 +22,7 @@ from rrm.judge.rank import SIZE, Ranking
 from rrm.judge.wanted import OnReading
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
-from rrm.serve.address import TIMEOUT_S, Address, Busy, Calls, Fault, Gone, Pauses, TooLarge
+from rrm.serve.address import PATIENCE_S, TIMEOUT_S, Address, Busy, Calls, Fault, Gone, Pauses, TooLarge
 from rrm.serve.wire import About
 from rrm.trajectory import Trajectory
 from rrm.usage import Usage
@@ -382,10 +382,18 @@ def dealt(trajectories: Sequence[Trajectory], size: int) -> list[list[int]]:
     return [chunk for chunk, _ in chunks]
 
 
-def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None = None, **others: Any) -> RemoteJudge:
+def connect(
+    url: str,
+    *,
+    timeout_s: float | None = None,
+    concurrency: int | None = None,
+    patience_s: float = PATIENCE_S,
+    **others: Any,
+) -> RemoteJudge:
     """The judge at an address.
 
     Args:
+        patience_s: for which it is asked again where it does not answer.
         others: options of judges that are loaded here, which this one does not take; a device is ignored.
 
     Raises:
@@ -397,5 +405,5 @@ def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None
         raise ConfigError(
             f"{', '.join(given)}: how a judge is loaded is said where it is served, to rrm serve, not with {url}"
         )
-    address = Address(url, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s)
+    address = Address(url, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s, patience_s=patience_s)
     return RemoteJudge(address, concurrency=CONCURRENCY if concurrency is None else concurrency)
