@@ -56,7 +56,7 @@ def command(
         metavar="IN",
         help="With --agreement: the transcripts, so that intervals are over questions and labels without a digest find theirs.",
     ),
-    port: int = typer.Option(0, min=0, max=65535, help="Port on 127.0.0.1; 0: any free one."),
+    port: int = typer.Option(0, min=0, max=65535, help="Port on 127.0.0.1; 0: as before, at first any free one."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
 ) -> None:
@@ -73,7 +73,7 @@ def command(
         raise ConfigError("--transcripts goes with --agreement: transcripts to label are named without it")
     from rrm.labelling.journal import open_journal
     from rrm.labelling.pool import Pool
-    from rrm.labelling.server import Labelling, LabelServer
+    from rrm.labelling.server import Labelling, label_server
 
     name = rater_of(rater)
     wanted = ask_of(ask)
@@ -88,11 +88,7 @@ def command(
             if not len(pool):
                 raise RRMError(f"{inputs[0]} holds no transcript that can be read")
             labelling = Labelling(pool, journal, wanted, named)
-            try:
-                server = LabelServer(labelling, port)
-            except OSError as error:
-                raise RRMError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from error
-            with server:
+            with label_server(labelling, port) as server:
                 typer.echo(f"label at {server.address}  (Ctrl-C ends)", err=True)
                 with suppress(KeyboardInterrupt):  # how it ends
                     server.serve_forever(poll_interval=0.1)
