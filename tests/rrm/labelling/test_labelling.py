@@ -304,11 +304,22 @@ def test_raters_are_compared_and_their_disagreements_listed(
     rule = lambda n: "good" if n % 3 else "bad"  # noqa: E731
     ann = labelled(tmp_path, "ann", rule)
     bob = labelled(tmp_path, "bob", lambda n: "unsure" if n == 1 else "bad" if n in (2, 4) else rule(n))
+    with served([run(n) for n in range(24)], bob, rater="bob") as server:
+        for n in (5, 6):  # of a step that ann says nothing of
+            act = {
+                "action": f"unclear-{n}",
+                "digest": run(n).digest,
+                "change": {"field": "verdict", "step": 3, "value": "unclear"},
+            }
+            assert ask(server, "POST", f"/{server.token}/act", act)[0] == 200
     code, summary = invoke(label_cmd.command, ann, bob, "--agreement", "-o", tmp_path / "agreement.json")
     found = json.loads((tmp_path / "agreement.json").read_text())
+    label_cmd.show_agreement(found)
+    assert "bob: 2 unclear" in capfd.readouterr().err
     assert code == 0 and summary["disagreements"] == 2 and summary["raters"] == ["ann", "bob"]
     outcome = found["outcome"]
     assert (outcome["units"], outcome["single"]) == (23, 1)
+    assert outcome["unsure"] == {"ann": 0, "bob": 1} and found["steps"]["unclear"] == {"ann": 0, "bob": 2}
     assert (
         outcome["same"]["value"] == pytest.approx(21 / 23)
         and 0 < outcome["alpha"]["low"] < outcome["alpha"]["value"] < 1
@@ -320,6 +331,13 @@ def test_raters_are_compared_and_their_disagreements_listed(
     ]
     with pytest.raises(RRMError, match="all labels are by 'ann'"):
         invoke(label_cmd.command, ann, "--agreement")
+    (alone := tmp_path / "alone" / "bob.jsonl").parent.mkdir()
+    alone.write_text(bob.read_text())  # sent without its journal
+    _, summary = invoke(label_cmd.command, ann, alone, "--agreement")
+    assert summary["outcome"]["unsure"] == {"ann": 0, "bob": None} and summary["steps"]["unclear"]["bob"] == 2
+    empty = labelled(tmp_path, "cy", lambda n: "unsure", count=0)
+    with pytest.raises(RRMError, match=r"cy\.jsonl holds no label: leave it out"):
+        invoke(label_cmd.command, ann, bob, empty, "--agreement")
     twice = tmp_path / "twice.jsonl"
     twice.write_text(ann.read_text() + ann.read_text().replace('"score": 1.0', '"score": 0.0'))
     with pytest.raises(RRMError, match="two labels of"):
@@ -334,6 +352,7 @@ def test_a_label_without_a_digest_meets_those_that_have_one_by_the_transcripts(
     table.write_text("trajectory_id,score,annotator\n" + "".join(f"run/{n},{int(n > 4)},bob\n" for n in range(24)))
     write_jsonl(tmp_path / "runs.jsonl", [run(n) for n in range(24)])
     write_jsonl(tmp_path / "others.jsonl", [run(n) for n in range(30, 34)])
+    (tmp_path / "empty.jsonl").write_text("")
     runs = ("--transcripts", tmp_path / "runs.jsonl")
 
     def told(*given: Any) -> tuple[int, int, str]:
@@ -343,8 +362,17 @@ def test_a_label_without_a_digest_meets_those_that_have_one_by_the_transcripts(
 
     units, apart, said = told()
     assert (units, apart) == (0, 24) and "labels of 24 ids have a digest in one place" in said and "RUNS.jsonl" in said
-    units, apart, said = told("--transcripts", tmp_path / "others.jsonl")
-    assert (units, apart) == (0, 24) and "no file of --transcripts has these ids" in said
+    others = ("--transcripts", tmp_path / "others.jsonl")
+    with pytest.raises(
+        RRMError, match=r"48 of 48 labels are of no transcript in .*others\.jsonl, e\.g\. 'run/0' \(no id"
+    ):
+        told(*others)
+    with pytest.raises(RRMError, match=r"empty\.jsonl: no transcript there can be read"):
+        told("--transcripts", tmp_path / "empty.jsonl")
+    write_jsonl(tmp_path / "some.jsonl", [run(n) for n in range(12)])
+    units, apart, said = told("--transcripts", tmp_path / "some.jsonl")
+    assert (units, apart) == (12, 12) and "24 of 48 labels are of no transcript" in said
+    assert "no file of --transcripts has these ids" in said
     units, apart, said = told(*runs)
     assert (units, apart, said) == (24, 0, "")
 
