@@ -116,7 +116,7 @@ const KEYS = {
 
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
-  if (event.key === "Enter" && event.target.closest("button, summary") && event.target.matches(":focus-visible")) return;
+  if (event.key === "Enter" && event.target.closest("button, summary") && event.target.matches(":focus-visible")) return; // what has the focus is meant
   const action = Object.hasOwn(KEYS, event.key) && KEYS[event.key];
   if (!action || (event.repeat && !"jk".includes(event.key))) return;
   event.preventDefault();
@@ -130,6 +130,9 @@ $("name").addEventListener("submit", (event) => {
 $("rates").addEventListener("close", () => { if (!rater) ask(); }); // nothing is answered by nobody
 addEventListener("storage", (event) => { if (rater && event.key === KEPT + rater) { answers = keptOf(rater); draw(); } }); // the same rater in another tab
 $("other").addEventListener("click", ask);
+$("back").addEventListener("click", () => show(n - 1));
+$("forth").addEventListener("click", () => show(n + 1));
+$("next").addEventListener("click", nextOpen);
 $("export").addEventListener("click", save);
 $("help-open").addEventListener("click", () => $("help").showModal());
 $("help-close").addEventListener("click", () => $("help").close());

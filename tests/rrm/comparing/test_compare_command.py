@@ -204,6 +204,11 @@ def test_a_sheet_fits_a_telephone(sheet: Key, browser: Chromium, tmp_path: Path)
         tops = "[...document.querySelectorAll('.side-of')].map((e) => e.getBoundingClientRect().top)"
         left, right = browser.evaluate(tops)
         assert left < right  # one under the other
+        place, at = "document.getElementById('place').textContent", []
+        for button in ("#next", "#choice button", "#next", "#back", "#forth", "#forth"):  # without a keyboard
+            browser.evaluate(f"document.querySelector('{button}').click()")
+            at.append(browser.evaluate(place).split()[0])
+        assert at == ["1", "1", "2", "1", "2", "3"]
     finally:
         browser.resize(1280, 800)
 
