@@ -127,8 +127,9 @@ function answered(sent, body) {
   }
 }
 
+/** What a key did not do, or what was undone: until the next key. */
 function flash(text) {
-  $("saved").textContent = text;
+  $("hint").textContent = text;
 }
 
 function progress({ done, total, version: heard }) {
@@ -353,6 +354,7 @@ addEventListener("keydown", (event) => {
   const action = now && Object.hasOwn(KEYS, event.key) && KEYS[event.key];
   if (!action || (event.repeat && !event.key.startsWith("Arrow") && !"jknp".includes(event.key))) return;
   event.preventDefault();
+  flash("");
   action();
 });
 

@@ -54,7 +54,7 @@ def test_an_address_is_kept_for_its_owner_alone(tmp_path: Path, caplog: pytest.L
     with served([run(1)], labels) as first:
         file = address_file(labels)
         kept = kept_address(labels)
-        assert kept == Address(first.server_port, first.token) and kept.url == first.address
+        assert kept == Address(first.server_port, first.token) and kept and kept.url == first.address
         assert os.name == "nt" or file.stat().st_mode & 0o777 == 0o600
     with served([run(1)], labels) as again:
         assert again.address == first.address
