@@ -64,6 +64,18 @@ def test_a_tab_does_not_contradict_what_it_has_not_seen(tmp_path: Path) -> None:
         assert ask(server, "POST", f"/{server.token}/act", again)[0] == 200  # sent twice: taken before, not stale
 
 
+def test_what_nobody_can_mean_is_refused_with_a_reason(tmp_path: Path) -> None:
+    with served([run(1)], tmp_path / "labels.jsonl") as server:
+        tab = Tab(server, "one")
+        assert tab.act(digest=DIGEST, change={"field": "verdict", "step": 1, "value": "good"}) == 200
+        wrong = {"digest": DIGEST, "change": {"field": "category", "step": 1, "value": "gave up"}}
+        status, _, answer = ask(server, "POST", f"/{server.token}/act", {"action": "action-1", **wrong})
+        assert status == 400 and "step 1 is good, so nothing was wrong" in json.loads(answer)["error"]
+        assert tab.act(digest=DIGEST, change={"field": "step_comment", "step": 2, "value": "Hm."}) == 200
+        assert server.labelling.summary()["comments_without_verdict"] == 1
+        assert tab.look()["steps"]["1"] == {"verdict": "good", "category": None, "comment": ""}
+
+
 def test_a_stale_tab_says_so_and_shows_how_things_stand(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     with served([run(1), run(2)], labels) as server:
