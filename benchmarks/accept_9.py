@@ -20,9 +20,8 @@ from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
 from benchmarks.studies import smollm2_gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START, UPDATES
+from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START, UPDATES, figures_of, trained
 from benchmarks.studies.smollm2_qa_data import HELD_OUT
-from benchmarks.studies.smollm2_qa_figures import figures
 
 TASKS, TOOLS = "tests/reagent/tasks", "tests/reagent/tools"
 SUITES = {
@@ -50,7 +49,7 @@ ABLE, SAMPLES = 0.1, "8"
 Found = Mapping[str, Any]
 
 
-def commits_bar(what: str, found: Found, seeds: int) -> Bar:
+def commits_bar(what: str, found: Any, seeds: int) -> Bar:
     """Whether trainings name commits of this repository, and are whole."""
     made = [one for arm in found.values() for one in arm] if isinstance(found, dict) else list(found)
     wrong = [why for one in made for commit in one["commits"] if (why := unmade(commit))]
@@ -74,9 +73,9 @@ def qa_bars() -> Iterator[Bar]:
         yield missing(what, "paired interval above 0", QA)
         return
     yield recorded("4 multi-hop QA", found, "environment", "seeds")
-    yield commits_bar("4 multi-hop QA: the trainings", found["trainings"], sum(SEEDS.values()))
-    told, rows = found["figures"]["held_out"], found["rows"]["held_out"]
-    known = same(told, figures(rows, START, RIVAL))
+    yield commits_bar("4 multi-hop QA: the trainings", trained(found), sum(SEEDS.values()))
+    told = found["figures"]["held_out"]
+    known = same(found["figures"], figures_of(found["sittings"]))
     questions = min((one["questions"] for one in told.values()), default=0)
     yield Bar(
         "4 held-out questions, figures from their rows", f"{questions}, {'equal' if known else 'other figures'}",

@@ -10,7 +10,8 @@ evaluation alone. One BM25 corpus of all their passages. Three methods (`smollm2
 demonstrated, as many steps. From the warm start of `tool_call` the arms train a LoRA adapter on the same tasks in the same order, 40 updates of
 24 episodes (8 of each of 3 questions): `grpo` on outcomes (two seeds), `judge` on the shipped judge's word and no outcome, `ppo` on outcomes.
 Every policy then answers all held-out questions greedily, by the same engine. All of it is in runs/smollm2_qa, is not repeated once it
-is done, and continues where it was stopped. With --vllm-python episodes are sampled by a server of each run's own. Writes
+is done, and continues where it was stopped. Where a folder does not outlive a machine, `--keep` goes on from the record: what it holds is not made
+again, and each run is compared with the warm start of its own sitting. With --vllm-python episodes are sampled by a server of each run's own. Writes
 benchmarks/results/smollm2_qa.json (a row a question and policy) and .png.
 
 The reward is the answer's F1, not exact match: where a policy is exactly right once in ten attempts, most groups of eight hold no success or
@@ -40,6 +41,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -51,7 +53,7 @@ from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
 from benchmarks.studies.smollm2 import DTYPES, ENGINE, ROOT, held_in, sampler, training
 from benchmarks.studies.smollm2_qa_data import prepare
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
-from benchmarks.studies.smollm2_qa_figures import figures, plot
+from benchmarks.studies.smollm2_qa_figures import figures, plot, pooled
 from benchmarks.studies.smollm2_qa_plan import others, planned, told
 from benchmarks.studies.study import Job, begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD
@@ -183,35 +185,58 @@ def prepared(runs: Path) -> dict[str, int]:
 # ---- results -----------------------------------------------------------------------------------------------------------
 
 
-def collect(study: Study) -> dict[str, Any]:
-    """What is done: warm starts, trainings, figures on both sets, and the rows behind them."""
-    runs, made, curves = study.runs, {}, {}
+def sitting(study: Study) -> dict[str, Any]:
+    """What is done in a folder: warm starts, trainings, and the rows of both sets of questions, by policy one a run."""
+    runs, made = study.runs, {}
     places = {str(method): [runs / "start" / method] for method in METHODS}
     for arm, seeds in SEEDS.items():
-        places[arm] = [folder for seed in range(seeds) if (folder := study.folder(arm, seed)).is_dir()]
-        done = [folder for folder in places[arm] if (folder / "done.json").is_file()]
-        made[arm] = [training(folder) for folder in done]
-        curves[arm] = [one["reward"] for one in made[arm]]
+        folders = {seed: folder for seed in range(seeds) if (folder := study.folder(arm, seed)).is_dir()}
+        places[arm] = list(folders.values())
+        done = {seed: folder for seed, folder in folders.items() if (folder / "done.json").is_file()}
+        made[arm] = [training(folder) | {"seed": seed} for seed, folder in done.items()]
     found: dict[str, Any] = {
-        "questions": prepared(runs),
         "warm": {
             m: json.loads((study.warm(m) / CARD).read_text()) for m in METHODS if (study.warm(m) / CARD).is_file()
         },
         "trainings": {arm: rows for arm, rows in made.items() if rows},
-        "figures": {},
         "rows": {},
     }
     for tasks in SETS:
-        answered = {
+        found["rows"][tasks] = {
             name: rows
             for name, folders in places.items()
             if (rows := [json.loads(f.read_text()) for one in folders if (f := one / f"{tasks}.json").is_file()])
         }
-        found["figures"][tasks] = figures(answered, START, RIVAL)
-        found["rows"][tasks] = answered
-    found["choosing"] = chosen(runs / "choose")
-    found["curves"] = {arm: values for arm, values in curves.items() if values}
     return found
+
+
+def collect(study: Study, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What is done: this folder's sitting, those that a record holds, and figures of all on both sets.
+
+    Args:
+        kept: a record, `--keep`. Its sitting with this folder's warm start is this one.
+    """
+    mine = sitting(study)
+    others = [one for one in (kept or {}).get("sittings", []) if one["warm"].get(START) != mine["warm"].get(START)]
+    where = {"commit": record.commit(), "hardware": record.hardware(), "environment": environment()}
+    sittings = [*others, where | mine]
+    found: dict[str, Any] = {"questions": prepared(study.runs), "sittings": sittings, "figures": figures_of(sittings)}
+    found["choosing"] = chosen(study.runs / "choose") or (kept or {}).get("choosing", {})
+    return found
+
+
+def figures_of(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of both sets, from the rows of every sitting."""
+    return {tasks: figures(*pooled(sittings, tasks), START, RIVAL) for tasks in SETS}
+
+
+def trained(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """A record's trainings, arm → runs."""
+    return {
+        arm: rows
+        for arm in SEEDS
+        if (rows := [row for one in found.get("sittings", ()) for row in one["trainings"].get(arm, ())])
+    }
 
 
 def chosen(folder: Path) -> dict[str, Any]:
@@ -234,6 +259,9 @@ def main() -> None:
     parser.add_argument(
         "--no-choose", dest="choose", action="store_false", help="leave choosing among attempts for later"
     )
+    parser.add_argument(
+        "--keep", action="store_true", help="the runs that --output holds, instead of making them again"
+    )
     parser.add_argument("--plan", action="store_true", help="say what is to be done and how long it would take")
     parser.add_argument("--like", type=Path, help="with --plan: a run on this machine whose speed is taken")
     args, wanted = parse(parser, "smollm2_qa", ARMS, SEEDS)
@@ -250,14 +278,16 @@ def main() -> None:
         return
     begin(args.runs, overrides=args.overrides, epochs=args.epochs, sampler="vllm" if args.vllm_python else "hf",
           dtype=args.dtype, training=[*TRAINING, *PLAYING])  # fmt: skip
+    kept = json.loads(args.output.read_text()) if args.keep and args.output.is_file() else {}
     if not args.collect:
         starts: list[Job] = [partial(study.begin_with, method) for method in (START, RIVAL, "direct")]
         run_all(starts, args.parallel)
+        have = {(arm, one["seed"]) for arm, runs in trained(kept).items() for one in runs}
         due = [(arm, seed) for seed in range(max(wanted.values())) for arm in wanted if seed < wanted[arm]]
+        due = [one for one in due if one not in have or study.folder(*one).is_dir()]
         run_all([partial(study.train, arm, seed) for arm, seed in due], args.parallel)
         run_all([study.choose] if args.choose else [], 1)
-    found = collect(study)
-    curves = found.pop("curves")
+    found = collect(study, kept)
     made = {
         "command": training_command("smollm2_qa"),
         "commit": record.commit(),
@@ -269,6 +299,7 @@ def main() -> None:
     }
     record.write(args.output, made | found)
     if found["figures"]["held_out"]:
+        curves = {arm: [one["reward"] for one in runs] for arm, runs in trained(found).items()}
         plot(found["figures"]["held_out"], curves, args.output.with_suffix(".png"))
     for name, one in found["figures"]["held_out"].items():
         print(f"{name:10s} F1 {one['f1']}  EM {one['em']}")

@@ -58,12 +58,26 @@ def _told(found: Interval) -> dict[str, float | None]:
     return {key: value if value is None else round(value, 4) for key, value in found.to_dict().items()}
 
 
-def figures(policies: Mapping[str, Sequence[Rows]], start: str, rival: str) -> dict[str, Any]:
+def pooled(sittings: Sequence[Mapping[str, Any]], tasks: str) -> tuple[dict[str, list[Rows]], dict[str, list[int]]]:
+    """Policy → the rows of each of its runs, and policy → the sitting of each, of one set of questions."""
+    policies: dict[str, list[Rows]] = {}
+    of: dict[str, list[int]] = {}
+    for number, one in enumerate(sittings):
+        for name, runs in one["rows"][tasks].items():
+            policies.setdefault(name, []).extend(runs)
+            of.setdefault(name, []).extend([number] * len(runs))
+    return policies, of
+
+
+def figures(
+    policies: Mapping[str, Sequence[Rows]], sittings: Mapping[str, Sequence[int]], start: str, rival: str
+) -> dict[str, Any]:
     """By policy: its figures, by source too, and what it does.
 
     Args:
         policies: name → rows of each seed; all of the same questions.
-        start: what `less_start` is taken from; rival: what `over_rival` is divided by. Left out where it is absent.
+        sittings: name → in which sitting each of these runs was made.
+        start: what `less_start` is taken from, of a run's own sitting; rival: what `over_rival` is divided by. Left out where absent.
     """
     found: dict[str, Any] = {}
     for name, runs in policies.items():
@@ -73,9 +87,11 @@ def figures(policies: Mapping[str, Sequence[Rows]], start: str, rival: str) -> d
             one[metric] = interval(mine)
             one[f"{metric}_by_seed"] = [round(float(value), 4) for value in mine.mean(axis=1)]
             if start in policies and name != start:
-                base = table(policies[start], metric)
+                base = table([policies[start][sittings[start].index(k)] for k in sittings[name]], metric)
                 one[f"{metric}_less_start"] = difference(mine, base)
-                one[f"{metric}_less_start_by_seed"] = [difference(seed[None], base) for seed in mine]
+                one[f"{metric}_less_start_by_seed"] = [
+                    difference(seed[None], began[None]) for seed, began in zip(mine, base, strict=True)
+                ]
             if rival in policies and name != rival:
                 one[f"{metric}_over_rival"] = ratio(mine, table(policies[rival], metric))
         one["by_source"] = by_source(runs)

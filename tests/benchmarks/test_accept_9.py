@@ -10,8 +10,7 @@ import pytest
 from benchmarks import accept_9, record
 from benchmarks.studies import smollm2_gsm8k as gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START
-from benchmarks.studies.smollm2_qa_figures import figures
+from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START, figures_of
 
 HERE = (record.commit() or "0123456789ab").rstrip("+")
 MADE = {"command": "python -m benchmarks.x", "commit": HERE, "environment": {"torch": "2"}, "seeds": {"grpo": 2}}
@@ -34,12 +33,19 @@ ANSWERED = {
     "judge": [rows(50)],
     "ppo": [rows(60)],
 }
+
+
+def sat(answered: dict[str, list[list[dict[str, Any]]]]) -> dict[str, Any]:
+    """What one sitting with these answers puts into a record."""
+    trainings = {arm: [RUN] * n for arm, n in SEEDS.items()}
+    sittings = [{"warm": {}, "trainings": trainings, "rows": {"held_out": answered, "musique": {}}}]
+    return {"sittings": sittings, "figures": figures_of(sittings)}
+
+
 ATTEMPTS = {f"q{q}": [[s / 8, float(s == q % 8), str(s), 10.0 + s] for s in range(8)] for q in range(30)}
 QA = {
     **MADE,
-    "trainings": {arm: [RUN] * n for arm, n in SEEDS.items()},
-    "figures": {"held_out": figures(ANSWERED, START, RIVAL)},
-    "rows": {"held_out": ANSWERED},
+    **sat(ANSWERED),
     "choosing": {"attempts": 8, "by_n": by_n(ATTEMPTS, 8), "raw": ATTEMPTS},
 }
 SOLVED = {gsm8k.START: [rows(60)], "grpo": [rows(90), rows(95)]}
@@ -78,9 +84,9 @@ def test_good_records_pass_and_absent_ones_fail(monkeypatch: pytest.MonkeyPatch,
     ("name", "path", "value", "said"),
     [
         (accept_9.QA, ("commit",), "abc+", "the record"),
-        (accept_9.QA, ("trainings", "grpo"), [RUN], "the trainings"),
-        (accept_9.QA, ("trainings", "judge", 0), {**RUN, "updates": 39}, "the trainings"),
-        (accept_9.QA, ("rows", "held_out", "grpo", 0), rows(95), "figures from their rows"),
+        (accept_9.QA, ("sittings", 0, "trainings", "grpo"), [RUN], "the trainings"),
+        (accept_9.QA, ("sittings", 0, "trainings", "judge", 0), {**RUN, "updates": 39}, "the trainings"),
+        (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0), rows(95), "figures from their rows"),
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
         (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
         (accept_9.GSM8K, ("rows", gsm8k.START), [rows(70)], "the warm start"),
@@ -101,7 +107,7 @@ def test_training_that_gains_nothing_beyond_chance_is_missed(
     monkeypatch: pytest.MonkeyPatch, grpo: list[list[dict[str, Any]]]
 ) -> None:
     answered = ANSWERED | {"grpo": grpo}
-    qa = QA | {"figures": {"held_out": figures(answered, START, RIVAL)}, "rows": {"held_out": answered}}
+    qa = QA | sat(answered)
     assert missed(monkeypatch, accept_9.QA, qa) == ["4 multi-hop QA: GRPO on outcomes less its warm start, F1"]
     solved = SOLVED | {"grpo": [rows(60), rows(60)]}
     words = WORDS | {"figures": gsm8k.figures(solved), "rows": solved}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
-from benchmarks.studies.smollm2_qa import ARMS, Study, collect
+from benchmarks.studies.smollm2_qa import ARMS, Study, collect, trained
 from benchmarks.studies.smollm2_qa_demos import METHODS, Direct, MultiHop, NaiveRag, demonstrations, drawn, queries
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
 from benchmarks.studies.smollm2_qa_held_out import row
@@ -209,7 +209,8 @@ def answered(f1: Sequence[float], em: Sequence[float]) -> list[dict]:
 def test_figures_by_hand() -> None:
     start, rag = answered([0.5, 0.0] * 20, [0.0] * 40), answered([0.25, 0.0] * 20, [0.0] * 40)
     seeds = [answered([1.0, 0.0] * 20, [1.0, 0.0] * 20), answered([0.5, 0.5] * 20, [0.0] * 40)]
-    found = figures({"tool_call": [start], "naive_rag": [rag], "grpo": seeds}, "tool_call", "naive_rag")
+    policies = {"tool_call": [start], "naive_rag": [rag], "grpo": seeds}
+    found = figures(policies, {"tool_call": [0], "naive_rag": [0], "grpo": [0, 0]}, "tool_call", "naive_rag")
     grpo = found["grpo"]
     assert grpo["f1"]["value"] == 0.5 and grpo["f1_by_seed"] == [0.5, 0.5] and grpo["em_by_seed"] == [0.5, 0.0]
     assert grpo["f1_less_start"]["value"] == 0.25 and grpo["f1_over_rival"]["value"] == 4
@@ -255,6 +256,7 @@ def test_a_row_says_what_was_answered() -> None:
 
 
 def study(folder: Path) -> Study:
+    folder.mkdir(exist_ok=True)
     for part in ("train", "held_out"):
         write_tasks(folder / f"{part}.jsonl", TASKS[:3])
     (folder / "counts.json").write_text(json.dumps({"train": 3, "held_out": 3, "musique": 1}))
@@ -305,17 +307,42 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
     (folder / "done.json").write_text(json.dumps({"seconds": 1800, "commits": ["c"], "options": ["seed=0"]}))
     (folder / "held_out.json").write_text(json.dumps(rows))
     (tmp_path / "grpo" / "seed0").mkdir(parents=True)  # begun, not done
+    (tmp_path / "warm" / "tool_call").mkdir(parents=True)
+    (tmp_path / "warm" / "tool_call" / "warm.json").write_text('{"losses": [1.0]}')
     found = collect(made)
     assert list(found["figures"]["held_out"]) == ["naive_rag", "tool_call", "judge"]
     assert found["figures"]["held_out"]["judge"]["f1_less_start"]["value"] == 0.25
-    assert found["rows"]["held_out"]["judge"] == [rows] and found["figures"]["musique"] == {}
-    (one,) = found["trainings"]["judge"]
+    (here,) = found["sittings"]
+    assert here["rows"]["held_out"]["judge"] == [rows] and found["figures"]["musique"] == {}
+    (one,) = trained(found)["judge"]
     assert (one["hours"], one["episodes"], one["update_seconds"]["total"]) == (0.5, 72, 61.0)
     assert one["reward"] == [0.0, 0.1, 0.2] and one["success"] == [None] * 3 and "score" not in one
     json.dumps(found, allow_nan=False)
     pytest.importorskip("matplotlib")
-    plot(found["figures"]["held_out"], found["curves"], tmp_path / "curves.png")
+    plot(found["figures"]["held_out"], {"judge": [one["reward"]]}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5000
+
+
+def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_path: Path) -> None:
+    def made_in(name: str, start: float, after: float, card: str) -> Study:
+        folder = tmp_path / name
+        one = study(folder)
+        for place, f1 in (("start/tool_call", start), ("grpo/seed0", after)):
+            (folder / place).mkdir(parents=True)
+            (folder / place / "held_out.json").write_text(json.dumps(answered([f1] * 8, [0.0] * 8)))
+        (folder / "warm" / "tool_call").mkdir(parents=True)
+        (folder / "warm" / "tool_call" / "warm.json").write_text(card)
+        return one
+
+    first = made_in("first", 0.1, 0.4, '{"losses": [1.0]}')
+    one = collect(first)
+    both = collect(made_in("second", 0.3, 0.4, '{"losses": [1.5]}'), one)
+    for found in (both, collect(Study(tmp_path / "second", epochs=1), both)):  # again: its own sitting is made anew
+        assert len(found["sittings"]) == 2 and found["sittings"][0] == one["sittings"][0]
+        grpo = found["figures"]["held_out"]["grpo"]
+        assert [round(x["value"], 6) for x in grpo["f1_less_start_by_seed"]] == [0.3, 0.1]
+        assert grpo["f1_less_start"]["value"] == pytest.approx(0.2) and grpo["seeds"] == 2
+        assert found["figures"]["held_out"]["tool_call"]["f1"]["value"] == pytest.approx(0.2)
 
 
 def test_the_real_questions_hold_what_the_study_promises() -> None:
