@@ -23,13 +23,13 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from rrm.errors import RRMError, SpendingLimit
+from rrm.errors import RRMError, ServerGone, SpendingLimit
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
 from rrm.judged import FAILED, Judged, is_failed
 from rrm.money import Purse
 from rrm.output import open_output
 from rrm.pacing import beside, windows
-from rrm.progress import Readings, progress_bar
+from rrm.progress import Readings, Show, progress_bar
 from rrm.prompt.rendering import CUT_VERSION
 from rrm.questions import question_of
 from rrm.readers.unique import UniqueIds, key_of
@@ -174,6 +174,7 @@ def score_file(
     Raises:
         RRMError: the output belongs to other settings or to a running process, holds damaged rows, a transcript
             changed under its id, an id occurs twice, or the judge keeps failing.
+        ServerGone: the judge is behind an address where nobody answers any more; what was judged is kept, the rest has no row.
     """
     fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
     summary, statuses, seen, keys = ScoreSummary(str(output)), Counter[str](), UniqueIds(), array("Q")
@@ -214,6 +215,7 @@ def score_file(
         try:
             how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed, "on_feedback": taking.take}
             how |= {"on_reading": taking.read} if getattr(judge, "tells_readings", False) else {}
+            how |= {"stop_when_gone": True} if getattr(judge, "stops_when_gone", False) else {}
             streams = getattr(judge, "streams", None)
             if streams is not None and streams(mode):
                 rows_in = beside(unjudged(), question_of, chunk_size)
@@ -227,6 +229,8 @@ def score_file(
             out.put_in_order(np.array(keys, dtype=np.uint64))
         except SpendingLimit as limit:
             summary.stopped = str(limit)
+        except ServerGone as gone:
+            raise ServerGone(f"{gone}. {_to_go_on(summary, statuses[FAILED], total, output)}") from gone
         except KeyboardInterrupt:
             kept = summary.judged + summary.resumed
             log.warning(
@@ -250,6 +254,16 @@ def score_file(
     summary.criteria = taking.answers.means()
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
+
+
+def _to_go_on(summary: ScoreSummary, failed: int, total: int | None, output: str | Path) -> str:
+    """What stands where a server went away in the middle of a run, failed rows apart, and how to go on."""
+    rows, of = summary.judged + summary.resumed, "" if total is None else f" of {total}"
+    apart = f", {failed} of them judge_error, which --retry-errors judges again" if failed else ""
+    kept = (
+        f"{rows}{of} rows are kept in {output} ({summary.judged} of this run{apart})" if rows else "nothing was judged"
+    )
+    return f"{kept}; once it answers, run the same command again to go on"
 
 
 def outside_of(marks: Sequence[int], *, warn: bool = True) -> dict[str, int] | None:
@@ -299,7 +313,7 @@ class _Taking:
         out: Judged,
         summary: ScoreSummary,
         statuses: Counter[str],
-        show: Callable[[int, int, Readings], None],
+        show: Show,
         give_up_after: int,
     ) -> None:
         self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
@@ -341,7 +355,7 @@ class _Taking:
     def _show(self) -> None:
         under_way = list(self.readings.values())
         windows = sum(done for done, _ in under_way), sum(of for _, of in under_way)
-        self.show(self.summary.judged, self.summary.resumed, windows)
+        self.show(self.summary.judged, self.summary.resumed, windows, self.statuses[FAILED])
 
     def take(self, feedback: Feedback) -> None:
         """Write one row."""
