@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from rrm.printing import printable
 from rrm.prompt.rendering import CUT_VERSION
-from rrm.readers.base import printable
 
 log = logging.getLogger(__name__)
 LOW, HALF = 0.9, 0.5

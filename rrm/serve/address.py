@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from rrm.engines.replies import retry_after_s
 from rrm.engines.server_options import is_address, shown_address
 from rrm.errors import ConfigError, RRMError, ServerGone
+from rrm.printing import describe, printable
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
 
 KEY = "RRM_API_KEY"
@@ -178,11 +179,10 @@ class Address:
                 begun = True
                 yield said
 
-    def another(self, error: object) -> RRMError:
+    def another(self, error: Exception) -> RRMError:
         """That something else answers here."""
-        return RRMError(
-            f"{self.url} does not answer as rrm serve does: {error}; a chat server is openai:BASE_URL#model"
-        )
+        said = describe(error) if isinstance(error, ValueError | RecursionError) else printable(str(error))
+        return RRMError(f"{self.url} does not answer as rrm serve does: {said}; a chat server is openai:BASE_URL#model")
 
     def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
         with error:

@@ -20,6 +20,7 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import SIZE, Ranking
 from rrm.judge.wanted import OnReading
+from rrm.printing import describe
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
 from rrm.serve.address import TIMEOUT_S, Address, Fault, TooLarge
@@ -55,7 +56,7 @@ class RemoteJudge(AgentRRM):
         try:
             self.about = About.model_validate(address.ask("/v1/judge"))
         except ValueError as error:
-            raise RRMError(f"{address.url} is of another version of rrm serve: {error}") from error
+            raise RRMError(f"{address.url} is of another version of rrm serve: {describe(error)}") from error
         said = self.about.describe
         self.settings = JudgeSettings.model_validate(self.about.settings)
         self.model, self.model_hash, self.dtype = said["model"], said.get("model_hash"), self.about.dtype
