@@ -16,14 +16,14 @@ FILES = ("ann.jsonl", "runs.jsonl", "runs.parquet", "scored.jsonl", "README.md")
         ("opanai", "openai"),
         ("OpenAI", "openai"),
         ("langchian", "langchain"),
-        ("agent", None),
-        ("open", None),
+        ("agent", "swe_agent"),
+        ("swe", None),
         ("chat", None),
         ("", None),
     ],
 )
 def test_only_near_names_are_meant(name: str, meant: str | None) -> None:
-    assert nearest(name, FORMATS if name != "agent" else FORMATS[:4]) == meant
+    assert nearest(name, FORMATS) == meant
 
 
 def test_a_word_of_a_longer_name_is_near() -> None:
