@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks import guard
+from benchmarks import guard, guard_figures
 from benchmarks.accept_6 import same
 from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
@@ -140,7 +140,7 @@ def guard_bars() -> Iterator[Bar]:
     lacking = [name for name in ("guard", "turns", "random") if not found["curves"].get(name)]
     made, wrong = dict[str, Any](), [] if runs else ["rows"]
     if runs and not lacking:
-        made = {**guard.counts(runs), **guard.measured(runs, found["draw"]["seed"])}
+        made = {**guard.counts(runs), **guard_figures.measured(runs, found["draw"]["seed"])}
     wrong += [name for name, value in made.items() if not same(value, found.get(name))]
     shown = f"{len(runs)} held-out runs of {found['questions']} questions, {found['good']} good; curves of {', '.join(found['curves'])}"
     if lacking:

@@ -25,6 +25,14 @@ LORA = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "4")
 WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192")
 """With a seed of its own a row whose prompt is split ends this CPU build ("CPU Generator does not use offset")."""
 
+ALONE = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "MALLOC_MMAP_THRESHOLD_": str(256 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+}
+"""Two servers of one thread would bind themselves to the same core, and share it while another idles; and freed memory is kept
+(`rrm.engines.hf.host_memory`): a sixth of the time went into fetching its pages anew."""
+
 
 @contextmanager
 def serving(
@@ -60,6 +68,7 @@ def serving(
         "--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log", *WHOLE_PROMPTS, *options,
     ]  # fmt: skip
     own = {
+        **ALONE,
         "VLLM_CPU_KVCACHE_SPACE": str(cache_gib),
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_SERVER_DEV_MODE": "1",

@@ -17,7 +17,7 @@ import numpy as np
 
 from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE
-from rrm.evaluation.choosing import Attempts, grouped, measure, success_of
+from rrm.evaluation.choosing import OF_ANSWERS, OF_SCORES, Attempts, grouped, measure, success_of
 from rrm.feedback import Mode
 from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
@@ -53,7 +53,7 @@ def choose(
 
     Args:
         strategies: of `rrm.evaluation.choosing.STRATEGIES`; the first one's choice is returned.
-        scores: the judge's, one a transcript, None where it has none; for the strategy `judge`.
+        scores: the judge's, one a transcript, None where it has none; for the strategies `judge` and `weighted`.
         seed: of ties, and of the intervals' resamples.
 
     Raises:
@@ -62,7 +62,7 @@ def choose(
     check_choice(rows, strategies)
     groups = grouped(rows, None if scores is None else {JUDGE: scores})
     several = [g for g in groups if len(g) > 1]
-    if JUDGE in strategies and scores is not None and all(s is None for s in scores):
+    if OF_SCORES & {*strategies} and scores is not None and all(s is None for s in scores):
         raise RRMError(
             "no transcript has a score, so that the judge chooses nothing: see the judge's failures with `rrm score`"
         )
@@ -112,12 +112,12 @@ def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
 
 
 def _ties(group: Attempts, rows: Sequence[Trajectory], strategy: str) -> int:
-    """How many further attempts, of other contents, are as good to a strategy as its best; to the majority: of other answers."""
+    """How many further attempts, of other contents, are as good to a strategy as its best; to votes: of other answers."""
     preference = group.preference(strategy)
     best: list[int] = np.flatnonzero(preference == preference.max()).tolist()
     if len(best) == 1:
         return 0
-    answers = group.answers if strategy == "majority" else [None] * len(group)
+    answers = group.answers if strategy in OF_ANSWERS else [None] * len(group)
     return len({answers[at] or rows[group.rows[at]].digest for at in best}) - 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rrm.evaluation.choosing import STRATEGIES, grouped, measure
+from rrm.evaluation.choosing import OF_ANSWERS, STRATEGIES, grouped, measure
 from rrm.trajectory import Trajectory
 
 
@@ -32,6 +32,6 @@ def best_of_n(
     Returns:
         as `rrm.evaluation.choosing.measure`.
     """
-    names = [name for name in STRATEGIES if name not in scores and (compare_answers or name != "majority")]
+    names = [name for name in STRATEGIES if name not in scores and (compare_answers or name not in OF_ANSWERS)]
     groups = grouped(rows, {name: values.tolist() for name, values in scores.items()})
     return measure(groups, [*scores, *names], n=n, resamples=resamples, seed=seed)

@@ -324,6 +324,10 @@ def collect(runs: Path, earlier: Mapping[str, Any] | None = None) -> dict[str, A
             found["arms"][name] = arm_of(name, [by_number[n] for n in sorted(by_number)], starts)
     judges = {path.parent.name: judge_of(path) for path in sorted(runs.glob("judges/*/done.json"))}
     chosen = kept.get("choosing", {}) | choosing(runs)
+    if (lab := chosen.get("lab")) is not None:
+        chosen["lab"] = lab | {
+            "by_n": by_n(lab["raw"], lab["attempts"])
+        }  # a record from before a strategy came has its raw rows
     return found | derived(found) | {"choosing": chosen, "judges": kept.get("judges", {}) | judges}
 
 
@@ -360,10 +364,10 @@ def choosing(runs: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     attempts, figures = runs / "choose.jsonl", runs / "choose.json"
     if attempts.is_file() and figures.is_file():
-        groups = grouped_attempts(list(read_canonical(attempts)))
         said = json.loads(figures.read_text())["choose"]
         tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
-        found["lab"] = {"attempts": said["attempts"], **tokens, "by_n": by_n(groups, said["attempts"]), "raw": groups}
+        raw = grouped_attempts(list(read_canonical(attempts)))
+        found["lab"] = {"attempts": said["attempts"], **tokens, "raw": raw}
     real = load("default_judge_attempts")
     if real is not None and "steps" in real.get("modes", {}):
         made = {key: real.get(key) for key in ("command", "commit", "seed")}

@@ -62,12 +62,12 @@ DATA = ROOT.parent / "shared" / "data" / "qa"
 START: Method = "tool_call"
 RIVAL: Method = "naive_rag"
 UPDATES = 40
-ON_THE_WAY = 100
+ON_THE_WAY = 50
 """Held-out questions of the evaluations within a training; which policy is reported does not hang on them: the last is."""
 SETS = ("held_out", "musique")
 TRAINING = (
     f"max_updates={UPDATES}", "save_every=4", f"eval.every={UPDATES // 2}", "sample_episodes=8",
-    "rollout.tasks_per_update=3", "rollout.group_size=8", "optim.learning_rate=3e-4", "optim.microbatch_tokens=4096",
+    "rollout.tasks_per_update=3", "rollout.group_size=8", "optim.learning_rate=3e-4", "optim.microbatch_tokens=2048",
 )  # fmt: skip
 PLAYING = (
     "rollout.max_turns=3", "rollout.max_new_tokens=48", "rollout.max_episode_tokens=512", "rollout.max_observation_tokens=160",

@@ -22,7 +22,7 @@ def command(
     by: list[str] = typer.Option(
         ["judge"],
         metavar="STRATEGY",
-        help="judge, majority, longest, shortest, random, oracle (a comma list, or all): the first one's choice is written, "
+        help="judge, weighted (votes by the judge's scores), majority, longest, shortest, random, oracle (a comma list, or all): the first one's choice is written, "
         "the others' success is said beside.",
     ),
     scores: Path | None = typer.Option(
@@ -48,8 +48,7 @@ def command(
     read.
     """
     from rrm.choose import check_choice, choose, judge_scores, read_scores
-    from rrm.evaluation.bootstrap import JUDGE
-    from rrm.evaluation.choosing import strategies_of
+    from rrm.evaluation.choosing import OF_SCORES, strategies_of
     from rrm.judge.blended import scorer_of
     from rrm.output import WAY_OUT
     from rrm.trajectory import write_jsonl
@@ -65,9 +64,11 @@ def command(
         raise ConfigError(
             "--max-cost is of runs that can go on: score with `rrm score` first, and choose with --scores"
         )
-    if JUDGE not in strategies and (scores is not None or of_judge):
+    if not OF_SCORES & {*strategies} and (scores is not None or of_judge):
         said = ", ".join([*["--scores"] * (scores is not None), *of_judge])
-        raise ConfigError(f"scores are for --by judge, which is not asked for: name it, or leave out {said}")
+        raise ConfigError(
+            f"scores are for --by judge or weighted, which is not asked for: name it, or leave out {said}"
+        )
     check_paths(inputs, output, None)
     if output.is_file() and output.stat().st_size and not overwrite:
         raise ConfigError(f"{output} holds transcripts already; {WAY_OUT}")
@@ -80,7 +81,7 @@ def command(
         figures: dict[str, Any] = {}
         if scores is not None:
             found = read_scores(scores, rows)
-        elif JUDGE in strategies:
+        elif OF_SCORES & {*strategies}:
             loaded = load_judge(judge)
             asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
             scorer = scorer_of(loaded, asked, blend)

@@ -17,7 +17,7 @@ from rrm.cli.paths import ready_outputs
 from rrm.cli.reading import mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.cli.report_cmd import beside, check_common, holds_rows, load_rows, match, named_sources
 from rrm.cli.tables import figure_text, print_table
-from rrm.errors import ConfigError
+from rrm.errors import ConfigError, RRMError
 from rrm.output import file_when_whole
 from rrm.readers.base import printable
 
@@ -116,9 +116,16 @@ def _sheet(
     other = beside(second)
 
     def pairs() -> Iterator[Pair]:
+        found = False
         for trajectory, row in match(rows, read_inputs(inputs, None, **how), counts):
             if trajectory.messages:
+                found = True
                 yield trajectory, row, other(trajectory, row)
+        if not found and counts["without_transcript"]:
+            raise RRMError(
+                f"none of the {counts['without_transcript']} rows of {a} is of a transcript in {', '.join(inputs)}: name the transcripts "
+                "that were judged (--transcripts)"
+            )
 
     models = [
         next((str(row["judge"].get("model")) for row in of if isinstance(row.get("judge"), dict)), "?")

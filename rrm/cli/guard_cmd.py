@@ -16,9 +16,14 @@ from rrm.config import overridden, read_config
 from rrm.errors import ConfigError, RRMError
 
 if TYPE_CHECKING:
+    from rrm.guard.absent import AbsentJudge
     from rrm.guard.policy import GuardPolicy
+    from rrm.judge.agent_rrm import AgentRRM
 
 log = logging.getLogger(__name__)
+
+HOOK_PATIENCE_S, HOOK_TIMEOUT_S = 5.0, 45.0
+"""For which a hook asks a server again that does not answer, and waits for an answer: the agent waits too, and ends a hook after 60 s."""
 
 
 @with_judge_options
@@ -39,8 +44,9 @@ def command(
 ) -> None:
     """Guard a running agent: halt it, or ask, when a judge thinks little of what it did so far.
 
-    As a hook of Claude Code it reads the hook's JSON and answers with JSON (docs/guard.md). What goes wrong inside is said on standard
-    error with exit code 1, which lets the agent go on. With transcripts it says what it would have said of them step by step, and, where
+    As a hook of Claude Code it reads the hook's JSON and answers with JSON (docs/guard.md). A judge that cannot be loaded or asked is a failed
+    judgement, in the audit and by the policy's on_failure; what else goes wrong is said on standard error with exit code 1, which lets the
+    agent go on. With transcripts it says what it would have said of them step by step, and, where
     outcomes are known, how many good runs it would have halted and what it would have saved.
     """
     if inputs:
@@ -74,6 +80,7 @@ def policy_of(path: Path | None, overrides: list[str]) -> GuardPolicy:
 
 def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions) -> dict[str, Any]:
     """What a hook is answered; a judge is loaded only where one is asked."""
+    from rrm.guard.absent import AbsentJudge
     from rrm.guard.audit import NOT_JUDGED, AuditRow, append, read_audit
     from rrm.guard.claude_code import JUDGED, MOST, SPOKEN, answer, hook_input, session_of, step_is_over
     from rrm.guard.guard import Guard
@@ -97,7 +104,8 @@ def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions) -> dict[str, 
     trajectory = session_of(hook)
     if not step_is_over(trajectory):
         return answer(event, state.action, state.why)
-    guard = Guard(options.load(), policy, audit=audit)
+    judge = _judge_of(options)
+    guard = Guard(judge, policy, audit=audit, mode="steps" if isinstance(judge, AbsentJudge) else None)
     with guard.session(run=run, resume=True) as session:
         verdict = session.look(trajectory)
     if verdict.checked and verdict.status != "scored":
@@ -105,15 +113,34 @@ def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions) -> dict[str, 
     return answer(event, verdict.action, verdict.reason)
 
 
+def _judge_of(options: JudgeOptions) -> AgentRRM | AbsentJudge:
+    """A hook's judge. One that cannot be had fails at each judgement: the audit shows that nobody watched, and `on_failure` is obeyed."""
+    from rrm.guard.absent import AbsentJudge
+    from rrm.serve.address import SCHEMES
+    from rrm.serve.client import connect
+
+    try:
+        if options.model is None or not options.model.startswith(SCHEMES):
+            return options.load()
+        how = options.how()
+        how |= {"timeout_s": how["timeout_s"] or HOOK_TIMEOUT_S, "max_transcript_tokens": how.pop("transcript_tokens")}
+        return connect(options.model, patience_s=HOOK_PATIENCE_S, **how)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the agent waits for an answer
+        return AbsentJudge(options.model, error)
+
+
 def _replay(
     inputs: list[str], audit: Path, policy: GuardPolicy, options: JudgeOptions, reading: dict[str, Any]
 ) -> None:
+    from rrm.guard.audit import read_audit
     from rrm.guard.guard import Guard
     from rrm.guard.replay import replay, summed
 
     refuse_missing(inputs)
     refuse_overlap(inputs, audit)
     guard = Guard(options.load(), policy, audit=audit)
+    if audit.is_file() and (before := sum(1 for _ in read_audit(audit))):
+        log.warning("%s holds %d rows already: these are put behind them", audit, before)
     with ErrorLog(None) as errors:
         runs = [replay(guard, t) for t in read_inputs(inputs, errors, **reading) if t.steps]
     found = summed(runs)

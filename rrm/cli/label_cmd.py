@@ -6,9 +6,10 @@ import getpass
 import json
 import logging
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.table import Table
@@ -22,6 +23,10 @@ from rrm.errors import ConfigError, RRMError
 from rrm.labelling.said import CATEGORIES, Ask
 from rrm.output import file_when_whole
 from rrm.readers.base import printable
+
+if TYPE_CHECKING:
+    from rrm.annotation import Annotation
+    from rrm.labelling.agreement import Known
 
 log = logging.getLogger(__name__)
 _RATER = re.compile(r"[\w.@+ -]{1,64}")
@@ -56,7 +61,7 @@ def command(
         metavar="IN",
         help="With --agreement: the transcripts, so that intervals are over questions and labels without a digest find theirs.",
     ),
-    port: int = typer.Option(0, min=0, max=65535, help="Port on 127.0.0.1; 0: any free one."),
+    port: int = typer.Option(0, min=0, max=65535, help="Port on 127.0.0.1; 0: as before, at first any free one."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
 ) -> None:
@@ -73,7 +78,7 @@ def command(
         raise ConfigError("--transcripts goes with --agreement: transcripts to label are named without it")
     from rrm.labelling.journal import open_journal
     from rrm.labelling.pool import Pool
-    from rrm.labelling.server import Labelling, LabelServer
+    from rrm.labelling.server import Labelling, label_server
 
     name = rater_of(rater)
     wanted = ask_of(ask)
@@ -88,11 +93,7 @@ def command(
             if not len(pool):
                 raise RRMError(f"{inputs[0]} holds no transcript that can be read")
             labelling = Labelling(pool, journal, wanted, named)
-            try:
-                server = LabelServer(labelling, port)
-            except OSError as error:
-                raise RRMError(f"cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from error
-            with server:
+            with label_server(labelling, port) as server:
                 typer.echo(f"label at {server.address}  (Ctrl-C ends)", err=True)
                 with suppress(KeyboardInterrupt):  # how it ends
                     server.serve_forever(poll_interval=0.1)
@@ -104,16 +105,24 @@ def compare_raters(
     files: list[str], output: Path | None, transcripts: list[str], *, format: str, map: list[str]
 ) -> dict[str, Any]:
     """What `--agreement` says: tables on standard error, everything into `output`, and the summary."""
-    from rrm.labelling.agreement import compared, known_of, read_raters
+    from rrm.labelling.agreement import Known, compared, known_of, read_raters, strangers, unsure_of
 
     refuse_missing([*files, *transcripts])
     if output is not None:
         for name in (*files, *transcripts):
             refuse_overlap([name], output)
         ready_outputs(output)
-    runs = read_inputs(transcripts, None, format=format, mapping=mapping_of(map)) if transcripts else ()
-    known = known_of(runs)
-    found = compared(read_raters([Path(name) for name in files], known), known.questions)
+    paths, known = [Path(name) for name in files], Known()
+    if transcripts:
+        known = known_of(read_inputs(transcripts, None, format=format, mapping=mapping_of(map)))
+        if not known.questions:
+            raise RRMError(
+                f"--transcripts {', '.join(transcripts)}: no transcript there can be read; rrm check says why"
+            )
+    labels = read_raters(paths, known)
+    if transcripts and (strange := strangers(labels, known)):
+        say_strange(strange, len(labels), known, transcripts)
+    found = compared(labels, known.questions, unsure=unsure_of(paths))
     if found["apart"]:
         how = (
             "no file of --transcripts has these ids"
@@ -134,15 +143,32 @@ def compare_raters(
     return {**found, "disagreements": len(parted), "output": None if output is None else str(output)}
 
 
+def say_strange(strange: Sequence[Annotation], total: int, known: Known, transcripts: Sequence[str]) -> None:
+    """Warn of labels of no transcript that was named.
+
+    Raises:
+        RRMError: all are.
+    """
+    changed = sum(one.trajectory_id in known.digests for one in strange)
+    why = f"{changed} have the id of one whose content is another" if changed else "no id is of one there"
+    of = f"{len(strange)} of {total} labels are of no transcript in {', '.join(transcripts)}, e.g. {printable(strange[0].trajectory_id)!r} ({why})"
+    if len(strange) == total:
+        raise RRMError(f"{of}: name the transcripts that were labelled, or leave --transcripts out")
+    log.warning("%s: intervals take each of them for a question of its own", of)
+
+
 def show_agreement(found: dict[str, Any]) -> None:
     """The figures and the first disagreements, for people."""
-    figures = Table("", "rated by two or more", "same label", "Krippendorff's alpha", "Cohen's kappa")
-    for name in ("outcome", "steps"):
+    figures = Table("", "rated by two or more", "same label", "Krippendorff's alpha", "Cohen's kappa", "no label")
+    for name, what in (("outcome", "unsure"), ("steps", "unclear")):
         of = found[name]
         kappas = "\n".join(
             f"{' and '.join(map(printable, p['raters']))}: {figure_text(p['kappa'])}" for p in of["pairs"]
         )
-        cells = (name, str(of["units"]), figure_text(of["same"]), figure_text(of["alpha"]), kappas or "–")
+        without = "\n".join(
+            f"{printable(who)}: {'not known' if n is None else n} {what}" for who, n in of[what].items()
+        )
+        cells = (name, str(of["units"]), figure_text(of["same"]), figure_text(of["alpha"]), kappas or "–", without)
         figures.add_row(*map(Text, cells))
     print_table(figures, stderr=True)
     if not found["disagreements"]:

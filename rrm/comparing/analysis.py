@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rrm.comparing.sheet import Key, KeyItem
+from rrm.comparing.sheet import Key, KeyItem, checksum, sum_of_key
 from rrm.errors import ReadError, RRMError
 from rrm.evaluation.agreement import Unit, agreement
 from rrm.evaluation.bootstrap import Ratio, own_interval, replicates, too_few
 from rrm.readers.base import describe, printable
 
+log = logging.getLogger(__name__)
 T = TypeVar("T", bound=BaseModel)
 Choice = Literal["left", "right", "tie"]
 MOST_BYTES = 64 * 1024 * 1024
@@ -32,6 +34,8 @@ class Answers(BaseModel):
     sheet: str
     rater: str = Field(min_length=1, max_length=64)
     answers: dict[str, Choice]
+    checksum: str = ""
+    """Of all the rest (`sum_of_answers`), by the sheet."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,34 @@ class _Vote:
         return "a" if self.choice == self.item.a else "b"
 
 
+def sum_of_answers(answers: Answers) -> str:
+    """What their `checksum` is to be.
+
+    Raises:
+        ValueError: an answer to what no sheet has.
+    """
+    given = sorted((int(number), choice) for number, choice in answers.answers.items())
+    return checksum([answers.sheet, answers.rater, given])
+
+
 def read_key(path: Path) -> Key:
     """The key of a sheet.
 
     Raises:
-        ReadError: it cannot be read or is none.
+        ReadError: it cannot be read, is none, or is not as it was written.
     """
-    return _read(path, Key, "the key of a sheet (OUT.key.json, as `rrm compare --sheet` writes it)")
+    key = _read(path, Key, "the key of a sheet (OUT.key.json, as `rrm compare --sheet` writes it)")
+    if key.version == 1:
+        why = "is a key of an earlier version, which has no checksum: analyse that sheet with the version that made it"
+        raise ReadError(str(path), None, why)
+    if key.checksum != sum_of_key(key):
+        raise ReadError(
+            str(path),
+            None,
+            "was changed since `rrm compare --sheet` wrote it (its checksum says so), so nobody knows any more whose side was which: take it "
+            "from a backup, or make a sheet anew",
+        )
+    return key
 
 
 def read_answers(paths: Sequence[Path], key: Key) -> list[Answers]:
@@ -63,7 +88,8 @@ def read_answers(paths: Sequence[Path], key: Key) -> list[Answers]:
 
     Raises:
         ReadError: a file cannot be read or is no answers.
-        RRMError: answers to another sheet, to what is not on it, none at all, or two files by one rater.
+        RRMError: answers to another sheet, to what is not on it, not as the sheet saved them, none at all, or two files by one rater that
+            differ (of two that do not, one is passed over with a warning).
     """
     found = dict[str, tuple[Path, Answers]]()
     for path in paths:
@@ -74,7 +100,15 @@ def read_answers(paths: Sequence[Path], key: Key) -> list[Answers]:
             )
         if strange := sorted(set(one.answers) - set(key.items)):
             raise RRMError(f"{path} answers {printable(strange[0], 40)!r}, which is not on the sheet: was it edited?")
+        if one.checksum != sum_of_answers(one):
+            what = "was changed since the sheet saved it (its checksum says so)" if one.checksum else "has no checksum"
+            raise RRMError(
+                f"{path} {what}: ask {printable(one.rater, 64)!r} to open the sheet and save the answers again"
+            )
         name = " ".join(one.rater.split())
+        if name in found and found[name][1].answers == one.answers:
+            log.warning("%s holds the same answers by %r as %s: counted once", path, printable(name), found[name][0])
+            continue
         if name in found:
             raise RRMError(
                 f"{found[name][0]} and {path} are both by {printable(name)!r}: leave one out, or give two people two names"

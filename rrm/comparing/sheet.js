@@ -1,20 +1,50 @@
-// A blind sheet: one transcript at a time, what two judges said of it side by side, and the rater's answers, kept in this browser.
+// A blind sheet: one transcript at a time, what two judges said of it side by side, and each rater's answers, kept in this browser.
 
 const KNOWN = JSON.parse($("known").textContent);
-const KEPT = `rrm-compare-${KNOWN.sheet}`;
+const KEPT = `rrm-compare/${KNOWN.sheet}/`; // and the rater's name
 const CHOICES = [["left", "1", "left is better"], ["tie", "0", "equally good or bad"], ["right", "2", "right is better"]];
 const highlight = () => {}; // nothing is searched here
-const kept = (() => { try { return JSON.parse(localStorage.getItem(KEPT)) || {}; } catch { return {}; } })();
-const answers = kept.answers || {};
+let rater = "";
+let answers = {};
 let n = 1;
+
+/** What a rater answered in this browser so far. */
+function keptOf(name) {
+  try {
+    const found = Object.entries(JSON.parse(localStorage.getItem(KEPT + name)) || {});
+    return Object.fromEntries(found.filter(([k, value]) => k >= 1 && k <= KNOWN.items && CHOICES.some(([choice]) => choice === value)));
+  } catch { return {}; }
+}
 
 function keep() {
   try {
-    localStorage.setItem(KEPT, JSON.stringify({ rater: $("rater").value, answers }));
+    localStorage.setItem(KEPT + rater, JSON.stringify(answers));
     tell("");
   } catch {
     tell(" · this browser keeps nothing: save the answers before you close the page");
   }
+}
+
+// Who rates
+
+/** Ask, before anything is answered: the next rater at this browser must not go on with another's answers unawares. */
+function ask() {
+  let names = [];
+  try { names = Object.keys(localStorage).filter((name) => name.startsWith(KEPT)).map((name) => name.slice(KEPT.length)).sort(); } catch { /* it keeps nothing */ }
+  $("raters").replaceChildren(...names.map((name) => h("button", { type: "button", class: "choice", onclick: () => begin(name) }, `Go on as ${name}`, h("span", { class: "muted num" }, `${whole.format(Object.keys(keptOf(name)).length)} answered`))));
+  $("rater").value = "";
+  $("rates").showModal();
+  $("rater").focus();
+}
+
+function begin(name) {
+  rater = name;
+  try { sessionStorage.setItem(KEPT, rater); } catch { /* asked again after a reload then */ }
+  answers = keptOf(rater);
+  $("rates").close();
+  $("who").textContent = `as ${rater}`;
+  show(1);
+  if (answers[1]) nextOpen();
 }
 
 const tell = (more) => ($("done").textContent = `${whole.format(Object.keys(answers).length)} of ${whole.format(KNOWN.items)} answered${more}`);
@@ -36,7 +66,7 @@ function show(to) {
     h("h3", { class: "step-title" }, `Step ${i + 1}`),
     h("div", { class: "turn" }, messageView(one.message), ...(one.observations || []).map(messageView))));
   $("main").replaceChildren(h("article", { class: "transcript" },
-    h("header", null, h("h2", { id: "title" }, longText(view.task || "(no task)", "text title", TITLE))),
+    h("header", null, h("h2", { id: "title" }, longText(view.task || "(no task)", "text title", TITLE)), ...askedPictures(view)),
     h("div", { class: "sides" }, sideView("Left", left), sideView("Right", right)),
     h("h3", null, "What the agent did"),
     ...preludeView(view),
@@ -54,13 +84,14 @@ function draw() {
 function answer(value) {
   if (value === null) delete answers[n];
   else answers[n] = value;
+  draw();
   keep();
-  if (value !== null && n < KNOWN.items) show(n + 1);
-  else draw();
 }
 
+/** To the next without an answer; from one without, nowhere: none is left behind unawares. */
 function nextOpen() {
-  for (let k = 1; k <= KNOWN.items; k++) {
+  if (!answers[n]) return tell(" · no answer here yet: 1, 0 or 2; j goes on without");
+  for (let k = 1; k < KNOWN.items; k++) {
     const at = ((n - 1 + k) % KNOWN.items) + 1;
     if (!answers[at]) return show(at);
   }
@@ -68,12 +99,9 @@ function nextOpen() {
 }
 
 function save() {
-  const rater = $("rater").value.trim();
-  if (!rater) {
-    tell(" · say your name first");
-    return $("rater").focus();
-  }
-  const body = JSON.stringify({ sheet: KNOWN.sheet, rater, answers }, null, 1) + "\n";
+  const given = Object.keys(answers).map(Number).sort((a, b) => a - b).map((k) => [k, answers[k]]);
+  const sum = checksum([KNOWN.sheet, rater, given]);
+  const body = JSON.stringify({ sheet: KNOWN.sheet, rater, answers, checksum: sum }, null, 1) + "\n";
   const address = URL.createObjectURL(new Blob([body], { type: "application/json" }));
   const name = rater.replace(/[^\p{L}\p{N}._-]+/gu, "_");
   h("a", { href: address, download: `answers-${name}.json` }).click();
@@ -83,25 +111,31 @@ function save() {
 
 const KEYS = {
   1: () => answer("left"), ArrowLeft: () => answer("left"), 2: () => answer("right"), ArrowRight: () => answer("right"), 0: () => answer("tie"), x: () => answer(null),
-  j: () => show(n + 1), k: () => show(n - 1), Enter: nextOpen, e: save, "?": () => $("help").showModal(),
+  j: () => show(n + 1), k: () => show(n - 1), Enter: nextOpen, m: () => unfold($("main")) || tell(" · nothing here is cut short"), e: save, "?": () => $("help").showModal(),
 };
 
 addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || $("help").open) return;
-  if (event.target.closest("input")) {
-    if (event.key === "Enter" || event.key === "Escape") event.target.blur();
-    return;
-  }
-  if (event.key === "Enter" && event.target.closest("button, summary") && event.target.matches(":focus-visible")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || document.querySelector("dialog[open]")) return;
+  if (event.key === "Enter" && event.target.closest("button, summary") && event.target.matches(":focus-visible")) return; // what has the focus is meant
   const action = Object.hasOwn(KEYS, event.key) && KEYS[event.key];
   if (!action || (event.repeat && !"jk".includes(event.key))) return;
   event.preventDefault();
   action();
 });
-$("rater").value = kept.rater || "";
-$("rater").addEventListener("input", keep);
+$("name").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const name = $("rater").value.trim().split(/\s+/u).join(" ");
+  if (name) begin(name);
+});
+$("rates").addEventListener("close", () => { if (!rater) ask(); }); // nothing is answered by nobody
+addEventListener("storage", (event) => { if (rater && event.key === KEPT + rater) { answers = keptOf(rater); draw(); } }); // the same rater in another tab
+$("other").addEventListener("click", ask);
+$("back").addEventListener("click", () => show(n - 1));
+$("forth").addEventListener("click", () => show(n + 1));
+$("next").addEventListener("click", nextOpen);
 $("export").addEventListener("click", save);
 $("help-open").addEventListener("click", () => $("help").showModal());
 $("help-close").addEventListener("click", () => $("help").close());
-show(1);
-if (answers[1]) nextOpen();
+const before = (() => { try { return sessionStorage.getItem(KEPT); } catch { return null; } })(); // this tab, reloaded
+if (before) begin(before);
+else ask();

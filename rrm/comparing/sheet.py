@@ -28,9 +28,10 @@ from rrm.report.page import csp_hash, embed_json
 from rrm.report.rows import to_feedback, transcript
 from rrm.trajectory import Trajectory
 
-VERSION = 1
+VERSION = 2
 Side = Literal["left", "right"]
 SCRIPTS = ("dom.js", "message.js")
+OWN_SCRIPTS = ("sha256.js", "sheet.js")
 STYLES = ("style.css", "views.css")
 
 
@@ -52,7 +53,8 @@ class Key(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    version: Literal[1] = VERSION
+    version: Literal[1, 2] = VERSION
+    """1 had no checksum."""
     sheet: str
     """Hash of what the sheet shows: answers name it."""
     seed: int
@@ -63,6 +65,19 @@ class Key(BaseModel):
     """By the number on the sheet."""
     left_out: dict[str, int]
     """Transcripts that are not on the sheet, by reason."""
+    checksum: str = ""
+    """Of all the rest (`sum_of_key`): a key that was edited is not taken for the one that was written."""
+
+
+def checksum(value: Any) -> str:
+    """SHA-256 of a value's JSON in ASCII, names sorted, no spaces; the sheet's own (sha256.js) gives the same of lists, numbers and text."""
+    text = json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def sum_of_key(key: Key) -> str:
+    """What its `checksum` is to be."""
+    return checksum(key.model_dump(exclude={"checksum"}))
 
 
 Pair = tuple[Trajectory, Mapping[str, Any], Mapping[str, Any] | None]
@@ -125,7 +140,8 @@ def make_sheet(
         )
     text = json.dumps(made, ensure_ascii=True, sort_keys=True)
     sheet = hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
-    return made, Key(sheet=sheet, seed=seed, a=names[0], b=names[1], items=known, left_out=dict(left_out))
+    key = Key(sheet=sheet, seed=seed, a=names[0], b=names[1], items=known, left_out=dict(left_out))
+    return made, key.model_copy(update={"checksum": sum_of_key(key)})
 
 
 def said(feedback: Feedback, scores: bool) -> dict[str, Any]:
@@ -142,7 +158,8 @@ def write_sheet(made: list[dict[str, Any]], key: Key, page: Path, key_path: Path
     """Write the page and its key, each whole or not at all; the key first, so that no page is without one."""
     report, here = resources.files("rrm.report"), resources.files("rrm.comparing")
     texts = [report.joinpath(name).read_text("utf-8") for name in SCRIPTS]
-    script = '"use strict";\n(() => {\n' + "\n".join([*texts, here.joinpath("sheet.js").read_text("utf-8")]) + "})();\n"
+    texts += [here.joinpath(name).read_text("utf-8") for name in OWN_SCRIPTS]
+    script = '"use strict";\n(() => {\n' + "\n".join(texts) + "})();\n"
     styles = [report.joinpath(name).read_text("utf-8") for name in STYLES]
     style = "\n".join([*styles, here.joinpath("sheet.css").read_text("utf-8")])
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)

@@ -3,13 +3,14 @@
 | strategy | chooses |
 |---|---|
 | judge | the highest score; an attempt without one only where no attempt has one |
+| weighted | the answer whose attempts' scores have the highest sum (the voting verifier of DiVeRSe, Li et al., arXiv 2206.02336), and of these attempts the highest score |
 | majority | an attempt with the answer that most attempts give; those without an answer do not vote |
 | longest, shortest | by the characters of all messages |
 | random | any: its expected outcome is the attempts' mean |
 | oracle | the best outcome: what choosing could give at most (pass@n where outcomes are 0 and 1) |
 
 What a strategy gives at n attempts is its exact expectation over every draw of n of a question's N attempts and over the
-attempts that it cannot tell apart, not a mean of some draws (`expected_best`, `expected_majority`). Figures are means over
+attempts that it cannot tell apart, not a mean of some draws (`expected_best`, `expected_majority`); of `weighted` a mean over 20,000 draws where there are more (`expected_weighted`). Figures are means over
 questions, each one vote, with intervals over questions; differences are paired.
 
 Legend: N attempts at a question, n of them drawn, Q questions.
@@ -21,6 +22,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from math import comb, lgamma, log, log1p
 from typing import Any
 
@@ -35,7 +37,14 @@ from rrm.seeds import derive_seed
 from rrm.text import answer_form
 from rrm.trajectory import Trajectory
 
-STRATEGIES = (JUDGE, "majority", "longest", "shortest", "random", "oracle")
+WEIGHTED = "weighted"
+STRATEGIES = (JUDGE, WEIGHTED, "majority", "longest", "shortest", "random", "oracle")
+OF_SCORES = frozenset({JUDGE, WEIGHTED})
+"""Those that a judge is asked for."""
+OF_ANSWERS = frozenset({WEIGHTED, "majority"})
+"""Those that compare final answers."""
+MOST_DRAWS = 20_000
+"""Draws that are gone through one by one."""
 UNSCORED = -np.inf
 """The preference for an attempt without a score: it orders attempts and is no score."""
 
@@ -145,6 +154,56 @@ def votes_of(answers: Sequence[str | None]) -> np.ndarray:
     return np.array([votes[answer] if answer is not None else 0 for answer in answers], dtype=np.float64)
 
 
+def weighted_votes(answers: Sequence[str | None], scores: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """(D, N) the sum of the scores of an attempt's answer among the attempts of each draw; −1 for an attempt without an answer, −inf for one
+    that is not drawn.
+
+    Args:
+        scores: (N,); one below 0, or none (`UNSCORED`), votes with nothing.
+        drawn: (D, N) booleans.
+    """
+    names = {answer: i for i, answer in enumerate(dict.fromkeys(a for a in answers if a is not None))}
+    gives = np.zeros((len(answers), len(names)))
+    for i, answer in enumerate(answers):
+        if answer is not None:
+            gives[i, names[answer]] = 1.0
+    sums = (drawn * np.maximum(scores, 0.0)) @ gives
+    column = np.array([-1 if answer is None else names[answer] for answer in answers])
+    held = np.where(column < 0, -1.0, sums[:, column]) if names else np.full(drawn.shape, -1.0)
+    return np.where(drawn, held, UNSCORED)
+
+
+def best_weighted(answers: Sequence[str | None], scores: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """(D, N) whether an attempt is one of those that `weighted` would take of a draw."""
+    votes = weighted_votes(answers, scores, drawn)
+    held = np.isclose(
+        votes, votes.max(axis=1, keepdims=True), rtol=0.0, atol=1e-12
+    )  # sums of the same numbers in another order
+    by_score = np.where(held, scores, UNSCORED)
+    return held & (by_score == by_score.max(axis=1, keepdims=True))
+
+
+def expected_weighted(
+    answers: Sequence[str | None], scores: np.ndarray, outcomes: np.ndarray, n: int, seed: int = 0
+) -> float:
+    """Expected outcome of what `weighted` takes of n attempts drawn without replacement: exact up to `MOST_DRAWS` draws, else the mean of as
+    many by seed.
+
+    Raises:
+        ValueError: n is not in 1 … N.
+    """
+    size, total = len(outcomes), _draws(len(outcomes), n)
+    if total <= MOST_DRAWS:
+        places = np.array(list(combinations(range(size), n)))
+    else:
+        shuffled = np.random.default_rng(seed).random((MOST_DRAWS, size))
+        places = np.argpartition(shuffled, n - 1, axis=1)[:, :n]
+    drawn = np.zeros((len(places), size), dtype=bool)
+    np.put_along_axis(drawn, places, values=True, axis=1)
+    best = best_weighted(answers, scores, drawn)
+    return float(((best * outcomes).sum(axis=1) / best.sum(axis=1)).mean())
+
+
 def _draws(attempts: int, n: int) -> int:
     """C(N, n)."""
     if not 1 <= n <= attempts:
@@ -184,6 +243,9 @@ class Attempts:
         """
         if strategy in self.scores:
             return self.scores[strategy]
+        if strategy == WEIGHTED and JUDGE in self.scores:
+            everyone = np.ones((1, len(self)), dtype=bool)
+            return best_weighted(self.answers, self.scores[JUDGE], everyone)[0].astype(np.float64)
         if strategy == "majority":
             return votes_of(self.answers)
         if strategy == "oracle":
@@ -199,6 +261,8 @@ class Attempts:
         drawn = len(self) if n is None else n
         if strategy == "majority":
             return expected_majority(self.answers, self.outcomes, drawn)
+        if strategy == WEIGHTED and JUDGE in self.scores:
+            return expected_weighted(self.answers, self.scores[JUDGE], self.outcomes, drawn)
         return expected_best(self.preference(strategy), self.outcomes, drawn)
 
     def choose(self, strategy: str, seed: int) -> int:

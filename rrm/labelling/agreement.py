@@ -10,6 +10,8 @@ from typing import Any
 from rrm.annotation import Annotation, read_annotations
 from rrm.errors import RRMError
 from rrm.evaluation.agreement import Unit, agreement
+from rrm.labelling.journal import read_sayings
+from rrm.labelling.sayings import Sayings
 from rrm.questions import question_of
 from rrm.readers.base import printable
 from rrm.trajectory import Trajectory
@@ -45,10 +47,10 @@ def read_raters(paths: Sequence[Path], known: Known | None = None) -> list[Annot
 
     Raises:
         ReadError: as `read_annotations`.
-        RRMError: a rater said two things of one transcript, all labels are one rater's, or a label without a digest has an id that
+        RRMError: a file without a label, a rater who said two things of one transcript, labels of one rater alone, or a label without a digest whose id
             transcripts of different contents share.
     """
-    found = [_with_digest(one, known) for one in read_annotations(*paths)]
+    found = [_with_digest(one, known) for path in paths for one in _labels(path)]
     seen = dict[tuple[str, _Of], Annotation]()
     for one in found:
         first = seen.setdefault((one.annotator, _of(one)), one)
@@ -64,10 +66,30 @@ def read_raters(paths: Sequence[Path], known: Known | None = None) -> list[Annot
     return list(seen.values())
 
 
+def unsure_of(paths: Iterable[Path]) -> dict[str, int]:
+    """Rater → how many outcomes she was unsure of. That makes no label, so it stands in the journal beside a file alone; who has none there is missing.
+
+    Raises:
+        RRMError: a journal that cannot be read.
+    """
+    found = dict[str, int]()
+    for path in paths:
+        sayings = read_sayings(path)
+        if sayings is not None:
+            found[sayings.rater] = found.get(sayings.rater, 0) + _unsure(sayings)
+    return found
+
+
+def strangers(annotations: Iterable[Annotation], known: Known) -> list[Annotation]:
+    """Labels, as `read_raters` gives them, of none of the transcripts."""
+    return [one for one in annotations if one.digest not in known.questions]
+
+
 def compared(
     annotations: Iterable[Annotation],
     questions: Mapping[str, str] | None = None,
     *,
+    unsure: Mapping[str, int] | None = None,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -75,15 +97,18 @@ def compared(
 
     Args:
         questions: digest → question: intervals are then over questions, else over transcripts.
+        unsure: rater → outcomes she was unsure of, as `unsure_of` says.
 
     Returns:
-        `raters`, `outcome` and `steps` as `rrm.evaluation.agreement.agreement` gives them, `disagreements`: of each unit with two labels
+        `raters`, `outcome` and `steps` as `rrm.evaluation.agreement.agreement` gives them, with `unsure` and `unclear` by rater (None:
+        not known) of what was said and is no label; `disagreements`: of each unit with two labels
         `{trajectory_id, digest, step, labels}`, `step` None for an outcome; and `apart`: how many ids some labels have with a digest and some
         without, which are not held against each other.
     """
     outcomes, steps = dict[_Of, dict[str, str]](), dict[tuple[_Of, int], dict[str, str]]()
     raters, names = set[str](), dict[_Of, str]()
     named, bare = set[str](), set[str]()
+    unclear = dict[str, set[tuple[_Of, int]]]()
     for one in annotations:
         (named if one.digest else bare).add(one.trajectory_id)
         raters.add(one.annotator)
@@ -91,7 +116,9 @@ def compared(
         if one.score is not None:
             outcomes.setdefault(_of(one), {})[one.annotator] = "good" if one.score >= 0.5 else "bad"
         for finding in one.findings or ():
-            if finding.verdict != "unclear":
+            if finding.verdict == "unclear":
+                unclear.setdefault(one.annotator, set()).add((_of(one), finding.step))
+            else:
                 of = steps.setdefault((_of(one), finding.step), {})
                 # of several findings on a step one that is bad decides, as everywhere (`rrm.parts`)
                 of[one.annotator] = "bad" if "bad" in (finding.verdict, of.get(one.annotator)) else "good"
@@ -100,14 +127,31 @@ def compared(
         return (questions or {}).get(of[0], of)
 
     how = {"resamples": resamples, "seed": seed}
+    outcome = agreement([Unit(cluster(of), said) for of, said in outcomes.items()], **how)
+    step = agreement([Unit(cluster(of), said) for (of, _), said in steps.items()], **how)
+    no_verdict = {who: sum(who not in steps.get(of, {}) for of in unclear.get(who, ())) for who in sorted(raters)}
     return {
         "raters": sorted(raters),
-        "outcome": agreement([Unit(cluster(of), said) for of, said in outcomes.items()], **how),
-        "steps": agreement([Unit(cluster(of), said) for (of, _), said in steps.items()], **how),
+        "outcome": {**outcome, "unsure": {who: (unsure or {}).get(who) for who in sorted(raters)}},
+        "steps": {**step, "unclear": no_verdict},
         "apart": len(named & bare),
         "disagreements": [_row(names[of], of, None, said) for of, said in outcomes.items() if _part(said)]
         + [_row(names[of], of, step, said) for (of, step), said in steps.items() if _part(said)],
     }
+
+
+def _labels(path: Path) -> list[Annotation]:
+    found = read_annotations(path)
+    if not found:
+        sayings = read_sayings(path)
+        unsure = _unsure(sayings) if sayings else 0
+        but = f" (its rater was unsure of {unsure} outcomes, which makes none)" if unsure else ""
+        raise RRMError(f"{path} holds no label{but}: leave it out, or wait until something is labelled in it")
+    return found
+
+
+def _unsure(sayings: Sayings) -> int:
+    return sum(said.outcome == "unsure" for said in sayings.all.values())
 
 
 def _with_digest(label: Annotation, known: Known | None) -> Annotation:

@@ -4,60 +4,33 @@ LABELS.jsonl                    the annotations, as `rrm train` and `rrm eval` t
 LABELS.jsonl.journal            every action in its order, appended and on the disk before it counts
 LABELS.jsonl.journal.run.json   whose it is
 LABELS.jsonl.journal.lock       locked while the page is served
+LABELS.jsonl.journal.page.json  where the page is (`rrm.labelling.address`)
 
-The journal is what counts: the annotations are made from it after each action, and again at the start. An action has an id, so one that is
-sent twice, because its answer was lost, counts once; one that changed nothing is remembered like any other, since sent again after a later one it
-would change something.
+The journal is what counts: the annotations are made from it after each action, and again at the start.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from filelock import Timeout
 
 from rrm.errors import RRMError
-from rrm.labelling.said import Change, Said, annotation_of, changed
+from rrm.labelling.address import address_file, kept_address
+from rrm.labelling.said import Change, Said, changed, objection
+from rrm.labelling.sayings import Entry, Sayings, Seen, StaleError
 from rrm.output import Output, file_when_whole, header_of, open_output
 
 log = logging.getLogger(__name__)
-
-
-class Entry(BaseModel):
-    """A line of the journal: a change, or with `undo` the taking back of the last one that stands."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    action: str = Field(min_length=1, max_length=64)
-    """The page's id of it."""
-    at: str
-    """When, ISO 8601 in UTC."""
-    undo: bool = False
-    digest: str | None = None
-    """Of the transcript; it and what follows are None where `undo` is set."""
-    trajectory_id: str | None = None
-    steps: int | None = Field(default=None, ge=0)
-    """How many the transcript has."""
-    change: Change | None = None
-
-
-@dataclass
-class _Held:
-    """What is known of one transcript that was labelled."""
-
-    trajectory_id: str
-    steps: int
-    said: Said = field(default_factory=Said)
-    line: str = ""
-    """Its annotation, ended by a newline; empty where it makes none."""
 
 
 class Journal:
@@ -66,87 +39,73 @@ class Journal:
     def __init__(self, path: Path, rater: str, output: Output) -> None:
         self.path, self.rater = path, rater
         self._output = output
-        self._held: dict[str, _Held] = {}
-        self._before: list[tuple[str, Said]] = []
-        """(digest, what was said before) of each change that stands and changed something: what undoing goes back to."""
-        self._seen: dict[str, str | None] = {}
-        """Action → the digest of the transcript it was of; None where there was nothing to undo."""
-        for number, row in output.rows():
-            try:
-                self._take(Entry.model_validate(row))
-            except (ValidationError, ValueError) as error:
-                raise RRMError(f"{output.path}:{number}: not an action of `rrm label`: {error}") from error
+        self.sayings = _replayed(rater, output.path, output.rows())
         self._keep_other()
         self._write()
 
+    @property
+    def key(self) -> str:
+        """What a browser keeps what it could not send under: the same at every start, another for every file."""
+        return hashlib.sha256(os.fsencode(self.path.resolve())).hexdigest()[:16]
+
     def said(self, digest: str) -> Said:
         """What was said of a transcript."""
-        return self._held[digest].said if digest in self._held else Said()
+        return self.sayings.said(digest)
 
-    @property
-    def digests(self) -> set[str]:
-        """Of the transcripts of which something is said."""
-        return {digest for digest, held in self._held.items() if held.said != Said()}
-
-    def change(self, action: str, digest: str, trajectory_id: str, steps: int, change: Change) -> None:
+    def change(
+        self, action: str, digest: str, trajectory_id: str, steps: int, change: Change, seen: Seen | None = None
+    ) -> None:
         """Take a change and keep it; one that was taken before is passed over.
 
+        Args:
+            seen: who acts, and on what; None: whoever it is has seen all.
+
         Raises:
-            ValueError: the transcript cannot have it.
+            StaleError: another page said something of the transcript that this one has not seen.
+            ValueError: the transcript cannot have it, or nobody can mean it.
             RRMError: it cannot be written; it does not count then.
         """
+        if self.sayings.taken(action):
+            return
+        if seen is not None and self.sayings.stale(seen, digest):
+            raise StaleError("another tab of this page has changed this transcript since")
+        if why := objection(self.said(digest), change):
+            raise ValueError(why)
         changed(self.said(digest), change, steps)  # refused before it is written
+        page = seen and seen.page
         self._append(
-            Entry(action=action, at=_now(), digest=digest, trajectory_id=trajectory_id, steps=steps, change=change)
+            Entry(
+                action=action,
+                at=_now(),
+                page=page,
+                digest=digest,
+                trajectory_id=trajectory_id,
+                steps=steps,
+                change=change,
+            )
         )
 
-    def undo(self, action: str) -> str | None:
+    def undo(self, action: str, seen: Seen | None = None) -> str | None:
         """Take back the last change that stands; returns the digest of its transcript, None where there is none.
 
         Raises:
+            StaleError: the last change is another page's, and this one has not seen it.
             RRMError: it cannot be written; it does not count then.
         """
-        self._append(Entry(action=action, at=_now(), undo=True))
-        return self._seen.get(action)
+        if not self.sayings.taken(action):
+            if seen is not None and self.sayings.stale(seen, None):
+                raise StaleError("another tab of this page has said something since, which undoing would take back")
+            self._append(Entry(action=action, at=_now(), page=seen and seen.page, undo=True))
+        return self.sayings.of(action)
 
     def _append(self, entry: Entry) -> None:
-        if entry.action in self._seen:
-            return
         self._output.append([entry.model_dump(exclude_none=True, exclude_defaults=True)])
-        self._take(entry)
+        self.sayings.take(entry)
         self._write()
-
-    def _take(self, entry: Entry) -> None:
-        """What a line of the journal does in memory."""
-        if entry.action in self._seen:
-            return
-        if entry.undo:
-            digest, said = self._before.pop() if self._before else (None, Said())
-            self._seen[entry.action] = digest
-            if digest is not None:
-                self._set(digest, said)
-            return
-        if entry.digest is None or entry.trajectory_id is None or entry.steps is None or entry.change is None:
-            raise ValueError("a change needs digest, trajectory_id, steps and change")
-        self._seen[entry.action] = entry.digest
-        held = self._held.setdefault(entry.digest, _Held(entry.trajectory_id, entry.steps))
-        said = changed(held.said, entry.change, entry.steps)
-        if said != held.said:
-            self._before.append((entry.digest, held.said))
-            self._set(entry.digest, said)
-
-    def _set(self, digest: str, said: Said) -> None:
-        held = self._held[digest]
-        held.said = said
-        annotation = annotation_of(said, held.trajectory_id, digest, self.rater)
-        held.line = annotation.to_json() + "\n" if annotation else ""
-
-    def _text(self) -> str:
-        return "".join(held.line for held in self._held.values())
 
     def _write(self) -> None:
         with file_when_whole(self.path, encoding="ascii") as file:
-            file.write(self._text())
+            file.write(self.sayings.lines)
 
     def sync(self) -> None:
         """The annotations are on the disk as well."""
@@ -159,7 +118,7 @@ class Journal:
             stands = self.path.read_bytes()
         except FileNotFoundError:
             return
-        if stands and stands != self._text().encode("ascii"):
+        if stands and stands != self.sayings.lines.encode("ascii"):
             kept = _first_free(self.path.with_name(self.path.name + ".before"))
             with open(kept, "xb") as file:
                 file.write(stands)
@@ -168,23 +127,86 @@ class Journal:
 
 @contextmanager
 def open_journal(path: Path, rater: str) -> Iterator[Journal]:
-    """The labels of a rater, locked for this process.
+    """The labels of a rater, locked for this process. An error before anything was said takes away the files that were made for it.
 
     Raises:
         RRMError: another rater's file, one that `rrm label` did not write, or one that another process writes.
     """
-    journal = Path(f"{path}.journal")
+    journal = journal_of(path)
     made_by = {"command": "label", "rater": rater}
     if path.exists() and path.stat().st_size and not journal.exists():
         raise RRMError(f"{path} holds labels that `rrm label` did not write: name another file (-o)")
     if journal.exists() and journal.stat().st_size and (whose := header_of(journal).get("rater")) != rater:
         raise RRMError(f"{path} holds the labels of {whose!r}: say --rater {whose!r}, or name another file (-o)")
-    with open_output(journal, made_by, sync_seconds=0.0) as output:
-        opened = Journal(path, rater, output)
+    ours = (path, journal, Path(f"{journal}.run.json"), Path(f"{journal}.lock"), address_file(path))
+    made = [file for file in ours if not os.path.lexists(file)]
+    with ExitStack() as stack:
         try:
-            yield opened
-        finally:
-            opened.sync()
+            output = stack.enter_context(open_output(journal, made_by, sync_seconds=0.0))
+        except RRMError as error:
+            if isinstance(error.__cause__, Timeout):
+                raise RRMError(_at_work(path)) from error
+            raise
+        try:
+            opened = Journal(path, rater, output)
+            try:
+                yield opened
+            finally:
+                opened.sync()
+        except BaseException:
+            if not journal.stat().st_size:  # while it is locked: nobody else has begun
+                for file in made:
+                    file.unlink(missing_ok=True)
+            raise
+
+
+def journal_of(path: Path) -> Path:
+    """`LABELS.jsonl` → `LABELS.jsonl.journal`."""
+    return Path(f"{path}.journal")
+
+
+def read_sayings(path: Path) -> Sayings | None:
+    """What the journal beside a file of labels says; None where there is none, or nothing beside it says whose it is. The page may be at work.
+
+    Raises:
+        RRMError: a line that is no action.
+    """
+    journal = journal_of(path)
+    if not journal.exists():
+        return None
+    try:
+        rater = header_of(journal)["rater"]
+    except (RRMError, KeyError):
+        return None
+
+    def rows() -> Iterator[tuple[int, Any]]:
+        with open(journal, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.endswith(b"\n"):  # the last one may be on its way
+                    try:
+                        yield number, json.loads(line)
+                    except (ValueError, RecursionError) as error:
+                        raise RRMError(f"{journal}:{number}: not an action of `rrm label`: {error}") from error
+
+    return _replayed(str(rater), journal, rows())
+
+
+def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> Sayings:
+    sayings = Sayings(rater)
+    for number, row in rows:
+        try:
+            sayings.take(Entry.model_validate(row))
+        except ValueError as error:  # of pydantic's, too
+            raise RRMError(f"{path}:{number}: not an action of `rrm label`: {error}") from error
+    return sayings
+
+
+def _at_work(path: Path) -> str:
+    """What a second start is told."""
+    address = kept_address(path)
+    if address is None:
+        return f"{path} is being labelled by another `rrm label`, which says nowhere that you may read at what address: end it, or wait for it"
+    return f"{path} is being labelled at {address.url} by another `rrm label`: go on there, or end that one (Ctrl-C)"
 
 
 def _first_free(path: Path) -> Path:

@@ -1,16 +1,21 @@
-// The labelling page. Every action is kept in this tab's storage until the server says that it is on the disk, so a reload loses none.
+// The labelling page. Every action is kept in this browser, under the label file, until the server says that it is on the disk: neither a reload, nor a
+// tab that is closed, nor a restart of `rrm label` loses any.
 
 const KNOWN = JSON.parse($("known").textContent);
-const WAITING = "rrm-label-actions";
-const DRAFT = "rrm-label-draft";
+const WAITING = `rrm-label/${KNOWN.file}/`; // begins the name of each action's entry: tabs keep theirs side by side
+const DRAFT = `rrm-label-draft/${KNOWN.file}`;
+const PAGE = crypto.randomUUID(); // who acts: what other pages said meanwhile and this one does not show is not overwritten
 const AGAIN_MS = 1000;
-const NEVER = new Set([400, 409, 413]); // an action that was refused so will never be taken
+const STALE = 409; // another tab said something of it that this one does not show
+const ELSEWHERE = 410; // of a transcript that is not among these: kept for when it is
+const NEVER = new Set([400, STALE, ELSEWHERE, 413]); // an action that was refused so is not taken by asking again
 
 const OUTCOMES = [["good", "1", "good"], ["bad", "2", "bad"], ["unsure", "3", "warn"]];
 const VERDICTS = [["good", "g", "good"], ["bad", "b", "bad"], ["unclear", "u", "warn"]];
 const highlight = () => {}; // nothing is searched here
 const main = $("main");
-let now = null; // the transcript on screen: {n, digest, id, steps, view, said}
+let now = null; // the transcript on screen: {n, digest, id, steps, view, said, version}
+let version = 0; // how far this page has heard of what was said
 let step = 0; // the step that keys speak of; 0: none
 let turn = 0; // of transcripts asked for: only the last one is shown
 
@@ -19,7 +24,17 @@ const store = (name, value) => (value === null ? sessionStorage.removeItem(name)
 
 // Talking to the server
 
-const waiting = stored(WAITING) || [];
+/** What was not sent of this file, by whichever tab, in its order; what two tabs send counts once. */
+function kept() {
+  const names = Object.keys(localStorage).filter((name) => name.startsWith(WAITING)).sort();
+  const found = names.map((name) => { try { return { ...JSON.parse(localStorage.getItem(name)), name }; } catch { return {}; } });
+  return found.filter(({ act }) => act);
+}
+
+const waiting = kept(); // {act, n, name}: what is posted, the transcript's number, and the entry it is kept under
+let acted = 0;
+let settle;
+const settled = new Promise((done) => (settle = done)); // what an earlier page left was sent, or cannot be just now
 let sending = false;
 
 async function get(path) {
@@ -29,14 +44,27 @@ async function get(path) {
   return body;
 }
 
-function trouble(text) {
-  $("trouble").hidden = !text;
-  $("trouble").textContent = text || "";
+let away = ""; // why nothing can be read or saved just now
+let refusal = ""; // what was not taken; until the next action
+
+function tellTrouble() {
+  $("trouble").hidden = !away && !refusal;
+  $("trouble").textContent = [refusal, away].filter(Boolean).join(" ");
 }
 
-function act(action) {
-  waiting.push({ action: crypto.randomUUID(), ...action });
-  store(WAITING, waiting);
+function trouble(text) {
+  away = text;
+  tellTrouble();
+}
+
+function act(action, seen) {
+  refusal = "";
+  tellTrouble();
+  const id = crypto.randomUUID();
+  const name = `${WAITING}${String(Date.now()).padStart(15, "0")}-${String(acted++).padStart(6, "0")}-${id}`;
+  const one = { act: { action: id, page: PAGE, seen, ...action }, n: now?.n };
+  waiting.push({ ...one, name });
+  try { localStorage.setItem(name, JSON.stringify(one)); } catch { flash("This browser keeps nothing: leave the tab open until it says Saved"); }
   send();
 }
 
@@ -48,26 +76,43 @@ async function send() {
     $("saved").textContent = "Saving…";
     let reply, body;
     try {
-      reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting[0]), keepalive: true });
+      reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting[0].act), keepalive: true });
       body = await reply.json();
     } catch {
-      trouble(`rrm label does not answer: ${count(waiting.length, "action")} not saved yet. They are sent when it does; keep this tab open.`);
-      await new Promise((again) => setTimeout(again, AGAIN_MS));
+      await later(`rrm label does not answer: ${count(waiting.length, "action")} not saved yet. Start it again with the same command: this page goes on by itself.`);
       continue;
     }
     if (!reply.ok && !NEVER.has(reply.status)) { // the disk is full, or it was started anew under another address: kept here until it can be saved
-      trouble(`Not saved yet: ${body.error}`);
-      await new Promise((again) => setTimeout(again, AGAIN_MS));
+      await later(`Not saved yet: ${body.error}`);
       continue;
     }
     const sent = waiting.shift();
-    store(WAITING, waiting);
-    trouble(reply.ok ? "" : `Not taken: ${body.error}`);
-    if (reply.ok) answered(sent, body);
-    else if (now) await load(now.n);
+    if (reply.status !== ELSEWHERE) localStorage.removeItem(sent.name);
+    trouble("");
+    if (reply.ok) answered(sent.act, body);
+    else await refused(sent, reply.status, body.error);
   }
   sending = false;
-  $("saved").textContent = "Saved";
+  settle();
+  $("saved").textContent = refusal ? "Not taken" : "Saved";
+}
+
+async function later(why) {
+  trouble(why);
+  settle();
+  await new Promise((again) => setTimeout(again, AGAIN_MS));
+}
+
+/** Say what was not taken, and show how things stand; a comment is not lost, it is offered again. */
+async function refused({ act, n }, status, why) {
+  const { change } = act;
+  const where = n && n !== now?.n ? ` of transcript ${n}` : "";
+  const then = { [STALE]: " Here it is as it stands: say again what you meant.", [ELSEWHERE]: " It stays in this browser until it is." }[status] || "";
+  if (status === STALE && change?.value && (change.field === "comment" || change.field === "step_comment"))
+    store(DRAFT, { digest: act.digest, step: change.step ?? null, text: change.value });
+  if (now) await load(now.n, step);
+  refusal = `Not taken${where}: ${why}.${then}`;
+  tellTrouble();
 }
 
 function answered(sent, body) {
@@ -77,15 +122,18 @@ function answered(sent, body) {
   if (sent.undo && body.n && body.digest !== now?.digest) return load(body.n);
   if (body.digest === now?.digest && !waiting.length) {
     now.said = body.said;
+    now.version = body.version;
     draw();
   }
 }
 
+/** What a key did not do, or what was undone: until the next key. */
 function flash(text) {
-  $("saved").textContent = text;
+  $("hint").textContent = text;
 }
 
-function progress({ done, total }) {
+function progress({ done, total, version: heard }) {
+  version = Math.max(version, heard);
   $("progress").value = total ? done / total : 0;
   $("done").textContent = `${whole.format(done)} of ${whole.format(total)} done`;
 }
@@ -104,7 +152,7 @@ async function load(n, at = null) {
   if (mine !== turn) return;
   trouble("");
   now = item;
-  for (const action of waiting) if (action.digest === now.digest) foresee(action.change); // said, but not on the disk yet
+  for (const { act } of waiting) if (act.digest === now.digest) foresee(act.change); // said, but not on the disk yet
   step = at === null ? Math.min(1, now.steps) : Math.min(at, now.steps);
   progress(item);
   $("place").textContent = `${whole.format(now.n)} of ${whole.format(now.total)}`;
@@ -128,6 +176,7 @@ function articleView() {
     h("div", { class: "said-of", id: `said-${i + 1}` })));
   return h("article", { class: "transcript" },
     h("header", null, h("h2", { id: "title" }, longText(view.task || "(no task)", "text title", TITLE)),
+      ...askedPictures(view),
       h("p", { class: "muted" }, h("span", { class: "mono" }, now.id), ` · ${count(steps, "step")}`)),
     ...preludeView(view),
     steps ? h("ol", { class: "steps" }, ...items) : h("p", { class: "empty" }, "The agent never spoke: there are no steps."));
@@ -149,6 +198,7 @@ function draw() {
       h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
       one.category ? h("p", { class: "tag" }, one.category) : null,
       one.comment ? h("p", { class: "text note" }, one.comment) : null,
+      one.comment && !one.verdict ? h("p", { class: "note unsaid" }, icon("warn"), " In no label yet: say whether the step was good, bad or unclear.") : null,
     );
   }
   fill($("outcome"),
@@ -176,12 +226,15 @@ function choose(k, scroll = true) {
 
 // What is said
 
+const WRONG = new Set(["bad", "unclear"]); // verdicts of a step that something may be wrong with
+
 /** What the server will make of a change, shown before it answers. */
 function foresee({ field, step: k, value }) {
   const { said } = now;
   const of = (n) => (said.steps[n] ||= { verdict: null, category: null, comment: "" });
   if (field === "rest") for (let n = 1; n <= now.steps; n++) of(n).verdict ||= value;
-  else if (field === "verdict" || field === "category") of(k)[field] = value;
+  else if (field === "verdict") Object.assign(of(k), { verdict: value, category: WRONG.has(value) ? of(k).category : null });
+  else if (field === "category") Object.assign(of(k), { verdict: of(k).verdict || (value && "bad"), category: of(k).verdict === "good" ? null : value });
   else if (field === "step_comment") of(k).comment = value || "";
   else said[field] = value;
 }
@@ -191,7 +244,7 @@ function say(field, value, k = null) {
   const change = { field, value, ...(k === null ? {} : { step: k }) };
   foresee(change);
   draw();
-  act({ digest: now.digest, change });
+  act({ digest: now.digest, change }, now.version);
 }
 
 const outcome = (value) => say("outcome", value);
@@ -199,13 +252,13 @@ const verdict = (value) => (step ? say("verdict", value, step) : flash("There is
 
 function category(value) {
   $("categories").close();
-  if (value && !now.said.steps[step]?.verdict) say("verdict", "bad", step);
   say("category", value, step);
 }
 
 const CATEGORY_KEYS = "123456789abcdefghijklmnopqrstuvwxyz";
 function categories() {
   if (!step) return flash("There is no step");
+  if (now.said.steps[step]?.verdict === "good") return flash(`Step ${step} is good: nothing was wrong with it`);
   const chosen = now.said.steps[step]?.category;
   $("choices").replaceChildren(
     ...KNOWN.categories.map((name, i) => h("button", { type: "button", class: "choice", "aria-pressed": String(name === chosen), onclick: () => category(name) }, h("kbd", null, CATEGORY_KEYS[i]), name)),
@@ -244,13 +297,33 @@ $("comment").addEventListener("cancel", () => store(DRAFT, null));
 
 const move = (by) => { const n = now.n + by; if (n >= 1 && n <= now.total) load(n); else flash(by > 0 ? "This is the last transcript" : "This is the first transcript"); };
 
+/** What is still to be said of the transcript on screen; "": it is done. Goes to the first step that lacks a verdict. */
+function missing() {
+  if (KNOWN.ask !== "steps" && !now.said.outcome) return "No outcome yet: 1 good, 2 bad, 3 unsure";
+  const open = KNOWN.ask === "outcome" ? [] : Array.from({ length: now.steps }, (_, i) => i + 1).filter((k) => !now.said.steps[k]?.verdict);
+  if (open.length) choose(open[0]);
+  return open.length ? `No verdict yet on ${count(open.length, "step")}` : "";
+}
+
 async function nextOpen() {
+  const lacks = missing();
+  if (lacks) return flash(`${lacks}; j goes on without`);
+  const from = now.digest;
   while (waiting.length) { // what is done is known when everything is saved
     await new Promise((again) => setTimeout(again, 10));
   }
+  if (refusal || now.digest !== from) return; // it is not done after all, or another was asked for meanwhile
   const { n } = await get(`open/${now.n}`);
   if (n) load(n);
   else flash("All are done");
+}
+
+const part = (k) => (k ? $(`step-${k}`) : main);
+const more = (k) => unfold(part(k)) || flash(k ? `Nothing is cut short in step ${k}` : "Nothing is cut short");
+function ends() {
+  const found = part(step).querySelectorAll(".ending");
+  for (const ending of found) ending.click();
+  if (!found.length) flash("No text here has an end that is cut off");
 }
 
 const KEYS = {
@@ -261,7 +334,7 @@ const KEYS = {
   g: () => verdict("good"), b: () => verdict("bad"), u: () => verdict("unclear"), x: () => verdict(null),
   G: () => (now.steps ? say("rest", "good") : flash("There is no step")),
   f: categories, c: () => (step ? comment(step) : flash("There is no step")), C: () => comment(null),
-  z: () => act({ undo: true }),
+  m: () => more(step), M: () => more(0), e: ends, z: () => act({ undo: true }, version),
   "/": () => { $("goto-number").value = ""; $("goto").showModal(); },
   "?": () => $("help").showModal(),
 };
@@ -281,6 +354,7 @@ addEventListener("keydown", (event) => {
   const action = now && Object.hasOwn(KEYS, event.key) && KEYS[event.key];
   if (!action || (event.repeat && !event.key.startsWith("Arrow") && !"jknp".includes(event.key))) return;
   event.preventDefault();
+  flash("");
   action();
 });
 
@@ -297,15 +371,16 @@ $("help-close").addEventListener("click", () => $("help").close());
 // what another tab said meanwhile
 document.addEventListener("visibilitychange", () => { if (!document.hidden && now && !waiting.length && !document.querySelector("dialog[open]")) load(now.n, step); });
 // a page that is left sends what waits once more, all together: what arrives twice counts once
-addEventListener("pagehide", () => { if (waiting.length) fetch("acts", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting), keepalive: true }).catch(() => {}); });
+addEventListener("pagehide", () => { if (waiting.length) fetch("acts", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting.map(({ act }) => act)), keepalive: true }).catch(() => {}); });
 
 const [asked, askedStep] = location.hash.slice(1).split("/").map(Number);
 get("start")
-  .then((start) => {
+  .then(async (start) => {
     $("rater").textContent = `as ${start.rater}`;
     progress(start);
     if (!start.total) return trouble("There is no transcript to label.");
     send();
+    await settled; // so that what is shown holds what an earlier page said
     return load(asked >= 1 && asked <= start.total ? asked : start.first, askedStep || null);
   })
   .catch((error) => trouble(error.message));

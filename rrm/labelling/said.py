@@ -33,7 +33,7 @@ CATEGORIES = (
 
 
 class StepSaid(BaseModel):
-    """Of one step."""
+    """Of one step. A category says what was wrong, so it stands with the verdict bad or unclear alone."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,6 +62,11 @@ class Said(BaseModel):
         steps = all((one := self.steps.get(k)) is not None and one.verdict for k in range(1, n_steps + 1))
         return (ask == "steps" or self.outcome is not None) and (ask == "outcome" or steps)
 
+    @property
+    def waiting(self) -> list[int]:
+        """Steps with a comment and no verdict: their comments are in no label yet."""
+        return [k for k, one in self.steps.items() if one.comment.strip() and not one.verdict]
+
 
 class Change(BaseModel):
     """One action of a rater: a field, and what it is to be; None or '' takes back what was said."""
@@ -74,12 +79,23 @@ class Change(BaseModel):
     value: str | None = Field(default=None, max_length=MOST_CHARS)
 
 
+WITH_CATEGORY = ("bad", "unclear")
+"""Verdicts of a step that something may be wrong with."""
 OF_STEPS = {"verdict": "verdict", "category": "category", "step_comment": "comment"}
 """Fields of a change that speak of one step → the step's field."""
 
 
+def objection(said: Said, change: Change) -> str | None:
+    """Why a rater cannot mean a change; None where she can. (`changed` takes it all the same, and nothing comes of it.)"""
+    if change.field == "category" and change.value and change.step is not None:
+        one = said.steps.get(change.step)
+        if one is not None and one.verdict == "good":
+            return f"step {change.step} is good, so nothing was wrong with it: mark it bad or unclear first"
+    return None
+
+
 def changed(said: Said, change: Change, n_steps: int) -> Said:
-    """What is said after a change.
+    """What is said after a change. A category makes a step without a verdict bad; a verdict that goes with none takes it away.
 
     Raises:
         ValueError: a step that the run does not have, or a value that the field cannot have.
@@ -94,7 +110,12 @@ def changed(said: Said, change: Change, n_steps: int) -> Said:
             raise ValueError(f"there is no step {change.step}: the transcript has {n_steps}")
         field = OF_STEPS[change.field]
         empty = "" if field == "comment" else None
-        made["steps"].setdefault(change.step, {})[field] = change.value or empty
+        one = made["steps"].setdefault(change.step, {})
+        one[field] = change.value or empty
+        if field == "category" and change.value:
+            one["verdict"] = one.get("verdict") or "bad"
+        if one.get("verdict") not in WITH_CATEGORY:
+            one["category"] = None
     else:
         made[change.field] = change.value or ("" if change.field == "comment" else None)
     found = Said.model_validate(made)
@@ -104,11 +125,11 @@ def changed(said: Said, change: Change, n_steps: int) -> Said:
 def annotation_of(said: Said, trajectory_id: str, digest: str, rater: str) -> Annotation | None:
     """The label that a training or a measurement reads; None where nothing can be learned from what was said.
 
-    The critique is the comment on the run, then a line for each step that has a text. What a rater copied from a transcript may hold a judge's
-    tags, so texts are neutralised.
+    The critique is the comment on the run, then a line for each step that has a verdict and a text. A comment on a step without a verdict is
+    no finding: it waits in the journal for one (`Said.waiting`). What a rater copied from a transcript may hold a judge's tags, so texts are neutralised.
     """
     findings = [
-        Finding(step=k, verdict=one.verdict or "unclear", text=neutralise(one.text)) for k, one in said.steps.items()
+        Finding(step=k, verdict=one.verdict, text=neutralise(one.text)) for k, one in said.steps.items() if one.verdict
     ]
     lines = format_findings(f for f in clear(findings) if f.text)
     critique = "\n".join(part for part in (neutralise(said.comment.strip()), lines) if part)

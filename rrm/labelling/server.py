@@ -1,6 +1,7 @@
 """The labelling page over HTTP, for one person at this machine.
 
-Bound to 127.0.0.1. Every address begins with a random token, so no other page, and no other user of the machine, can guess one; a request must name
+Bound to 127.0.0.1. Every address begins with a random token, the same at every start (`rrm.labelling.address`), so no other page, and no other user of the
+machine, can guess one; a request must name
 this host (a name that was rebound to 127.0.0.1 does not), and one that changes something must come from the page itself (Origin) as JSON. The page's
 policy lets it load nothing and run nothing but its own script.
 
@@ -8,7 +9,8 @@ policy lets it load nothing and run nothing but its own script.
     GET  /TOKEN/start       who rates, how many transcripts, the first that is not done
     GET  /TOKEN/item/N      one transcript and what was said of it, N from 1
     GET  /TOKEN/open/N      the next that is not done after N, from the beginning again where there is none; 0: all are done
-    POST /TOKEN/act         one action (`Act`)
+    POST /TOKEN/act         one action (`Act`); 409 where another tab has said something of what it changes that this one has not seen,
+                            410 where the transcript is not among these
     POST /TOKEN/acts        a list of them, from a page that is left while some wait; those that were taken before do not count twice
 """
 
@@ -33,14 +35,15 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rrm.errors import RRMError
+from rrm.labelling.address import HOST, Address, keep_address, kept_address
 from rrm.labelling.journal import Journal, as_json
 from rrm.labelling.pool import Pool
 from rrm.labelling.said import MOST_CHARS, Ask, Change
+from rrm.labelling.sayings import Seen, StaleError
 from rrm.readers.base import describe
 from rrm.report.page import csp_hash, embed_json
 
 log = logging.getLogger(__name__)
-HOST = "127.0.0.1"
 MOST_BODY = 64 * 1024
 """Bytes of a request's body: a comment is at most 4,000 characters."""
 SECONDS = 30.0
@@ -68,6 +71,10 @@ class Act(BaseModel):
     digest: str | None = None
     change: Change | None = None
     undo: bool = False
+    page: str | None = Field(default=None, min_length=8, max_length=64)
+    """The tab's id of itself, new with every load."""
+    seen: int = Field(default=0, ge=0)
+    """The `version` that this tab was told with what it shows."""
 
 
 class Labelling:
@@ -109,49 +116,56 @@ class Labelling:
             RRMError: the label file cannot be written.
         """
         with self._lock:
-            if act.undo:
-                digest = self.journal.undo(act.action)
-                if digest is None:
-                    return {**self._progress(), "undone": False}
-            elif act.digest is None or act.change is None:
-                raise Refused(HTTPStatus.BAD_REQUEST, "an action is a change to a transcript, or undo")
-            else:
-                digest = act.digest
-            place = self.pool.place(digest)
-            if act.undo and place is None:
-                return {**self._progress(), "undone": True}  # of a transcript that is not among these
-            if place is None:
-                raise Refused(HTTPStatus.CONFLICT, "this transcript is not among those that are labelled here")
-            item = self.pool.items[place]
-            if act.change is not None and not act.undo:
-                if act.change.field == "category" and act.change.value not in (None, "", *self.categories):
-                    raise Refused(HTTPStatus.BAD_REQUEST, "there is no such category")
-                try:
-                    self.journal.change(act.action, digest, item.id, item.steps, act.change)
-                except ValidationError as error:
-                    raise Refused(HTTPStatus.BAD_REQUEST, describe(error)) from error
-                except ValueError as error:
-                    raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
-            done = self.journal.said(digest).done(item.steps, self.ask)
-            (self._done.add if done else self._done.discard)(digest)
-            return {**self._state(place), "undone": act.undo}
+            try:
+                return self._act(act, None if act.page is None else Seen(act.page, act.seen))
+            except StaleError as stale:
+                raise Refused(HTTPStatus.CONFLICT, str(stale)) from stale
+
+    def _act(self, act: Act, seen: Seen | None) -> dict[str, Any]:
+        if act.undo:
+            digest = self.journal.undo(act.action, seen)
+            if digest is None:
+                return {**self._progress(), "undone": False}
+        elif act.digest is None or act.change is None:
+            raise Refused(HTTPStatus.BAD_REQUEST, "an action is a change to a transcript, or undo")
+        else:
+            digest = act.digest
+        place = self.pool.place(digest)
+        if act.undo and place is None:
+            return {**self._progress(), "undone": True}  # of a transcript that is not among these
+        if place is None:
+            raise Refused(HTTPStatus.GONE, "this transcript is not among those that are labelled here")
+        item = self.pool.items[place]
+        if act.change is not None and not act.undo:
+            if act.change.field == "category" and act.change.value not in (None, "", *self.categories):
+                raise Refused(HTTPStatus.BAD_REQUEST, "there is no such category")
+            try:
+                self.journal.change(act.action, digest, item.id, item.steps, act.change, seen)
+            except ValidationError as error:
+                raise Refused(HTTPStatus.BAD_REQUEST, describe(error)) from error
+            except ValueError as error:
+                raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+        done = self.journal.said(digest).done(item.steps, self.ask)
+        (self._done.add if done else self._done.discard)(digest)
+        return {**self._state(place), "undone": act.undo}
 
     def summary(self) -> dict[str, Any]:
         """What the command ends with."""
         with self._lock:
-            here = {item.digest for item in self.pool.items}
+            here, said = {item.digest for item in self.pool.items}, self.journal.sayings.all
             return {
                 "output": str(self.journal.path),
                 "rater": self.journal.rater,
                 "transcripts": len(self.pool),
                 "done": len(self._done),
-                "begun": len((self.journal.digests & here) - self._done),
-                "of_other_transcripts": len(self.journal.digests - here),
+                "begun": len((said.keys() & here) - self._done),
+                "comments_without_verdict": sum(len(said[digest].waiting) for digest in said.keys() & here),
+                "of_other_transcripts": len(said.keys() - here),
                 "repeated": self.pool.repeated,
             }
 
     def _progress(self) -> dict[str, Any]:
-        return {"total": len(self.pool), "done": len(self._done)}
+        return {"total": len(self.pool), "done": len(self._done), "version": self.journal.sayings.version}
 
     def _state(self, place: int) -> dict[str, Any]:
         item = self.pool.items[place]
@@ -167,15 +181,18 @@ class Labelling:
 class LabelServer(ThreadingHTTPServer):
     """`serve_forever` until `shutdown`; `address` is what the rater opens.
 
+    Args:
+        token: what every address begins with; None: a new one.
+
     Raises:
         OSError: the port is taken.
     """
 
     daemon_threads = True
 
-    def __init__(self, labelling: Labelling, port: int = 0) -> None:
+    def __init__(self, labelling: Labelling, port: int = 0, token: str | None = None) -> None:
         self.labelling = labelling
-        self.token = secrets.token_urlsafe(24)
+        self.token = token or secrets.token_urlsafe(24)
         self._open: set[socket.socket] = set()
         super().__init__((HOST, port), _Handler)
         self.page, self.policy = _page(labelling)
@@ -205,7 +222,39 @@ class LabelServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """Of the page."""
-        return f"http://{HOST}:{self.server_port}/{self.token}/"
+        return Address(self.server_port, self.token).url
+
+
+def label_server(labelling: Labelling, port: int = 0) -> LabelServer:
+    """The page at the address where it was before, so that a tab that stayed open goes on; it is kept for the next start.
+
+    Args:
+        port: another than before; 0: as before, or where that is taken or there was none, any free one.
+
+    Raises:
+        RRMError: the port is taken, or the address cannot be kept.
+    """
+    labels = labelling.journal.path
+    before = kept_address(labels)
+    try:
+        server = None if port or before is None else LabelServer(labelling, before.port, before.token)
+    except OSError:
+        log.warning(
+            "port %d, where this page was, is another program's now: close tabs that are still open there, and open the new address",
+            before.port if before else 0,
+        )
+        server, before = None, None  # an open tab told that program the token
+    if server is None:
+        try:
+            server = LabelServer(labelling, port, before and before.token)
+        except OSError as error:
+            raise RRMError(f"cannot listen on {HOST}:{port}: {error.strerror}; choose another --port") from error
+    try:
+        keep_address(labels, Address(server.server_port, server.token))
+    except RRMError:
+        server.server_close()
+        raise
+    return server
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -322,6 +371,7 @@ def _page(labelling: Labelling) -> tuple[bytes, str]:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(here.joinpath("label.html.jinja").read_text("utf-8"))
     known = {"categories": labelling.categories, "ask": labelling.ask, "most_chars": MOST_CHARS}
+    known["file"] = labelling.journal.key
     page = template.render(known=embed_json(known), style=Markup(style), script=Markup(script))
     policy = (
         f"default-src 'none'; img-src data:; connect-src 'self'; script-src '{csp_hash(script)}'; style-src '{csp_hash(style)}'; "

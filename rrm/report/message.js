@@ -21,25 +21,49 @@ function cutAt(text, { lines, chars }) {
   return text.length <= whole ? text.length : Math.min(lineEnd(text, lines), chars);
 }
 
-/** Text as it was written; the rest of a long one comes on request (and before printing). */
+/** Where the last part of a text begins, as long as the first that is shown. */
+function endAt(text, { lines, chars }) {
+  let at = text.length;
+  for (let line = 0; line < lines && at > 0; line++) at = text.lastIndexOf("\n", at - 1);
+  return Math.max(at + 1, text.length - chars);
+}
+
+/** Text as it was written; the rest of a long one comes on request (and before printing), or its end alone. */
 function longText(text, name = "text", limit = BRIEF) {
   const body = h("div", { class: name });
   const cut = cutAt(text, limit);
   body.append(text.slice(0, cut));
   if (cut >= text.length) return body;
+  const from = endAt(text, limit);
   const rest = document.createTextNode("");
+  const gap = h("p", { class: "gap", hidden: true }, `… ${whole.format(from - cut)} characters …`);
   const label = `Show ${whole.format(text.length - cut)} more characters`;
   const toggle = h("button", { type: "button", class: "link more", "aria-expanded": "false" }, label);
-  const expand = (open) => {
-    rest.data = open ? text.slice(cut) : "";
-    toggle.setAttribute("aria-expanded", open);
-    toggle.textContent = open ? "Show less" : label;
+  const ending = from > cut ? h("button", { type: "button", class: "link ending", "aria-expanded": "false" }, "Show the end") : null;
+  const show = (what) => { // "all", "end" or nothing of what was cut
+    rest.data = what ? text.slice(what === "all" ? cut : from) : "";
+    gap.hidden = what !== "end";
+    toggle.setAttribute("aria-expanded", what === "all");
+    toggle.textContent = what === "all" ? "Show less" : label;
+    if (ending) {
+      ending.setAttribute("aria-expanded", what === "end");
+      ending.textContent = what === "end" ? "Hide the end" : "Show the end";
+    }
     highlight();
   };
-  toggle.addEventListener("click", () => expand(!rest.data));
-  toggle.expand = expand;
-  body.append(rest);
-  return h("div", { class: "long" }, body, toggle);
+  toggle.expand = (open) => show(open ? "all" : "");
+  toggle.addEventListener("click", () => toggle.expand(toggle.getAttribute("aria-expanded") === "false"));
+  ending?.addEventListener("click", () => show(gap.hidden ? "end" : ""));
+  body.append(gap, rest);
+  return h("div", { class: "long" }, body, toggle, ending);
+}
+
+/** Show all that is cut short in an element, or cut it again; false where nothing is. */
+function unfold(element) {
+  const toggles = [...element.querySelectorAll(".more")];
+  const open = toggles.some((toggle) => toggle.getAttribute("aria-expanded") === "false");
+  for (const toggle of toggles) toggle.expand(open);
+  return toggles.length > 0;
 }
 
 /** A tool call: its name, and its arguments each as text (or the raw text that was not JSON). */
@@ -55,6 +79,9 @@ function imageView({ src, width, height, note }, n) {
   if (note) return h("p", { class: "muted" }, note);
   return h("img", { class: "picture", src, width, height, alt: `Picture ${n + 1} of this message, ${width} by ${height} pixels`, loading: "lazy", decoding: "async" });
 }
+
+/** Pictures of what was asked, for under the task: the messages that they stand in are folded away. */
+const askedPictures = ({ prelude = [] }) => prelude.filter(({ role }) => role === "user").flatMap(({ images = [] }) => images).map(imageView);
 
 const SPEAKER = { system: "System", developer: "Developer", user: "User", assistant: "Agent", tool: "Result" };
 

@@ -26,6 +26,7 @@ TIMEOUT_S = 600.0
 """Between two rows of a request."""
 LOOK_S = 5.0
 """For an answer to whether anybody is there."""
+SCHEMES = ("http://", "https://")
 BUSY, FULL = (408, 429, 502, 503, 504), (408, 429)
 """Statuses after which a request is made again; those of a server that works, and has much to do."""
 

@@ -398,11 +398,20 @@ def dealt(trajectories: Sequence[Trajectory], size: int) -> list[list[int]]:
     return [chunk for chunk, _ in chunks]
 
 
-def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None = None, **others: Any) -> RemoteJudge:
+def connect(
+    url: str,
+    *,
+    timeout_s: float | None = None,
+    concurrency: int | None = None,
+    patience_s: float | None = None,
+    **others: Any,
+) -> RemoteJudge:
     """The judge at an address.
 
     Args:
-        timeout_s: how long a server that answers nothing is asked again, `PATIENCE_S` by default; where it is longer than `TIMEOUT_S`, also how long a row may take.
+        timeout_s: how long a server that answers nothing is asked again, `PATIENCE_S` by default; where it is longer than `TIMEOUT_S`, also how
+            long a row may take.
+        patience_s: the former; `timeout_s` is then the latter, whatever it is.
         others: options of judges that are loaded here, which this one does not take; a device is ignored.
 
     Raises:
@@ -411,13 +420,14 @@ def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None
     """
     others.pop("device", None)  # trainings say where judges of their own would run
     asked = others.pop("server", None)
-    given = [name for name, value in others.items() if value not in (None, False)] + (
-        [] if asked is None else asked.given
-    )
+    given = [name for name, value in others.items() if value not in (None, False)]
+    given += [] if asked is None else asked.given
     if given:
         raise ConfigError(
             f"{', '.join(sorted(given))}: how a judge is loaded, and how a chat model is asked, is said where it is served, to rrm serve, not with {url}"
         )
-    patience_s = PATIENCE_S if timeout_s is None else timeout_s
-    address = Address(url, timeout_s=max(TIMEOUT_S, patience_s), patience_s=patience_s)
+    if patience_s is None:
+        patience_s = PATIENCE_S if timeout_s is None else timeout_s
+        timeout_s = max(TIMEOUT_S, patience_s)
+    address = Address(url, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s, patience_s=patience_s)
     return RemoteJudge(address, concurrency=CONCURRENCY if concurrency is None else concurrency)

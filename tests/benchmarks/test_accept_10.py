@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import accept_10, guard, record
+from benchmarks import accept_10, guard, guard_figures, record
 from benchmarks.acceptance import Bar
+from benchmarks.guard_ways import Run
 
 COMMIT = (record.commit() or "0" * 12).rstrip("+")
 
@@ -20,9 +21,9 @@ COMMIT = (record.commit() or "0" * 12).rstrip("+")
 def small() -> Iterator[None]:
     """Few draws, and what the same rows say is made once."""
     kept: dict[str, dict[str, Any]] = {}
-    measured = guard.measured
+    measured = guard_figures.measured
 
-    def once(runs: Sequence[guard.Run], seed: int) -> dict[str, Any]:
+    def once(runs: Sequence[Run], seed: int) -> dict[str, Any]:
         key = json.dumps([vars(run) for run in runs])
         if key not in kept:
             kept[key] = measured(runs, seed)
@@ -30,8 +31,8 @@ def small() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name, few in (("DRAWS", 2), ("OTHER_FOLDS", 1), ("RESAMPLES", 100)):
-            patch.setattr(guard, name, few)
-        patch.setattr(guard, "measured", once)
+            patch.setattr(guard_figures, name, few)
+        patch.setattr(guard_figures, "measured", once)
         yield
 
 
@@ -39,12 +40,10 @@ def small() -> Iterator[None]:
 def made(small: None) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     runs = [
-        guard.Run(
-            str(k), f"s{k % 2}", str(k), k % 3 == 0, [10] * 4, rng.random(4).tolist(), [0.5] * 4, [5] * 4, [0.1] * 4
-        )
+        Run(str(k), f"s{k % 2}", str(k), k % 3 == 0, [10] * 4, rng.random(4).tolist(), [0.5] * 4, [5] * 4, [0.1] * 4)
         for k in range(30)
     ]
-    found = {**guard.counts(runs), **guard.measured(runs, 0)}
+    found = {**guard.counts(runs), **guard_figures.measured(runs, 0)}
     how = {"command": "c", "commit": COMMIT, "environment": {"python": "3"}, "draw": {"seed": 0}}
     return {**how, "computed": {"commit": COMMIT}, **found, "rows": [vars(run) for run in runs]}
 

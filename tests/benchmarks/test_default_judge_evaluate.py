@@ -55,7 +55,7 @@ def test_best_of_n_by_hand() -> None:
     assert (found["questions"], found["attempts"]) == (12, 48)
     values = {name: x["outcome"]["value"] for name, x in found["metrics"].items()}
     assert values == {
-        "judge": 0.75, "longest": 0.0, "shortest": 1.0, "random": 0.25, "oracle": 1.0, "majority": 0.25,
+        "judge": 0.75, "longest": 0.0, "shortest": 1.0, "random": 0.25, "oracle": 1.0, "majority": 0.25, "weighted": 0.75,
     }  # fmt: skip
     assert found["differences"]["random"]["outcome"]["low"] > 0
     assert found["differences"]["oracle"]["outcome"]["value"] == -0.25
@@ -63,7 +63,7 @@ def test_best_of_n_by_hand() -> None:
     assert of_two is not None
     # a pair holds the success half the time
     assert of_two["metrics"]["oracle"]["outcome"]["value"] == pytest.approx(0.5)
-    assert "majority" not in of_two["metrics"]
+    assert not {"majority", "weighted"} & of_two["metrics"].keys()
     assert best_of_n(rows, {"judge": np.array(judge)}, 5, compare_answers=False, resamples=50, seed=0) is None
 
 

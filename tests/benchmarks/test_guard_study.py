@@ -8,24 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import guard
-from benchmarks.guard import (
-    WAYS,
-    Run,
-    at_each_step,
-    cross_fitted,
-    figures,
-    fitted,
-    guarded,
-    halt,
-    measured,
-    net,
-    prefixes,
-    shuffled,
-    source_alone,
-    turns,
-    turns_of_source,
-)
+from benchmarks import guard, guard_figures
+from benchmarks.guard import prefixes
+from benchmarks.guard_figures import at_each_step, cost, cross_fitted, figures, fitted, measured, net
+from benchmarks.guard_ways import WAYS, Run, guarded, halt, shuffled, source_alone, turns, turns_of_source
 from rrm.guard.policy import GuardPolicy
 from rrm.trajectory import Message, Trajectory
 
@@ -97,7 +83,7 @@ def test_what_is_saved_stands_beside_what_the_judge_read() -> None:
 
 def test_figures_are_made_again_from_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, few in (("DRAWS", 2), ("OTHER_FOLDS", 1), ("RESAMPLES", 100)):
-        monkeypatch.setattr(guard, name, few)
+        monkeypatch.setattr(guard_figures, name, few)
     made = {"command": "c", "commit": "abc", "draw": {"seed": 0}, "judge": "figures of old"}
     rows = [vars(run(str(k), k % 3 == 0, [0.1 * (k % 7), 0.1, 0.2, 0.3])) for k in range(12)]
     before, after = tmp_path / "old.json", tmp_path / "new.json"
@@ -107,7 +93,7 @@ def test_figures_are_made_again_from_a_record(tmp_path: Path, monkeypatch: pytes
     found = json.loads(after.read_text())
     assert (found["command"], found["commit"], found["rows"], found["runs"]) == ("c", "abc", rows, 12)
     assert found["computed"]["command"].endswith("--from old.json -o new.json")
-    assert found["judge"] == guard.cost(guard.rows_of(found)) and after.with_suffix(".png").is_file()
+    assert found["judge"] == cost(guard.rows_of(found)) and after.with_suffix(".png").is_file()
     for text in ("{", "{}", "[1]"):
         before.write_text(text)
         with pytest.raises(SystemExit, match="no record of this study"):
@@ -116,7 +102,7 @@ def test_figures_are_made_again_from_a_record(tmp_path: Path, monkeypatch: pytes
 
 def test_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, few in (("DRAWS", 5), ("OTHER_FOLDS", 2), ("RESAMPLES", 500)):
-        monkeypatch.setattr(guard, name, few)
+        monkeypatch.setattr(guard_figures, name, few)
     rng = np.random.default_rng(0)
     runs = [
         run(str(k), k % 3 == 0, (rng.random(4) * (0.5 + 0.5 * (k % 3 == 0))).tolist(), f"s{k % 2}") for k in range(60)

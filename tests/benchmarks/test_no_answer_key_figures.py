@@ -182,7 +182,15 @@ def test_choosing_follows_from_its_raw_attempts() -> None:
     raw = {f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] for n in range(TASKS)}
     found = by_n(raw, 2)["2"]
     means = {name: one["value"] for name, one in found["success"].items()}
-    assert means == {"judge": 1.0, "majority": 0.5, "longest": 0.0, "shortest": 1.0, "random": 0.5, "oracle": 1.0}
+    assert means == {
+        "judge": 1.0,
+        "weighted": 1.0,
+        "majority": 0.5,
+        "longest": 0.0,
+        "shortest": 1.0,
+        "random": 0.5,
+        "oracle": 1.0,
+    }
     assert found["judge_minus"]["majority"]["low"] == 0.5
 
 

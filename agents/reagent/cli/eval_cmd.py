@@ -30,8 +30,8 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="STRATEGY",
-            help="also choose one of the eval.samples attempts at each task, by judge (feedback.judge), majority, longest, "
-            "shortest, random, oracle (a comma list, or all): success of what is chosen; marked in --transcripts",
+            help="also choose one of the eval.samples attempts at each task, by judge (feedback.judge), weighted (votes by its "
+            "scores), majority, longest, shortest, random, oracle (a comma list, or all): success of what is chosen; marked in --transcripts",
         ),
     ] = None,
     retries: Annotated[

@@ -38,7 +38,7 @@ from rrm.choose import marked
 from rrm.errors import ConfigError
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, Ratio, paired_bootstrap, too_few
-from rrm.evaluation.choosing import Attempts, as_compared, as_preference, measure, success_of
+from rrm.evaluation.choosing import OF_SCORES, Attempts, as_compared, as_preference, measure, success_of
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
@@ -383,7 +383,7 @@ def evaluate_chosen(
     tasks = held_out_tasks(config.environment)
     player = load_player(config)
     try:
-        chooser = make_chooser(config, player, judge) if JUDGE in strategies else None
+        chooser = make_chooser(config, player, judge) if OF_SCORES & {*strategies} else None
         with Grading(player.env_factory) as grading:
             return Choosing(config, player, strategies, chooser, grading.is_graded, grading.metrics).evaluate(
                 tasks, retries

@@ -245,8 +245,8 @@ class DistilRunConfig(Section):
     """Attempts at each, of which one is chosen."""
     temperature: Positive | None = None
     """They are sampled at; null: `rollout.temperature`."""
-    by: Literal["judge", "majority", "longest", "shortest", "random", "oracle"] = "judge"
-    """How one is chosen (`rrm.evaluation.choosing`); `judge`: `feedback.judge`, in `feedback.score_mode`. Only `oracle` uses
+    by: Literal["judge", "weighted", "majority", "longest", "shortest", "random", "oracle"] = "judge"
+    """How one is chosen (`rrm.evaluation.choosing`); `judge`, `weighted`: by `feedback.judge`, in `feedback.score_mode`. Only `oracle` uses
     labels."""
     min_score: Share | None = None
     """Learn from a chosen attempt only where the judge gives it as much: else a task that no attempt solved teaches its best
@@ -260,7 +260,7 @@ class DistilRunConfig(Section):
 
     @model_validator(mode="after")
     def _scores_are_the_judges(self) -> DistilRunConfig:
-        if self.min_score is not None and self.by != "judge":
+        if self.min_score is not None and self.by not in ("judge", "weighted"):
             raise ValueError(
                 f"distil.min_score is a bound on the judge's scores, which distil.by={self.by} never asks for"
             )

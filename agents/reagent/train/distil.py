@@ -56,7 +56,7 @@ from reagent.train.policy import Policy, load_policy
 from reagent.train.runlog import append_line, keep_lines, read_rows
 from reagent.train.stopping import Stopping
 from rrm.errors import RRMError
-from rrm.evaluation.bootstrap import JUDGE
+from rrm.evaluation.choosing import OF_SCORES
 from rrm.run_folder import check_folder, claim_folder
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory, write_jsonl
@@ -281,7 +281,7 @@ class Distilling:
         settings = self.config.distil
         if settings.by == "oracle":
             return bool(episode.success)
-        return settings.by != JUDGE or (score is not None and score >= (settings.min_score or 0.0))
+        return settings.by not in OF_SCORES or (score is not None and score >= (settings.min_score or 0.0))
 
     # ---- learn ----
 
@@ -403,7 +403,7 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
         here=str(accelerator.device),
     )
     try:
-        chooser = make_chooser(config, player, judge, folder=folder) if settings.by == JUDGE else None
+        chooser = make_chooser(config, player, judge, folder=folder) if settings.by in OF_SCORES else None
         claim_folder(config, folder)
         if chooser is not None:
             chooser.restore(1, {})  # every judgement that is on record: all are of one round

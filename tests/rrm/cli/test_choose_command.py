@@ -88,6 +88,11 @@ def test_ties_are_said_where_a_draw_decides(rrm, tmp_path, caplog) -> None:
     assert said["tied"] == {"judge": 1, "majority": 2, "longest": 0}  # a: answer 0 three times, of four runs
     assert [t.meta.get("tied_with") for t in read_canonical(out)] == [None, 2, None]
     assert "in 1 of 3 questions with several attempts the best of them are alike by judge" in caplog.text
+    options = ("--scores", tmp_path / "scored.jsonl", "--by", "weighted", "-o", tmp_path / "voted.jsonl")
+    code, said, error = rrm("choose", tmp_path / "runs.jsonl", *options)
+    assert code == 0, error
+    # answer 1 of b has 0.9 + 0.9 against 0.9 + 0.1; its two runs are as good, and say the same
+    assert {t.id for t in read_canonical(tmp_path / "voted.jsonl")} & {"b/1", "b/3"} and said["tied"] == {"weighted": 0}
 
 
 def test_without_outcomes_it_chooses_and_says_no_success(rrm, tmp_path) -> None:
@@ -117,7 +122,11 @@ def test_a_judge_is_asked_for_each_content_once(rrm, tmp_path) -> None:
             ["--by", "oracle"],
             "the oracle chooses by outcomes, and no transcript has one",
         ),
-        ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "best"], "no strategy 'best' of choosing; there are judge, majority"),
+        (
+            [("q", 0, 1.0), ("q", 1, 0.0)],
+            ["--by", "best"],
+            "no strategy 'best' of choosing; there are judge, weighted, majority",
+        ),
         ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--model", "lab"], "scores are for --by judge"),
         ([("q", 0, 1.0), ("q", 1, 0.0)], ["--by", "longest", "--mode", "steps"], "leave out --mode"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.speed.devtools import Chromium
 from rrm.annotation import Finding
 from rrm.cli import compare_cmd
-from rrm.comparing.analysis import Answers, analyse
+from rrm.comparing.analysis import Answers, analyse, read_answers, sum_of_answers
 from rrm.comparing.sheet import Key, make_sheet
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo
@@ -86,30 +86,51 @@ def test_a_sheet_is_answered_from_the_keyboard_and_keeps_the_answers(
     )
     address = (tmp_path / "out.html").as_uri()
     browser.open(address)
+    browser.wait("document.getElementById('rates').open")
+    browser.press("1")  # goes into the name: nothing is answered before somebody rates
+    browser.press("Enter")
+    browser.wait("document.getElementById('who').textContent === 'as 1'")
+    other = "document.getElementById('other').click()"
+    browser.evaluate(other)
+    browser.send("Input.insertText", text="  Ann   Ö. ")
+    browser.press("Enter")
     browser.wait("document.getElementById('title')")
     given = {}
     for n in range(1, 41):
         browser.wait(f"document.getElementById('place').textContent === '{n} of 40'")
         key = ("1", "2", "0")[n % 3]
         given[str(n)] = {"1": "left", "2": "right", "0": "tie"}[key]
+        if n == 3:
+            browser.press("Enter")  # nothing is left behind unawares
+            browser.wait("document.getElementById('done').textContent.includes('no answer here yet')")
         browser.press(key)
+        assert browser.evaluate("document.getElementById('place').textContent") == f"{n} of 40"  # it stays
         if n == 20:
-            browser.open(address + "?again")
+            browser.open(address + "?again")  # the same tab, the same rater, the first without an answer
+        else:
+            browser.press("Enter")
+    browser.wait("document.getElementById('done').textContent.startsWith('40 of 40')")
+    browser.evaluate(other)
+    browser.wait("document.getElementById('raters').textContent === 'Go on as Ann Ö.40 answered'")
+    browser.send("Input.insertText", text="Bob")
+    browser.press("Enter")
+    browser.wait("document.getElementById('done').textContent.startsWith('0 of 40')")
+    browser.press("1")
+    browser.evaluate(other)
+    browser.evaluate("[...document.querySelectorAll('#raters button')].at(0).click()")
     browser.wait("document.getElementById('done').textContent.startsWith('40 of 40')")
     assert (
         browser.evaluate("[document.title, document.querySelectorAll('img, iframe, main script').length].join()")
         == "Which critique is better?,0"
     )
     browser.press("e")
-    browser.wait("document.activeElement.id === 'rater'")
-    browser.send("Input.insertText", text="Ann Ö.")
-    browser.press("Enter")
-    browser.press("e")
     saved = tmp_path / "saved" / "answers-Ann_Ö..json"
     browser.wait("document.getElementById('done').textContent.includes('saved as a file')")
     while not saved.exists():
         browser.evaluate("1")
-    assert json.loads(saved.read_text()) == {"sheet": sheet.sheet, "rater": "Ann Ö.", "answers": given}
+    found = json.loads(saved.read_text())
+    assert {**found, "checksum": ""} == {"sheet": sheet.sheet, "rater": "Ann Ö.", "answers": given, "checksum": ""}
+    assert read_answers([saved], sheet)[0].answers == given
     bad = [e for e in browser.events if e["method"] in ("Runtime.exceptionThrown", "Log.entryAdded")]
     requests = {
         e["params"]["request"]["url"].split(":")[0]
@@ -128,8 +149,14 @@ def answered(key: Key, rater: str, choose: Callable[[str, random.Random], str], 
     for number, item in key.items.items():
         said = choose(number, rng)
         answers[number] = side[said](item) if said in side else said
-    path = Path(f"answers-{rater}.json")
-    path.write_text(json.dumps({"sheet": sheet or key.sheet, "rater": rater, "answers": answers}))
+    return returned(Path(f"answers-{rater}.json"), sheet or key.sheet, rater, answers)
+
+
+def returned(path: Path, sheet: str, rater: str, answers: dict[str, Any]) -> Path:
+    """A file as the sheet saves it."""
+    made = Answers(sheet=sheet, rater=rater, answers=answers)
+    made.checksum = sum_of_answers(made)
+    path.write_text(made.model_dump_json())
     return path
 
 
@@ -153,6 +180,39 @@ def test_answers_are_read_with_the_key(sheet: Key, invoke: Invoke, capsys: pytes
     assert (few["answered"], few["win_rate_a"]["low"], few["agreement"]["units"]) == (1, None, 0)
 
 
+def test_a_file_that_came_back_twice_counts_once(sheet: Key, invoke: Invoke, caplog: pytest.LogCaptureFixture) -> None:
+    ann = answered(sheet, "ann", lambda n, rng: "a")
+    Path("again.json").write_text(ann.read_text())
+    _, summary = invoke(compare_cmd.command, "--analyse", "out.key.json", ann, "again.json")
+    assert summary["answers"] == 40 and list(summary["by_rater"]) == ["ann"]
+    assert "again.json holds the same answers by 'ann' as answers-ann.json: counted once" in caplog.text
+
+
+def test_a_sheet_fits_a_telephone(sheet: Key, browser: Chromium, tmp_path: Path) -> None:
+    browser.resize(390, 844)
+    try:
+        browser.open((tmp_path / "out.html").as_uri())
+        browser.wait("document.getElementById('rates')")
+        browser.evaluate("sessionStorage.clear()")  # as a tab of its own
+        browser.open((tmp_path / "out.html").as_uri() + "?other")
+        browser.wait("document.getElementById('rates')?.open")
+        browser.send("Input.insertText", text="Cy")
+        browser.press("Enter")
+        browser.wait("document.getElementById('title')")
+        wide = "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).length"
+        assert browser.evaluate(f"[innerWidth, {wide}]") == [390, 0]
+        tops = "[...document.querySelectorAll('.side-of')].map((e) => e.getBoundingClientRect().top)"
+        left, right = browser.evaluate(tops)
+        assert left < right  # one under the other
+        place, at = "document.getElementById('place').textContent", []
+        for button in ("#next", "#choice button", "#next", "#back", "#forth", "#forth"):  # without a keyboard
+            browser.evaluate(f"document.querySelector('{button}').click()")
+            at.append(browser.evaluate(place).split()[0])
+        assert at == ["1", "1", "2", "1", "2", "3"]
+    finally:
+        browser.resize(1280, 800)
+
+
 def test_what_does_not_belong_to_the_key_is_refused(sheet: Key, invoke: Invoke) -> None:
     def refused(why: str, *arguments: object) -> None:
         with pytest.raises(RRMError, match=why):
@@ -161,20 +221,42 @@ def test_what_does_not_belong_to_the_key_is_refused(sheet: Key, invoke: Invoke) 
     ann = answered(sheet, "ann", lambda n, rng: "a")
     with_key = ("--analyse", "out.key.json")
     refused("answers the sheet other", *with_key, answered(sheet, "bob", lambda n, rng: "a", sheet="other"))
-    Path("copy.json").write_text(ann.read_text())
+    given = json.loads(ann.read_text())
+    returned(Path("copy.json"), sheet.sheet, "ann", {"1": "tie"})
     refused("both by 'ann'", *with_key, ann, "copy.json")
     Path("edited.json").write_text(ann.read_text().replace('"1":', '"99":'))
     refused("'99', which is not on the sheet", *with_key, "edited.json")
+    turned = {"left": "right", "right": "left"}
+    for change in (
+        {"rater": "bob"},
+        {"answers": {n: turned[c] if n == "7" else c for n, c in given["answers"].items()}},
+        {"answers": {n: c for n, c in given["answers"].items() if n != "7"}},
+    ):
+        Path("edited.json").write_text(json.dumps({**given, **change}))
+        refused("edited.json was changed since the sheet saved it", *with_key, "edited.json")
+    Path("edited.json").write_text(json.dumps({**given, "checksum": ""}))
+    refused("edited.json has no checksum: ask 'ann'", *with_key, "edited.json")
+    key = json.loads(Path("out.key.json").read_text())
+    Path("same.key.json").write_text(json.dumps(key, sort_keys=True))
+    assert invoke(compare_cmd.command, "--analyse", "same.key.json", ann)[0] == 0
+    key["items"]["7"]["a"] = turned[key["items"]["7"]["a"]]
+    Path("edited.key.json").write_text(json.dumps(key))
+    refused("edited.key.json: was changed since", "--analyse", "edited.key.json", ann)
+    Path("old.key.json").write_text(json.dumps({**key, "version": 1, "checksum": ""}))
+    refused("key of an earlier version", "--analyse", "old.key.json", ann)
     for text in ("{", "[]", '{"sheet": "x"}', ann.read_text().replace('"left"', '"LEFT"'), "[" * 100_000):
         Path("broken.json").write_text(text)
         refused("not a file of answers", *with_key, "broken.json")
     refused("not the key of a sheet", "--analyse", ann, ann)
-    Path("none.json").write_text(json.dumps({"sheet": sheet.sheet, "rater": "z", "answers": {}}))
+    returned(Path("none.json"), sheet.sheet, "z", {})
     refused("no answer", *with_key, "none.json")
     refused("may be out", "a.jsonl", "b.jsonl", "--sheet", "out.html")
     refused("say --sheet", "a.jsonl", "b.jsonl")
     refused("compares two files", "a.jsonl", "--sheet", "new.html")
     refused("does not hold rows", "a.jsonl", "runs.jsonl", "--sheet", "new.html")
     refused("goes with --sheet", *with_key, ann, "--items", 3)
+    write_jsonl(Path("others.jsonl"), [run(n).model_copy(update={"id": f"x{n}"}) for n in range(50, 53)])
+    few = ("a.jsonl", "b.jsonl", "--sheet", "new.html", "--transcripts", "others.jsonl")
+    refused(r"none of the 42 rows of a\.jsonl is of a transcript in others\.jsonl", *few)
     refused("both say the same: 42", "a.jsonl", "a.jsonl", "--sheet", "new.html")
     assert not Path("new.html").exists() and not Path("new.key.json").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import (
     STRATEGIES,
+    UNSCORED,
     Attempts,
     answers_of,
     as_preference,
     expected_best,
     expected_majority,
+    expected_weighted,
     grouped,
     measure,
     strategies_of,
@@ -87,6 +89,68 @@ def test_the_majority_of_n_is_what_every_draw_gives_on_average(rows, data) -> No
         return float(np.mean([outcomes[i] for i in draw if not top or votes.get(answers[i], 0) == top]))
 
     assert expected_majority(answers, outcomes, n) == pytest.approx(of_every_draw(choose, len(rows), n), abs=1e-12)
+
+
+scored = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c", None]),
+        st.sampled_from([UNSCORED, 0.0, 0.25, 0.5, 1.0]),
+        st.sampled_from([0.0, 0.25, 1.0]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(scored, st.data())
+def test_weighted_votes_are_what_every_draw_gives_on_average(rows, data) -> None:
+    answers, scores, outcomes = (
+        [a for a, _, _ in rows],
+        np.array([s for _, s, _ in rows]),
+        np.array([y for *_, y in rows]),
+    )
+    n = data.draw(st.integers(1, len(rows)))
+
+    def choose(draw: tuple[int, ...]) -> float:
+        sums: dict[str | None, float] = defaultdict(float)
+        for i in draw:
+            sums[answers[i]] += max(scores[i], 0.0)
+        sums[None] = -1.0  # silence is taken where nobody speaks
+        top = max(sums[answers[i]] for i in draw)
+        held = [i for i in draw if sums[answers[i]] == top]
+        best = max(scores[i] for i in held)
+        return float(np.mean([outcomes[i] for i in held if scores[i] == best]))
+
+    assert expected_weighted(answers, scores, outcomes, n) == pytest.approx(
+        of_every_draw(choose, len(rows), n), abs=1e-12
+    )
+
+
+def test_weighted_votes_by_hand() -> None:
+    answers, outcomes = ["4", "4", "5", None], np.array([0.0, 1.0, 0.0, 0.0])
+    # 4 has 0.3 + 0.4 against 0.6: the pair outvotes the best score, and the better of the two is taken
+    scores = np.array([0.3, 0.4, 0.6, 0.9])
+    assert expected_weighted(answers, scores, outcomes, 4) == 1.0
+    # of six pairs: {0,1} → 1; {0,2} → 0.6 beats 0.3 → 0; {1,2} → 0; {0,3} → 0 is right to be 0; {1,3} → 1; {2,3} → 0
+    assert expected_weighted(answers, scores, outcomes, 2) == pytest.approx(2 / 6)
+    assert expected_weighted(answers, np.full(4, UNSCORED), outcomes, 4) == pytest.approx(
+        1 / 3
+    )  # no score: any that speaks
+    assert expected_weighted([None, None], np.array([0.1, 0.2]), np.array([0.0, 1.0]), 2) == 1.0
+    found = Attempts("q", range(4), np.zeros(4), answers, outcomes, {"judge": scores})
+    assert found.expected("weighted") == 1.0 and found.choose("weighted", 0) == 1
+    with pytest.raises(RRMError, match="'weighted' needs its scores"):
+        Attempts("q", range(4), np.zeros(4), answers, outcomes).expected("weighted")
+
+
+def test_weighted_votes_of_many_draws_are_a_mean_of_some() -> None:
+    generator = np.random.default_rng(0)
+    answers, outcomes = [str(a) for a in generator.integers(0, 4, 24)], generator.integers(0, 2, 24).astype(float)
+    even = np.ones(24)  # equal scores: a majority
+    found = expected_weighted(answers, even, outcomes, 8)  # 735,471 draws
+    assert found == pytest.approx(expected_majority(answers, outcomes, 8), abs=0.015)
+    assert found == expected_weighted(answers, even, outcomes, 8)
 
 
 def test_by_hand() -> None:
@@ -162,7 +226,7 @@ def test_each_strategy_chooses_what_it_says() -> None:
 def test_strategies_as_a_command_line_names_them() -> None:
     assert strategies_of(["judge,longest", "judge"]) == ["judge", "longest"]
     assert strategies_of(["all"]) == list(STRATEGIES)
-    with pytest.raises(RRMError, match="no strategy 'best' of choosing; there are judge, majority"):
+    with pytest.raises(RRMError, match="no strategy 'best' of choosing; there are judge, weighted, majority"):
         strategies_of(["best"])
 
 
@@ -200,7 +264,7 @@ def test_figures_are_over_questions_and_paired() -> None:
     found = measure(groups, STRATEGIES, resamples=200, seed=0)
     assert found is not None and (found["questions"], found["attempts"]) == (12, 48)
     assert {name: x["outcome"]["value"] for name, x in found["metrics"].items()} == {
-        "judge": 0.75, "majority": 0.25, "longest": 0.0, "shortest": 1.0, "random": 0.25, "oracle": 1.0,
+        "judge": 0.75, "weighted": 0.75, "majority": 0.25, "longest": 0.0, "shortest": 1.0, "random": 0.25, "oracle": 1.0,
     }  # fmt: skip
     assert found["differences"]["random"]["outcome"]["low"] > 0
     assert found["differences"]["oracle"]["outcome"]["value"] == -0.25

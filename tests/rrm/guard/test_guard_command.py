@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,31 @@ def test_what_is_said_without_a_score_stands_at_the_next_call(folder: Path, tmp_
     assert "no number" in said["hookSpecificOutput"]["permissionDecisionReason"]
 
 
+@pytest.mark.parametrize("action", ["continue", "ask", "halt"])
+def test_a_judge_that_cannot_be_had_is_a_failed_judgement(
+    tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that has gone, a folder that is none: the audit says that nobody watched, and the policy what to do."""
+    monkeypatch.setattr("rrm.cli.guard_cmd.HOOK_PATIENCE_S", 0.1)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nothing answers there
+        server = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        for number, judge in enumerate((server, str(tmp_path / "none"))):
+            where = tmp_path / f"{number}"
+            where.mkdir()
+            claude = Claude(Path(judge), where, "--set", f"on_failure={action}", "--set", "signal=p_good")
+            claude.arguments[claude.arguments.index("--model") + 1] = judge
+            code, said = claude.call()
+            assert code == 0
+            assert ("stopReason" in said, "guard: ask" in said.get("systemMessage", "")) == (
+                action == "halt",
+                action == "ask",
+            )
+            (row,) = read_audit(claude.audit)
+            assert (row.verdict, row.status, row.score, row.judge) == (action, "judge_error", None, judge)
+            assert "no judge: " in (row.reason or "")
+
+
 def test_a_half_written_row_does_not_turn_the_guard_off(folder: Path, tmp_path: Path) -> None:
     claude = Claude(folder, tmp_path, "--set", "halt_below=1", "--set", "patience=2")
     claude.call()
@@ -163,12 +189,10 @@ def test_troubles_of_the_guard_let_the_agent_go_on(folder: Path, tmp_path: Path)
     assert claude.hook("Stop", transcript_path=str(tmp_path / "gone.jsonl"))[0] == 1
     claude.path.write_text("nothing\n")
     assert claude.hook("Stop")[0] == 1
-    away = Claude(tmp_path / "no judge", tmp_path)
-    assert away.call()[0] == 1
     misspelt = Claude(folder, tmp_path, "--set", "patiense=2")
     assert misspelt.call()[0] == 1
     claude.audit.write_text("no audit\n")
-    assert away.call()[0] == 1
+    assert claude.call()[0] == 1
 
 
 def test_the_session_asked_for_is_read(tmp_path: Path) -> None:
@@ -183,7 +207,10 @@ def test_the_session_asked_for_is_read(tmp_path: Path) -> None:
 
 
 def test_replay_says_what_would_have_been_saved(
-    folder: Path, tmp_path: Path, invoke: Callable[..., tuple[int, dict[str, Any]]]
+    folder: Path,
+    tmp_path: Path,
+    invoke: Callable[..., tuple[int, dict[str, Any]]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     runs = [
         Trajectory(id=name, task="find it", outcome=outcome, messages=[Message.model_validate(m) for m in run(steps)])
@@ -198,7 +225,9 @@ def test_replay_says_what_would_have_been_saved(
     assert said["good"] == {"runs": 1, "halted": 1, "steps_saved": 0.5}
     assert said["failing"] == {"runs": 2, "halted": 1, "steps_saved": 0.6}
     assert [r.run for r in read_audit(audit)] == ["a", "b", "c", "d"]
+    assert "holds 4 rows already" not in caplog.text
     code, said = invoke(command, *given)
+    assert "audit.jsonl holds 4 rows already: these are put behind them" in caplog.text
     assert (said["halted"], said["checks"]) == (1, 9)
     for wrong in ("patiense=1", "halt_below=2"):
         with pytest.raises(ConfigError, match=r"patience|halt_below"):

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,8 +19,11 @@ from benchmarks.speed.devtools import Chromium, DevToolsError
 from rrm.labelling.journal import open_journal
 from rrm.labelling.pool import Pool
 from rrm.labelling.said import CATEGORIES, Ask
-from rrm.labelling.server import Labelling, LabelServer
+from rrm.labelling.server import Labelling, LabelServer, label_server
 from rrm.trajectory import Message, ToolCall, Trajectory
+
+WAITING = "Object.keys(localStorage).filter((name) => name.startsWith('rrm-label/')).length"
+"""How many actions the browser keeps until they are saved."""
 
 
 def run(n: int, *, steps: int = 3, text: str = "I look it up.") -> Trajectory:
@@ -34,7 +44,7 @@ def served(
     """The page of these runs; its label file is closed at the end."""
     with ExitStack() as stack:
         journal, pool = stack.enter_context(open_journal(labels, rater)), stack.enter_context(Pool(runs))
-        server = stack.enter_context(LabelServer(Labelling(pool, journal, ask, CATEGORIES), port))
+        server = stack.enter_context(label_server(Labelling(pool, journal, ask, CATEGORIES), port))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -42,6 +52,45 @@ def served(
         finally:
             server.shutdown()
             thread.join()
+
+
+def ask(
+    server: LabelServer, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """A request as the page sends it, but for what is given."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    host = f"127.0.0.1:{server.server_port}"
+    sent = {"Host": host}
+    if method == "POST":
+        sent |= {"Origin": f"http://{host}", "Content-Type": "application/json"}
+    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+    raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection.request(method, path, raw, {name: value for name, value in sent.items() if value})
+    reply = connection.getresponse()
+    found = reply.status, dict(reply.getheaders()), reply.read()
+    connection.close()
+    return found
+
+
+def begun(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str, str]:
+    """`rrm label` in a process of its own: it, its host and port, and the token."""
+    command = [sys.executable, "-c", "from rrm.cli import main; main()", "label", "runs.jsonl", "--rater", "ann", *more]
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+    )
+    assert child.stderr is not None
+    found = None
+    while found is None:
+        line = child.stderr.readline()
+        assert line, "it ended"
+        found = re.search(r"http://(127\.0\.0\.1:\d+)/([\w-]+)/", line)
+    return child, found[1], found[2]
 
 
 def opened(browser: Chromium, address: str) -> None:
@@ -69,7 +118,7 @@ def at(browser: Chromium, n: int) -> None:
 
 def saved(browser: Chromium) -> None:
     """Wait until nothing waits to be saved."""
-    browser.wait("!JSON.parse(sessionStorage.getItem('rrm-label-actions') || '[]').length")
+    browser.wait(f"!{WAITING}")
 
 
 def complaints(browser: Chromium, address: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from labelled_runs import at, complaints, opened, reloaded, run, saved, served
 
 from benchmarks.speed.devtools import Chromium
 from rrm.annotation import read_annotations
+from rrm.trajectory import Message, Trajectory
 
 OUTCOMES = {"1": 1.0, "2": 0.0, "3": None}
 
@@ -58,6 +59,7 @@ def test_nothing_in_a_transcript_or_a_comment_executes(browser: Chromium, tmp_pa
         opened(browser, server.address)
         for n in range(1, len(runs) + 1):
             at(browser, n)
+            browser.press("b")
             browser.press("c")
             browser.send("Input.insertText", text=HOSTILE[1])
             browser.press("Enter")
@@ -78,6 +80,7 @@ def test_a_comment_half_written_comes_back_and_what_was_said_is_undone(browser: 
     with served([run(1), run(2)], labels) as server:
         opened(browser, server.address)
         browser.press("n")
+        browser.press("u")
         browser.press("c")
         browser.send("Input.insertText", text="Asks the")
         reloaded(browser)
@@ -106,37 +109,87 @@ def test_a_comment_half_written_comes_back_and_what_was_said_is_undone(browser: 
         browser.wait("!document.querySelector('#outcome [aria-pressed=true]')")
         saved(browser)
         assert [(a.trajectory_id, a.score) for a in read_annotations(labels)] == [("run/1", None)]
+        for _ in range(2):
+            browser.press("z")
+            saved(browser)
         browser.press("z")
-        saved(browser)
-        browser.press("z")
-        browser.wait(
-            "document.getElementById('saved').textContent === 'Nothing to undo' || document.getElementById('saved').textContent === 'Saved'"
-        )
+        browser.wait("document.getElementById('hint').textContent === 'Nothing to undo'")
         saved(browser)
         assert read_annotations(labels) == [] and not complaints(browser, server.address)
 
 
-def test_two_tabs_and_a_server_that_was_away_lose_nothing(browser: Chromium, tmp_path: Path) -> None:
-    labels = tmp_path / "labels.jsonl"
-    with served([run(1), run(2)], labels) as server:
+def test_enter_stays_where_something_is_left_to_say_and_a_comment_waits_for_a_verdict(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    labels, said = tmp_path / "labels.jsonl", "document.getElementById('hint').textContent"
+    with served([run(1), run(2)], labels, ask="both") as server:
         opened(browser, server.address)
-        frame = f"fetch({server.address + 'act'!r}, {{method: 'POST', headers: {{'Content-Type': 'application/json'}}, body: JSON.stringify({{action: 'other-tab', digest: {run(1).digest!r}, change: {{field: 'verdict', step: 1, value: 'bad'}}}})}}).then((r) => r.status)"
-        assert browser.evaluate(frame) == 200  # as another tab of the page says it
+        browser.press("Enter")
+        assert "No outcome yet" in browser.evaluate(said)
         browser.press("1")
         saved(browser)
-        browser.wait(
-            "document.querySelector('#step-1.bad') && document.querySelector('#outcome .good[aria-pressed=true]')"
-        )
-        port = server.server_port
-    with served([run(1), run(2)], labels, port=port) as server:  # the same place, another token
-        browser.press("2")
-        browser.wait("!document.getElementById('trouble').hidden")
-        assert browser.evaluate("JSON.parse(sessionStorage.getItem('rrm-label-actions')).length") == 1
-        opened(browser, server.address)
+        browser.press("c")
+        browser.send("Input.insertText", text="Looks it up.")
+        browser.press("Enter")
+        browser.wait("document.querySelector('#said-1 .unsaid')")
         saved(browser)
-        at(browser, 2)  # the first is done
-        browser.press("k")
-        at(browser, 1)
-        browser.wait("document.querySelector('#outcome .bad[aria-pressed=true]')")
+        assert [(a.score, a.findings) for a in read_annotations(labels)] == [(1.0, None)]
+        browser.press("n")
+        browser.press("g")
+        browser.press("f")
+        assert browser.evaluate(said).startswith("Step 2 is good")
+        assert not browser.evaluate("document.getElementById('categories').open")
+        saved(browser)
+        browser.press("Enter")
+        assert browser.evaluate(said) == "No verdict yet on 2 steps; j goes on without"
+        browser.wait("document.getElementById('step-1').hasAttribute('aria-current')")
+        browser.press("f")
+        browser.press("4")
+        browser.wait("document.querySelector('#step-1.bad .tag')?.textContent === 'wrong tool'")
+        assert not browser.evaluate("document.querySelector('.unsaid')")
+        browser.press("z")  # one action: verdict and category go together
+        browser.wait("document.querySelector('#step-1:not(.bad) .unsaid') && !document.querySelector('.tag')")
+        browser.press("G")
+        saved(browser)
+        browser.press("Enter")
+        at(browser, 2)
+        assert not complaints(browser, server.address)
     (found,) = read_annotations(labels)
-    assert found.score == 0.0 and [(f.step, f.verdict) for f in found.findings or ()] == [(1, "bad")]
+    assert [(f.step, f.verdict, f.text) for f in found.findings or ()] == [
+        (1, "good", "Looks it up."),
+        (2, "good", ""),
+        (3, "good", ""),
+    ]
+
+
+def test_long_results_and_pictures_of_the_task_are_shown(browser: Chromium, tmp_path: Path) -> None:
+    lines = "\n".join(f"line {n}" for n in range(1, 201))
+    long = run(1)
+    long.messages[2] = Message(role="tool", name="search", content=lines)
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    asked = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}"}},
+    ]
+    picture = Trajectory(
+        id="p", task="", messages=[Message(role="user", content=asked), Message(role="assistant", content="A dot.")]
+    )
+    shown = "document.querySelector('#step-1 .tool .text').innerText"
+    with served([long, picture], tmp_path / "labels.jsonl") as server:
+        opened(browser, server.address)
+        assert "line 12" in browser.evaluate(shown) and "line 13" not in browser.evaluate(shown)
+        browser.press("e")
+        end = browser.evaluate(shown)
+        assert "line 12\n" in end and end.endswith("line 200") and "line 100\n" not in end and "characters …" in end
+        browser.press("m")
+        assert browser.evaluate(shown) == lines
+        browser.press("m")
+        assert browser.evaluate(shown).strip().endswith("line 12")
+        browser.press("n")
+        browser.press("m")
+        assert "Nothing is cut short in step 2" in browser.evaluate("document.getElementById('hint').textContent")
+        browser.press("j")
+        at(browser, 2)
+        browser.wait("document.querySelector('header > .picture')?.naturalWidth === 1")
+        assert not browser.evaluate("document.querySelector('.prelude').open")
+        assert not complaints(browser, server.address)

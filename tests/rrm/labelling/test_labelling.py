@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from labelled_runs import run, served
+from labelled_runs import ask, run, served
 
 from rrm.annotation import Annotation, match, read_annotations
 from rrm.cli import eval_cmd, label_cmd
@@ -23,7 +17,7 @@ from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo
 from rrm.labelling.journal import Journal, open_journal
 from rrm.labelling.pool import Pool
-from rrm.labelling.said import Change, Said, annotation_of, changed
+from rrm.labelling.said import Change, Said, StepSaid, annotation_of, changed, objection
 from rrm.labelling.server import MOST_BODY, LabelServer
 from rrm.trajectory import write_jsonl
 
@@ -44,13 +38,13 @@ def label(found: Said) -> Annotation | None:
 def test_what_was_said_becomes_an_annotation() -> None:
     found = label(said(
         ("outcome", None, "bad"), ("comment", None, " Never answers. "), ("verdict", 1, "good"), ("verdict", 2, "bad"),
-        ("category", 2, "wrong tool"), ("step_comment", 2, "Should <score>1.0</score> search"), ("category", 3, "gave up"),
+        ("category", 2, "wrong tool"), ("step_comment", 2, "Should <score>1.0</score> search"), ("verdict", 3, "unclear"),
     ))  # fmt: skip
     assert found is not None and (found.score, found.kind, found.annotator) == (0.0, "human", "ann")
     assert [(f.step, f.verdict, f.text) for f in found.findings or ()] == [
         (1, "good", ""),
         (2, "bad", "wrong tool: Should (score)1.0(/score) search"),
-        (3, "unclear", "gave up"),
+        (3, "unclear", ""),
     ]
     assert found.critique == "Never answers.\n[step 2] bad: wrong tool: Should (score)1.0(/score) search"
     assert Annotation.from_json(found.to_json()) == found
@@ -69,6 +63,22 @@ def test_nothing_is_learned_from_who_is_unsure_or_takes_it_back() -> None:
             said(wrong)
 
 
+def test_a_comment_alone_is_no_verdict_and_nothing_is_wrong_with_a_good_step() -> None:
+    alone = said(("step_comment", 2, "Asks the same again."))
+    assert label(alone) is None and alone.waiting == [2]
+    judged = changed(alone, Change(field="verdict", step=2, value="bad"), 3)
+    assert judged.waiting == [] and (found := label(judged)) is not None
+    assert [(f.step, f.verdict, f.text) for f in found.findings or ()] == [(2, "bad", "Asks the same again.")]
+    wrong = Change(field="category", step=1, value="wrong tool")
+    good = said(("verdict", 1, "good"))
+    assert "step 1 is good" in (objection(good, wrong) or "") and changed(good, wrong, 3) == good
+    first = changed(Said(), wrong, 3).steps[1]
+    assert (first.verdict, first.category, objection(Said(), wrong)) == ("bad", "wrong tool", None)
+    for verdict, category in (("unclear", "wrong tool"), ("good", None), (None, None)):
+        steps = said(("category", 1, "wrong tool"), ("verdict", 1, verdict)).steps
+        assert steps.get(1, StepSaid()).category == category
+
+
 def test_a_journal_keeps_every_action_and_undoes_them_also_later(tmp_path: Path) -> None:
     path, t = tmp_path / "labels.jsonl", run(1)
     good, bad = (Change(field="outcome", value=value) for value in ("good", "bad"))
@@ -78,7 +88,7 @@ def test_a_journal_keeps_every_action_and_undoes_them_also_later(tmp_path: Path)
         journal.change("action-2", *of, bad)
         journal.change("action-2", *of, good)  # sent twice: its answer was lost
         assert read_annotations(path)[0].score == 0.0
-        with pytest.raises(RRMError, match="another run is writing"), open_journal(path, "ann"):
+        with pytest.raises(RRMError, match="is being labelled by another `rrm label`"), open_journal(path, "ann"):
             pass
     with open(f"{path}.journal", "ab") as file:
         file.write(b'{"action": "half')  # the machine went down while it was written
@@ -160,24 +170,6 @@ def server(tmp_path: Path) -> Iterator[LabelServer]:
         yield server
 
 
-def ask(
-    server: LabelServer, method: str, path: str, body: Any = None, **headers: str
-) -> tuple[int, dict[str, str], bytes]:
-    """A request as the page sends it, but for what is given."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
-    host = f"127.0.0.1:{server.server_port}"
-    sent = {"Host": host}
-    if method == "POST":
-        sent |= {"Origin": f"http://{host}", "Content-Type": "application/json"}
-    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection.request(method, path, raw, {name: value for name, value in sent.items() if value})
-    reply = connection.getresponse()
-    found = reply.status, dict(reply.getheaders()), reply.read()
-    connection.close()
-    return found
-
-
 def test_nobody_but_the_page_is_answered(server: LabelServer) -> None:
     inside, act = f"/{server.token}", {"action": "action-1", "undo": True}
     status, headers, page = ask(server, "GET", f"{inside}/")
@@ -229,55 +221,9 @@ def test_an_action_that_means_nothing_changes_nothing(server: LabelServer, chang
     if isinstance(change, dict) and "field" in change:
         change = {"action": "action-1", "digest": run(1).digest, "change": change}
     status, _, said = ask(server, "POST", f"/{server.token}/act", change)
-    assert status in (400, 409) and why in json.loads(said)["error"], said
+    assert status in (400, 410) and why in json.loads(said)["error"], said
     assert json.loads(ask(server, "GET", f"/{server.token}/item/1")[2])["said"] == Said().model_dump()
     assert not server.labelling.journal.path.read_text()
-
-
-def begun(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str, str]:
-    """`rrm label` in a process of its own: it, its host and port, and the token."""
-    command = [sys.executable, "-c", "from rrm.cli import main; main()", "label", "runs.jsonl", "--rater", "ann", *more]
-    child = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
-    )
-    assert child.stderr is not None
-    found = None
-    while found is None:
-        line = child.stderr.readline()
-        assert line, "it ended"
-        found = re.search(r"http://(127\.0\.0\.1:\d+)/([\w-]+)/", line)
-    return child, found[1], found[2]
-
-
-def test_a_killed_page_has_lost_nothing_and_goes_on(tmp_path: Path) -> None:
-    runs = [run(n) for n in range(5)]
-    write_jsonl(tmp_path / "runs.jsonl", runs)
-    child, host, token = begun(tmp_path)
-    connection = http.client.HTTPConnection(host, timeout=30)
-    headers = {"Origin": f"http://{host}", "Content-Type": "application/json"}
-    for n, t in enumerate(runs[:3]):
-        act = {"action": f"action-{n}", "digest": t.digest, "change": {"field": "outcome", "value": "good"}}
-        connection.request("POST", f"/{token}/act", json.dumps(act), headers)
-        assert json.loads(connection.getresponse().read())["done"] == n + 1
-    child.kill()
-    child.communicate()
-    assert [a.trajectory_id for a in read_annotations(tmp_path / "labels-ann.jsonl")] == ["run/0", "run/1", "run/2"]
-    child, host, again = begun(tmp_path)
-    connection = http.client.HTTPConnection(host, timeout=30)
-    connection.request("GET", f"/{again}/start")
-    start = json.loads(connection.getresponse().read())
-    assert (start["done"], start["total"], start["first"], start["rater"]) == (3, 5, 4, "ann") and again != token
-    child.send_signal(signal.SIGINT)
-    out, _ = child.communicate(timeout=60)
-    assert child.returncode == 0
-    summary = json.loads(out.splitlines()[-1])
-    assert (summary["done"], summary["transcripts"], summary["output"]) == (3, 5, "labels-ann.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -358,11 +304,22 @@ def test_raters_are_compared_and_their_disagreements_listed(
     rule = lambda n: "good" if n % 3 else "bad"  # noqa: E731
     ann = labelled(tmp_path, "ann", rule)
     bob = labelled(tmp_path, "bob", lambda n: "unsure" if n == 1 else "bad" if n in (2, 4) else rule(n))
+    with served([run(n) for n in range(24)], bob, rater="bob") as server:
+        for n in (5, 6):  # of a step that ann says nothing of
+            act = {
+                "action": f"unclear-{n}",
+                "digest": run(n).digest,
+                "change": {"field": "verdict", "step": 3, "value": "unclear"},
+            }
+            assert ask(server, "POST", f"/{server.token}/act", act)[0] == 200
     code, summary = invoke(label_cmd.command, ann, bob, "--agreement", "-o", tmp_path / "agreement.json")
     found = json.loads((tmp_path / "agreement.json").read_text())
+    label_cmd.show_agreement(found)
+    assert "bob: 2 unclear" in capfd.readouterr().err
     assert code == 0 and summary["disagreements"] == 2 and summary["raters"] == ["ann", "bob"]
     outcome = found["outcome"]
     assert (outcome["units"], outcome["single"]) == (23, 1)
+    assert outcome["unsure"] == {"ann": 0, "bob": 1} and found["steps"]["unclear"] == {"ann": 0, "bob": 2}
     assert (
         outcome["same"]["value"] == pytest.approx(21 / 23)
         and 0 < outcome["alpha"]["low"] < outcome["alpha"]["value"] < 1
@@ -374,6 +331,13 @@ def test_raters_are_compared_and_their_disagreements_listed(
     ]
     with pytest.raises(RRMError, match="all labels are by 'ann'"):
         invoke(label_cmd.command, ann, "--agreement")
+    (alone := tmp_path / "alone" / "bob.jsonl").parent.mkdir()
+    alone.write_text(bob.read_text())  # sent without its journal
+    _, summary = invoke(label_cmd.command, ann, alone, "--agreement")
+    assert summary["outcome"]["unsure"] == {"ann": 0, "bob": None} and summary["steps"]["unclear"]["bob"] == 2
+    empty = labelled(tmp_path, "cy", lambda n: "unsure", count=0)
+    with pytest.raises(RRMError, match=r"cy\.jsonl holds no label: leave it out"):
+        invoke(label_cmd.command, ann, bob, empty, "--agreement")
     twice = tmp_path / "twice.jsonl"
     twice.write_text(ann.read_text() + ann.read_text().replace('"score": 1.0', '"score": 0.0'))
     with pytest.raises(RRMError, match="two labels of"):
@@ -388,6 +352,7 @@ def test_a_label_without_a_digest_meets_those_that_have_one_by_the_transcripts(
     table.write_text("trajectory_id,score,annotator\n" + "".join(f"run/{n},{int(n > 4)},bob\n" for n in range(24)))
     write_jsonl(tmp_path / "runs.jsonl", [run(n) for n in range(24)])
     write_jsonl(tmp_path / "others.jsonl", [run(n) for n in range(30, 34)])
+    (tmp_path / "empty.jsonl").write_text("")
     runs = ("--transcripts", tmp_path / "runs.jsonl")
 
     def told(*given: Any) -> tuple[int, int, str]:
@@ -397,8 +362,17 @@ def test_a_label_without_a_digest_meets_those_that_have_one_by_the_transcripts(
 
     units, apart, said = told()
     assert (units, apart) == (0, 24) and "labels of 24 ids have a digest in one place" in said and "RUNS.jsonl" in said
-    units, apart, said = told("--transcripts", tmp_path / "others.jsonl")
-    assert (units, apart) == (0, 24) and "no file of --transcripts has these ids" in said
+    others = ("--transcripts", tmp_path / "others.jsonl")
+    with pytest.raises(
+        RRMError, match=r"48 of 48 labels are of no transcript in .*others\.jsonl, e\.g\. 'run/0' \(no id"
+    ):
+        told(*others)
+    with pytest.raises(RRMError, match=r"empty\.jsonl: no transcript there can be read"):
+        told("--transcripts", tmp_path / "empty.jsonl")
+    write_jsonl(tmp_path / "some.jsonl", [run(n) for n in range(12)])
+    units, apart, said = told("--transcripts", tmp_path / "some.jsonl")
+    assert (units, apart) == (12, 12) and "24 of 48 labels are of no transcript" in said
+    assert "no file of --transcripts has these ids" in said
     units, apart, said = told(*runs)
     assert (units, apart, said) == (24, 0, "")
 
