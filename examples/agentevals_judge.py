@@ -8,10 +8,14 @@ The evaluator goes into LangSmith's `evaluate` as agentevals' own do. The last l
 from __future__ import annotations
 
 import json
+import sys
 
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+try:
+    from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from rrm.integrations.agentevals_evaluator import trajectory_evaluator
+    from rrm.integrations.agentevals_evaluator import trajectory_evaluator
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[agentevals,local]'")
 
 
 def main() -> None:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 
-import art
+try:
+    import art
 
-from rrm.integrations.art_group import judge_score_group
+    from rrm.integrations.art_group import judge_score_group
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[art]'")
 
 
 def main() -> None:

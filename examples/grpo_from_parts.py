@@ -13,27 +13,31 @@ To train another policy, change `load`; another environment, `environment` (docs
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+try:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from reagent.algorithms.groups import comparable, turn_returns
-from reagent.algorithms.grpo import grpo
-from reagent.algorithms.logprobs import token_logprobs
-from reagent.algorithms.losses import policy_loss
-from reagent.algorithms.masks import spread
-from reagent.algorithms.objective import aggregate, loss_denominator
-from reagent.env.env import EnvFactory
-from reagent.env.registry import make_factory, make_tasks
-from reagent.env.task import Task
-from reagent.lab.shipped import lab_policy_folder
-from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import rollout
-from reagent.train.batch import Batch, make_batch, microbatches
-from rrm.engines.base import SamplingParams
-from rrm.engines.hf.engine import HFEngine
-from rrm.seeds import derive_seed
+    from reagent.algorithms.groups import comparable, turn_returns
+    from reagent.algorithms.grpo import grpo
+    from reagent.algorithms.logprobs import token_logprobs
+    from reagent.algorithms.losses import policy_loss
+    from reagent.algorithms.masks import spread
+    from reagent.algorithms.objective import aggregate, loss_denominator
+    from reagent.env.env import EnvFactory
+    from reagent.env.registry import make_factory, make_tasks
+    from reagent.env.task import Task
+    from reagent.lab.shipped import lab_policy_folder
+    from reagent.rollout.episode import Episode
+    from reagent.rollout.rollout import rollout
+    from reagent.train.batch import Batch, make_batch, microbatches
+    from rrm.engines.base import SamplingParams
+    from rrm.engines.hf.engine import HFEngine
+    from rrm.seeds import derive_seed
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[agents]'")
 
 TEMPERATURE = 0.7
 """Of sampling, and therefore of the log-probabilities that are learned."""

@@ -1,4 +1,4 @@
-"""Put a judge's scores into the Inspect log they are of. Needs inspect_ai.
+"""Put a judge's scores into the Inspect log they are of. Needs `pip install 'agent-rrm[inspect]'`.
 
     rrm score run.eval -o scored.jsonl --model DIR
     rrm convert run.eval -o scores.jsonl --to inspect --scores scored.jsonl
@@ -16,8 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
-from inspect_ai.scorer import Score
+try:
+    from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
+    from inspect_ai.scorer import Score
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[inspect]'")
 
 
 def put(log: EvalLog, lines: list[dict[str, Any]]) -> int:

@@ -7,15 +7,19 @@ python examples/judge_logs.py runs.jsonl --model lab                   # or a di
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from rrm import AgentRRM, Feedback, Trajectory
+from rrm.errors import RRMError
 from rrm.readers import read
 
 
 def judged(paths: Sequence[str], model: str | None) -> list[tuple[Trajectory, Feedback]]:
     """Every run of some files beside its judgement."""
     runs = list(read(list(paths), on_error=print))  # what cannot be read is printed, with its place
+    if not runs:
+        raise RRMError(f"nothing to judge in {', '.join(paths)}")
     judge = AgentRRM.from_pretrained(model)
     return list(zip(runs, judge.judge(runs), strict=True))
 
@@ -43,4 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RRMError as error:  # a file that is not there, an extra that is not installed, …
+        sys.exit(f"error: {error}")

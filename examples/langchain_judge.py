@@ -8,14 +8,18 @@ The agent's model is played here; with `langchain.agents.create_agent` it is the
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import RunnableLambda
-from langchain_core.tools import tool
+try:
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langchain_core.runnables import RunnableLambda
+    from langchain_core.tools import tool
 
-from rrm.integrations.langchain_tracer import AgentRRMTracer
+    from rrm.integrations.langchain_tracer import AgentRRMTracer
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[langchain,local]'")
 
 
 @tool

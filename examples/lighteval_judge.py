@@ -8,12 +8,16 @@ In a custom task it is `metrics=[agent_rrm()]` of its `LightevalTaskConfig`. The
 from __future__ import annotations
 
 import json
+import sys
 
-from lighteval.metrics import apply_metric
-from lighteval.models.model_output import ModelResponse
-from lighteval.tasks.requests import Doc
+try:
+    from lighteval.metrics import apply_metric
+    from lighteval.models.model_output import ModelResponse
+    from lighteval.tasks.requests import Doc
 
-from rrm.integrations.lighteval_metric import agent_rrm
+    from rrm.integrations.lighteval_metric import agent_rrm
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[lighteval,local]'")
 
 
 def main() -> None:

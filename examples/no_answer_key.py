@@ -14,8 +14,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from reagent.train.config import load_agent_config
-from reagent.train.run import train
+try:
+    from reagent.train.config import load_agent_config
+    from reagent.train.run import train
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[agents]'")
 
 SETTINGS = (
     "feedback.mode=r",  # reward: the environment's, which is unknown here, and the judge's

@@ -8,10 +8,14 @@ An environment of yours has it as `self.rubric` and sets `rubric.task` in its `r
 from __future__ import annotations
 
 import json
+import sys
 
-from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
+try:
+    from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 
-from rrm.integrations.openenv_rubric import AgentRRMRubric
+    from rrm.integrations.openenv_rubric import AgentRRMRubric
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[openenv,local]'")
 
 
 def main() -> None:

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reagent.env import ToolEnv
-from reagent.env.graders import numeric
-from reagent.env.task import Task
-from reagent.env.tool import tool
-from reagent.errors import ToolError
-from reagent.train.config import load_agent_config
-from reagent.train.run import train
+try:
+    from reagent.env import Task, ToolEnv, tool
+    from reagent.env.graders import numeric
+    from reagent.errors import ToolError
+    from reagent.train.config import load_agent_config
+    from reagent.train.run import train
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[agents]'")
 
 
 class Guess(ToolEnv):

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rrm import AgentRRM
 from rrm.config import load_config
+from rrm.errors import RRMError
 from rrm.readers import read
 from rrm.train.run import train
 
 
 def trained(runs: str, annotations: str | None, config: str, output: str, overrides: Sequence[str]) -> dict[str, Any]:
     """The summary of a training: outcomes of the runs are the labels, and annotations where there are some."""
-    settings = [f"data.trajectories=[{runs}]", f"output_dir={output}", *overrides]
-    if annotations:
-        settings.append(f"data.annotations=[{annotations}]")
-    summary = train(load_config(config, settings))
+    settings = [f"data.trajectories=[{runs}]", f"data.annotations=[{annotations or ''}]", f"output_dir={output}"]
+    target = [] if annotations else ["data.target=outcome"]  # whatever files and target the config has of its own
+    summary = train(load_config(config, [*settings, *target, *overrides]))
     assert summary is not None  # of several processes, the main one has it
     return summary
 
@@ -46,4 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RRMError as error:  # a file that is not there, an extra that is not installed, …
+        sys.exit(f"error: {error}")

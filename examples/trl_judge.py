@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer with the judge as its reward.
+"""TRL's GRPOTrainer with the judge as its reward. Needs `pip install 'agent-rrm[agents,train]'`.
 
     python examples/trl_judge.py                                          # the lab's policy and judge: two cores, no network
     python examples/trl_judge.py --model Qwen/Qwen3-0.6B --environment    # a policy that calls tools, in a judged environment
@@ -16,16 +16,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+try:
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
 
-from reagent.env.registry import make_factory, make_tasks
-from reagent.integrations.trl import ToolEnvironments
-from reagent.lab.shipped import judge_folder, lab_policy_folder
-from rrm import AgentRRM
-from rrm.integrations.trl import judged_environment, reward_func
-from rrm.integrations.trl_environment import JudgedEnvironments
+    from reagent.env.registry import make_factory, make_tasks
+    from reagent.integrations.trl import ToolEnvironments
+    from reagent.lab.shipped import judge_folder, lab_policy_folder
+    from rrm import AgentRRM
+    from rrm.integrations.trl import judged_environment, reward_func
+    from rrm.integrations.trl_environment import JudgedEnvironments
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[agents,train]'")
 
 LAMBDA = 0.3
 """What the judge's score counts beside the environment's own reward."""

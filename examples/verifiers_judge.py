@@ -13,11 +13,14 @@ import json
 import sys
 from pathlib import Path
 
-import verifiers.v1 as vf
-from verifiers.v1.graph import MessageNode
-from verifiers.v1.types import AssistantMessage, UserMessage
+try:
+    import verifiers.v1 as vf
+    from verifiers.v1.graph import MessageNode
+    from verifiers.v1.types import AssistantMessage, UserMessage
 
-from rrm.integrations.verifiers_judge import AgentRRMJudge
+    from rrm.integrations.verifiers_judge import AgentRRMJudge
+except ModuleNotFoundError as error:
+    sys.exit(f"{error}: pip install 'agent-rrm[verifiers,local]'")
 
 __all__ = ["AgentRRMJudge"]
 

@@ -126,4 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (RRMError, OSError) as error:  # a file or a folder that is not there, a run without an outcome
+        sys.exit(f"error: {error}")

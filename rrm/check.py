@@ -63,7 +63,7 @@ class Report:
     questions_with_both_labels: int = 0
     no_steps: int = 0
     not_text: dict[str, int] = field(default_factory=dict)
-    """kind of a part of a message that is no text (`image`) -> rows that hold one: no judge is shown it"""
+    """kind of a part of a message that is no text (`image`) -> rows that hold one: a judge is shown pictures alone, and only one that sees"""
     steps: dict[str, float] = field(default_factory=dict)
     characters: dict[str, float] = field(default_factory=dict)
     repeated_ids: list[str] = field(default_factory=list)

@@ -5,7 +5,6 @@ A wrong key is an error that names the key, the file and the nearest valid key; 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_origin
@@ -14,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rrm.errors import ConfigError
+from rrm.nearest import nearest
 from rrm.readers.base import printable
 
 C = TypeVar("C", bound=BaseModel)
@@ -292,8 +292,8 @@ def find_config(name: str, kind: str = "rrm") -> Path:
     if path.is_file():
         return path
     known = config_names(kind)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     raise ConfigError(f"no config {name!r}: not a file, and the shipped ones are {', '.join(known)}{hint}")
 
 
@@ -334,12 +334,12 @@ def _nearest(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
     *above, name = map(str, path)
     beside = _valid_keys(model, path[:-1])
     short = [k for k in beside if len(name) > 1 and name in (k[: len(name)], "".join(w[:1] for w in k.split("_")))]
-    here = [".".join([*above, k]) for k in short or difflib.get_close_matches(name, beside, n=1, cutoff=0.5)]
+    here = [".".join([*above, k]) for k in short or filter(None, [nearest(name, beside)])]
     known = list(_paths(model))
     leaves = [k.rpartition(".")[2] for k in known]
     same = [k for k, leaf in zip(known, leaves, strict=True) if leaf == name]
-    alike = difflib.get_close_matches(name, leaves, n=1, cutoff=0.75)
-    elsewhere = same or [k for k, leaf in zip(known, leaves, strict=True) if leaf in alike]
+    alike = nearest(name, leaves)
+    elsewhere = same or [k for k, leaf in zip(known, leaves, strict=True) if leaf == alike]
     found = here if short or not same else same
     return " or ".join((found or elsewhere)[:3])
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rrm.engines.server_options import shown_address
+from rrm.engines.server_options import meant, shown_address
 from rrm.errors import RRMError
 from rrm.extras import EXTRAS, absent
 from rrm.models.weights import DEFAULT_BASE, cached_base
@@ -168,12 +168,16 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _get(url: str, key: str | None = None) -> Any:
+def _get(url: str, variable: str | None = None) -> Any:
     """A GET's JSON.
 
+    Args:
+        variable: of the environment, with the key.
+
     Raises:
-        ValueError: what is wrong, without the key.
+        ValueError: what is wrong and what to do, without the key.
     """
+    key = os.environ.get(variable) if variable else None
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler())  # fmt: skip
     try:
@@ -181,16 +185,30 @@ def _get(url: str, key: str | None = None) -> Any:
             said = reply.read(MOST)
     except urllib.error.HTTPError as error:
         error.close()
-        raise ValueError(f"{error.code} {error.reason}") from error
+        raise ValueError(_refusal(error.code, error.reason, variable, key)) from error
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise ValueError(f"{type(reason).__name__}: {reason}") from error
+        if isinstance(reason, TimeoutError):
+            raise ValueError(f"nothing came from it within {TIMEOUT_S:g} s: look into its log") from error
+        told = getattr(reason, "strerror", None) or f"{type(reason).__name__}: {reason}"
+        raise ValueError(f"nobody answers there ({told}): start the server, or name another address") from error
     except ValueError as error:  # a host or a path that no request can hold
         raise ValueError(f"no address: {error}") from error
     try:
         return json.loads(said)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its reply is no JSON: {error}") from error
+
+
+def _refusal(code: int, reason: str, variable: str | None, key: str | None) -> str:
+    """What a status means, and what to do."""
+    if code in (401, 403) and variable:
+        if key is None:
+            return f"it asks for a key ({code} {reason}), and the environment has no {variable}: set it"
+        return f"it refuses the key in {variable} ({code} {reason}): set that to a key which it takes"
+    if code == 404:
+        return f"it answers, but neither as rrm serve nor as a server of models ({code} {reason}): where its API lies under a path, write openai:BASE_URL#model"
+    return f"it answers {code} {reason}"
 
 
 def _is_local(url: str) -> bool:
@@ -214,6 +232,8 @@ def server(address: str) -> dict[str, Any]:
         parts = urlsplit(url)
     except ValueError as error:  # a bracket that is not closed, say
         return {**found, "error": f"no address ({error}): write http://HOST:PORT"}
+    if (written := meant(f"{url}#{model}" if model else url)) is not None:
+        return {**found, "error": f"no address, for want of http:// in front: write {written}"}
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return {**found, "error": "no address: write http://HOST:PORT"}
     if parts.username is not None:
@@ -225,11 +245,11 @@ def server(address: str) -> dict[str, Any]:
         health = None
     try:
         if isinstance(health, Mapping) and {"workers", "waiting"} <= health.keys():
-            said = _get(f"{root}/v1/judge", os.environ.get("RRM_API_KEY"))
+            said = _get(f"{root}/v1/judge", "RRM_API_KEY")
             about = {"judge": said["describe"].get("model"), "modes": said.get("modes")}
             return {**found, "reachable": True, "kind": "rrm serve", "status": health.get("status"), **about}
         base = url if address.startswith("openai:") or url.endswith("/v1") else f"{url}/v1"
-        listed = _get(f"{base}/models", os.environ.get("OPENAI_API_KEY"))
+        listed = _get(f"{base}/models", "OPENAI_API_KEY")
         models = {str(m["id"]): m.get("max_model_len") for m in listed["data"]}
     except ValueError as error:
         return {**found, "error": str(error)}
@@ -295,8 +315,22 @@ def small_transcript() -> Trajectory:
     return Trajectory(id="doctor", task=messages[0]["content"], messages=[Message.model_validate(m) for m in messages])
 
 
+def verdict(found: Mapping[str, Any]) -> str:
+    """What the findings come to: what can judge, and what is wrong with what was asked about."""
+    runs = found["default_judge"]["runs"] and "error" not in found["devices"]
+    judges = ["the default judge runs here"] * runs
+    judges += [f"{s['address']} answers" for s in found["servers"] if s["reachable"]]
+    wrong = [f"{s['address']}: {s['error']}" for s in found["servers"] if not s["reachable"]]
+    wrong += [f"the cache {f['path']} cannot be written" for f in found["folders"].values() if not f["writable"]]
+    if "error" in found.get("measured", {}):
+        wrong.append(f"the measurement failed: {found['measured']['error']}")
+    none = "nothing here can judge: the default judge does not run, and no server that was named (--server) answers"
+    said = f"ready: {', '.join(judges)}" if judges else none
+    return "; BUT ".join([said, "; ".join(wrong)] if wrong else [said])
+
+
 def examine(servers: list[str], *, measured: bool = False, model: str | None = None) -> dict[str, Any]:
-    """Everything, as one JSON object; `ok` is False where a server that was named, or the measurement, failed."""
+    """Everything, as one JSON object with a `verdict`; `ok` is False where a server that was named, or the measurement, failed."""
     found: dict[str, Any] = {
         "versions": versions(),
         "extras": extras(),
@@ -310,5 +344,6 @@ def examine(servers: list[str], *, measured: bool = False, model: str | None = N
     }
     if measured:
         found["measured"] = measure(model)
+    found["verdict"] = verdict(found)
     found["ok"] = all(s["reachable"] for s in found["servers"]) and "error" not in found.get("measured", {})
     return found

@@ -44,6 +44,10 @@ class KeyRefused(EngineError):
     at once."""
 
 
+class ServerGone(RRMError):
+    """A server that was asked again for as long as may be answered nothing: whatever else it is asked for fails alike."""
+
+
 class SpendingLimit(RRMError):
     """A limit of money is reached: what was under way is finished and kept, and the rest was not begun."""
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from rrm.coverage import Coverage
 from rrm.feedback import Mode
 from rrm.money import Prices
 from rrm.pacing import windows
-from rrm.score import Judge, coverage_of
+from rrm.score import Judge
 from rrm.trajectory import Trajectory
 from rrm.unshown import Unshown
 from rrm.usage import Usage
@@ -36,7 +37,7 @@ class Estimate:
     probed: int = 0
     readings: int = 0
     """Prompts in all: a long transcript may take several."""
-    coverage: dict[str, float | int] | None = None
+    coverage: dict[str, Any] | None = None
     """As in `rrm.score.ScoreSummary`."""
     not_text: dict[str, Any] | None = None
     """As in `rrm.score.ScoreSummary`."""
@@ -63,20 +64,22 @@ def estimate(
     Args:
         thinking_tokens: room for thinking beside each reply.
     """
-    found, first, shares, readings = Estimate(), list[tuple[int, Trajectory]](), list[float](), 0
+    found, first, coverage, readings = Estimate(), list[tuple[int, Trajectory]](), Coverage(), 0
     asked: int | None = getattr(judge, "answer_tokens", None)
     reply = (asked or OUTPUT_TOKENS[mode]) + thinking_tokens
     unshown = Unshown(getattr(judge, "images", None) is not None)
     for window in windows(unshown.counted(inputs), 256):
         reads = judge.measure(window, mode, samples)
         counts = [r.tokens for r in reads]
-        shares += [r.coverage for r, t in zip(reads, window, strict=True) if t.steps]
+        for read, trajectory in zip(reads, window, strict=True):
+            if trajectory.steps:
+                coverage.add(trajectory.id, read.coverage)
         readings += sum(r.readings for r in reads)
         found.max_output_tokens += sum(r.readings * reply if r.written is None else r.written for r in reads)
         first = first or list(zip(counts, window, strict=True))
         found.rows += len(window)
         found.prompt_tokens += sum(counts)
-    found.readings, found.coverage = readings, coverage_of(shares, judge.describe())
+    found.readings, found.coverage = readings, coverage.told(judge.describe())
     found.not_text = unshown.told()
     if first and probe:
         first.sort(key=lambda pair: pair[0])
@@ -98,7 +101,7 @@ def estimate(
         )
         found.seconds, found.probed = round(took * share, 1), len(middle)
     if prices is not None:
-        read = Usage(prompt_tokens=found.prompt_tokens)
-        found.cost_of_prompts = round(prices.of(read), 6)
-        found.cost = round(prices.of(read.model_copy(update={"completion_tokens": found.max_output_tokens})), 6)
+        used = Usage(prompt_tokens=found.prompt_tokens)
+        found.cost_of_prompts = round(prices.of(used), 6)
+        found.cost = round(prices.of(used.model_copy(update={"completion_tokens": found.max_output_tokens})), 6)
     return found

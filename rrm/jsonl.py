@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from rrm.errors import ReadError, RRMError
+from rrm.printing import describe
 
 T = TypeVar("T")
 BLOCK = 65536
@@ -36,7 +37,7 @@ def read_lines(path: str | Path, parse: Callable[[str], T], what: str, *, begins
                 try:
                     yield parse(line.decode("utf-8"))
                 except (ValueError, TypeError) as error:
-                    raise ReadError(str(path), number, f"not {what}: {error}") from error
+                    raise ReadError(str(path), number, f"not {what}: {describe(error)}") from error
 
 
 def _is_torn(line: bytes, begins: bytes) -> bool:

@@ -137,7 +137,8 @@ def open_output(
     empty: Callable[[dict[str, Any]], bool] | None = None,
     sync_seconds: float = SYNC_SECONDS,
 ) -> Iterator[Output]:
-    """Lock the file, check that its rows are of this run's making, cut off a half-written end.
+    """Lock the file, check that its rows are of this run's making, cut off a half-written end. A run that fails before its first row
+    leaves none of the files that it made.
 
     Args:
         made_by: everything that decides the rows: command, model, seed, … (anything JSON holds).
@@ -154,11 +155,14 @@ def open_output(
         raise RRMError(f"-o {path} is not a file: rows are added to it and a killed run goes on with it; name a file")
     path = path.resolve() if path.is_symlink() else path  # a rewritten file would take the link's place
     header = Path(f"{path}.run.json")
+    lock = Path(f"{path}.lock")
     with ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            made = [file for file in (path, header, lock) if not file.exists()]
             # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
-            stack.enter_context(FileLock(f"{path}.lock", timeout=0))
+            stack.enter_context(FileLock(lock, timeout=0))
+            stack.push(lambda failed, *_: _leave_nothing(path, made) if failed and path in made else None)
             run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
             if overwrite or not path.exists():
                 path.write_bytes(b"")
@@ -166,7 +170,7 @@ def open_output(
             with open(path, "r+b") as file:
                 torn = cut_half_line(file)
         except Timeout as error:
-            raise RRMError(f"another run is writing {path}; wait for it, or choose another -o") from error
+            raise RRMError(_why_locked(path, lock)) from error
         except NotImplementedError as error:
             raise RRMError(f"cannot lock {path}.lock ({error}); choose an -o on a local disk") from error
         except OSError as error:
@@ -180,6 +184,23 @@ def open_output(
             log.warning("%s: its last line was only half written and is made again", path)
         stack.callback(output.close)
         yield output
+
+
+def _why_locked(path: Path, lock: Path) -> str:
+    """Why a lock cannot be had: another run has it, or (which the library says in the same way, for some folders) it cannot be made."""
+    try:
+        os.close(os.open(lock, os.O_RDWR | os.O_CREAT, 0o644))
+    except OSError as error:
+        return f"cannot write {lock}: {error.strerror}; choose an -o in a folder that can be written"
+    return f"another run is writing {path}; wait for it, or choose another -o"
+
+
+def _leave_nothing(path: Path, made: Sequence[Path]) -> None:
+    """Take away the files that a run made which wrote no row; while it holds the lock."""
+    with suppress(OSError):
+        if not path.exists() or path.stat().st_size == 0:
+            for file in made:
+                file.unlink(missing_ok=True)
 
 
 def write_header(run: IO[str], made_by: Mapping[str, Any]) -> None:

@@ -12,29 +12,32 @@ progress_log = logging.getLogger("rrm.progress")
 PROGRESS_SECONDS = 30.0
 Readings = tuple[int, int]
 """Readings made, and how many there are to make."""
+Show = Callable[[int, int, Readings, int], None]
+"""Of rows that were judged, of resumed ones, of readings, and of the judged ones that failed."""
 
 
 @contextmanager
-def progress_bar(total: int | None, wanted: bool) -> Iterator[Callable[[int, int, Readings], None]]:
-    """Yields `show(judged, resumed, windows)`: a bar with rate and time left on stderr where that is a terminal, else log lines. Of
-    transcripts under way that take several windows it says how many of them are read."""
+def progress_bar(total: int | None, wanted: bool) -> Iterator[Show]:
+    """Yields `show(judged, resumed, windows, failed)`: a bar with rate and time left on stderr where that is a terminal, else log lines. Of
+    transcripts under way that take several windows it says how many of them are read, and of the judged how many failed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     started = said = time.monotonic()
 
-    def pace(judged: int, resumed: int, windows: Readings) -> str:
+    def pace(judged: int, resumed: int, windows: Readings, failed: int) -> str:
         rate = judged / max(time.monotonic() - started, 1e-9)  # resumed rows cost nothing and say nothing
         within = f", windows {windows[0]}/{windows[1]}" if windows[1] else ""
-        return pace_text(rate, total, judged + resumed) + within
+        apart = f", {failed} failed" if failed else ""
+        return pace_text(rate, total, judged + resumed) + within + apart
 
-    def say(judged: int, resumed: int, windows: Readings) -> None:
+    def say(judged: int, resumed: int, windows: Readings, failed: int) -> None:
         nonlocal said
         if wanted and time.monotonic() - said >= PROGRESS_SECONDS:
             said = time.monotonic()
             of = "" if total is None else f" of {total}"
-            progress_log.info("judged %d%s, %s", judged + resumed, of, pace(judged, resumed, windows))
+            progress_log.info("judged %d%s, %s", judged + resumed, of, pace(judged, resumed, windows, failed))
 
     if not wanted or not console.is_terminal:
         yield say
@@ -43,8 +46,8 @@ def progress_bar(total: int | None, wanted: bool) -> Iterator[Callable[[int, int
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
         task = bar.add_task("judging", total=total, pace="")
 
-        def show(judged: int, resumed: int, windows: Readings) -> None:
-            bar.update(task, completed=judged + resumed, pace=pace(judged, resumed, windows))
+        def show(judged: int, resumed: int, windows: Readings, failed: int) -> None:
+            bar.update(task, completed=judged + resumed, pace=pace(judged, resumed, windows, failed))
 
         yield show
 

@@ -23,14 +23,14 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from rrm.errors import RRMError, SpendingLimit
+from rrm.coverage import Coverage
+from rrm.errors import RRMError, ServerGone, SpendingLimit
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
 from rrm.judged import FAILED, Judged, is_failed
 from rrm.money import Purse
 from rrm.output import open_output
 from rrm.pacing import beside, windows
-from rrm.progress import Readings, progress_bar
-from rrm.prompt.rendering import CUT_VERSION
+from rrm.progress import Readings, Show, progress_bar
 from rrm.questions import question_of
 from rrm.readers.unique import UniqueIds, key_of
 from rrm.spending import Spending
@@ -38,8 +38,6 @@ from rrm.trajectory import Trajectory
 from rrm.unshown import Unshown
 
 log = logging.getLogger(__name__)
-LOW_COVERAGE = 0.9
-"""Below this share of a transcript's tokens a row is marked: the judge may not have seen what decided the run."""
 
 
 class Judge(Protocol):
@@ -83,11 +81,11 @@ class ScoreSummary:
     """Reason of the first `judge_error`, of this run or else of the rows that it resumed."""
     first_failure: str | None = None
     """Status and reason of the first row without a score, whatever its status; of this run or else of the rows that it resumed."""
-    coverage: dict[str, float | int] | None = None
-    """`median` of the judged transcripts' shares that were read, and how many `rows` are `below_0.9`; rows of this run and resumed
-    ones alike. None where no row says."""
+    coverage: dict[str, Any] | None = None
+    """`Coverage.found` of the scored rows, of this run and resumed ones alike: the share that was read, its `median`, and the `lowest`. None where
+    no row says."""
     not_text: dict[str, Any] | None = None
-    """`Unshown.found` of all rows: how many `transcripts` hold images or other parts that no judge is shown, and the `parts` by kind."""
+    """`Unshown.found` of all rows: how many `transcripts` hold images or other parts that this judge is not shown, and the `parts` by kind."""
     outside: dict[str, int] | None = None
     """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
     alike. None where no row says."""
@@ -102,42 +100,6 @@ class ScoreSummary:
     stopped: str | None = None
     """Why the run ended before its inputs did, and how to go on; None: it did not."""
     seconds: float = 0.0
-
-
-def coverage_of(
-    shares: Sequence[float], about: Mapping[str, Any], *, warn: bool = True
-) -> dict[str, float | int] | None:
-    """The summary of `coverage`; warns where the median is low, with what helps there. None for no row.
-
-    Args:
-        about: what the judge says of itself (`Judge.describe`).
-    """
-    if not shares:
-        return None
-    read = np.asarray(shares)
-    median, low = float(np.median(read)), int((read < LOW_COVERAGE).sum())
-    if warn and median < LOW_COVERAGE:
-        log.warning(
-            "the judge read %.0f%% of the median transcript (%d of %d below %.0f%%): what decided a run may stand in the rest; %s",
-            100 * median,
-            low,
-            len(shares),
-            100 * LOW_COVERAGE,
-            to_read_more(about),
-        )
-    return {"median": round(median, 4), "below_0.9": low, "rows": len(shares)}
-
-
-def to_read_more(about: Mapping[str, Any]) -> str:
-    """What makes a judge that describes itself so read more of each transcript."""
-    if about.get("prompt_version") == CUT_VERSION:
-        return "raise --transcript-tokens, or take a judge of prompt version 2, which reads in windows"
-    if about.get("max_windows") is not None:
-        return f"raise --max-windows, here {about['max_windows']}, or leave it out"
-    return (
-        "a judge trained in `score` alone reads one window, and a window that it could not read is named in the row's `reason`: "
-        "raise --transcript-tokens, serve it with a longer context (--context), or take a judge trained in `steps`"
-    )
 
 
 def score_file(
@@ -174,6 +136,7 @@ def score_file(
     Raises:
         RRMError: the output belongs to other settings or to a running process, holds damaged rows, a transcript
             changed under its id, an id occurs twice, or the judge keeps failing.
+        ServerGone: the judge is behind an address where nobody answers any more; what was judged is kept, the rest has no row.
     """
     fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
     summary, statuses, seen, keys = ScoreSummary(str(output)), Counter[str](), UniqueIds(), array("Q")
@@ -206,7 +169,7 @@ def score_file(
                 else:
                     resumed[status] += 1
                     summary.resumed += 1
-                    taking.cover(status, out.coverage_of(trajectory))
+                    taking.cover(trajectory.id, status, out.coverage_of(trajectory))
                     taking.place(out.outside_of(trajectory))
                     taking.answers.add(status, out.values_of(trajectory))
 
@@ -214,6 +177,7 @@ def score_file(
         try:
             how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed, "on_feedback": taking.take}
             how |= {"on_reading": taking.read} if getattr(judge, "tells_readings", False) else {}
+            how |= {"stop_when_gone": True} if getattr(judge, "stops_when_gone", False) else {}
             streams = getattr(judge, "streams", None)
             if streams is not None and streams(mode):
                 rows_in = beside(unjudged(), question_of, chunk_size)
@@ -227,6 +191,8 @@ def score_file(
             out.put_in_order(np.array(keys, dtype=np.uint64))
         except SpendingLimit as limit:
             summary.stopped = str(limit)
+        except ServerGone as gone:
+            raise ServerGone(f"{gone}. {_to_go_on(summary, statuses[FAILED], total, output)}") from gone
         except KeyboardInterrupt:
             kept = summary.judged + summary.resumed
             log.warning(
@@ -244,12 +210,22 @@ def score_file(
     summary.usage, summary.usage_now = (
         None if usage is None else usage.model_dump() for usage in (out.spending.total, out.spending.now)
     )
-    summary.coverage = coverage_of(taking.shares, judge.describe(), warn=warn)
+    summary.coverage = taking.coverage.told(judge.describe()) if warn else taking.coverage.found()
     summary.not_text = unshown.told() if warn else unshown.found()
     summary.outside = outside_of(taking.marks, warn=warn)
     summary.criteria = taking.answers.means()
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
+
+
+def _to_go_on(summary: ScoreSummary, failed: int, total: int | None, output: str | Path) -> str:
+    """What stands where a server went away in the middle of a run, failed rows apart, and how to go on."""
+    rows, of = summary.judged + summary.resumed, "" if total is None else f" of {total}"
+    apart = f", {failed} of them judge_error, which --retry-errors judges again" if failed else ""
+    kept = (
+        f"{rows}{of} rows are kept in {output} ({summary.judged} of this run{apart})" if rows else "nothing was judged"
+    )
+    return f"{kept}; once it answers, run the same command again to go on"
 
 
 def outside_of(marks: Sequence[int], *, warn: bool = True) -> dict[str, int] | None:
@@ -299,24 +275,24 @@ class _Taking:
         out: Judged,
         summary: ScoreSummary,
         statuses: Counter[str],
-        show: Callable[[int, int, Readings], None],
+        show: Show,
         give_up_after: int,
     ) -> None:
         self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
         self.give_up_after, self.failing = give_up_after, 0
         self.waiting: dict[str, Trajectory] = {}
-        self.shares = array("d")
-        """Coverage of the scored rows."""
+        self.coverage = Coverage()
+        """Of the scored rows."""
         self.marks = bytearray()
         """Whether a row is outside what the judge was measured on, of the rows that say."""
         self.answers = Answers()
         self.readings: dict[str, Readings] = {}
         """Of the transcripts under way that take several."""
 
-    def cover(self, status: str, coverage: float | None) -> None:
+    def cover(self, id: str, status: str, coverage: float | None) -> None:
         """Note what was read for a scored row."""
         if status == "scored" and coverage is not None:
-            self.shares.append(coverage)
+            self.coverage.add(id, coverage)
 
     def place(self, outside: bool | None) -> None:
         """Note whether a row is outside what the judge was measured on."""
@@ -341,7 +317,7 @@ class _Taking:
     def _show(self) -> None:
         under_way = list(self.readings.values())
         windows = sum(done for done, _ in under_way), sum(of for _, of in under_way)
-        self.show(self.summary.judged, self.summary.resumed, windows)
+        self.show(self.summary.judged, self.summary.resumed, windows, self.statuses[FAILED])
 
     def take(self, feedback: Feedback) -> None:
         """Write one row."""
@@ -352,7 +328,7 @@ class _Taking:
         self.out.append(feedback, trajectory)
         self.summary.judged += 1
         self.statuses[feedback.status] += 1
-        self.cover(feedback.status, feedback.coverage)
+        self.cover(feedback.id, feedback.status, feedback.coverage)
         self.place(feedback.outside)
         answers = feedback.criteria
         self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})

@@ -12,6 +12,13 @@ from rrm.readers.base import printable
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
+SEES = "--model vision:FOLDER, and openai:… with --images N, are shown pictures; other judges read words in their place (docs/images.md)"
+"""Which judges see."""
+
+
+def is_picture(kind: str) -> bool:
+    """Whether parts of this kind are what a judge that sees may be shown."""
+    return "image" in kind
 
 
 @dataclass
@@ -30,7 +37,7 @@ class Unshown:
             kind
             for message in trajectory.messages
             for kind in message.other_parts()
-            if not (self.sees and "image" in kind)
+            if not (self.sees and is_picture(kind))
         ]
         self.rows += 1
         self.transcripts += bool(kinds)
@@ -52,11 +59,12 @@ class Unshown:
             return None
         kinds = ", ".join(f"{n} {kind}" for kind, n in self.parts.most_common(5))
         log.warning(
-            "%d of %d transcripts hold parts that are no text (%s): no judge is shown them, only words in their place, "
-            "and coverage counts text alone",
+            "%d of %d transcripts hold parts that are no text (%s): this judge is not shown them, only words in their place, "
+            "and coverage counts text alone%s",
             self.transcripts,
             self.rows,
             kinds,
+            f"; {SEES}" if any(map(is_picture, self.parts)) else "",
         )
         return self.found()
 

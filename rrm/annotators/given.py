@@ -24,6 +24,7 @@ from rrm.annotation import Annotation, Finding, Verdict, carried, critiques_of
 from rrm.annotators.rules import rules_trace
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import clear, format_findings
+from rrm.printing import describe
 from rrm.prompt.neutralise import neutralise
 from rrm.text import leaks, references, shorten, transcript_text
 from rrm.trajectory import Trajectory
@@ -151,6 +152,6 @@ def annotate(
                 trajectory_id=trajectory.own_id, digest=trajectory.digest, kind="llm" if critic else "human", **values
             )
         except ValidationError as error:
-            raise RRMError(f"trajectory {trajectory.id}: a given label does not fit: {error}") from error
+            raise RRMError(f"trajectory {trajectory.id}: a given label does not fit: {describe(error)}") from error
         counts["annotated"] += 1
         yield annotation

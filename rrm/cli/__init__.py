@@ -104,6 +104,8 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
         if (missing := explain(error)) is None:
             raise
         _fail(missing)
+    except BrokenPipeError:
+        sys.exit(1)  # whoever read what is printed has hung up: `| head`
     except Exception as error:
         if (problem := file_problem(error)) is None:
             raise
@@ -116,6 +118,16 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
         sys.exit(code)
     finally:
         signal.signal(signal.SIGTERM, before)
+        _flush()
+
+
+def _flush() -> None:
+    """Print what is left, if anybody reads it: at Python's end a pipe that is closed would be an error without a place."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _way_on(arguments: Sequence[str], continues: Sequence[str]) -> str:

@@ -63,6 +63,7 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     from rich.table import Table
 
     from rrm.readers.base import printable
+    from rrm.unshown import SEES, is_picture
 
     main = Table("what", "value", "note", title="data", title_justify="left")
 
@@ -97,7 +98,8 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
             )
     row("runs without a step", report.no_steps, "the agent never spoke" if report.no_steps else "")
     for kind, n in report.not_text.items():
-        row(f"runs with parts that are no text: {kind}", n, f"no judge is shown them, only [{kind}] in their place")
+        note = f"no judge is shown them, only [{kind}] in their place"
+        row(f"runs with parts that are no text: {kind}", n, SEES if is_picture(kind) else note)
     row("repeated ids", report.repeated_id_rows, ", ".join(report.repeated_ids))
     row("duplicates", report.duplicate_rows, "; ".join(f"{a} = {b}" for a, b in report.duplicates))
     leaks = f"{report.verdicts:,} verdicts by the environment; rrm convert --cut-verdicts cuts there; e.g. "

@@ -48,7 +48,8 @@ def command(
 
 
 def told(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The findings as rows of two texts."""
+    """The findings as rows of two texts: what they come to, then each."""
+    yield "verdict", found["verdict"]
     yield "versions", ", ".join(f"{name} {said}" for name, said in found["versions"].items())
     installed = [name for name, extra in found["extras"].items() if extra["installed"]]
     yield "extras", ", ".join(installed) or "none"
@@ -115,9 +116,8 @@ def judge(found: dict[str, Any]) -> str:
 def server_line(said: dict[str, Any]) -> str:
     """What answered at an address."""
     if "error" in said:
-        return f"{'answers, but ' if said.get('models') is not None else 'does not answer: '}{said['error']}" + (
-            f"; it has {models(said)}" if said.get("models") else ""
-        )
+        told = f"answers, but {said['error']}" if said.get("models") is not None else said["error"]
+        return told + (f"; it has {models(said)}" if said.get("models") else "")
     if said["kind"] == "rrm serve":
         return f"rrm serve ({said['status']}): {said['judge']}"
     return f"OpenAI-compatible: {models(said) or 'no models'}"

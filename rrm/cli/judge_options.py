@@ -60,7 +60,11 @@ class JudgeOptions:
         int | None, typer.Option(min=16, help="Most tokens of a reply; default: the judge's own, 512.")
     ] = None
     timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds a request to a server may take; default: 60.")
+        float | None,
+        typer.Option(
+            min=1,
+            help="Of openai:…: seconds a request may take. Of http://…: seconds in which a server that answers nothing is asked again. Default: 60.",
+        ),
     ] = None
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Requests to a server in flight at once; default: 8.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from rrm.trajectory import Source, Trajectory
 if TYPE_CHECKING:
     from rrm.report.guarded import Audit
 
+log = logging.getLogger(__name__)
 Row = dict[str, Any]
 FIRST_LINE = 16 * 1024 * 1024
 """Characters of a file's first line that are looked at to tell rows from transcripts."""
@@ -71,6 +73,8 @@ def command(
     if watched is not None:
         counts["guarded"] = len(watched) - watched.unmatched
         counts["audited_without_transcript"] = watched.unmatched
+        if not counts["guarded"]:
+            log.warning("%s", unguarded(audit, watched.runs, {row["id"] for row in rows}))
     if second is not None:
         counts["only_in_second"] = len(second.strays)
         counts["of_both"] = len(second) - counts["only_in_second"]
@@ -89,6 +93,16 @@ def _audit(path: Path) -> Audit:
     from rrm.report.guarded import Audit
 
     return Audit(read_audit(path))
+
+
+def unguarded(audit: Path | None, runs: Collection[str], ids: Collection[str]) -> str:
+    """Why a page has no timeline of an audit."""
+    if not runs:
+        return f"{audit} holds no row of a guard: the page has no timeline"
+    return (
+        f"{audit} is of no transcript of this page, which has no timeline: it is of {_ids(runs)}, and the page of {_ids(ids)}; a run "
+        "of a guard is matched by its transcript's id"
+    )
 
 
 def holds_rows(name: str) -> bool:

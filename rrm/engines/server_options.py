@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -74,6 +74,11 @@ class ServerOptions:
             )
         for name, value in self.headers.items():
             check_header(name, value)
+
+    @property
+    def given(self) -> list[str]:
+        """The names of what was given."""
+        return [f.name for f in fields(self) if getattr(self, f.name) not in (None, {})]
 
     @property
     def deciding(self) -> dict[str, Any]:
@@ -191,6 +196,15 @@ def addresses_of(spec: str) -> tuple[list[str], str]:
             "model with commas between their addresses"
         )
     return found, model
+
+
+def meant(name: str) -> str | None:
+    """What to write in the place of an address of which the scheme is missing (`127.0.0.1:8000`), as a judge's name: None where it is none."""
+    where, _, model = name.partition("#")
+    if re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?:/\S*)?", where) is None:
+        return None
+    root = where.rstrip("/").removesuffix("/v1")
+    return f"http://{root} for a judge of rrm serve, openai:http://{root}/v1#{model or 'MODEL'} for a chat model"
 
 
 def is_address(url: str) -> bool:

@@ -137,7 +137,8 @@ class AgentRRM:
                 default. Of prompt version 2.
             context: tokens of a server's context; what the server says of itself by default (`rrm.judge.serving`).
             max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
-            timeout_s: seconds a request to a server may take, 60 by default.
+            timeout_s: seconds a request to a chat model's server may take, and in which a `rrm serve` that answers nothing is asked again;
+                60 by default.
             concurrency: requests to a server in flight at once, 8 by default.
             criteria: questions to answer instead of the fixed rubric (`rrm.prompt.criteria`), or their file or shipped name; of a
                 chat model that was not trained to judge.

@@ -29,6 +29,7 @@ from rrm.feedback import Mode
 from rrm.jsonl import read_lines
 from rrm.judge.blend import Blend
 from rrm.judge.calibration import Calibration
+from rrm.printing import describe
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 
@@ -159,7 +160,7 @@ def load_settings(folder: Path) -> JudgeSettings:
     try:
         settings = JudgeSettings.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise RRMError(f"{path}: not a judge's settings: {error}") from error
+        raise RRMError(f"{path}: not a judge's settings: {describe(error)}") from error
     if settings.prompt_version not in PROMPT_VERSIONS:
         raise RRMError(
             f"{path}: trained with prompt version {settings.prompt_version}, this knows {', '.join(PROMPT_VERSIONS)}: "

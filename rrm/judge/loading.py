@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rrm.engines.base import ChatEngine, TokenEngine
-from rrm.engines.server_options import ServerOptions, addresses_of, public, saved
+from rrm.engines.server_options import ServerOptions, addresses_of, meant, public, saved
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
 from rrm.judge.judge_dir import (
@@ -146,6 +146,12 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
             )
         return folder, False
     assert model is not None
+    if (address := meant(model)) is not None:
+        raise ConfigError(f"{model} is an address without http:// in front: write {address}")
+    if "://" in model:
+        raise ConfigError(
+            f"{public(model)} is no address of a judge: write http://HOST:PORT of rrm serve, or openai:BASE_URL#model"
+        )
     here = Path(model).expanduser()
     if model.count("/") > 1 or model.startswith((".", "/", "~")):
         raise RRMError(f"no judge at {model!r}: the directory does not exist")
@@ -329,15 +335,7 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
             f"{model or 'the default judge'} reads text alone: leave out --images, or name a vision-language model (vision:FOLDER, or one "
             "on a server, openai:BASE_URL#model)"
         )
-    if options.timeout_s is not None or options.concurrency is not None or options.context is not None:
-        raise ConfigError(
-            f"timeout_s, concurrency and context are a server's; {model or 'the default judge'} runs in this process"
-        )
-    if options.server is not None:
-        raise ConfigError(
-            "temperature, reasoning effort, extra body, headers, thinking tokens, prices and limits of money are a server's; "
-            f"{model or 'the default judge'} runs in this process"
-        )
+    _check_local(model or "the default judge", options)
     if options.dtype is not None and options.dtype not in DTYPES:
         raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
     place = options.device or default_device()
@@ -354,6 +352,19 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     )
 
 
+def _check_local(name: str, options: Options) -> None:
+    """Refuse what is said to servers alone."""
+    own = {"timeout": options.timeout_s, "concurrency": options.concurrency, "context": options.context}
+    given = [option for option, value in own.items() if value is not None]
+    given += [] if options.server is None else options.server.given
+    if given:
+        said = ", ".join(option.replace("_", "-") for option in given)
+        raise ConfigError(
+            f"{said}: such options are a server's; {name} runs in this process: leave that out, or name a server (openai:BASE_URL#model; timeout and "
+            "concurrency also go with http://HOST:PORT of rrm serve)"
+        )
+
+
 def _load_vision(model: str, options: Options) -> Loaded:
     """A vision-language model in this process, which was not trained to judge and is talked to as on a server."""
     needs("images", "a vision-language judge in this process", "torch", "transformers", "PIL")
@@ -361,16 +372,11 @@ def _load_vision(model: str, options: Options) -> Loaded:
 
     from rrm.engines.hf.vision import load_vision
 
+    _check_local(model, options)
     given = {
         "settings": options.settings,
         "attn_implementation": options.attn_implementation,
         "batch_tokens": options.batch_tokens,
-    }
-    given |= {
-        "timeout_s": options.timeout_s,
-        "concurrency": options.concurrency,
-        "server": options.server,
-        "context": options.context,
     }
     if said := [name for name, value in given.items() if value is not None]:
         raise ConfigError(f"{', '.join(said)}: not of {model}, which runs in this process and was not trained to judge")

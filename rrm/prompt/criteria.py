@@ -19,7 +19,6 @@ agent's policy and the reference answer. A transcript can therefore imitate neit
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -33,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from rrm.config import explain
 from rrm.errors import ConfigError
 from rrm.feedback import CriterionAnswer, Mode
+from rrm.nearest import nearest
 from rrm.readers.base import printable
 
 FOLDER = Path(__file__).resolve().parents[1] / "assets" / "criteria"
@@ -233,8 +233,8 @@ def find_shipped(name: str) -> Path:
     known = shipped()
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     raise ConfigError(
         f"no criteria {name!r}: not a file, and the shipped ones are {', '.join(known)}{hint} (`rrm criteria init` writes "
         "a file to start from)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from typing import Any
@@ -11,6 +10,7 @@ import yaml
 
 from rrm import __version__
 from rrm.errors import ConfigError
+from rrm.nearest import nearest
 from rrm.publishing.dataset import COLUMNS, Contents
 
 log = logging.getLogger(__name__)
@@ -52,12 +52,12 @@ def check_licence(licence: str) -> str:
             f"--license {licence!r}: give the hub's identifier, e.g. apache-2.0, cc-by-4.0, other or unknown"
         )
     if name not in LICENCES:
-        near = difflib.get_close_matches(name, LICENCES, n=1)
+        near = nearest(name, LICENCES)
         log.warning(
             "--license %s is none of the identifiers that the hub is known to take, and it refuses a card with another%s: see "
             "https://huggingface.co/docs/hub/repositories-licenses, or say other",
             name,
-            f" (nearest: {near[0]})" if near else "",
+            f" (nearest: {near})" if near else "",
         )
     return name
 

@@ -7,7 +7,6 @@ may mix formats.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from rrm.errors import ConfigError, ReadError
+from rrm.nearest import nearest
 from rrm.readers import (
     anthropic,
     atif,
@@ -167,8 +167,8 @@ def check_mapping(fields: dict[str, str]) -> None:
 def check_format(format: str) -> None:
     """`ConfigError` that names the nearest format for one that does not exist."""
     if format != "auto" and format not in FORMATS:
-        near = difflib.get_close_matches(format.lower().replace("-", "_"), FORMATS, n=1)
-        hint = f" did you mean {near[0]!r}?" if near else ""
+        near = nearest(format.replace("-", "_"), FORMATS)
+        hint = f" did you mean {near!r}?" if near else ""
         raise ConfigError(f"unknown format {format!r};{hint} formats: auto, {', '.join(FORMATS)}")
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import ValidationError
-
 from rrm.errors import ReadError
+from rrm.printing import describe as describe
+from rrm.printing import printable as printable
 from rrm.questions import question_hash
 from rrm.readers.chat import text_of
 from rrm.readers.leaks import outcome_leaks
@@ -218,25 +218,6 @@ def make(
         meta=meta,
         source=Source(file=item.path, line=item.line, format=name, outcome_field=outcome and outcome.field),
     )
-
-
-def describe(error: ValueError | RecursionError) -> str:
-    """One printable sentence for an error record."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        text = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-    elif isinstance(error, RecursionError):
-        text = "nested too deeply to be a transcript"
-    else:
-        text = str(error)
-    return printable(text)
-
-
-def printable(text: str, limit: int = 500) -> str:
-    """Text that any console or log can hold: control characters and lone surrogates escaped, one line, bounded."""
-    words = " ".join(text[: 2 * limit].split())
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in words)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def key_list(record: dict[str, Any]) -> str:

@@ -6,12 +6,12 @@ field optional (`outcome=meta.reward?`), otherwise an item without it is an erro
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from rrm.errors import ConfigError
+from rrm.nearest import nearest
 from rrm.readers import react, search_tags
 from rrm.readers.base import Item, key_list, make, without
 from rrm.readers.chat import as_text, chat_messages, is_chat, tool_list
@@ -55,8 +55,8 @@ def check(mapping: dict[str, str]) -> None:
     """Refuse fields nobody knows, and a mapping from which no message can come."""
     for field in mapping:
         if field not in FIELDS and not re.fullmatch(r"meta\.\w+", field):
-            near = difflib.get_close_matches(field, FIELDS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"fields: {', '.join(FIELDS)}, meta.<name>"
+            near = nearest(field, FIELDS)
+            hint = f"did you mean {near!r}?" if near else f"fields: {', '.join(FIELDS)}, meta.<name>"
             raise ConfigError(f"--map {field}={mapping[field]}: unknown field {field!r}; {hint}")
     if "messages" not in mapping and "response" not in mapping:
         raise ConfigError("--map needs messages=PATH (a list, or one text), or task=PATH with response=PATH")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import functools
 import logging
 import os
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from rrm.errors import ReadError
+from rrm.nearest import nearest_file
 from rrm.readers.archive import MAGIC, Archive
 from rrm.readers.base import DATA_SUFFIXES
 from rrm.readers.hub import HubSet, hub_set, is_hub
@@ -101,5 +101,5 @@ def _nearest(path: Path) -> str:
     parent = path.parent
     if not parent.is_dir():
         return f"; the folder {parent} does not exist"
-    near = difflib.get_close_matches(path.name, sorted(os.listdir(parent)), n=1)
-    return f"; did you mean {parent / near[0]}?" if near else ""
+    near = nearest_file(path.name, sorted(os.listdir(parent)))
+    return f"; did you mean {parent / near}?" if near else ""

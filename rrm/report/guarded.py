@@ -31,6 +31,11 @@ class Audit:
         return len(self._runs)
 
     @property
+    def runs(self) -> list[str]:
+        """Their ids, in the file's order."""
+        return list(self._runs)
+
+    @property
     def unmatched(self) -> int:
         """Runs that no transcript asked for so far."""
         return len(self._runs.keys() - self._shown)

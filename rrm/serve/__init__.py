@@ -6,7 +6,8 @@
     metrics.py   counts and times for Prometheus
     app.py       the endpoints
     limits.py    who may ask, how much, how long
-    address.py   requests to a server, and when to ask again
+    calls.py     requests that are made of a server together: when to ask again, and when to give it up
+    address.py   one server: requests to it, and what its refusals mean
     client.py    the judge at an address
 
 A judge runs in a process of its own, so that one transcript too many for its memory ends that process and no accepted request.

@@ -5,32 +5,30 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import random
 import socket
-import threading
-import time
 import urllib.error
 import urllib.request
-import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from rrm.engines.replies import retry_after_s
-from rrm.engines.server_options import shown_address
-from rrm.errors import ConfigError, RRMError
+from rrm.engines.server_options import is_address, shown_address
+from rrm.errors import ConfigError, RRMError, ServerGone
+from rrm.printing import describe, printable
+from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
 
 KEY = "RRM_API_KEY"
 """Environment variable: what the server asks for, and clients send."""
 TIMEOUT_S = 600.0
 """Between two rows of a request."""
-PATIENCE_S = 60.0
-"""For which a server that is busy or gone is asked again, from its first failure on."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
+LOOK_S = 5.0
+"""For an answer to whether anybody is there."""
 SCHEMES = ("http://", "https://")
-BUSY = (408, 429, 502, 503, 504)
+BUSY, FULL = (408, 429, 502, 503, 504), (408, 429)
+"""Statuses after which a request is made again; those of a server that works, and has much to do."""
 
 
 class TooLarge(RRMError):
@@ -39,14 +37,6 @@ class TooLarge(RRMError):
 
 class Fault(RRMError):
     """A request at which the server failed: another one may be answered."""
-
-
-class Busy(Exception):
-    """Ask again, after so many seconds where the server says when."""
-
-    def __init__(self, why: str, after_s: float = 0.0) -> None:
-        super().__init__(why)
-        self.why, self.after_s = why, after_s
 
 
 def key_of(said: str | None, where: str = KEY) -> str | None:
@@ -59,34 +49,6 @@ def key_of(said: str | None, where: str = KEY) -> str | None:
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"the key in {where} holds line breaks or letters beyond ASCII, which no header carries")
     return key or None
-
-
-class Calls:
-    """Requests that another thread can end: `stop` closes their connections, and ends the pauses between them."""
-
-    def __init__(self) -> None:
-        self.stopped = threading.Event()
-        self._lock = threading.Lock()
-        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-    def stop(self) -> None:
-        """End what is under way; what is asked afterwards ends at once."""
-        self.stopped.set()
-        with self._lock:
-            for sock in list(self._open):
-                _shut(sock)
-
-    def opened(self, sock: socket.socket) -> None:
-        """A connection was made."""
-        with self._lock:
-            self._open.add(sock)
-            if self.stopped.is_set():
-                _shut(sock)
-
-
-def _shut(sock: socket.socket) -> None:
-    with suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # the connection under TLS, too
 
 
 class _Known(http.client.HTTPConnection):
@@ -131,6 +93,8 @@ class Address:
 
     Args:
         url: `http://host:port`, with a path where it lies behind one.
+        timeout_s: between two rows of a request.
+        patience_s: how long requests that are made together are made again while none is answered.
         key: what it asks for; None: `RRM_API_KEY`, where that is set.
 
     Raises:
@@ -140,9 +104,9 @@ class Address:
     def __init__(
         self, url: str, *, timeout_s: float = TIMEOUT_S, patience_s: float = PATIENCE_S, key: str | None = None
     ) -> None:
-        parts = urlsplit(url)
-        if f"{parts.scheme}://" not in SCHEMES or not parts.hostname:
+        if not is_address(url):
             raise ConfigError(f"{shown_address(url)} is no address of rrm serve: write http://HOST:PORT")
+        parts = urlsplit(url)
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ConfigError(
                 f"an address of rrm serve is http://HOST:PORT alone: put the key into {KEY}; for a chat model write openai:BASE_URL#model"
@@ -150,8 +114,24 @@ class Address:
         self.url, self.timeout_s, self.patience_s = url.rstrip("/"), timeout_s, patience_s
         self._key = key_of(os.environ.get(KEY) if key is None else key)
 
+    def calls(self) -> Calls:
+        """For requests that are made together."""
+        return Calls(self.patience_s, self.url, self.is_there)
+
+    def is_there(self) -> bool:
+        """Whether a server answers, and takes requests."""
+        try:
+            with self._reply("/healthz", None, Calls(), min(self.timeout_s, LOOK_S)):
+                return True
+        except Busy as busy:
+            return not busy.silent
+        except RRMError:
+            return True
+
     @contextmanager
-    def _reply(self, path: str, body: Mapping[str, Any] | None, calls: Calls) -> Iterator[http.client.HTTPResponse]:
+    def _reply(
+        self, path: str, body: Mapping[str, Any] | None, calls: Calls, timeout_s: float
+    ) -> Iterator[http.client.HTTPResponse]:
         """An answer of status 200, to be read.
 
         Raises:
@@ -163,13 +143,19 @@ class Address:
         request = urllib.request.Request(f"{self.url}{path}", data, headers)
         try:
             opener = urllib.request.build_opener(_Noted(calls), _Stay)
-            with opener.open(request, timeout=self.timeout_s) as reply:
+            with opener.open(request, timeout=timeout_s) as reply:
                 yield reply
         except urllib.error.HTTPError as error:
             self._refused(error)
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            raise Busy(f"{self.url}: {type(reason).__name__}: {reason}") from error
+            raise Busy(self._unanswered(getattr(error, "reason", None) or error, timeout_s)) from error
+
+    def _unanswered(self, reason: Any, timeout_s: float) -> str:
+        if isinstance(reason, ConnectionRefusedError | socket.gaierror):
+            return f"nobody answers at {self.url} ({reason.strerror or reason})"
+        if isinstance(reason, TimeoutError):
+            return f"nothing came from {self.url} for {timeout_s:g} s"
+        return f"the connection to {self.url} broke off ({type(reason).__name__}: {reason})"
 
     def lines(
         self, path: str, body: Mapping[str, Any] | None = None, calls: Calls | None = None
@@ -180,8 +166,8 @@ class Address:
             Busy: it should be asked again: the server does not answer, or its answer was cut off.
             TooLarge, Fault, RRMError: it should not.
         """
-        begun = False
-        with self._reply(path, body, calls or Calls()) as reply:
+        begun, calls = False, calls or self.calls()
+        with self._reply(path, body, calls, self.timeout_s) as reply, calls.accepted():
             for line in reply:
                 try:
                     said = json.loads(line)
@@ -194,11 +180,10 @@ class Address:
                 begun = True
                 yield said
 
-    def another(self, error: object) -> RRMError:
+    def another(self, error: Exception) -> RRMError:
         """That something else answers here."""
-        return RRMError(
-            f"{self.url} does not answer as rrm serve does: {error}; a chat server is openai:BASE_URL#model"
-        )
+        said = describe(error) if isinstance(error, ValueError | RecursionError) else printable(str(error))
+        return RRMError(f"{self.url} does not answer as rrm serve does: {said}; a chat server is openai:BASE_URL#model")
 
     def _refused(self, error: urllib.error.HTTPError) -> NoReturn:
         with error:
@@ -208,11 +193,11 @@ class Address:
             except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
                 why = error.reason
         if error.code in BUSY:
-            raise Busy(f"{self.url}: {why}", retry_after_s(error.headers)) from error
+            raise Busy(f"{self.url}: {why}", retry_after_s(error.headers), silent=error.code not in FULL) from error
         if error.code == 413:
             raise TooLarge(f"{self.url}: {why}") from error
         if error.code in (401, 403):
-            raise ConfigError(f"{self.url}: {why}; clients send the environment's {KEY}") from error
+            raise ConfigError(f"{self._no_entry()} ({error.code}: {why})") from error
         if error.code in (404, 405):
             raise ConfigError(
                 f"{self.url} is no server of rrm serve ({error.code}): a chat server is openai:BASE_URL#model"
@@ -224,49 +209,37 @@ class Address:
             raise Fault(f"{self.url}: {error.code}: {why}") from error
         raise RRMError(f"{self.url}: {error.code}: {why}") from error
 
+    def _no_entry(self) -> str:
+        """What a refusal of the key means, and what to do."""
+        if self._key is None:
+            said = f"{self.url} asks for a key, and the environment has no {KEY}: set it"
+        else:
+            said = f"{self.url} refuses the key in {KEY}: set that"
+        return f"{said} to the one that rrm serve was started with; a chat server is openai:BASE_URL#model"
+
     def ask(self, path: str, body: Mapping[str, Any] | None = None, calls: Calls | None = None) -> Any:
         """A request's whole answer, asked again while the server is busy.
 
         Raises:
-            Gone: it does not answer for `patience_s`.
+            ServerGone: it does not answer for `patience_s`.
             TooLarge, Fault, RRMError: it refuses.
         """
-        calls = calls or Calls()
-        pauses = Pauses(self.patience_s, calls)
-        while True:
+        calls = calls or self.calls()
+        pauses = Pauses(calls)
+        while calls.over is None:
             try:
-                with self._reply(path, body, calls) as reply:
+                with self._reply(path, body, calls, self.timeout_s) as reply:
                     whole = reply.read()
+                pauses.answered()
                 return json.loads(whole)
             except (ValueError, RecursionError) as error:
                 raise self.another(error) from error
             except Busy as busy:
-                if not pauses.wait(busy.after_s):
-                    raise Gone(f"{busy.why}; asked for {self.patience_s:g} s") from busy
+                if not pauses.wait(busy):
+                    raise self.ended(calls, busy.why) from busy
+        raise self.ended(calls, calls.over)
 
-
-class Gone(RRMError):
-    """A server that was asked again for as long as may be, and did not answer."""
-
-
-class Pauses:
-    """Between tries: doubled each time, with jitter, from the first failure on until a time is over."""
-
-    def __init__(self, patience_s: float, calls: Calls) -> None:
-        self.patience_s, self.calls = patience_s, calls
-        self.end: float | None = None
-        self.pause = FIRST_PAUSE_S
-
-    def answered(self) -> None:
-        """The server does answer: the next failure is a first one."""
-        self.end, self.pause = None, FIRST_PAUSE_S
-
-    def wait(self, least_s: float) -> bool:
-        """Wait; False where the time is over, or the calls are to end."""
-        now = time.monotonic()
-        self.end = now + self.patience_s if self.end is None else self.end
-        pause = max(self.pause * random.uniform(0.75, 1.25), least_s)
-        if now + pause > self.end or self.calls.stopped.wait(pause):
-            return False
-        self.pause = min(2 * self.pause, LONGEST_PAUSE_S)
-        return True
+    def ended(self, calls: Calls, why: str) -> ServerGone:
+        """That nothing more is asked."""
+        hint = ": start rrm serve there, or name another address" if calls.gone else ""
+        return ServerGone(f"{calls.over or why}{hint}")

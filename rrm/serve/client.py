@@ -1,7 +1,7 @@
 """The judge at an address: `AgentRRM.from_pretrained("http://host:8321")`, `rrm score --model http://host:8321`.
 
 It judges as the judge it stands for, row for row: what decides a score is on the server. A server that is busy, restarting or gone is asked
-again for a while; then rows are `judge_error`, which `--retry-errors` judges later. Nothing here needs more than Python's own library.
+again for a while, which all requests have together; then a scoring run stops, and of others the rows are `judge_error`. Nothing here needs more than Python's own library.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
 from rrm.engines.server_options import ServerOptions
-from rrm.errors import ConfigError, RRMError
+from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.feedback import Feedback, Mode, Reads
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings
 from rrm.judge.rank import SIZE, Ranking
 from rrm.judge.wanted import OnReading
+from rrm.printing import describe
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
-from rrm.serve.address import PATIENCE_S, TIMEOUT_S, Address, Busy, Calls, Fault, Gone, Pauses, TooLarge
+from rrm.serve.address import TIMEOUT_S, Address, Fault, TooLarge
+from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
 from rrm.serve.wire import About
 from rrm.trajectory import Trajectory
 from rrm.usage import Usage
@@ -46,13 +48,15 @@ class RemoteJudge(AgentRRM):
     """
 
     tells_readings = False
+    stops_when_gone = True
+    """It takes `stop_when_gone`."""
 
     def __init__(self, address: Address, *, concurrency: int = CONCURRENCY, blend: bool = False) -> None:
         self.address, self.concurrency, self.blends = address, concurrency, blend
         try:
             self.about = About.model_validate(address.ask("/v1/judge"))
         except ValueError as error:
-            raise RRMError(f"{address.url} is of another version of rrm serve: {error}") from error
+            raise RRMError(f"{address.url} is of another version of rrm serve: {describe(error)}") from error
         said = self.about.describe
         self.settings = JudgeSettings.model_validate(self.about.settings)
         self.model, self.model_hash, self.dtype = said["model"], said.get("model_hash"), self.about.dtype
@@ -82,10 +86,15 @@ class RemoteJudge(AgentRRM):
         seed: int = 0,
         on_feedback: Callable[[Feedback], None] | None = None,
         on_reading: OnReading | None = None,
+        stop_when_gone: bool = False,
     ) -> list[Feedback]:
         """As `AgentRRM.judge`; a row that the server could not be asked for is a `judge_error`.
 
+        Args:
+            stop_when_gone: where nobody answers any more, say so instead.
+
         Raises:
+            ServerGone: that; the rows that were answered have been handed to `on_feedback`.
             RRMError: the server refuses the request.
         """
         del on_reading  # what a server reads is not told
@@ -100,7 +109,7 @@ class RemoteJudge(AgentRRM):
         rows: dict[int, Feedback] = {}
 
         def ask(chunk: list[int], calls: Calls) -> Iterator[tuple[int, Feedback]]:
-            return self._chunk(trajectories, chunk, asked, mode, seed, calls)
+            return self._chunk(trajectories, chunk, asked, mode, seed, calls, stops=stop_when_gone)
 
         with closing(self._together(dealt(trajectories, CHUNK), ask)) as answers:
             for at, feedback in answers:
@@ -114,7 +123,7 @@ class RemoteJudge(AgentRRM):
     ) -> Generator[tuple[int, T], None, None]:
         """(place, answer) as they come, over some requests at once; closing it ends these."""
         heard: queue.Queue[tuple[int, T] | Future[None]] = queue.Queue()
-        calls = Calls()
+        calls = self.address.calls()
 
         def work(chunk: list[int]) -> None:
             if calls.stopped.is_set():
@@ -149,16 +158,20 @@ class RemoteJudge(AgentRRM):
         seed: int,
         calls: Calls,
         *,
+        stops: bool,
         last: bool = False,
     ) -> Iterator[tuple[int, Feedback]]:
         """Rows of some transcripts, asked again for those that are left while the server is busy.
 
         Args:
+            stops: where the server is gone, that is an error.
             last: where the server fails at the request, nothing more is tried.
         """
-        left, pauses, faults = list(chunk), Pauses(self.address.patience_s, calls), 0
+        left, pauses, faults = list(chunk), Pauses(calls), 0
 
         def failed(why: str) -> Iterator[tuple[int, Feedback]]:
+            if stops and calls.gone:
+                raise self.address.ended(calls, why)
             for at in left:
                 yield (
                     at,
@@ -166,9 +179,12 @@ class RemoteJudge(AgentRRM):
                 )
 
         def apart(some: Sequence[int], *, last: bool = False) -> Iterator[tuple[int, Feedback]]:
-            return self._chunk(trajectories, some, asked, mode, seed, calls, last=last)
+            return self._chunk(trajectories, some, asked, mode, seed, calls, stops=stops, last=last)
 
         while left:
+            if calls.over is not None:
+                yield from failed(calls.over)
+                return
             places = list(left)
             try:
                 rows = [trajectories[at].model_dump(mode="json") for at in places]
@@ -183,7 +199,7 @@ class RemoteJudge(AgentRRM):
                 if left:
                     raise Busy(f"{self.address.url}: the answer was cut off")
             except Busy as busy:
-                if not pauses.wait(busy.after_s):
+                if not pauses.wait(busy):
                     yield from failed(busy.why)
                     return
             except TooLarge as error:
@@ -196,7 +212,7 @@ class RemoteJudge(AgentRRM):
                 return
             except Fault as error:
                 faults += 1
-                if faults == 1 and not last and pauses.wait(0.0):
+                if faults == 1 and not last and pauses.breathe():
                     continue
                 if len(left) == 1:
                     yield from failed(str(error))
@@ -271,7 +287,7 @@ class RemoteJudge(AgentRRM):
                 try:
                     rows = [t.model_dump(mode="json") for t in group]
                     yield number, self._ranking(self.address.ask("/v1/rank", {**how, "groups": [rows]}, calls), group)
-                except (Gone, Fault, TooLarge) as error:
+                except (ServerGone, Fault, TooLarge) as error:
                     info = self.info("score", seed)
                     yield (
                         number,
@@ -387,13 +403,15 @@ def connect(
     *,
     timeout_s: float | None = None,
     concurrency: int | None = None,
-    patience_s: float = PATIENCE_S,
+    patience_s: float | None = None,
     **others: Any,
 ) -> RemoteJudge:
     """The judge at an address.
 
     Args:
-        patience_s: for which it is asked again where it does not answer.
+        timeout_s: how long a server that answers nothing is asked again, `PATIENCE_S` by default; where it is longer than `TIMEOUT_S`, also how
+            long a row may take.
+        patience_s: the former; `timeout_s` is then the latter, whatever it is.
         others: options of judges that are loaded here, which this one does not take; a device is ignored.
 
     Raises:
@@ -401,9 +419,15 @@ def connect(
         RRMError: nothing answers there.
     """
     others.pop("device", None)  # trainings say where judges of their own would run
-    if given := sorted(name for name, value in others.items() if value not in (None, False)):
+    asked = others.pop("server", None)
+    given = [name for name, value in others.items() if value not in (None, False)]
+    given += [] if asked is None else asked.given
+    if given:
         raise ConfigError(
-            f"{', '.join(given)}: how a judge is loaded is said where it is served, to rrm serve, not with {url}"
+            f"{', '.join(sorted(given))}: how a judge is loaded, and how a chat model is asked, is said where it is served, to rrm serve, not with {url}"
         )
+    if patience_s is None:
+        patience_s = PATIENCE_S if timeout_s is None else timeout_s
+        timeout_s = max(TIMEOUT_S, patience_s)
     address = Address(url, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s, patience_s=patience_s)
     return RemoteJudge(address, concurrency=CONCURRENCY if concurrency is None else concurrency)

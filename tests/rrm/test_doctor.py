@@ -88,7 +88,9 @@ def test_people_get_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = run()
     assert code == 0 and "pip install 'agent-rrm[local]'" in said
     assert "does not run here (no torch); score with --model http://" in said
-    assert said.startswith("versions ")
+    first = " ".join(said.splitlines()[0].split())
+    assert first.startswith("verdict nothing here can judge: the default judge does not run, and no server that")
+    assert said.splitlines()[1].startswith("versions ")
 
 
 def test_an_openai_compatible_server_says_its_models() -> None:
@@ -123,11 +125,11 @@ def test_rrm_serve_says_its_judge() -> None:
 @pytest.mark.parametrize(
     ("replies", "why"),
     [
-        ({"/v1/models": (401, {"error": f"wrong key {KEY}"})}, "401"),
+        ({"/v1/models": (401, {"error": f"wrong key {KEY}"})}, "it refuses the key in OPENAI_API_KEY (401"),
         ({"/v1/models": (200, b"<html>")}, "no JSON"),
         ({"/v1/models": (200, {"data": [3]})}, "not as a server of models"),
         ({"/v1/models": (200, b"[" * 100_000)}, "no JSON"),
-        ({}, "404"),
+        ({}, "neither as rrm serve nor as a server of models (404"),
     ],
 )
 def test_what_a_server_does_wrong_is_said(replies: dict[str, tuple[int, Any]], why: str) -> None:
@@ -167,6 +169,28 @@ def test_a_redirect_is_not_followed_with_a_key() -> None:
 def test_an_address_that_answers_nothing(address: str) -> None:
     code, said = run("--server", address)
     assert code == 1 and KEY not in said
+
+
+def test_a_key_that_is_not_set_an_address_without_http_and_nobody_there_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RRM_API_KEY")
+    health = {"status": "ok", "workers": 1, "waiting": 0, "judging": 0}
+    with answering({"/healthz": (200, health), "/v1/judge": (401, {})}) as (url, _):
+        code, said = run("--server", url)
+    assert code == 1 and "it asks for a key (401" in said and "the environment has no RRM_API_KEY: set it" in said
+    for address, why in (
+        ("127.0.0.1:8000", "for want of http:// in front: write http://127.0.0.1:8000 for a judge of rrm serve"),
+        ("openai:localhost:8000/v1#qwen", "openai:http://localhost:8000/v1#qwen for a chat model"),
+        ("http://127.0.0.1:1", "nobody answers there (Connection refused): start the server"),
+    ):
+        assert why in doctor.server(address)["error"]
+
+
+def test_the_verdict_comes_first_and_names_what_is_wrong() -> None:
+    code, said = run("--server", "http://127.0.0.1:1")
+    first = said.splitlines()[0]
+    assert code == 1 and first.startswith("verdict ") and "BUT http://127.0.0.1:1: nobody answers there" in first
 
 
 def test_a_transcript_is_judged_by_the_judge_that_is_named() -> None:

@@ -29,11 +29,13 @@ def test_a_terminal_shows_the_windows_of_what_is_under_way(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     with progress_bar(1, True) as show:
-        show(0, 0, (12, 310))
-    assert "windows 12/310" in capsys.readouterr().err
-    with progress_bar(1, True) as show:
-        show(1, 0, (0, 0))
-    assert "windows" not in capsys.readouterr().err
+        show(0, 0, (12, 310), 0)
+    said = capsys.readouterr().err
+    assert "windows 12/310" in said and "failed" not in said
+    with progress_bar(3, True) as show:
+        show(3, 0, (0, 0), 2)
+    said = capsys.readouterr().err
+    assert "windows" not in said and ", 2 failed" in said
 
 
 def test_the_log_tells_windows_while_one_long_transcript_is_read(

@@ -254,6 +254,33 @@ def test_an_unwritable_output_is_a_clear_error(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can make a file")
+def test_a_folder_that_cannot_be_written_is_no_other_run() -> None:
+    """The lock's library says of it what it says of a lock that is held."""
+    with (
+        pytest.raises(RRMError, match=r"cannot write /proc/out\.jsonl\.lock: ") as refused,
+        open_output(Path("/proc/out.jsonl"), {}),
+    ):
+        pass
+    assert "another run" not in str(refused.value)
+
+
+def test_a_run_that_fails_before_its_first_row_leaves_no_file(tmp_path: Path) -> None:
+    class Refused(ChatJudge):
+        def judge(self, trajectories: Sequence[Trajectory], **options: Any) -> list[Feedback]:
+            raise RRMError("the key is refused")
+
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(RRMError, match="the key is refused"):
+        score_file(Refused(), transcripts(3), output)
+    assert list(tmp_path.iterdir()) == []
+    score_file(ChatJudge(), transcripts(2), output)
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RRMError, match="the key is refused"):
+        score_file(Refused(), transcripts(3), output)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+
+
 def test_rows_go_through_a_link_and_into_no_device(tmp_path: Path) -> None:
     real, link = tmp_path / "disk" / "rows.jsonl", tmp_path / "link.jsonl"
     real.parent.mkdir()

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from chat_judge import ChatJudge
+from typer.testing import CliRunner
 
 from rrm.calibrate import Asking
 from rrm.cli import annotate_cmd, check_cmd, eval_cmd, score_cmd
@@ -84,8 +86,9 @@ def test_score_says_so_once_and_counts(
         assert summary["not_text"] == told
         (said,) = warned(caplog)
         assert said.startswith(
-            "2 of 3 transcripts hold parts that are no text (3 image, 1 document): no judge is shown them"
+            "2 of 3 transcripts hold parts that are no text (3 image, 1 document): this judge is not shown them"
         )
+        assert "--model vision:FOLDER, and openai:… with --images N" in said
     source.write_text(json.dumps(PLAIN) + "\n")
     assert invoke(score_cmd.command, source, "-o", tmp_path / "plain.jsonl")[1]["not_text"] is None
     assert not warned(caplog)
@@ -118,3 +121,13 @@ def test_annotators_and_check_count_them_too(
     _, summary = invoke(annotate_cmd.command, source, "-o", tmp_path / "labels.jsonl", "--annotator", "rules")
     assert summary["not_text"]["transcripts"] == 2 and len(warned(caplog)) == 1
     assert invoke(check_cmd.command, source)[1]["not_text"] == {"image": 2, "document": 1}
+
+
+def test_check_names_the_judges_that_would_see_pictures(source: Path) -> None:
+    app = typer.Typer()
+    app.command()(check_cmd.command)
+    said = CliRunner().invoke(app, [str(source)]).output.splitlines()
+    (pictures,) = [line for line in said if "no text: image" in line]
+    (others,) = [line for line in said if "no text: document" in line]
+    assert "--model vision:FOLDER, and openai:… with --images N, are shown pictures" in pictures
+    assert "no judge is shown them, only [document] in their place" in others

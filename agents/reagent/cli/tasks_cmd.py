@@ -9,6 +9,7 @@ import typer
 
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
+from rrm.nearest import nearest
 
 
 def command(
@@ -100,15 +101,14 @@ def find_benchmark(name: str) -> Any:
     Raises:
         ConfigError: no such benchmark; the message names the nearest.
     """
-    import difflib
 
     from reagent.env.registry import find_environment
     from reagent.tasks.registry import TASKS
     from rrm.errors import ConfigError
 
     if name not in TASKS:
-        near = difflib.get_close_matches(name, TASKS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, TASKS)
+        hint = f"; did you mean {near}?" if near else ""
         raise ConfigError(f"no benchmark {name!r}; there are {', '.join(TASKS)}{hint}")
     return find_environment(name)
 

@@ -7,7 +7,6 @@ Tasks come from the class's `make_tasks(n, seed, split, **options)`, or from a J
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import logging
@@ -21,6 +20,7 @@ from reagent.env.env import EnvFactory, Environment
 from reagent.env.task import Task, read_tasks
 from reagent.tasks.registry import TASKS
 from rrm.errors import ConfigError, RRMError
+from rrm.nearest import nearest
 from rrm.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def find_environment(name: str) -> Callable[..., Environment]:
     target = ENVIRONMENTS.get(name, name)
     module, colon, attribute = target.partition(":")
     if not colon:
-        near = difflib.get_close_matches(name, ENVIRONMENTS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, ENVIRONMENTS)
+        hint = f"; did you mean {near}?" if near else ""
         raise ConfigError(
             f"no environment {name!r}; there are {', '.join(ENVIRONMENTS)}, or write module:Class of your own{hint}"
         )

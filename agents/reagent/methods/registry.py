@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from reagent.methods.react import React
 from reagent.methods.reagent_c import ReagentC
 from reagent.methods.tool_call import ToolCall, TrainedPolicy
 from rrm.errors import ConfigError
+from rrm.nearest import nearest
 
 METHODS: dict[str, type[Method]] = {
     method.name: method for method in (Direct, NaiveRag, ToolCall, React, ReagentC, TrainedPolicy, BestOfN)
@@ -40,8 +40,8 @@ def find_method(name: str) -> type[Method]:
         ConfigError: no such method.
     """
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, METHODS)
+        hint = f"; did you mean {near}?" if near else ""
         raise ConfigError(f"no method {name!r}; there are {', '.join(METHODS)}{hint}")
     return METHODS[name]
 

@@ -7,7 +7,6 @@ that it assigns only where the caller did not (`{% if not date_string is defined
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -16,6 +15,8 @@ import jinja2
 from jinja2 import meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
+
+from rrm.nearest import nearest
 
 _GIVEN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"})
 """What `apply_chat_template` itself passes, the names of special tokens (`bos_token`) aside."""
@@ -58,8 +59,8 @@ def options_problem(source: str, options: Mapping[str, Any]) -> str | None:
     known = sorted(options_of(source))
     for name, value in options.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(name, known)
+            hint = f"; did you mean {near}?" if near else ""
             reads = f"it reads {', '.join(known)}" if known else "it reads none"
             return f"this chat template never reads the option {name!r}: {reads}{hint}"
         if isinstance(value, str) and value.lower() in _WORDS:

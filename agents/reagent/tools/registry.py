@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from reagent.env.tool import Tool
 from rrm.errors import ConfigError
+from rrm.nearest import nearest
 
 TOOLS: dict[str, str] = {
     "search": "reagent.tools.search:search_tools",
@@ -54,8 +54,8 @@ def build(names: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None 
 
 def _factory(name: str) -> Callable[..., list[Tool]]:
     if name not in TOOLS:
-        near = get_close_matches(name, TOOLS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, TOOLS)
+        hint = f"; did you mean {near}?" if near else ""
         raise ConfigError(f"tools: there is no {name!r}; there are {', '.join(TOOLS)}{hint}")
     module, _, attribute = TOOLS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
@@ -65,8 +65,8 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(_factory(name)).parameters
     for option in given:
         if option not in parameters:
-            near = get_close_matches(option, parameters, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(option, parameters)
+            hint = f"; did you mean {near}?" if near else ""
             raise ConfigError(f"tools.{name}: there is no option {option!r}; there are {', '.join(parameters)}{hint}")
     missing = [key for key, p in parameters.items() if p.default is p.empty and key not in given]
     if missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +71,70 @@ def test_a_judge_is_trained(
     load("train_judge", monkeypatch).main(words)
     assert (out / "judge" / "judge.json").is_file()
     assert "outcome" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_judge_is_trained_on_outcomes_alone(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --annotations the config's own file was read, which only `make quickstart` makes."""
+    monkeypatch.chdir(tmp_path)
+    small = ["data.generate=null", "sft.mix={score: 1.0}", "sft.max_steps=1", "evaluation.max_rows=8"]
+    small += ["calibration={method: platt, modes: [score], max_rows: 8}"]
+    load("train_judge", monkeypatch).main([str(runs), "-o", "out", *small])
+    assert json.loads((tmp_path / "out" / "judge" / "judge.json").read_text())["trained_on"]["rows"]["train"] > 0
+    assert "outcome" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("judge_logs", "nothing to judge in absent.jsonl"), ("train_judge", "no such file: absent.jsonl")],
+)
+def test_a_file_that_is_not_there_is_one_line(name: str, said: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), "absent.jsonl"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith(f"error: {said}")
+
+
+EXTRAS = {
+    "agentevals_judge": "agentevals,local",
+    "art_judge": "art",
+    "grpo_from_parts": "agents",
+    "inspect_scores": "inspect",
+    "langchain_judge": "langchain,local",
+    "lighteval_judge": "lighteval,local",
+    "no_answer_key": "agents",
+    "openenv_judge": "openenv,local",
+    "own_environment": "agents",
+    "trl_judge": "agents,train",
+    "verifiers_judge": "verifiers,local",
+}
+
+
+def test_an_extra_that_is_not_installed_is_named() -> None:
+    """Each example where nothing optional is: a line with what installs it, and no traceback."""
+    program = f"""
+import runpy, sys
+OPTIONAL = {{"agentevals", "art", "datasets", "inspect_ai", "langchain_core", "lighteval", "openenv", "peft", "safetensors", "tokenizers", "torch",
+            "transformers", "trl", "verifiers"}}
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in OPTIONAL:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Refuse())
+for name in {sorted(EXTRAS)}:
+    try:
+        runpy.run_path({str(EXAMPLES)!r} + f"/{{name}}.py", run_name="__main__")
+    except SystemExit as end:
+        print(name, end.code)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert {name: line.rpartition(": ")[2] for name, line in said.items()} == {
+        name: f"pip install 'agent-rrm[{extra}]'" for name, extra in EXTRAS.items()
+    }
+    assert all("No module named" in line for line in said.values())
 
 
 def test_an_agent_is_trained_in_an_environment_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,35 @@ def test_termination_is_said_as_an_interruption_is(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [("convert", "IN", "-o", "-"), ("check", "IN"), ("criteria", "list")])
+def test_a_reader_that_hangs_up_is_no_traceback(command: tuple[str, ...], tmp_path: Path) -> None:
+    """`| head`."""
+    source = tmp_path / "in.jsonl"
+    messages = [{"role": "user", "content": "q " * 5000}, {"role": "assistant", "content": "a"}]
+    source.write_text("".join(json.dumps({"id": f"r{i}", "messages": messages}) + "\n" for i in range(20)))
+    words = [str(source) if word == "IN" else word for word in command]
+    code, said = unread([sys.executable, "-c", MAIN.format("rrm"), *words])
+    assert code in (0, 1) and "Traceback" not in said and "BrokenPipe" not in said
+
+
+def unread(command: list[str]) -> tuple[int, str]:
+    """Exit code and standard error of a program of whose standard output nobody reads a word."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.close()
+    with child.stderr as said:
+        return child.wait(60), said.read().decode()
+
+
+def test_what_is_left_to_print_goes_nowhere_where_nobody_reads() -> None:
+    """Python flushes at its end, and says of a closed pipe that an exception was ignored."""
+    code = "import sys, typer\nfrom rrm.cli import run\napp = typer.Typer()\n" + (
+        "@app.command()\ndef a(): sys.stdout.write('x')\n@app.command()\ndef b(): pass\nsys.argv = ['x', 'a']\nrun(app, ())"
+    )
+    assert unread([sys.executable, "-c", code]) == (0, "")
+
+
 def test_only_a_run_that_keeps_something_is_said_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

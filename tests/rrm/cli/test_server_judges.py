@@ -174,3 +174,22 @@ def test_what_cannot_be_used_is_refused_before_anything_is_asked(
 def test_options_of_servers_are_none_of_a_local_judge(source: Path, tmp_path: Path, invoke: Any) -> None:
     with pytest.raises(ConfigError, match="are a server's; lab runs in this process"):
         invoke(score_cmd.command, source, "-o", tmp_path / "o.jsonl", "--model", "lab", "--reasoning-effort", "low")
+
+
+def test_a_time_out_of_a_judge_in_this_process_is_refused_by_its_name(
+    source: Path, tmp_path: Path, invoke: Any
+) -> None:
+    said = r"timeout: such options are a server's; lab runs in this process: leave that out, or name a server"
+    with pytest.raises(ConfigError, match=said):
+        invoke(score_cmd.command, source, "-o", tmp_path / "o.jsonl", "--model", "lab", "--timeout", "9")
+    with pytest.raises(ConfigError, match="reasoning_effort: how a judge is loaded, and how a chat model is asked"):
+        invoke(
+            score_cmd.command,
+            source,
+            "-o",
+            tmp_path / "o.jsonl",
+            "--model",
+            "http://127.0.0.1:9",
+            "--reasoning-effort",
+            "low",
+        )

@@ -71,6 +71,56 @@ def test_the_command_matches_runs_and_counts(tmp_path: Path, invoke: Callable[..
         invoke(command, *given, "--audit", tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"version": 1, "run": "a", "began": "x", "step": -1}', "step: Input should be greater than or equal to 0"),
+        ("[1]", "Input should be a valid dictionary or instance of AuditRow"),
+        ("{broken", "Expecting property name"),
+    ],
+)
+def test_a_line_that_is_no_row_of_an_audit_is_one_line(
+    line: str, said: str, tmp_path: Path, invoke: Callable[..., tuple[int, dict[str, Any]]]
+) -> None:
+    audit, given = judged(tmp_path)
+    append(audit, row("run/0", 1, 1))
+    with open(audit, "a") as more:
+        more.write(line + "\n")
+    with pytest.raises(ReadError) as error:
+        invoke(command, *given, "--audit", audit)
+    assert str(error.value).startswith(f"{audit}:2: not a row of a guard's audit: {said}")
+    assert "\n" not in str(error.value) and "pydantic.dev" not in str(error.value)
+
+
+def test_an_audit_of_nothing_on_the_page_is_said(
+    tmp_path: Path, invoke: Callable[..., tuple[int, dict[str, Any]]], caplog: pytest.LogCaptureFixture
+) -> None:
+    audit, given = judged(tmp_path)
+    audit.write_text("")
+    invoke(command, *given, "--audit", audit)
+    assert f"{audit} holds no row of a guard: the page has no timeline" in caplog.text
+    append(audit, row("elsewhere", 1, 1))
+    code, said = invoke(command, *given, "--audit", audit)
+    assert (code, said["guarded"], said["audited_without_transcript"]) == (0, 0, 1)
+    assert (
+        f"{audit} is of no transcript of this page" in caplog.text
+        and "1 ids ('elsewhere'), and the page of" in caplog.text
+    )
+    caplog.clear()
+    append(audit, row("run/0", 1, 1))
+    invoke(command, *given, "--audit", audit)
+    assert not caplog.messages
+
+
+def judged(folder: Path) -> tuple[Path, list[object]]:
+    """Where an audit goes, and the arguments of a report of one judged transcript."""
+    pairs = [pair(0)]
+    runs, scored = folder / "runs.jsonl", folder / "scored.jsonl"
+    write_jsonl(runs, [t for t, _ in pairs])
+    scored.write_text("".join(json.dumps(one) + "\n" for _, one in pairs))
+    return folder / "audit.jsonl", [scored, "--transcripts", runs, "-o", folder / "report.html"]
+
+
 def test_a_page_without_an_audit_has_no_guard(tmp_path: Path) -> None:
     assert "guard" not in written(tmp_path, [pair(0)]).details[0]
 

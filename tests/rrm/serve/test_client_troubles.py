@@ -16,8 +16,9 @@ from serving import run, serving
 from rrm.cli import main
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
-from rrm.serve import address
-from rrm.serve.address import Address, Calls, Pauses
+from rrm.serve import calls as calls_module
+from rrm.serve.address import Address
+from rrm.serve.calls import Busy, Calls, Pauses
 from rrm.serve.client import RemoteJudge
 from rrm.trajectory import Trajectory
 
@@ -65,7 +66,7 @@ def test_a_first_line_that_is_cut_is_asked_for_again_and_what_is_no_row_is_not()
 
 def test_patience_is_counted_from_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(address.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
 
     def slow(connection: socket.socket, body: Any) -> None:
         now[0] += 100.0  # the row took longer than any patience
@@ -73,12 +74,12 @@ def test_patience_is_counted_from_the_failure(monkeypatch: pytest.MonkeyPatch) -
 
     found, _ = judged([slow, whole], runs("a", "b"), patience_s=5.0)
     assert [row.status for row in found] == ["scored"] * 2
-    pauses = Pauses(5.0, Calls())
-    assert pauses.wait(0.0)
+    pauses = Pauses(Calls(5.0))
+    assert pauses.wait(Busy("x"))
     now[0] += 6.0
-    assert not pauses.wait(0.0)
+    assert not pauses.wait(Busy("x"))
     pauses.answered()
-    assert pauses.wait(0.0)
+    assert pauses.wait(Busy("x"))
 
 
 # ---- a server that fails ----
@@ -217,8 +218,8 @@ def test_threads_do_not_wait_for_a_slow_row(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_pause_ends_when_the_calls_do() -> None:
-    calls = Calls()
-    pauses = Pauses(1000.0, calls)
+    calls = Calls(1000.0)
+    pauses = Pauses(calls)
     threading.Timer(0.05, calls.stop).start()
     begun = time.monotonic()
-    assert not pauses.wait(500.0) and time.monotonic() - begun < 50
+    assert not pauses.wait(Busy("x", 500.0)) and time.monotonic() - begun < 50

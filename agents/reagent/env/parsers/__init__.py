@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from reagent.env.parsers.llama3 import Llama3Parser
 from reagent.env.parsers.react import ReactParser
 from reagent.env.parsers.search_tags import SearchTagsParser
 from rrm.errors import ConfigError
+from rrm.nearest import nearest
 
 _KNOWN = (
     HermesParser, SearchTagsParser, ReactParser, Llama3Parser, HarmonyParser, GlmParser, Glm4Parser, DeepSeekParser,
@@ -30,8 +30,8 @@ def make_parser(name: str, tools: Sequence[dict[str, Any]] = ()) -> Parser:
         ConfigError: no such format; the message names the nearest.
     """
     if name not in PARSERS:
-        near = difflib.get_close_matches(name, PARSERS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, PARSERS)
+        hint = f"; did you mean {near}?" if near else ""
         raise ConfigError(f"no tool-call format {name!r}; there are {', '.join(PARSERS)}{hint}")
     return PARSERS[name](tools)
 

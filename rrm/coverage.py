@@ -1,0 +1,91 @@
+"""How much of each transcript a judge read, summed up over a run: the median, and the runs of which it read least."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rrm.printing import printable
+from rrm.prompt.rendering import CUT_VERSION
+
+log = logging.getLogger(__name__)
+LOW, HALF = 0.9, 0.5
+"""Below these shares of a transcript's tokens rows are counted: the judge may not have seen what decided the run."""
+SHOWN = 3
+"""Transcripts that are named: those of which least was read."""
+
+
+class Coverage:
+    """Shares in [0, 1], one a transcript; a few bytes each are held. Rows that stand are noted by the thread that reads the inputs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shares = array("d")
+        self._least: list[tuple[float, int, str]] = []
+        """A heap with the largest share of those shown on top; of equal ones the first come is shown."""
+
+    def add(self, id: str, share: float) -> None:
+        """Note what was read of one transcript."""
+        with self._lock:
+            self._shares.append(share)
+            one = (-share, -len(self._shares), id)
+            if len(self._least) < SHOWN:
+                heapq.heappush(self._least, one)
+            else:
+                heapq.heappushpop(self._least, one)
+
+    def found(self) -> dict[str, Any] | None:
+        """`median`, how many `rows` there are, how many of them are `below_0.9` and `below_0.5`, and the `lowest`: id → share of those below
+        0.9 of which least was read. None for no row."""
+        if not self._shares:
+            return None
+        read = np.frombuffer(self._shares)
+        return {
+            "median": round(float(np.median(read)), 4),
+            "below_0.9": int((read < LOW).sum()),
+            "below_0.5": int((read < HALF).sum()),
+            "rows": len(read),
+            "lowest": {id: round(-share, 4) for share, _, id in sorted(self._least, reverse=True) if -share < LOW},
+        }
+
+    def told(self, about: Mapping[str, Any]) -> dict[str, Any] | None:
+        """`found`, with a warning where little was read: of the median transcript, or of any less than half.
+
+        Args:
+            about: what the judge says of itself (`Judge.describe`).
+        """
+        found = self.found()
+        if found is not None and (found["median"] < LOW or found["below_0.5"]):
+            log.warning(
+                "the judge read %.0f%% of the median transcript (%d of %d below 90%%, %d below half; least of %s): what decided a run may "
+                "stand in the rest; %s",
+                100 * found["median"],
+                found["below_0.9"],
+                found["rows"],
+                found["below_0.5"],
+                ", ".join(f"{printable(id, 80)!r} {100 * share:.0f}%" for id, share in found["lowest"].items()),
+                to_read_more(about),
+            )
+        return found
+
+
+def to_read_more(about: Mapping[str, Any]) -> str:
+    """What makes a judge that describes itself so read more of each transcript, else which judges do."""
+    if about.get("prompt_version") == CUT_VERSION:
+        return (
+            "raise --transcript-tokens, or take a judge of prompt version 2, which reads long runs to their end, in windows: the default judge, "
+            "what rrm train makes in more than `score` alone, a chat model (openai:…)"
+        )
+    if about.get("max_windows") is not None:
+        return f"raise --max-windows, here {about['max_windows']}, or leave it out"
+    return (
+        "a judge trained in `score` alone reads one window, and a window that it could not read is named in the row's `reason`: raise "
+        "--transcript-tokens, serve it with a longer context (--context), or take a judge that reads long runs to their end: one trained in "
+        "`steps` (the default judge), or a chat model (openai:…)"
+    )

@@ -1,0 +1,160 @@
+"""Requests that are made of one server together: another thread can end them, and they have one patience with a server that does not answer."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+log = logging.getLogger(__name__)
+PATIENCE_S = 60.0
+"""For which a server that is busy or gone is asked again, from its first failure on."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 10.0
+AT_ONCE_S = 0.01
+"""What is left of a patience that is over."""
+
+
+class Busy(Exception):
+    """Ask again, after so many seconds where the server says when.
+
+    Args:
+        silent: nobody answered, or the answer broke off; else it asks for patience.
+    """
+
+    def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True) -> None:
+        super().__init__(why)
+        self.why, self.after_s, self.silent = why, after_s, silent
+
+
+class Calls:
+    """Requests that another thread can end: `stop` closes their connections, and ends the pauses between them.
+
+    Args:
+        patience_s: how long they are made again, all of them together, while none is answered: from the first failure on.
+        where: the server, for messages.
+        is_there: whether it answers at all, asked when the patience is over.
+    """
+
+    def __init__(
+        self, patience_s: float = PATIENCE_S, where: str = "the server", is_there: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.patience_s, self.where, self.is_there = patience_s, where, is_there
+        self.stopped = threading.Event()
+        self.over: str | None = None
+        """Why nothing more is asked, once the patience is over."""
+        self.gone = False
+        """Whether nobody answered then."""
+        self._lock, self._ending = threading.Lock(), threading.Lock()
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._since: float | None = None
+        """The first failure since anything was answered."""
+        self._told = False
+        self._accepted = 0
+
+    # ---- ending them ----
+
+    def stop(self) -> None:
+        """End what is under way; what is asked afterwards ends at once."""
+        self.stopped.set()
+        with self._lock:
+            for sock in list(self._open):
+                _shut(sock)
+
+    def opened(self, sock: socket.socket) -> None:
+        """A connection was made."""
+        with self._lock:
+            self._open.add(sock)
+            if self.stopped.is_set():
+                _shut(sock)
+
+    # ---- patience ----
+
+    @contextmanager
+    def accepted(self) -> Iterator[None]:
+        """While the server has taken a request and its answer may still come: until then the others' patience is not over."""
+        with self._lock:
+            self._accepted += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._accepted -= 1
+
+    def answered(self) -> None:
+        """Something was answered: the next failure is a first one."""
+        with self._lock:
+            told, self._told, self._since = self._told, False, None
+            self.over, self.gone = None, False
+        if told:
+            log.warning("%s answers again", self.where)
+
+    def left_s(self, busy: Busy, since: float) -> float:
+        """Seconds for which a request that failed may be made again; 0 or less: no more. The first failure of all is told at once.
+
+        Args:
+            since: its own first failure. A request that alone fails, while others are answered, is given up by itself.
+        """
+        now = time.monotonic()
+        with self._lock:
+            if self.over is not None or self.stopped.is_set():
+                return 0.0
+            self._since = now if self._since is None else self._since
+            tells, self._told = busy.silent and not self._told, self._told or busy.silent
+            own, all_together = since + self.patience_s - now, self._since + self.patience_s - now
+            waits = self._accepted > 0
+        if tells:
+            log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
+        if all_together <= max(busy.after_s, AT_ONCE_S):
+            if waits:  # its answer decides
+                return self.patience_s
+            self._end(busy)
+            return 0.0
+        return min(own, all_together)
+
+    def _end(self, busy: Busy) -> None:
+        with self._ending:
+            if self.over is None:
+                self.gone = not self.is_there()
+                self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+
+
+class Pauses:
+    """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.since: float | None = None
+        self.pause = FIRST_PAUSE_S
+
+    def answered(self) -> None:
+        """The server does answer: the next failure is a first one."""
+        self.since, self.pause = None, FIRST_PAUSE_S
+        self.calls.answered()
+
+    def wait(self, busy: Busy) -> bool:
+        """Wait; False where the time is over, or the calls are to end."""
+        self.since = time.monotonic() if self.since is None else self.since
+        left = self.calls.left_s(busy, self.since)
+        return left > max(busy.after_s, AT_ONCE_S) and self._sleep(min(max(self._next(), busy.after_s), left))
+
+    def breathe(self) -> bool:
+        """A pause before a request that the server failed at; False where the calls are to end."""
+        self.calls.answered()
+        return self._sleep(self._next())
+
+    def _next(self) -> float:
+        pause, self.pause = self.pause * random.uniform(0.75, 1.25), min(2 * self.pause, LONGEST_PAUSE_S)
+        return pause
+
+    def _sleep(self, pause: float) -> bool:
+        return not self.calls.stopped.wait(pause)
+
+
+def _shut(sock: socket.socket) -> None:
+    with suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # the connection under TLS, too

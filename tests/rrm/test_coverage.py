@@ -1,0 +1,73 @@
+"""How much was read of each transcript: what the summary says, whom a warning names, and what it advises to whom."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_judge import ChatJudge, transcripts
+
+from rrm.coverage import Coverage
+from rrm.score import score_file
+
+
+def of(*shares: float) -> Coverage:
+    found = Coverage()
+    for at, share in enumerate(shares):
+        found.add(f"t{at}", share)
+    return found
+
+
+def test_the_lowest_are_named_and_few_are_held() -> None:
+    assert Coverage().found() is None
+    found = of(1.0, 0.2, 0.95).found()
+    assert found == {"median": 0.95, "below_0.9": 1, "below_0.5": 1, "rows": 3, "lowest": {"t1": 0.2}}
+    many = of(*(n % 50 / 50 for n in range(10_000)))
+    said = many.found()
+    assert said and list(said["lowest"].items()) == [("t0", 0.0), ("t50", 0.0), ("t100", 0.0)]
+    assert said["below_0.5"] == 5000 and len(many._least) == 3
+
+
+def test_one_long_run_among_short_ones_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The median said nothing of it."""
+    of(1.0, 0.6, 1.0).told({})
+    assert not caplog.messages
+    of(1.0, 0.31, 1.0, 0.124, 1.0).told({"prompt_version": "2"})
+    (said,) = caplog.messages
+    assert "100% of the median transcript (2 of 5 below 90%, 2 below half; least of 't3' 12%, 't1' 31%)" in said
+    assert "take a judge that reads long runs to their end" in said
+
+
+@pytest.mark.parametrize(
+    ("about", "said", "unsaid"),
+    [
+        ({"prompt_version": "1"}, "take a judge of prompt version 2, which reads long runs to their end", "--context"),
+        ({"prompt_version": "2"}, "--context", "version 2"),  # it was told to be replaced by one of version 2
+        ({"prompt_version": "2", "max_windows": 4}, "raise --max-windows, here 4, or leave it out", "version 2"),
+    ],
+)
+def test_low_coverage_is_warned_of_with_what_helps_this_judge(
+    about: dict[str, Any], said: str, unsaid: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert of(0.5).told(about) and said in caplog.text and unsaid not in caplog.text
+
+
+def test_a_scoring_run_names_rows_of_this_run_and_resumed_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Skims(ChatJudge):
+        def judge(self, trajectories: Any, *, on_feedback: Any = None, **options: Any) -> Any:
+            def skimmed(feedback: Any) -> None:
+                share = 0.1 if feedback.id in ("t1", "t4") else 1.0
+                on_feedback(feedback.model_copy(update={"coverage": share}))
+
+            return super().judge(trajectories, on_feedback=skimmed, **options)
+
+    caplog.set_level(logging.WARNING)
+    score_file(Skims(), transcripts(3), tmp_path / "out.jsonl")
+    caplog.clear()
+    summary = score_file(Skims(), transcripts(6), tmp_path / "out.jsonl")
+    assert summary.resumed == 3 and summary.coverage and summary.coverage["lowest"] == {"t1": 0.1, "t4": 0.1}
+    assert "2 below half; least of 't1' 10%, 't4' 10%" in caplog.text
