@@ -97,6 +97,7 @@ def training(folder: Path) -> dict[str, Any]:
     """What a finished run logged: by update its reward and what it did, what it took, and the evaluations on the way."""
     rows, done = lines(folder / "metrics.jsonl"), json.loads((folder / "done.json").read_text())
     noted = folder.with_suffix(".vllm.json")
+    held = folder.resolve().parents[1]  # of the study's runs: no machine's path is recorded
     keys = {
         "reward": "learned/reward", "success": "episode/success", "turns": "episode/turns", "calls": "episode/tool_calls",
         "malformed": "episode/malformed_share", "flat_groups": "learned/flat_groups", "score": "feedback/score",
@@ -112,7 +113,9 @@ def training(folder: Path) -> dict[str, Any]:
             for name in ("rollout", "judge", "update", "total")
         },
         "commits": done["commits"],
-        "options": [option.replace(f"{ROOT}/", "") for option in done["options"]],
+        "options": [
+            option.replace(f"{held}/", f"runs/{held.name}/").replace(f"{ROOT}/", "") for option in done["options"]
+        ],
         "sampled_by": f"vllm {json.loads(noted.read_text())}" if noted.is_file() else "hf",
         "on_the_way": [{k: e.get(k) for k in ("update", "success", "f1", "exact_match", "score")} for e in evaluations],
         **{name: [row.get(key) for row in rows] for name, key in keys.items() if key in rows[0]},

@@ -105,6 +105,8 @@ class Study:
     overrides: tuple[str, ...] = ()
     dtype: str = "float32"
     """Of the policies' weights and of the judge's."""
+    threads: int = 1
+    """Of each training; all else has one."""
 
     def warm(self, method: Method) -> Path:
         """The folder of a warm start."""
@@ -124,7 +126,7 @@ class Study:
             f"policy.base={self.warm(START)}", *self.playing(START, "held_out"),
             f"environment.train={{path: {self.runs / 'train.jsonl'}}}", f"environment.train_tasks={counts['train']}",
             f"environment.eval_tasks={ON_THE_WAY}", *TRAINING, *ARMS[arm], f"seed={seed}",
-            f"output_dir={self.folder(arm, seed)}", *self.overrides,
+            f"output_dir={self.folder(arm, seed)}", *self.overrides, *[f"threads={self.threads}"] * (self.threads > 1),
         ]  # fmt: skip
 
     def folder(self, arm: str, seed: int) -> Path:
@@ -218,7 +220,12 @@ def collect(study: Study, kept: Mapping[str, Any] | None = None) -> dict[str, An
     """
     mine = sitting(study)
     others = [one for one in (kept or {}).get("sittings", []) if one["warm"].get(START) != mine["warm"].get(START)]
-    where = {"commit": record.commit(), "hardware": record.hardware(), "environment": environment()}
+    where: dict[str, Any] = {
+        "command": training_command("smollm2_qa"),
+        "commit": record.commit(),
+        "hardware": record.hardware(),
+        "environment": environment(),
+    }
     sittings = [*others, where | mine]
     found: dict[str, Any] = {"questions": prepared(study.runs), "sittings": sittings, "figures": figures_of(sittings)}
     found["choosing"] = chosen(study.runs / "choose") or (kept or {}).get("choosing", {})
@@ -255,6 +262,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--epochs", type=int, default=3, help="of the warm starts")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of each training; with --parallel 1 all of the machine's"
+    )
     parser.add_argument("--vllm-python", type=Path, help="of an environment with vLLM, which then samples the episodes")
     parser.add_argument(
         "--no-choose", dest="choose", action="store_false", help="leave choosing among attempts for later"
@@ -269,7 +279,7 @@ def main() -> None:
         parser.error(f"no questions at {args.data}: give the folder with --data")
     args.runs.mkdir(parents=True, exist_ok=True)
     prepare(args.data, args.runs)
-    study = Study(args.runs.resolve(), args.epochs, args.vllm_python, tuple(args.overrides), args.dtype)
+    study = Study(args.runs.resolve(), args.epochs, args.vllm_python, tuple(args.overrides), args.dtype, args.threads)
     if args.plan:
         found = {arm: planned(study.options(arm, 0), args.like) for arm in wanted}
         questions = sum(prepared(args.runs)[tasks] for tasks in SETS)

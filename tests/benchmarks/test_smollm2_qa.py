@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -274,7 +275,8 @@ def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
             assert config[key] == configs["grpo"][key]
     assert configs["judge"]["environment"]["label_share"] == 0 and configs["judge"]["feedback"]["mode"] == "r"
     assert configs["grpo"]["environment"]["label_share"] == 1 and configs["grpo"]["feedback"]["mode"] == "none"
-    assert configs["grpo"]["max_updates"] >= 40
+    assert configs["grpo"]["max_updates"] >= 40 and configs["grpo"]["threads"] == 1
+    assert [*made.options("ppo", 0), "threads=2"] == replace(made, threads=2).options("ppo", 0)
 
 
 def test_a_policy_is_evaluated_once_and_on_every_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +306,8 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
         for n in range(3)
     ]  # fmt: skip
     (folder / "metrics.jsonl").write_text("".join(json.dumps(update) + "\n" for update in updates))
-    (folder / "done.json").write_text(json.dumps({"seconds": 1800, "commits": ["c"], "options": ["seed=0"]}))
+    options = [*made.options("judge", 0), "seed=0"]
+    (folder / "done.json").write_text(json.dumps({"seconds": 1800, "commits": ["c"], "options": options}))
     (folder / "held_out.json").write_text(json.dumps(rows))
     (tmp_path / "grpo" / "seed0").mkdir(parents=True)  # begun, not done
     (tmp_path / "warm" / "tool_call").mkdir(parents=True)
@@ -317,7 +320,8 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
     (one,) = trained(found)["judge"]
     assert (one["hours"], one["episodes"], one["update_seconds"]["total"]) == (0.5, 72, 61.0)
     assert one["reward"] == [0.0, 0.1, 0.2] and one["success"] == [None] * 3 and "score" not in one
-    json.dumps(found, allow_nan=False)
+    assert f"policy.base=runs/{tmp_path.name}/warm/tool_call" in one["options"]
+    assert str(tmp_path) not in json.dumps(found, allow_nan=False)  # no path of a machine is recorded
     pytest.importorskip("matplotlib")
     plot(found["figures"]["held_out"], {"judge": [one["reward"]]}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5000
