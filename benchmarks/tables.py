@@ -353,6 +353,17 @@ def no_answer_key(rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
     return _table(rows(found))
 
 
+def smollm2_qa() -> str:
+    """SmolLM2 on held-out multi-hop questions, by policy."""
+    told = needed("smollm2_qa")["figures"]["held_out"]
+    rows = [["policy", "F1", "exact match", "F1 less `tool_call`", "F1 over `naive_rag`", "searches", "tokens", "runs"]]
+    for name, one in told.items():
+        beside = [interval(one[key]) if key in one else "–" for key in ("f1_less_start", "f1_over_rival")]
+        counts = [f"{one['searches']:.2f}", f"{one['tokens']:.0f}", str(one["seeds"])]
+        rows.append([f"`{name}`", interval(one["f1"]), interval(one["em"]), *beside, *counts])
+    return _table(rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "default_judge": default_judge,
     "default_judge_modes": default_judge_modes,
@@ -369,6 +380,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rl_mended": rl_mended,
     "feedback": lambda: feedback_tables(needed("feedback_modes")),
     "self_labels": self_labels,
+    "smollm2_qa": smollm2_qa,
     **{name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()},
     **{
         f"no_answer_key_{rows.__name__}": partial(no_answer_key, rows)
