@@ -39,6 +39,8 @@ class Journal:
     def __init__(self, path: Path, rater: str, output: Output) -> None:
         self.path, self.rater = path, rater
         self._output = output
+        self._behind = False
+        """Whether the annotations lack something that the journal holds."""
         self.sayings = _replayed(rater, output.path, output.rows())
         self._keep_other()
         self._write()
@@ -63,10 +65,10 @@ class Journal:
         Raises:
             StaleError: another page said something of the transcript that this one has not seen.
             ValueError: the transcript cannot have it, or nobody can mean it.
-            RRMError: it cannot be written; it does not count then.
+            RRMError: it cannot be written. Sent again it is, once that can be.
         """
         if self.sayings.taken(action):
-            return
+            return self._catch_up()
         if seen is not None and self.sayings.stale(seen, digest):
             raise StaleError("another tab of this page has changed this transcript since")
         if why := objection(self.said(digest), change):
@@ -90,9 +92,11 @@ class Journal:
 
         Raises:
             StaleError: the last change is another page's, and this one has not seen it.
-            RRMError: it cannot be written; it does not count then.
+            RRMError: it cannot be written. Sent again it is, once that can be.
         """
-        if not self.sayings.taken(action):
+        if self.sayings.taken(action):
+            self._catch_up()
+        else:
             if seen is not None and self.sayings.stale(seen, None):
                 raise StaleError("another tab of this page has said something since, which undoing would take back")
             self._append(Entry(action=action, at=_now(), page=seen and seen.page, undo=True))
@@ -103,14 +107,35 @@ class Journal:
         self.sayings.take(entry)
         self._write()
 
+    def _catch_up(self) -> None:
+        if self._behind:
+            self._write()
+
     def _write(self) -> None:
-        with file_when_whole(self.path, encoding="ascii") as file:
+        self._behind = True
+        with self._writing(), file_when_whole(self.path, encoding="ascii") as file:
             file.write(self.sayings.lines)
+        self._behind = False
 
     def sync(self) -> None:
-        """The annotations are on the disk as well."""
-        with open(self.path, "rb") as file:
+        """The annotations are on the disk as well, also where an earlier attempt failed or the file was taken away.
+
+        Raises:
+            RRMError: they cannot be written; the journal has all, and the next start makes them.
+        """
+        self._behind = self._behind or not self.path.exists()
+        self._catch_up()
+        with self._writing(), open(self.path, "rb") as file:
             os.fsync(file.fileno())
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RRMError(
+                f"cannot write {self.path}: {error.strerror}; what was said is in {self._output.path}: mend that, and it is written"
+            ) from error
 
     def _keep_other(self) -> None:
         """A file of annotations that the journal does not make (a person's edit) is kept under another name."""
