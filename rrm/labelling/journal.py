@@ -26,7 +26,7 @@ from filelock import Timeout
 
 from rrm.errors import RRMError
 from rrm.labelling.address import address_file, kept_address
-from rrm.labelling.said import Change, Said, changed, objection
+from rrm.labelling.said import RULES, Change, Said, changed, objection
 from rrm.labelling.sayings import Entry, Sayings, Seen, StaleError
 from rrm.output import Output, file_when_whole, header_of, open_output
 
@@ -80,6 +80,7 @@ class Journal:
                 action=action,
                 at=_now(),
                 page=page,
+                rules=RULES,
                 digest=digest,
                 trajectory_id=trajectory_id,
                 steps=steps,
@@ -99,7 +100,7 @@ class Journal:
         else:
             if seen is not None and self.sayings.stale(seen, None):
                 raise StaleError("another tab of this page has said something since, which undoing would take back")
-            self._append(Entry(action=action, at=_now(), page=seen and seen.page, undo=True))
+            self._append(Entry(action=action, at=_now(), page=seen and seen.page, rules=RULES, undo=True))
         return self.sayings.of(action)
 
     def _append(self, entry: Entry) -> None:
@@ -138,16 +139,22 @@ class Journal:
             ) from error
 
     def _keep_other(self) -> None:
-        """A file of annotations that the journal does not make (a person's edit) is kept under another name."""
+        """A file of annotations that the journal does not make (a person's edit) is kept under another name. One that it made some actions ago, where
+        the process was killed before it wrote the next, is none."""
         try:
             stands = self.path.read_bytes()
         except FileNotFoundError:
             return
-        if stands and stands != self.sayings.lines.encode("ascii"):
+        if stands and stands != self.sayings.lines.encode("ascii") and not self._made(stands):
             kept = _first_free(self.path.with_name(self.path.name + ".before"))
             with open(kept, "xb") as file:
                 file.write(stands)
             log.warning("%s is not what its journal makes: it is made anew, and was kept as %s", self.path, kept)
+
+    def _made(self, stands: bytes) -> bool:
+        """Whether the journal made these annotations at some time."""
+        past = _replay(Sayings(self.rater), self._output.path, self._output.rows())
+        return any(one.size == len(stands) and one.lines.encode("ascii") == stands for one in past)
 
 
 @contextmanager
@@ -218,12 +225,19 @@ def read_sayings(path: Path) -> Sayings | None:
 
 def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> Sayings:
     sayings = Sayings(rater)
+    for _ in _replay(sayings, path, rows):
+        pass
+    return sayings
+
+
+def _replay(sayings: Sayings, path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[Sayings]:
+    """The same sayings after each action that they take."""
     for number, row in rows:
         try:
             sayings.take(Entry.model_validate(row))
         except ValueError as error:  # of pydantic's, too
             raise RRMError(f"{path}:{number}: not an action of `rrm label`: {error}") from error
-    return sayings
+        yield sayings
 
 
 def _at_work(path: Path) -> str:

@@ -198,7 +198,7 @@ function draw() {
       h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
       one.category ? h("p", { class: "tag" }, one.category) : null,
       one.comment ? h("p", { class: "text note" }, one.comment) : null,
-      one.comment && !one.verdict ? h("p", { class: "note unsaid" }, icon("warn"), " In no label yet: say whether the step was good, bad or unclear.") : null,
+      one.comment && !one.verdict && !one.category ? h("p", { class: "note unsaid" }, icon("warn"), " In no label yet: say whether the step was good, bad or unclear.") : null,
     );
   }
   fill($("outcome"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rrm.labelling.said import Change, Said, annotation_of, changed
+from rrm.labelling.said import RULES, Change, Said, annotation_of, changed
 
 
 class StaleError(Exception):
@@ -29,6 +29,8 @@ class Entry(BaseModel):
     """When, ISO 8601 in UTC."""
     page: str | None = None
     """The tab that sent it; None: not known."""
+    rules: int = Field(default=1, ge=1, le=RULES)
+    """Of what it does (`rrm.labelling.said.RULES`)."""
     undo: bool = False
     digest: str | None = None
     """Of the transcript; it and what follows are None where `undo` is set."""
@@ -77,6 +79,8 @@ class Sayings:
     def __init__(self, rater: str) -> None:
         self.rater = rater
         self._held: dict[str, Held] = {}
+        self.size = 0
+        """Characters of `lines`."""
         self._before: list[_Before] = []
         self._taken: dict[str, str | None] = {}
         """Action → the digest of the transcript it was of; None where there was nothing to undo."""
@@ -132,7 +136,7 @@ class Sayings:
             return
         if entry.digest is None or entry.trajectory_id is None or entry.steps is None or entry.change is None:
             raise ValueError("a change needs digest, trajectory_id, steps and change")
-        said = changed(self.said(entry.digest), entry.change, entry.steps)
+        said = changed(self.said(entry.digest), entry.change, entry.steps, entry.rules)
         held = self._held.setdefault(entry.digest, Held(entry.trajectory_id, entry.steps))
         self._taken[entry.action] = entry.digest
         if said != held.said:
@@ -144,4 +148,6 @@ class Sayings:
         held.said = said
         held.pages[page] = self.version
         annotation = annotation_of(said, held.trajectory_id, digest, self.rater)
+        self.size -= len(held.line)
         held.line = annotation.to_json() + "\n" if annotation else ""
+        self.size += len(held.line)
