@@ -88,19 +88,28 @@ class Journal:
             )
         )
 
-    def undo(self, action: str, seen: Seen | None = None) -> str | None:
+    def undo(self, action: str, page: str | None = None, undoes: int | None = None) -> str | None:
         """Take back the last change that stands; returns the digest of its transcript, None where there is none.
 
+        Args:
+            page: who acts; None: not known.
+            undoes: number of the change that is meant, 0 where none is known to stand; None: the last, of that page where one is named.
+
         Raises:
-            StaleError: the last change is another page's, and this one has not seen it.
+            StaleError: another is the last.
             RRMError: it cannot be written. Sent again it is, once that can be.
         """
         if self.sayings.taken(action):
             self._catch_up()
         else:
-            if seen is not None and self.sayings.stale(seen, None):
-                raise StaleError("another tab of this page has said something since, which undoing would take back")
-            self._append(Entry(action=action, at=_now(), page=seen and seen.page, rules=RULES, undo=True))
+            last = self.sayings.last
+            if undoes is None:
+                other = last is not None and page is not None and last.page != page
+            else:
+                other = undoes != (last.number if last else 0)
+            if other:
+                raise StaleError("what it would take back now is not what this tab showed last")
+            self._append(Entry(action=action, at=_now(), page=page, rules=RULES, undo=True))
         return self.sayings.of(action)
 
     def _append(self, entry: Entry) -> None:

@@ -2,7 +2,7 @@
 
 An action has an id, so one that is sent twice, because its answer was lost, counts once; one that changed nothing is remembered like any other, since sent
 again after a later one it would change something. Actions are numbered as they are taken, also those that change nothing, so that a page can
-say up to which one it has seen, and one that contradicts what it has not seen is refused (`stale`).
+say up to which one it has seen, and one that contradicts what it has not seen is refused (`stale`); what it undoes it names by its number (`last`).
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ class Held:
 
 
 @dataclass(frozen=True)
-class _Before:
-    """What a change that stands replaced: what undoing goes back to."""
+class Standing:
+    """A change that stands, and what it replaced: what undoing goes back to."""
 
     digest: str
     said: Said
+    """Before it."""
     page: str | None
     number: int
 
@@ -81,7 +82,7 @@ class Sayings:
         self._held: dict[str, Held] = {}
         self.size = 0
         """Characters of `lines`."""
-        self._before: list[_Before] = []
+        self._before: list[Standing] = []
         self._taken: dict[str, str | None] = {}
         """Action → the digest of the transcript it was of; None where there was nothing to undo."""
 
@@ -89,6 +90,11 @@ class Sayings:
     def version(self) -> int:
         """Number of the last action."""
         return len(self._taken)
+
+    @property
+    def last(self) -> Standing | None:
+        """The change that undoing takes back; None where none stands."""
+        return self._before[-1] if self._before else None
 
     @property
     def all(self) -> dict[str, Said]:
@@ -112,11 +118,8 @@ class Sayings:
         """The digest of the transcript that an action was of; None where it undid nothing."""
         return self._taken.get(action)
 
-    def stale(self, seen: Seen, digest: str | None) -> bool:
-        """Whether another page said something that this one has not seen: of the transcript, or with None what undoing would take back."""
-        if digest is None:
-            last = self._before[-1] if self._before else None
-            return last is not None and last.page != seen.page and last.number > seen.version
+    def stale(self, seen: Seen, digest: str) -> bool:
+        """Whether another page said something of the transcript that this one has not seen."""
         pages = self._held[digest].pages if digest in self._held else {}
         return any(page != seen.page and number > seen.version for page, number in pages.items())
 
@@ -140,7 +143,7 @@ class Sayings:
         held = self._held.setdefault(entry.digest, Held(entry.trajectory_id, entry.steps))
         self._taken[entry.action] = entry.digest
         if said != held.said:
-            self._before.append(_Before(entry.digest, held.said, entry.page, self.version))
+            self._before.append(Standing(entry.digest, held.said, entry.page, self.version))
             self._set(entry.digest, said, entry.page)
 
     def _set(self, digest: str, said: Said, page: str | None) -> None:
