@@ -221,14 +221,14 @@ class Address:
         """A request's whole answer, asked again while the server is busy.
 
         Raises:
-            ServerGone: it does not answer for `patience_s`.
+            ServerGone: it does not answer for `patience_s`, or has too much to do for as long.
             TooLarge, Fault, RRMError: it refuses.
         """
         calls = calls or self.calls()
         pauses = Pauses(calls)
         while calls.over is None:
             try:
-                with self._reply(path, body, calls, self.timeout_s) as reply:
+                with self._reply(path, body, calls, self.timeout_s) as reply, calls.accepted():
                     whole = reply.read()
                 pauses.answered()
                 return json.loads(whole)
@@ -241,5 +241,5 @@ class Address:
 
     def ended(self, calls: Calls, why: str) -> ServerGone:
         """That nothing more is asked."""
-        hint = ": start rrm serve there, or name another address" if calls.gone else ""
+        hint = "" if calls.over is None else ": start rrm serve there, or name another address"
         return ServerGone(f"{calls.over or why}{hint}")

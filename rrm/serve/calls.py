@@ -46,13 +46,11 @@ class Calls:
         self.patience_s, self.where, self.is_there = patience_s, where, is_there
         self.stopped = threading.Event()
         self.over: str | None = None
-        """Why nothing more is asked, once the patience is over."""
-        self.gone = False
-        """Whether nobody answered then."""
-        self._lock, self._ending = threading.Lock(), threading.Lock()
+        """Why nothing more is asked: the patience is over, and nobody is there."""
+        self._lock, self._looking = threading.Lock(), threading.Lock()
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._since: float | None = None
-        """The first failure since anything was answered."""
+        """The first failure since anything was answered, or since the server was last seen to be there."""
         self._told = False
         self._accepted = 0
 
@@ -89,7 +87,7 @@ class Calls:
         """Something was answered: the next failure is a first one."""
         with self._lock:
             told, self._told, self._since = self._told, False, None
-            self.over, self.gone = None, False
+            self.over = None
         if told:
             log.warning("%s answers again", self.where)
 
@@ -97,7 +95,8 @@ class Calls:
         """Seconds for which a request that failed may be made again; 0 or less: no more. The first failure of all is told at once.
 
         Args:
-            since: its own first failure. A request that alone fails, while others are answered, is given up by itself.
+            since: its own first failure. Where others are answered, or the server is there and has too much to do, a request is given up by
+                itself, after a patience of its own.
         """
         now = time.monotonic()
         with self._lock:
@@ -105,26 +104,38 @@ class Calls:
                 return 0.0
             self._since = now if self._since is None else self._since
             tells, self._told = busy.silent and not self._told, self._told or busy.silent
-            own, all_together = since + self.patience_s - now, self._since + self.patience_s - now
+            first = self._since
+            own, all_together = since + self.patience_s - now, first + self.patience_s - now
             waits = self._accepted > 0
         if tells:
             log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
-        if all_together <= max(busy.after_s, AT_ONCE_S):
-            if waits:  # its answer decides
-                return self.patience_s
-            self._end(busy)
-            return 0.0
-        return min(own, all_together)
+        if all_together > max(busy.after_s, AT_ONCE_S):
+            return min(own, all_together)
+        if waits:  # its answer decides
+            return self.patience_s
+        return 0.0 if self._is_gone(busy, first) else own
 
-    def _end(self, busy: Busy) -> None:
-        with self._ending:
-            if self.over is None:
-                self.gone = not self.is_there()
+    def _is_gone(self, busy: Busy, first: float) -> bool:
+        """Look whether anybody is there, one thread for all: where not, nothing more is asked.
+
+        Args:
+            first: the failure since which the patience ran out.
+        """
+        with self._looking:
+            if self.over is not None:
+                return True
+            if self._since != first:  # another has looked
+                return False
+            there = self.is_there()
+            if there:
+                self._since = time.monotonic()
+            else:
                 self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+            return not there
 
 
 class Pauses:
-    """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over."""
+    """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over, or its own."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls

@@ -170,7 +170,7 @@ class RemoteJudge(AgentRRM):
         left, pauses, faults = list(chunk), Pauses(calls), 0
 
         def failed(why: str) -> Iterator[tuple[int, Feedback]]:
-            if stops and calls.gone:
+            if stops and calls.over is not None:
                 raise self.address.ended(calls, why)
             for at in left:
                 yield (

@@ -104,6 +104,22 @@ def test_what_alone_breaks_off_fails_alone(tmp_path: Path) -> None:
     assert summary.statuses == {"judge_error": 8, "scored": 8}
 
 
+def test_of_a_server_that_is_full_for_longer_each_row_is_asked_for(tmp_path: Path) -> None:
+    """What one request's patience was over for was given to all others unasked."""
+
+    def full(connection: socket.socket, body: Any) -> None:
+        if body is None:  # whether it is there
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        else:
+            refused(429)(connection, body)
+
+    with cutting([full]) as server:
+        judge = RemoteJudge(Address(server.url, patience_s=0.2), concurrency=2)
+        summary = score_file(judge, runs(32), tmp_path / "out.jsonl", mode="score")
+    asked = {one["id"] for path, body in server.asked if path == "/v1/score" for one in body["transcripts"]}
+    assert asked == {f"t{at}" for at in range(32)} and summary.statuses == {"judge_error": 32}
+
+
 # ---- patience ----
 
 
@@ -115,15 +131,15 @@ def test_patience_waits_for_an_answer_that_is_under_way(monkeypatch: pytest.Monk
         assert calls.left_s(Busy("x"), 0.0) == 5.0
         now[0] = 60.0
         assert calls.left_s(Busy("x"), 0.0) > 0 and calls.over is None
-    assert calls.left_s(Busy("x"), 0.0) == 0.0 and calls.gone and calls.over == "x; asked for 5 s"
+    assert calls.left_s(Busy("x"), 0.0) == 0.0 and calls.over == "x; asked for 5 s"
     calls.answered()
-    assert calls.over is None and not calls.gone and calls.left_s(Busy("x"), 60.0) == 5.0
+    assert calls.over is None and calls.left_s(Busy("x"), 60.0) == 5.0
 
 
 def test_a_server_that_is_only_busy_is_not_gone_and_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     calls = Calls(0.0, is_there=lambda: True)
     assert not Pauses(calls).wait(Busy("full", silent=False))
-    assert calls.over and not calls.gone and not caplog.messages
+    assert calls.over is None and not caplog.messages
 
 
 def test_it_is_said_that_a_server_answers_again(caplog: pytest.LogCaptureFixture) -> None:
