@@ -24,6 +24,8 @@ KEY = "RRM_API_KEY"
 """Environment variable: what the server asks for, and clients send."""
 TIMEOUT_S = 600.0
 """Between two rows of a request."""
+LEAST_S = 1.0
+"""For a connection, and for what is answered at once, where the patience is shorter."""
 LOOK_S = 5.0
 """For an answer to whether anybody is there."""
 SCHEMES = ("http://", "https://")
@@ -51,15 +53,26 @@ def key_of(said: str | None, where: str = KEY) -> str | None:
     return key or None
 
 
-class _Known(http.client.HTTPConnection):
-    """A connection that `Calls` knows."""
+class _NoConnection(TimeoutError):
+    """No connection came about in time."""
 
-    def __init__(self, *args: Any, calls: Calls, **how: Any) -> None:
+
+class _Known(http.client.HTTPConnection):
+    """A connection that `Calls` knows, and that has to come about sooner than its answers."""
+
+    def __init__(self, *args: Any, calls: Calls, connect_s: float, **how: Any) -> None:
         super().__init__(*args, **how)
-        self._calls = calls
+        self._calls, self._connect_s = calls, connect_s
 
     def connect(self) -> None:
-        super().connect()
+        answers_s, self.timeout = self.timeout, self._connect_s
+        try:
+            super().connect()
+        except TimeoutError as error:
+            raise _NoConnection from error
+        finally:
+            self.timeout = answers_s
+        self.sock.settimeout(answers_s)
         self._calls.opened(self.sock)
 
 
@@ -70,15 +83,15 @@ class _KnownHttps(_Known, http.client.HTTPSConnection):
 class _Noted(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
     """Opens such connections."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, connect_s: float) -> None:
         super().__init__()
-        self._calls = calls
+        self._how: dict[str, Any] = {"calls": calls, "connect_s": connect_s}
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_Known, calls=self._calls), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_Known, **self._how), req)  # type: ignore[arg-type]
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_KnownHttps, calls=self._calls), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_KnownHttps, **self._how), req)  # type: ignore[arg-type]
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -93,7 +106,7 @@ class Address:
 
     Args:
         url: `http://host:port`, with a path where it lies behind one.
-        timeout_s: between two rows of a request.
+        timeout_s: between two rows of a request. A connection, and what is answered at once, has as long as the patience where that is less.
         patience_s: how long requests that are made together are made again while none is answered.
         key: what it asks for; None: `RRM_API_KEY`, where that is set.
 
@@ -112,6 +125,8 @@ class Address:
                 f"an address of rrm serve is http://HOST:PORT alone: put the key into {KEY}; for a chat model write openai:BASE_URL#model"
             )
         self.url, self.timeout_s, self.patience_s = url.rstrip("/"), timeout_s, patience_s
+        self.short_s = min(timeout_s, max(patience_s, LEAST_S))
+        """For a connection, and for what is answered at once."""
         self._key = key_of(os.environ.get(KEY) if key is None else key)
 
     def calls(self) -> Calls:
@@ -141,18 +156,21 @@ class Address:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         data = None if body is None else json.dumps(body).encode()  # NaN, too, as in files
         request = urllib.request.Request(f"{self.url}{path}", data, headers)
+        connect_s = min(timeout_s, self.short_s)
         try:
-            opener = urllib.request.build_opener(_Noted(calls), _Stay)
+            opener = urllib.request.build_opener(_Noted(calls, connect_s), _Stay)
             with opener.open(request, timeout=timeout_s) as reply:
                 yield reply
         except urllib.error.HTTPError as error:
             self._refused(error)
         except (OSError, http.client.HTTPException) as error:
-            raise Busy(self._unanswered(getattr(error, "reason", None) or error, timeout_s)) from error
+            raise Busy(self._unanswered(getattr(error, "reason", None) or error, timeout_s, connect_s)) from error
 
-    def _unanswered(self, reason: Any, timeout_s: float) -> str:
+    def _unanswered(self, reason: Any, timeout_s: float, connect_s: float) -> str:
         if isinstance(reason, ConnectionRefusedError | socket.gaierror):
             return f"nobody answers at {self.url} ({reason.strerror or reason})"
+        if isinstance(reason, _NoConnection):
+            return f"no connection to {self.url} came about in {connect_s:g} s"
         if isinstance(reason, TimeoutError):
             return f"nothing came from {self.url} for {timeout_s:g} s"
         return f"the connection to {self.url} broke off ({type(reason).__name__}: {reason})"
@@ -217,8 +235,17 @@ class Address:
             said = f"{self.url} refuses the key in {KEY}: set that"
         return f"{said} to the one that rrm serve was started with; a chat server is openai:BASE_URL#model"
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None, calls: Calls | None = None) -> Any:
+    def ask(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        calls: Calls | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """A request's whole answer, asked again while the server is busy.
+
+        Args:
+            timeout_s: for the answer; that of a row by default.
 
         Raises:
             ServerGone: it does not answer for `patience_s`, or has too much to do for as long.
@@ -228,7 +255,7 @@ class Address:
         pauses = Pauses(calls)
         while calls.over is None:
             try:
-                with self._reply(path, body, calls, self.timeout_s) as reply, calls.accepted():
+                with self._reply(path, body, calls, timeout_s or self.timeout_s) as reply, calls.accepted():
                     whole = reply.read()
                 pauses.answered()
                 return json.loads(whole)

@@ -54,7 +54,7 @@ class RemoteJudge(AgentRRM):
     def __init__(self, address: Address, *, concurrency: int = CONCURRENCY, blend: bool = False) -> None:
         self.address, self.concurrency, self.blends = address, concurrency, blend
         try:
-            self.about = About.model_validate(address.ask("/v1/judge"))
+            self.about = About.model_validate(address.ask("/v1/judge", timeout_s=address.short_s))
         except ValueError as error:
             raise RRMError(f"{address.url} is of another version of rrm serve: {describe(error)}") from error
         said = self.about.describe
@@ -409,8 +409,8 @@ def connect(
     """The judge at an address.
 
     Args:
-        timeout_s: how long a server that answers nothing is asked again, `PATIENCE_S` by default; where it is longer than `TIMEOUT_S`, also how
-            long a row may take.
+        timeout_s: how long a server that answers nothing is asked again, and how long a connection and its first answer may take, `PATIENCE_S`
+            by default; where it is longer than `TIMEOUT_S`, also how long a row may take.
         patience_s: the former; `timeout_s` is then the latter, whatever it is.
         others: options of judges that are loaded here, which this one does not take; a device is ignored.
 

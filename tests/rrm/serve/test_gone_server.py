@@ -15,7 +15,9 @@ from rrm.cli import main
 from rrm.errors import ConfigError, ServerGone
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.score import score_file
+from rrm.serve import address as address_module
 from rrm.serve import calls as calls_module
+from rrm.serve import client as client_module
 from rrm.serve.address import TIMEOUT_S, Address
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
 from rrm.serve.client import RemoteJudge
@@ -161,6 +163,33 @@ def test_a_time_out_is_the_patience_and_shortens_no_row() -> None:
             judge = AgentRRM.from_pretrained(server.url, timeout_s=timeout_s)
             assert isinstance(judge, RemoteJudge)
             assert (judge.address.timeout_s, judge.address.patience_s) == expected
+
+
+@pytest.mark.parametrize(("scheme", "said"), [("http", "nothing came from http"), ("https", "no connection to https")])
+def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said(
+    scheme: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections and says no word, at first or under TLS: a time-out of rows passed for each try."""
+    for module, name, value in ((address_module, "LEAST_S", 0.1), (address_module, "LOOK_S", 0.1)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(client_module, "TIMEOUT_S", 2.0)  # stands for ten minutes
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServerGone, match=f"{said}.* 0.2 s; asked for 0.2 s: start rrm serve there"):
+            client_module.connect(url, timeout_s=0.2)
+
+
+def test_a_row_has_its_time_on_a_connection_that_had_to_come_soon() -> None:
+    class Notes(Calls):
+        def opened(self, sock: socket.socket) -> None:
+            seen.append(sock.gettimeout())
+            super().opened(sock)
+
+    seen: list[float | None] = []
+    with cutting([whole]) as server:
+        address = Address(server.url, patience_s=5.0)
+        assert len(list(address.lines("/v1/score", {"transcripts": [{"id": "a"}]}, Notes()))) == 2
+    assert seen == [TIMEOUT_S] and address.short_s == 5.0
 
 
 # ---- who it is, and what to do ----
