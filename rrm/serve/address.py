@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -109,13 +110,20 @@ class Address:
         timeout_s: between two rows of a request. A connection, and what is answered at once, has as long as the patience where that is less.
         patience_s: how long requests that are made together are made again while none is answered.
         key: what it asks for; None: `RRM_API_KEY`, where that is set.
+        until: when nobody waits for an answer any more (`time.monotonic`): all requests end by then.
 
     Raises:
         ConfigError: no address, or a key that no header can carry.
     """
 
     def __init__(
-        self, url: str, *, timeout_s: float = TIMEOUT_S, patience_s: float = PATIENCE_S, key: str | None = None
+        self,
+        url: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+        key: str | None = None,
+        until: float | None = None,
     ) -> None:
         if not is_address(url):
             raise ConfigError(f"{shown_address(url)} is no address of rrm serve: write http://HOST:PORT")
@@ -124,14 +132,14 @@ class Address:
             raise ConfigError(
                 f"an address of rrm serve is http://HOST:PORT alone: put the key into {KEY}; for a chat model write openai:BASE_URL#model"
             )
-        self.url, self.timeout_s, self.patience_s = url.rstrip("/"), timeout_s, patience_s
+        self.url, self.timeout_s, self.patience_s, self.until = url.rstrip("/"), timeout_s, patience_s, until
         self.short_s = min(timeout_s, max(patience_s, LEAST_S))
         """For a connection, and for what is answered at once."""
         self._key = key_of(os.environ.get(KEY) if key is None else key)
 
     def calls(self) -> Calls:
         """For requests that are made together."""
-        return Calls(self.patience_s, self.url, self.is_there)
+        return Calls(self.patience_s, self.url, self.is_there, self.until)
 
     def is_there(self) -> bool:
         """Whether a server answers, and takes requests."""
@@ -156,6 +164,10 @@ class Address:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         data = None if body is None else json.dumps(body).encode()  # NaN, too, as in files
         request = urllib.request.Request(f"{self.url}{path}", data, headers)
+        if self.until is not None:
+            timeout_s = min(timeout_s, self.until - time.monotonic())
+            if timeout_s <= 0:
+                raise Busy(f"no time was left to ask {self.url}", timed_out=True)
         connect_s = min(timeout_s, self.short_s)
         try:
             opener = urllib.request.build_opener(_Noted(calls, connect_s), _Stay)
@@ -164,15 +176,17 @@ class Address:
         except urllib.error.HTTPError as error:
             self._refused(error)
         except (OSError, http.client.HTTPException) as error:
-            raise Busy(self._unanswered(getattr(error, "reason", None) or error, timeout_s, connect_s)) from error
+            reason = getattr(error, "reason", None) or error
+            why = self._unanswered(reason, timeout_s, connect_s)
+            raise Busy(why, timed_out=isinstance(reason, TimeoutError)) from error
 
     def _unanswered(self, reason: Any, timeout_s: float, connect_s: float) -> str:
         if isinstance(reason, ConnectionRefusedError | socket.gaierror):
             return f"nobody answers at {self.url} ({reason.strerror or reason})"
         if isinstance(reason, _NoConnection):
-            return f"no connection to {self.url} came about in {connect_s:g} s"
+            return f"no connection to {self.url} came about in {connect_s:.4g} s"
         if isinstance(reason, TimeoutError):
-            return f"nothing came from {self.url} for {timeout_s:g} s"
+            return f"nothing came from {self.url} for {timeout_s:.4g} s"
         return f"the connection to {self.url} broke off ({type(reason).__name__}: {reason})"
 
     def lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import socket
 import threading
@@ -24,11 +25,12 @@ class Busy(Exception):
 
     Args:
         silent: nobody answered, or the answer broke off; else it asks for patience.
+        timed_out: the time that an answer has was over.
     """
 
-    def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True) -> None:
+    def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True, timed_out: bool = False) -> None:
         super().__init__(why)
-        self.why, self.after_s, self.silent = why, after_s, silent
+        self.why, self.after_s, self.silent, self.timed_out = why, after_s, silent, timed_out
 
 
 class Calls:
@@ -38,12 +40,17 @@ class Calls:
         patience_s: how long they are made again, all of them together, while none is answered: from the first failure on.
         where: the server, for messages.
         is_there: whether it answers at all, asked when the patience is over.
+        until: when nobody waits for an answer any more (`time.monotonic`). Where that is said, nothing is asked again after a time-out.
     """
 
     def __init__(
-        self, patience_s: float = PATIENCE_S, where: str = "the server", is_there: Callable[[], bool] = lambda: False
+        self,
+        patience_s: float = PATIENCE_S,
+        where: str = "the server",
+        is_there: Callable[[], bool] = lambda: False,
+        until: float | None = None,
     ) -> None:
-        self.patience_s, self.where, self.is_there = patience_s, where, is_there
+        self.patience_s, self.where, self.is_there, self.until = patience_s, where, is_there, until
         self.stopped = threading.Event()
         self.over: str | None = None
         """Why nothing more is asked: the patience is over, and nobody is there."""
@@ -99,8 +106,9 @@ class Calls:
                 itself, after a patience of its own.
         """
         now = time.monotonic()
+        waited = math.inf if self.until is None else 0.0 if busy.timed_out else self.until - now
         with self._lock:
-            if self.over is not None or self.stopped.is_set():
+            if self.over is not None or self.stopped.is_set() or waited <= 0:
                 return 0.0
             self._since = now if self._since is None else self._since
             tells, self._told = busy.silent and not self._told, self._told or busy.silent
@@ -110,10 +118,10 @@ class Calls:
         if tells:
             log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
         if all_together > max(busy.after_s, AT_ONCE_S):
-            return min(own, all_together)
+            return min(own, all_together, waited)
         if waits:  # its answer decides
-            return self.patience_s
-        return 0.0 if self._is_gone(busy, first) else own
+            return min(self.patience_s, waited)
+        return 0.0 if self._is_gone(busy, first) else min(own, waited)
 
     def _is_gone(self, busy: Busy, first: float) -> bool:
         """Look whether anybody is there, one thread for all: where not, nothing more is asked.
