@@ -114,14 +114,18 @@ class Calls:
             tells, self._told = busy.silent and not self._told, self._told or busy.silent
             first = self._since
             own, all_together = since + self.patience_s - now, first + self.patience_s - now
-            waits = self._accepted > 0
         if tells:
             log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
         if all_together > max(busy.after_s, AT_ONCE_S):
             return min(own, all_together, waited)
-        if waits:  # its answer decides
-            return min(self.patience_s, waited)
-        return 0.0 if self._is_gone(busy, first) else min(own, waited)
+        if not self._waits() and self._is_gone(busy, first):
+            return 0.0
+        return min(self.patience_s if self._waits() else own, waited)
+
+    def _waits(self) -> bool:
+        """Whether an answer is under way, which decides."""
+        with self._lock:
+            return self._accepted > 0
 
     def _is_gone(self, busy: Busy, first: float) -> bool:
         """Look whether anybody is there, one thread for all: where not, nothing more is asked.
@@ -130,16 +134,20 @@ class Calls:
             first: the failure since which the patience ran out.
         """
         with self._looking:
-            if self.over is not None:
-                return True
-            if self._since != first:  # another has looked
-                return False
+            with self._lock:
+                if self.over is not None:
+                    return True
+                if self._since != first:  # another has looked, or something was answered
+                    return False
             there = self.is_there()
-            if there:
-                self._since = time.monotonic()
-            else:
-                self.over = f"{busy.why}; asked for {self.patience_s:g} s"
-            return not there
+            with self._lock:
+                if self._since != first or self._accepted > 0:  # meanwhile
+                    return False
+                if there:
+                    self._since = time.monotonic()
+                else:
+                    self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+                return not there
 
 
 class Pauses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,33 @@ def test_patience_waits_for_an_answer_that_is_under_way(monkeypatch: pytest.Monk
     assert calls.left_s(Busy("x"), 0.0) == 0.0 and calls.over == "x; asked for 5 s"
     calls.answered()
     assert calls.over is None and calls.left_s(Busy("x"), 60.0) == 5.0
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_answer_that_comes_during_the_look_counts(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look came to nobody, and what was answered meanwhile was forgotten: nothing more was asked."""
+    now = [0.0]
+    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
+
+    def look() -> bool:
+        calls.answered()  # by another thread
+        return there
+
+    calls = Calls(5.0, is_there=look)
+    assert calls.left_s(Busy("x"), 0.0) == 5.0
+    now[0] = 6.0
+    assert calls.left_s(Busy("x"), 0.0) <= 0 and calls.over is None, "its own patience is over, and no other's"
+    assert calls.left_s(Busy("x"), 6.0) == 5.0
+
+
+def test_a_request_that_is_taken_during_the_look_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
+    with ExitStack() as taken:
+        calls = Calls(5.0, is_there=lambda: bool(taken.enter_context(calls.accepted())))
+        calls.left_s(Busy("x"), 0.0)
+        now[0] = 6.0
+        assert calls.left_s(Busy("x"), 0.0) == 5.0 and calls.over is None
 
 
 def test_a_server_that_is_only_busy_is_not_gone_and_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
