@@ -50,8 +50,8 @@ def command(
     """Guard a running agent: halt it, or ask, when a judge thinks little of what it did so far.
 
     As a hook of Claude Code it reads the hook's JSON and answers with JSON (docs/guard.md). A judge that cannot be loaded or asked, or has said
-    nothing after 50 s, is a failed judgement, in the audit and by the policy's on_failure; what else goes wrong is said on standard error with exit code 1, which lets the
-    agent go on. With transcripts it says what it would have said of them step by step, and, where
+    nothing after 50 s, is a failed judgement, in the audit and by the policy's on_failure; what else goes wrong, a wrong option included, is said on standard error
+    with exit code 1, which lets the agent go on. With transcripts it says what it would have said of them step by step, and, where
     outcomes are known, how many good runs it would have halted and what it would have saved.
     """
     if inputs:
@@ -135,20 +135,30 @@ def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Dea
 
 
 def _judge_of(options: JudgeOptions, deadline: Deadline) -> AgentRRM | AbsentJudge:
-    """A hook's judge. One that cannot be had fails at each judgement: the audit shows that nobody watched, and `on_failure` is obeyed."""
+    """A hook's judge. One that cannot be had (what cannot be loaded or reached, a refused key included) fails at each judgement: the audit shows
+    that nobody watched, and `on_failure` is obeyed.
+
+    Raises:
+        ConfigError: an option that is wrong, or does not go with the judge: a mistake of the command, as in its policy.
+    """
     from rrm.guard.absent import AbsentJudge
     from rrm.serve.address import SCHEMES
     from rrm.serve.client import CONCURRENCY, RemoteJudge, address_for
 
-    try:
-        if options.model is None or not options.model.startswith(SCHEMES):
+    if options.model is None or not options.model.startswith(SCHEMES):
+        try:
             return deadline.within(options.load)
-        how = options.how()
-        timeout_s, concurrency = how.pop("timeout_s") or HOOK_TIMEOUT_S, how.pop("concurrency") or CONCURRENCY
-        how |= {"max_transcript_tokens": how.pop("transcript_tokens"), "until": deadline.at - ANSWER_S}
-        address = address_for(options.model, timeout_s=timeout_s, patience_s=HOOK_PATIENCE_S, **how)
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the agent waits for an answer
+            return AbsentJudge(options.model, error)
+    how = options.how()
+    timeout_s, concurrency = how.pop("timeout_s") or HOOK_TIMEOUT_S, how.pop("concurrency") or CONCURRENCY
+    how |= {"max_transcript_tokens": how.pop("transcript_tokens"), "until": deadline.at - ANSWER_S}
+    address = address_for(options.model, timeout_s=timeout_s, patience_s=HOOK_PATIENCE_S, **how)
+    try:
         return deadline.within(lambda: RemoteJudge(address, concurrency=concurrency))
-    except Exception as error:  # noqa: BLE001 - whatever it was, the agent waits for an answer
+    except Exception as error:  # noqa: BLE001 - likewise; what a server refuses is a ConfigError, too
         return AbsentJudge(options.model, error)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,46 @@ def test_a_judge_that_cannot_be_had_is_a_failed_judgement(
             (row,) = read_audit(claude.audit)
             assert (row.verdict, row.status, row.score, row.judge) == (action, "judge_error", None, judge)
             assert "no judge: " in (row.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("judge", "wrong"),
+    [
+        ("http://127.0.0.1:9", ["--context", "100"]),
+        ("http://127.0.0.1:9", ["--header", "X-Key"]),
+        ("http://user:word@127.0.0.1:9", []),
+        ("lab", ["--header", "X-Key"]),
+        ("lab", ["--concurrency", "2"]),
+        ("lab", ["--device", "cpu", "--dtype", "float3"]),
+    ],
+)
+def test_a_wrong_option_is_a_mistake_of_the_command(tmp_path: Path, judge: str, wrong: list[str]) -> None:
+    """Nobody would look for it in the audit."""
+    claude = Claude(Path("-"), tmp_path, *wrong, "--set", "on_failure=halt")
+    claude.arguments[claude.arguments.index("--model") + 1] = judge
+    assert claude.call() == (1, None) and not claude.audit.exists()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_refuses_the_key_is_a_failed_judgement(tmp_path: Path, status: int) -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            claude = Claude(Path("-"), tmp_path, "--set", "on_failure=halt")
+            claude.arguments[claude.arguments.index("--model") + 1] = f"http://127.0.0.1:{server.server_port}"
+            code, said = claude.call()
+        finally:
+            server.shutdown()
+    (row,) = read_audit(claude.audit)
+    assert code == 0 and said["continue"] is False and row.status == "judge_error"
+    assert "key" in (row.reason or "") and str(status) in (row.reason or "")
 
 
 def test_a_half_written_row_does_not_turn_the_guard_off(folder: Path, tmp_path: Path) -> None:
