@@ -116,7 +116,7 @@ class Calls:
             own, all_together = since + self.patience_s - now, first + self.patience_s - now
         if tells:
             log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
-        if all_together > max(busy.after_s, AT_ONCE_S):
+        if all_together > AT_ONCE_S:
             return min(own, all_together, waited)
         if not self._waits() and self._is_gone(busy, first):
             return 0.0
@@ -164,10 +164,10 @@ class Pauses:
         self.calls.answered()
 
     def wait(self, busy: Busy) -> bool:
-        """Wait; False where the time is over, or the calls are to end."""
+        """Wait; False where the time is over, or the calls are to end. Who is to come back later than that asks once more at its end."""
         self.since = time.monotonic() if self.since is None else self.since
         left = self.calls.left_s(busy, self.since)
-        return left > max(busy.after_s, AT_ONCE_S) and self._sleep(min(max(self._next(), busy.after_s), left))
+        return left > AT_ONCE_S and self._sleep(min(max(self._next(), busy.after_s), left))
 
     def breathe(self) -> bool:
         """A pause before a request that the server failed at; False where the calls are to end."""
