@@ -356,11 +356,14 @@ def no_answer_key(rows: Callable[[dict[str, Any]], list[list[str]]]) -> str:
 def smollm2_qa() -> str:
     """SmolLM2 on held-out multi-hop questions, by policy."""
     told = needed("smollm2_qa")["figures"]["held_out"]
-    rows = [["policy", "F1", "exact match", "F1 less `tool_call`", "F1 over `naive_rag`", "searches", "tokens", "runs"]]
+    sources = sorted(next(iter(told.values()))["by_source"])
+    head = ["policy", "F1", "exact match", "F1 less `tool_call`", "F1 over `naive_rag`"]
+    rows = [[*head, *(f"F1, {source}" for source in sources), "searches", "tokens", "runs"]]
     for name, one in told.items():
         beside = [interval(one[key]) if key in one else "–" for key in ("f1_less_start", "f1_over_rival")]
         counts = [f"{one['searches']:.2f}", f"{one['tokens']:.0f}", str(one["seeds"])]
-        rows.append([f"`{name}`", interval(one["f1"]), interval(one["em"]), *beside, *counts])
+        apart = [f"{one['by_source'][source]['f1']:.3f}" for source in sources]
+        rows.append([f"`{name}`", interval(one["f1"]), interval(one["em"]), *beside, *apart, *counts])
     return _table(rows)
 
 

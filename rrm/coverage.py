@@ -54,11 +54,12 @@ class Coverage:
             "lowest": {id: round(-share, 4) for share, _, id in sorted(self._least, reverse=True) if -share < LOW},
         }
 
-    def told(self, about: Mapping[str, Any]) -> dict[str, Any] | None:
+    def told(self, about: Mapping[str, Any], judge: Any = None) -> dict[str, Any] | None:
         """`found`, with a warning where little was read: of the median transcript, or of any less than half.
 
         Args:
             about: what the judge says of itself (`Judge.describe`).
+            judge: the judge, where it is at hand: its modes, and whether `rrm serve` has it.
         """
         found = self.found()
         if found is not None and (found["median"] < LOW or found["below_0.5"]):
@@ -70,22 +71,35 @@ class Coverage:
                 found["rows"],
                 found["below_0.5"],
                 ", ".join(f"{printable(id, 80)!r} {100 * share:.0f}%" for id, share in found["lowest"].items()),
-                to_read_more(about),
+                to_read_more(
+                    about,
+                    served=hasattr(judge, "address"),
+                    steps="steps" in getattr(getattr(judge, "settings", None), "modes", ()),
+                ),
             )
         return found
 
 
-def to_read_more(about: Mapping[str, Any]) -> str:
-    """What makes a judge that describes itself so read more of each transcript, else which judges do."""
+def to_read_more(about: Mapping[str, Any], *, served: bool = False, steps: bool = False) -> str:
+    """What makes a judge that describes itself so read more of each transcript, else which judges do.
+
+    Args:
+        served: it is asked over `rrm serve`, which is told such options; who asks cannot.
+        steps: it was trained in `steps`, and reads long runs to their end.
+    """
+    there = " to rrm serve" if served else ""
     if about.get("prompt_version") == CUT_VERSION:
         return (
-            "raise --transcript-tokens, or take a judge of prompt version 2, which reads long runs to their end, in windows: the default judge, "
-            "what rrm train makes in more than `score` alone, a chat model (openai:…)"
+            f"raise --transcript-tokens{there}, or take a judge of prompt version 2, which reads long runs to their end, in windows: the default "
+            "judge, what rrm train makes in more than `score` alone, a chat model (openai:…)"
         )
     if about.get("max_windows") is not None:
-        return f"raise --max-windows, here {about['max_windows']}, or leave it out"
+        return f"raise --max-windows{there}, here {about['max_windows']}, or leave it out"
+    unread = "a window that it could not read is named in the row's `reason`"
+    mend = f"raise --transcript-tokens{there}, serve it with a longer context (--context{there})"
+    if steps:
+        return f"{unread}: {mend}"
     return (
-        "a judge trained in `score` alone reads one window, and a window that it could not read is named in the row's `reason`: raise "
-        "--transcript-tokens, serve it with a longer context (--context), or take a judge that reads long runs to their end: one trained in "
-        "`steps` (the default judge), or a chat model (openai:…)"
+        f"a judge trained in `score` alone reads one window, and {unread}: {mend}, or take a judge that reads long runs to their end: one "
+        "trained in `steps` (the default judge), or a chat model (openai:…)"
     )

@@ -79,7 +79,7 @@ def estimate(
         first = first or list(zip(counts, window, strict=True))
         found.rows += len(window)
         found.prompt_tokens += sum(counts)
-    found.readings, found.coverage = readings, coverage.told(judge.describe())
+    found.readings, found.coverage = readings, coverage.told(judge.describe(), judge)
     found.not_text = unshown.told()
     if first and probe:
         first.sort(key=lambda pair: pair[0])

@@ -2,7 +2,7 @@
 
 OUT.jsonl             the rows, one JSON object a line
 OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
-OUT.jsonl.lock        locked while a run writes (the file itself stays)
+OUT.jsonl.lock        locked while a run writes (the file itself stays: who has opened it, and waits, would lock another than who comes next)
 
 And what takes the place of another only when all of it is written: one file (`file_when_whole`), the files of a folder
 (`files_when_whole`), a whole folder (`folder_when_whole`).
@@ -138,7 +138,7 @@ def open_output(
     sync_seconds: float = SYNC_SECONDS,
 ) -> Iterator[Output]:
     """Lock the file, check that its rows are of this run's making, cut off a half-written end. A run that fails before its first row
-    leaves none of the files that it made.
+    leaves none of the files that it made but the lock.
 
     Args:
         made_by: everything that decides the rows: command, model, seed, … (anything JSON holds).
@@ -159,9 +159,9 @@ def open_output(
     with ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            made = [file for file in (path, header, lock) if not file.exists()]
             # beside the rows, not the rows: those may be replaced by a rewritten file, and Windows locks what it reads
             stack.enter_context(FileLock(lock, timeout=0))
+            made = [file for file in (path, header) if not file.exists()]
             stack.push(lambda failed, *_: _leave_nothing(path, made) if failed and path in made else None)
             run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
             if overwrite or not path.exists():
@@ -196,7 +196,7 @@ def _why_locked(path: Path, lock: Path) -> str:
 
 
 def _leave_nothing(path: Path, made: Sequence[Path]) -> None:
-    """Take away the files that a run made which wrote no row; while it holds the lock."""
+    """Take away the files that a run made which wrote no row; while it holds the lock, which stays."""
     with suppress(OSError):
         if not path.exists() or path.stat().st_size == 0:
             for file in made:

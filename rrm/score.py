@@ -210,7 +210,7 @@ def score_file(
     summary.usage, summary.usage_now = (
         None if usage is None else usage.model_dump() for usage in (out.spending.total, out.spending.now)
     )
-    summary.coverage = taking.coverage.told(judge.describe()) if warn else taking.coverage.found()
+    summary.coverage = taking.coverage.told(judge.describe(), judge) if warn else taking.coverage.found()
     summary.not_text = unshown.told() if warn else unshown.found()
     summary.outside = outside_of(taking.marks, warn=warn)
     summary.criteria = taking.answers.means()

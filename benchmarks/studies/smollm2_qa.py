@@ -53,8 +53,9 @@ from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
 from benchmarks.studies.smollm2 import DTYPES, ENGINE, ROOT, held_in, sampler, training
 from benchmarks.studies.smollm2_qa_data import prepare
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
-from benchmarks.studies.smollm2_qa_figures import figures, plot, pooled
+from benchmarks.studies.smollm2_qa_figures import figures, plot
 from benchmarks.studies.smollm2_qa_plan import others, planned, told
+from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, together, trained, whole
 from benchmarks.studies.study import Job, begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD
 from rrm.provenance import environment
@@ -187,46 +188,46 @@ def prepared(runs: Path) -> dict[str, int]:
 # ---- results -----------------------------------------------------------------------------------------------------------
 
 
-def sitting(study: Study) -> dict[str, Any]:
-    """What is done in a folder: warm starts, trainings, and the rows of both sets of questions, by policy one a run."""
+def sitting(study: Study, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What is done in a folder: warm starts, trainings, and the rows of both sets of questions, by policy one a run.
+
+    Args:
+        facts: how its runs are made.
+    """
     runs, made = study.runs, {}
-    places = {str(method): [runs / "start" / method] for method in METHODS}
+    places = {str(method): {0: runs / "start" / method} for method in METHODS}
     for arm, seeds in SEEDS.items():
-        folders = {seed: folder for seed in range(seeds) if (folder := study.folder(arm, seed)).is_dir()}
-        places[arm] = list(folders.values())
-        done = {seed: folder for seed, folder in folders.items() if (folder / "done.json").is_file()}
+        places[arm] = {seed: folder for seed in range(seeds) if (folder := study.folder(arm, seed)).is_dir()}
+        done = {seed: folder for seed, folder in places[arm].items() if (folder / "done.json").is_file()}
         made[arm] = [training(folder) | {"seed": seed} for seed, folder in done.items()]
-    found: dict[str, Any] = {
-        "warm": {
-            m: json.loads((study.warm(m) / CARD).read_text()) for m in METHODS if (study.warm(m) / CARD).is_file()
-        },
+    cards = {m: study.warm(m) / CARD for m in METHODS}
+    return {
+        "collected": {"command": training_command("smollm2_qa"), "commit": record.commit()},
+        "made_with": dict(facts),
+        "hardware": record.hardware(),
+        "environment": environment(),
+        "warm": {method: json.loads(card.read_text()) for method, card in cards.items() if card.is_file()},
         "trainings": {arm: rows for arm, rows in made.items() if rows},
-        "rows": {},
+        "rows": {
+            tasks: {name: rows for name, folders in places.items() if (rows := _answered(folders, tasks))}
+            for tasks in SETS
+        },
     }
-    for tasks in SETS:
-        found["rows"][tasks] = {
-            name: rows
-            for name, folders in places.items()
-            if (rows := [json.loads(f.read_text()) for one in folders if (f := one / f"{tasks}.json").is_file()])
-        }
-    return found
 
 
-def collect(study: Study, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _answered(folders: Mapping[int, Path], tasks: str) -> list[dict[str, Any]]:
+    """`seed` and `rows` of each run that answered a set of questions."""
+    files = {seed: folder / f"{tasks}.json" for seed, folder in folders.items()}
+    return [{"seed": seed, "rows": json.loads(f.read_text())} for seed, f in files.items() if f.is_file()]
+
+
+def collect(study: Study, facts: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What is done: this folder's sitting, those that a record holds, and figures of all on both sets.
 
     Args:
-        kept: a record, `--keep`. Its sitting with this folder's warm start is this one.
+        kept: a record, `--keep`.
     """
-    mine = sitting(study)
-    others = [one for one in (kept or {}).get("sittings", []) if one["warm"].get(START) != mine["warm"].get(START)]
-    where: dict[str, Any] = {
-        "command": training_command("smollm2_qa"),
-        "commit": record.commit(),
-        "hardware": record.hardware(),
-        "environment": environment(),
-    }
-    sittings = [*others, where | mine]
+    sittings = together((kept or {}).get("sittings", ()), sitting(study, facts), START)
     found: dict[str, Any] = {"questions": prepared(study.runs), "sittings": sittings, "figures": figures_of(sittings)}
     found["choosing"] = chosen(study.runs / "choose") or (kept or {}).get("choosing", {})
     return found
@@ -235,15 +236,6 @@ def collect(study: Study, kept: Mapping[str, Any] | None = None) -> dict[str, An
 def figures_of(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of both sets, from the rows of every sitting."""
     return {tasks: figures(*pooled(sittings, tasks), START, RIVAL) for tasks in SETS}
-
-
-def trained(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """A record's trainings, arm → runs."""
-    return {
-        arm: rows
-        for arm in SEEDS
-        if (rows := [row for one in found.get("sittings", ()) for row in one["trainings"].get(arm, ())])
-    }
 
 
 def chosen(folder: Path) -> dict[str, Any]:
@@ -286,18 +278,21 @@ def main() -> None:
         rest = others(study.options("grpo", 0), questions, args.epochs, args.like)
         print("\n".join(told(found, wanted, rest)))
         return
-    begin(args.runs, overrides=args.overrides, epochs=args.epochs, sampler="vllm" if args.vllm_python else "hf",
-          dtype=args.dtype, training=[*TRAINING, *PLAYING])  # fmt: skip
-    kept = json.loads(args.output.read_text()) if args.keep and args.output.is_file() else {}
+    facts = {"overrides": args.overrides, "epochs": args.epochs, "dtype": args.dtype, "training": [*TRAINING, *PLAYING]}
+    begin(args.runs, sampler="vllm" if args.vllm_python else "hf", **facts)
+    before = json.loads(args.output.read_text()) if args.output.is_file() else {}
+    kept = before if args.keep else {}
+    held_alike(kept.get("sittings", ()), facts, args.output)
     if not args.collect:
-        starts: list[Job] = [partial(study.begin_with, method) for method in (START, RIVAL, "direct")]
-        run_all(starts, args.parallel)
-        have = {(arm, one["seed"]) for arm, runs in trained(kept).items() for one in runs}
         due = [(arm, seed) for seed in range(max(wanted.values())) for arm in wanted if seed < wanted[arm]]
-        due = [one for one in due if one not in have or study.folder(*one).is_dir()]
+        due = [one for one in due if one not in whole(kept.get("sittings", ()), SETS)]
+        choose = args.choose and not kept.get("choosing")
+        starts: list[Job] = [partial(study.begin_with, method) for method in (START, RIVAL, "direct")]
+        run_all(starts if due or choose or not kept else [], args.parallel)
         run_all([partial(study.train, arm, seed) for arm, seed in due], args.parallel)
-        run_all([study.choose] if args.choose else [], 1)
-    found = collect(study, kept)
+        run_all([study.choose] if choose else [], 1)
+    found = collect(study, facts, kept)
+    none_lost(before.get("sittings", ()), found["sittings"], START, args.output)
     made = {
         "command": training_command("smollm2_qa"),
         "commit": record.commit(),

@@ -58,17 +58,6 @@ def _told(found: Interval) -> dict[str, float | None]:
     return {key: value if value is None else round(value, 4) for key, value in found.to_dict().items()}
 
 
-def pooled(sittings: Sequence[Mapping[str, Any]], tasks: str) -> tuple[dict[str, list[Rows]], dict[str, list[int]]]:
-    """Policy → the rows of each of its runs, and policy → the sitting of each, of one set of questions."""
-    policies: dict[str, list[Rows]] = {}
-    of: dict[str, list[int]] = {}
-    for number, one in enumerate(sittings):
-        for name, runs in one["rows"][tasks].items():
-            policies.setdefault(name, []).extend(runs)
-            of.setdefault(name, []).extend([number] * len(runs))
-    return policies, of
-
-
 def figures(
     policies: Mapping[str, Sequence[Rows]], sittings: Mapping[str, Sequence[int]], start: str, rival: str
 ) -> dict[str, Any]:
@@ -77,7 +66,8 @@ def figures(
     Args:
         policies: name → rows of each seed; all of the same questions.
         sittings: name → in which sitting each of these runs was made.
-        start: what `less_start` is taken from, of a run's own sitting; rival: what `over_rival` is divided by. Left out where absent.
+        start: what `less_start` is taken from; rival: what `over_rival` is divided by. Both of a run's own sitting; runs of one without
+            are left out of the comparison.
     """
     found: dict[str, Any] = {}
     for name, runs in policies.items():
@@ -86,20 +76,33 @@ def figures(
             mine = table(runs, metric)
             one[metric] = interval(mine)
             one[f"{metric}_by_seed"] = [round(float(value), 4) for value in mine.mean(axis=1)]
-            if start in policies and name != start:
-                base = table([policies[start][sittings[start].index(k)] for k in sittings[name]], metric)
-                one[f"{metric}_less_start"] = difference(mine, base)
+            if name != start and (beside := _beside(policies, sittings, name, start, metric)) is not None:
+                runs_, base = beside
+                one[f"{metric}_less_start"] = difference(runs_, base)
                 one[f"{metric}_less_start_by_seed"] = [
-                    difference(seed[None], began[None]) for seed, began in zip(mine, base, strict=True)
+                    difference(seed[None], began[None]) for seed, began in zip(runs_, base, strict=True)
                 ]
-            if rival in policies and name != rival:
-                one[f"{metric}_over_rival"] = ratio(mine, table(policies[rival], metric))
+                one["seeds_less_start"] = len(runs_)
+            if name != rival and (beside := _beside(policies, sittings, name, rival, metric)) is not None:
+                one[f"{metric}_over_rival"] = ratio(*beside)
         one["by_source"] = by_source(runs)
         for key in ("searches", "malformed", "tokens"):
             one[key] = round(float(np.mean([row[key] for rows in runs for row in rows])), 3)
         one["unanswered"] = round(float(np.mean([row["answer"] is None for rows in runs for row in rows])), 4)
         found[name] = one
     return found
+
+
+def _beside(
+    policies: Mapping[str, Sequence[Rows]], sittings: Mapping[str, Sequence[int]], name: str, other: str, metric: str
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """(runs, questions) twice: of a policy, and of another one in the same sitting; None where no sitting has both."""
+    where = {number: rows for number, rows in zip(sittings.get(other, ()), policies.get(other, ()), strict=True)}
+    both = [(rows, where[k]) for rows, k in zip(policies[name], sittings[name], strict=True) if k in where]
+    if not both:
+        return None
+    mine, others = zip(*both, strict=True)
+    return table(mine, metric), table(others, metric)
 
 
 def by_source(runs: Sequence[Rows]) -> dict[str, dict[str, Any]]:

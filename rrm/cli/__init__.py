@@ -122,12 +122,18 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
 
 
 def _flush() -> None:
-    """Print what is left, if anybody reads it: at Python's end a pipe that is closed would be an error without a place."""
+    """Print what is left, if anybody reads it: at Python's end a pipe that is closed would be an error without a place.
+
+    A stream that was closed from the first (`>&-`) is None; what else goes wrong was said before, and changes no exit code."""
     for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            continue
         try:
             stream.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except (OSError, ValueError):
+            continue
 
 
 def _way_on(arguments: Sequence[str], continues: Sequence[str]) -> str:
@@ -145,7 +151,7 @@ def _fail(error: RRMError, code: int = 2) -> NoReturn:
 def quiet_off_terminals() -> None:
     """Let libraries draw no bars (of weights that are loaded, of training) where standard error is a log, unless the environment says
     otherwise. To be called before they are imported."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"):
             os.environ.setdefault(name, "1")
 

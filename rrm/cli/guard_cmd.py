@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -13,6 +15,7 @@ from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, mapping_of, read_inputs, refuse_missing, refuse_overlap
 from rrm.config import overridden, read_config
+from rrm.deadline import Deadline
 from rrm.errors import ConfigError, RRMError
 
 if TYPE_CHECKING:
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HOOK_S, ANSWER_S = 50.0, 1.0
+"""For which a hook waits for its judge, loading included: the agent waits too, and ends a hook after 60 s. Requests to a server end a second before."""
 HOOK_PATIENCE_S, HOOK_TIMEOUT_S = 5.0, 45.0
-"""For which a hook asks a server again that does not answer, and waits for an answer: the agent waits too, and ends a hook after 60 s."""
+"""For which a hook asks a server again that does not answer, and waits for a row; for a server's first answer, the former."""
 
 
 @with_judge_options
@@ -44,9 +49,9 @@ def command(
 ) -> None:
     """Guard a running agent: halt it, or ask, when a judge thinks little of what it did so far.
 
-    As a hook of Claude Code it reads the hook's JSON and answers with JSON (docs/guard.md). A judge that cannot be loaded or asked is a failed
-    judgement, in the audit and by the policy's on_failure; what else goes wrong is said on standard error with exit code 1, which lets the
-    agent go on. With transcripts it says what it would have said of them step by step, and, where
+    As a hook of Claude Code it reads the hook's JSON and answers with JSON (docs/guard.md). A judge that cannot be loaded or asked, or has said
+    nothing after 50 s, is a failed judgement, in the audit and by the policy's on_failure; what else goes wrong, a wrong option included, is said on standard error
+    with exit code 1, which lets the agent go on. With transcripts it says what it would have said of them step by step, and, where
     outcomes are known, how many good runs it would have halted and what it would have saved.
     """
     if inputs:
@@ -55,12 +60,25 @@ def command(
         return
     if sys.stdin.isatty():
         raise ConfigError("give transcripts to replay; without them a hook's JSON is read from standard input")
+    deadline, code = Deadline(HOOK_S), 0
     try:
-        finish(_hook(audit, policy_of(policy, set), judge))
-    except Exception as error:
+        finish(_hook(audit, policy_of(policy, set), judge, deadline))
+    except Exception as error:  # noqa: BLE001
         # whatever it was: 2, this package's code of a user's error, would block the agent's call
         log.error("%s%s", "" if isinstance(error, RRMError) else f"{type(error).__name__}: ", error)
-        raise typer.Exit(1) from error
+        code = 1
+    if deadline.late:
+        _leave(code)
+    if code:
+        raise typer.Exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, whatever its threads still wait for: Python's own end would wait for some of them."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def policy_of(path: Path | None, overrides: list[str]) -> GuardPolicy:
@@ -78,7 +96,7 @@ def policy_of(path: Path | None, overrides: list[str]) -> GuardPolicy:
     return read_config(path, GuardPolicy, overrides)
 
 
-def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions) -> dict[str, Any]:
+def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions, deadline: Deadline) -> dict[str, Any]:
     """What a hook is answered; a judge is loaded only where one is asked."""
     from rrm.guard.absent import AbsentJudge
     from rrm.guard.audit import NOT_JUDGED, AuditRow, append, read_audit
@@ -104,8 +122,11 @@ def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions) -> dict[str, 
     trajectory = session_of(hook)
     if not step_is_over(trajectory):
         return answer(event, state.action, state.why)
-    judge = _judge_of(options)
-    guard = Guard(judge, policy, audit=audit, mode="steps" if isinstance(judge, AbsentJudge) else None)
+    judge = _judge_of(options, deadline)
+    if isinstance(judge, AbsentJudge):  # which says so at once
+        guard = Guard(judge, policy, audit=audit, mode="steps")
+    else:
+        guard = Guard(judge, policy, audit=audit, deadline=deadline)
     with guard.session(run=run, resume=True) as session:
         verdict = session.look(trajectory)
     if verdict.checked and verdict.status != "scored":
@@ -113,19 +134,31 @@ def _hook(audit: Path, policy: GuardPolicy, options: JudgeOptions) -> dict[str, 
     return answer(event, verdict.action, verdict.reason)
 
 
-def _judge_of(options: JudgeOptions) -> AgentRRM | AbsentJudge:
-    """A hook's judge. One that cannot be had fails at each judgement: the audit shows that nobody watched, and `on_failure` is obeyed."""
+def _judge_of(options: JudgeOptions, deadline: Deadline) -> AgentRRM | AbsentJudge:
+    """A hook's judge. One that cannot be had (what cannot be loaded or reached, a refused key included) fails at each judgement: the audit shows
+    that nobody watched, and `on_failure` is obeyed.
+
+    Raises:
+        ConfigError: an option that is wrong, or does not go with the judge: a mistake of the command, as in its policy.
+    """
     from rrm.guard.absent import AbsentJudge
     from rrm.serve.address import SCHEMES
-    from rrm.serve.client import connect
+    from rrm.serve.client import CONCURRENCY, RemoteJudge, address_for
 
+    if options.model is None or not options.model.startswith(SCHEMES):
+        try:
+            return deadline.within(options.load)
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the agent waits for an answer
+            return AbsentJudge(options.model, error)
+    how = options.how()
+    timeout_s, concurrency = how.pop("timeout_s") or HOOK_TIMEOUT_S, how.pop("concurrency") or CONCURRENCY
+    how |= {"max_transcript_tokens": how.pop("transcript_tokens"), "until": deadline.at - ANSWER_S}
+    address = address_for(options.model, timeout_s=timeout_s, patience_s=HOOK_PATIENCE_S, **how)
     try:
-        if options.model is None or not options.model.startswith(SCHEMES):
-            return options.load()
-        how = options.how()
-        how |= {"timeout_s": how["timeout_s"] or HOOK_TIMEOUT_S, "max_transcript_tokens": how.pop("transcript_tokens")}
-        return connect(options.model, patience_s=HOOK_PATIENCE_S, **how)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the agent waits for an answer
+        return deadline.within(lambda: RemoteJudge(address, concurrency=concurrency))
+    except Exception as error:  # noqa: BLE001 - likewise; what a server refuses is a ConfigError, too
         return AbsentJudge(options.model, error)
 
 

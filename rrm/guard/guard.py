@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from rrm.deadline import Deadline
 from rrm.errors import ConfigError
 from rrm.feedback import Mode
 from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
@@ -65,6 +66,7 @@ class Guard:
         audit: a file that gets a JSON line a step (`rrm.guard.audit`); None: none is kept.
         mode: what the judge is asked for; None: `steps` where it can, else `score`.
         seed: of sampled replies.
+        deadline: a judgement that is not there by then has failed: of who watches for one answer, as a hook does.
 
     Raises:
         ConfigError: the policy wants `p_good` of a judge that is not asked for `steps`, or `steps` cannot be had.
@@ -79,8 +81,9 @@ class Guard:
         audit: str | Path | None = None,
         mode: Mode | None = None,
         seed: int = 0,
+        deadline: Deadline | None = None,
     ) -> None:
-        self.judge, self.policy, self.seed = judge, policy or GuardPolicy(), seed
+        self.judge, self.policy, self.seed, self.deadline = judge, policy or GuardPolicy(), seed, deadline
         self.audit = None if audit is None else Path(audit)
         self.mode: Mode = mode or mode_of(judge)
         if self.policy.signal == "p_good" and self.mode != "steps":
@@ -136,7 +139,7 @@ class GuardSession:
         """One for each row of the audit."""
         self._seen: dict[int, float] = {}
         """When a message came, by its place (monotonic seconds)."""
-        self._judge = PrefixJudge(guard.judge, mode=guard.mode, seed=guard.seed)
+        self._judge = PrefixJudge(guard.judge, mode=guard.mode, seed=guard.seed, deadline=guard.deadline)
 
     def __enter__(self) -> GuardSession:
         return self

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from rrm.deadline import Deadline, OutOfTime
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, Mode
 from rrm.integrations.asking import Judge, lock_of
@@ -69,13 +70,16 @@ class PrefixJudge:
 
     Args:
         mode: None: as `mode_of` says.
+        deadline: a judgement that is not there by then has failed.
 
     Raises:
         ConfigError: `steps` of a judge that cannot be asked for it.
     """
 
-    def __init__(self, judge: Judge, *, mode: Mode | None = None, seed: int = 0) -> None:
-        self.judge, self.seed = judge, seed
+    def __init__(
+        self, judge: Judge, *, mode: Mode | None = None, seed: int = 0, deadline: Deadline | None = None
+    ) -> None:
+        self.judge, self.seed, self._deadline = judge, seed, deadline
         self.mode: Mode = mode or mode_of(judge)
         follows = self.mode == "steps" and _follows(judge)
         if self.mode == "steps" and isinstance(judge, AgentRRM) and not (follows or _elsewhere(judge)):
@@ -85,6 +89,16 @@ class PrefixJudge:
 
     def ask(self, trajectory: Trajectory) -> Asked:
         """What the judge says of the run so far. Raises nothing that the judge raises: that is a `judge_error`."""
+        if self._deadline is None:
+            return self._asked(trajectory)
+        began = time.perf_counter()
+        try:
+            return self._deadline.within(lambda: self._asked(trajectory))
+        except OutOfTime as error:
+            why = f"no judgement: {error}"
+            return Asked("judge_error", None, None, why, 0, time.perf_counter() - began)
+
+    def _asked(self, trajectory: Trajectory) -> Asked:
         with self._lock:
             before, began = self._computed(), time.perf_counter()
             try:
@@ -103,8 +117,8 @@ class PrefixJudge:
         return Asked(feedback.status, feedback.score if scored else None, p_good, reason, tokens, seconds)
 
     def close(self) -> None:
-        """Let the judge forget the run."""
-        if self._follower is not None:
+        """Let the judge forget the run; one that is still at work keeps it."""
+        if self._follower is not None and not (self._deadline is not None and self._deadline.late):
             with self._lock:
                 self._follower.close()
 

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,8 @@ KEY = "RRM_API_KEY"
 """Environment variable: what the server asks for, and clients send."""
 TIMEOUT_S = 600.0
 """Between two rows of a request."""
+LEAST_S = 1.0
+"""For a connection, and for what is answered at once, where the patience is shorter."""
 LOOK_S = 5.0
 """For an answer to whether anybody is there."""
 SCHEMES = ("http://", "https://")
@@ -51,15 +54,26 @@ def key_of(said: str | None, where: str = KEY) -> str | None:
     return key or None
 
 
-class _Known(http.client.HTTPConnection):
-    """A connection that `Calls` knows."""
+class _NoConnection(TimeoutError):
+    """No connection came about in time."""
 
-    def __init__(self, *args: Any, calls: Calls, **how: Any) -> None:
+
+class _Known(http.client.HTTPConnection):
+    """A connection that `Calls` knows, and that has to come about sooner than its answers."""
+
+    def __init__(self, *args: Any, calls: Calls, connect_s: float, **how: Any) -> None:
         super().__init__(*args, **how)
-        self._calls = calls
+        self._calls, self._connect_s = calls, connect_s
 
     def connect(self) -> None:
-        super().connect()
+        answers_s, self.timeout = self.timeout, self._connect_s
+        try:
+            super().connect()
+        except TimeoutError as error:
+            raise _NoConnection from error
+        finally:
+            self.timeout = answers_s
+        self.sock.settimeout(answers_s)
         self._calls.opened(self.sock)
 
 
@@ -70,15 +84,15 @@ class _KnownHttps(_Known, http.client.HTTPSConnection):
 class _Noted(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
     """Opens such connections."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, connect_s: float) -> None:
         super().__init__()
-        self._calls = calls
+        self._how: dict[str, Any] = {"calls": calls, "connect_s": connect_s}
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_Known, calls=self._calls), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_Known, **self._how), req)  # type: ignore[arg-type]
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(partial(_KnownHttps, calls=self._calls), req)  # type: ignore[arg-type]
+        return self.do_open(partial(_KnownHttps, **self._how), req)  # type: ignore[arg-type]
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -93,16 +107,23 @@ class Address:
 
     Args:
         url: `http://host:port`, with a path where it lies behind one.
-        timeout_s: between two rows of a request.
+        timeout_s: between two rows of a request. A connection, and what is answered at once, has as long as the patience where that is less.
         patience_s: how long requests that are made together are made again while none is answered.
         key: what it asks for; None: `RRM_API_KEY`, where that is set.
+        until: when nobody waits for an answer any more (`time.monotonic`): all requests end by then.
 
     Raises:
         ConfigError: no address, or a key that no header can carry.
     """
 
     def __init__(
-        self, url: str, *, timeout_s: float = TIMEOUT_S, patience_s: float = PATIENCE_S, key: str | None = None
+        self,
+        url: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        patience_s: float = PATIENCE_S,
+        key: str | None = None,
+        until: float | None = None,
     ) -> None:
         if not is_address(url):
             raise ConfigError(f"{shown_address(url)} is no address of rrm serve: write http://HOST:PORT")
@@ -111,12 +132,14 @@ class Address:
             raise ConfigError(
                 f"an address of rrm serve is http://HOST:PORT alone: put the key into {KEY}; for a chat model write openai:BASE_URL#model"
             )
-        self.url, self.timeout_s, self.patience_s = url.rstrip("/"), timeout_s, patience_s
+        self.url, self.timeout_s, self.patience_s, self.until = url.rstrip("/"), timeout_s, patience_s, until
+        self.short_s = min(timeout_s, max(patience_s, LEAST_S))
+        """For a connection, and for what is answered at once."""
         self._key = key_of(os.environ.get(KEY) if key is None else key)
 
     def calls(self) -> Calls:
         """For requests that are made together."""
-        return Calls(self.patience_s, self.url, self.is_there)
+        return Calls(self.patience_s, self.url, self.is_there, self.until)
 
     def is_there(self) -> bool:
         """Whether a server answers, and takes requests."""
@@ -141,20 +164,29 @@ class Address:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         data = None if body is None else json.dumps(body).encode()  # NaN, too, as in files
         request = urllib.request.Request(f"{self.url}{path}", data, headers)
+        if self.until is not None:
+            timeout_s = min(timeout_s, self.until - time.monotonic())
+            if timeout_s <= 0:
+                raise Busy(f"no time was left to ask {self.url}", timed_out=True)
+        connect_s = min(timeout_s, self.short_s)
         try:
-            opener = urllib.request.build_opener(_Noted(calls), _Stay)
+            opener = urllib.request.build_opener(_Noted(calls, connect_s), _Stay)
             with opener.open(request, timeout=timeout_s) as reply:
                 yield reply
         except urllib.error.HTTPError as error:
             self._refused(error)
         except (OSError, http.client.HTTPException) as error:
-            raise Busy(self._unanswered(getattr(error, "reason", None) or error, timeout_s)) from error
+            reason = getattr(error, "reason", None) or error
+            why = self._unanswered(reason, timeout_s, connect_s)
+            raise Busy(why, timed_out=isinstance(reason, TimeoutError)) from error
 
-    def _unanswered(self, reason: Any, timeout_s: float) -> str:
+    def _unanswered(self, reason: Any, timeout_s: float, connect_s: float) -> str:
         if isinstance(reason, ConnectionRefusedError | socket.gaierror):
             return f"nobody answers at {self.url} ({reason.strerror or reason})"
+        if isinstance(reason, _NoConnection):
+            return f"no connection to {self.url} came about in {connect_s:.4g} s"
         if isinstance(reason, TimeoutError):
-            return f"nothing came from {self.url} for {timeout_s:g} s"
+            return f"nothing came from {self.url} for {timeout_s:.4g} s"
         return f"the connection to {self.url} broke off ({type(reason).__name__}: {reason})"
 
     def lines(
@@ -217,18 +249,27 @@ class Address:
             said = f"{self.url} refuses the key in {KEY}: set that"
         return f"{said} to the one that rrm serve was started with; a chat server is openai:BASE_URL#model"
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None, calls: Calls | None = None) -> Any:
+    def ask(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        calls: Calls | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """A request's whole answer, asked again while the server is busy.
 
+        Args:
+            timeout_s: for the answer; that of a row by default.
+
         Raises:
-            ServerGone: it does not answer for `patience_s`.
+            ServerGone: it does not answer for `patience_s`, or has too much to do for as long.
             TooLarge, Fault, RRMError: it refuses.
         """
         calls = calls or self.calls()
         pauses = Pauses(calls)
         while calls.over is None:
             try:
-                with self._reply(path, body, calls, self.timeout_s) as reply:
+                with self._reply(path, body, calls, timeout_s or self.timeout_s) as reply, calls.accepted():
                     whole = reply.read()
                 pauses.answered()
                 return json.loads(whole)
@@ -241,5 +282,5 @@ class Address:
 
     def ended(self, calls: Calls, why: str) -> ServerGone:
         """That nothing more is asked."""
-        hint = ": start rrm serve there, or name another address" if calls.gone else ""
+        hint = "" if calls.over is None else ": start rrm serve there, or name another address"
         return ServerGone(f"{calls.over or why}{hint}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import socket
 import threading
@@ -24,11 +25,12 @@ class Busy(Exception):
 
     Args:
         silent: nobody answered, or the answer broke off; else it asks for patience.
+        timed_out: the time that an answer has was over.
     """
 
-    def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True) -> None:
+    def __init__(self, why: str, after_s: float = 0.0, *, silent: bool = True, timed_out: bool = False) -> None:
         super().__init__(why)
-        self.why, self.after_s, self.silent = why, after_s, silent
+        self.why, self.after_s, self.silent, self.timed_out = why, after_s, silent, timed_out
 
 
 class Calls:
@@ -38,21 +40,24 @@ class Calls:
         patience_s: how long they are made again, all of them together, while none is answered: from the first failure on.
         where: the server, for messages.
         is_there: whether it answers at all, asked when the patience is over.
+        until: when nobody waits for an answer any more (`time.monotonic`). Where that is said, nothing is asked again after a time-out.
     """
 
     def __init__(
-        self, patience_s: float = PATIENCE_S, where: str = "the server", is_there: Callable[[], bool] = lambda: False
+        self,
+        patience_s: float = PATIENCE_S,
+        where: str = "the server",
+        is_there: Callable[[], bool] = lambda: False,
+        until: float | None = None,
     ) -> None:
-        self.patience_s, self.where, self.is_there = patience_s, where, is_there
+        self.patience_s, self.where, self.is_there, self.until = patience_s, where, is_there, until
         self.stopped = threading.Event()
         self.over: str | None = None
-        """Why nothing more is asked, once the patience is over."""
-        self.gone = False
-        """Whether nobody answered then."""
-        self._lock, self._ending = threading.Lock(), threading.Lock()
+        """Why nothing more is asked: the patience is over, and nobody is there."""
+        self._lock, self._looking = threading.Lock(), threading.Lock()
         self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._since: float | None = None
-        """The first failure since anything was answered."""
+        """The first failure since anything was answered, or since the server was last seen to be there."""
         self._told = False
         self._accepted = 0
 
@@ -89,7 +94,7 @@ class Calls:
         """Something was answered: the next failure is a first one."""
         with self._lock:
             told, self._told, self._since = self._told, False, None
-            self.over, self.gone = None, False
+            self.over = None
         if told:
             log.warning("%s answers again", self.where)
 
@@ -97,34 +102,56 @@ class Calls:
         """Seconds for which a request that failed may be made again; 0 or less: no more. The first failure of all is told at once.
 
         Args:
-            since: its own first failure. A request that alone fails, while others are answered, is given up by itself.
+            since: its own first failure. Where others are answered, or the server is there and has too much to do, a request is given up by
+                itself, after a patience of its own.
         """
         now = time.monotonic()
+        waited = math.inf if self.until is None else 0.0 if busy.timed_out else self.until - now
         with self._lock:
-            if self.over is not None or self.stopped.is_set():
+            if self.over is not None or self.stopped.is_set() or waited <= 0:
                 return 0.0
             self._since = now if self._since is None else self._since
             tells, self._told = busy.silent and not self._told, self._told or busy.silent
-            own, all_together = since + self.patience_s - now, self._since + self.patience_s - now
-            waits = self._accepted > 0
+            first = self._since
+            own, all_together = since + self.patience_s - now, first + self.patience_s - now
         if tells:
             log.warning("%s; it is asked again, for %g s if nothing is answered", busy.why, self.patience_s)
-        if all_together <= max(busy.after_s, AT_ONCE_S):
-            if waits:  # its answer decides
-                return self.patience_s
-            self._end(busy)
+        if all_together > AT_ONCE_S:
+            return min(own, all_together, waited)
+        if not self._waits() and self._is_gone(busy, first):
             return 0.0
-        return min(own, all_together)
+        return min(self.patience_s if self._waits() else own, waited)
 
-    def _end(self, busy: Busy) -> None:
-        with self._ending:
-            if self.over is None:
-                self.gone = not self.is_there()
-                self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+    def _waits(self) -> bool:
+        """Whether an answer is under way, which decides."""
+        with self._lock:
+            return self._accepted > 0
+
+    def _is_gone(self, busy: Busy, first: float) -> bool:
+        """Look whether anybody is there, one thread for all: where not, nothing more is asked.
+
+        Args:
+            first: the failure since which the patience ran out.
+        """
+        with self._looking:
+            with self._lock:
+                if self.over is not None:
+                    return True
+                if self._since != first:  # another has looked, or something was answered
+                    return False
+            there = self.is_there()
+            with self._lock:
+                if self._since != first or self._accepted > 0:  # meanwhile
+                    return False
+                if there:
+                    self._since = time.monotonic()
+                else:
+                    self.over = f"{busy.why}; asked for {self.patience_s:g} s"
+                return not there
 
 
 class Pauses:
-    """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over."""
+    """Between the tries of one request: doubled each time, with jitter, until the patience of its `Calls` is over, or its own."""
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
@@ -137,10 +164,10 @@ class Pauses:
         self.calls.answered()
 
     def wait(self, busy: Busy) -> bool:
-        """Wait; False where the time is over, or the calls are to end."""
+        """Wait; False where the time is over, or the calls are to end. Who is to come back later than that asks once more at its end."""
         self.since = time.monotonic() if self.since is None else self.since
         left = self.calls.left_s(busy, self.since)
-        return left > max(busy.after_s, AT_ONCE_S) and self._sleep(min(max(self._next(), busy.after_s), left))
+        return left > AT_ONCE_S and self._sleep(min(max(self._next(), busy.after_s), left))
 
     def breathe(self) -> bool:
         """A pause before a request that the server failed at; False where the calls are to end."""

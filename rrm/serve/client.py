@@ -54,7 +54,7 @@ class RemoteJudge(AgentRRM):
     def __init__(self, address: Address, *, concurrency: int = CONCURRENCY, blend: bool = False) -> None:
         self.address, self.concurrency, self.blends = address, concurrency, blend
         try:
-            self.about = About.model_validate(address.ask("/v1/judge"))
+            self.about = About.model_validate(address.ask("/v1/judge", timeout_s=address.short_s))
         except ValueError as error:
             raise RRMError(f"{address.url} is of another version of rrm serve: {describe(error)}") from error
         said = self.about.describe
@@ -170,7 +170,7 @@ class RemoteJudge(AgentRRM):
         left, pauses, faults = list(chunk), Pauses(calls), 0
 
         def failed(why: str) -> Iterator[tuple[int, Feedback]]:
-            if stops and calls.gone:
+            if stops and calls.over is not None:
                 raise self.address.ended(calls, why)
             for at in left:
                 yield (
@@ -398,25 +398,32 @@ def dealt(trajectories: Sequence[Trajectory], size: int) -> list[list[int]]:
     return [chunk for chunk, _ in chunks]
 
 
-def connect(
-    url: str,
-    *,
-    timeout_s: float | None = None,
-    concurrency: int | None = None,
-    patience_s: float | None = None,
-    **others: Any,
-) -> RemoteJudge:
+def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None = None, **others: Any) -> RemoteJudge:
     """The judge at an address.
 
     Args:
-        timeout_s: how long a server that answers nothing is asked again, `PATIENCE_S` by default; where it is longer than `TIMEOUT_S`, also how
-            long a row may take.
-        patience_s: the former; `timeout_s` is then the latter, whatever it is.
+        timeout_s: how long a server that answers nothing is asked again, and how long a connection and its first answer may take, `PATIENCE_S`
+            by default; where it is longer than `TIMEOUT_S`, also how long a row may take.
+        others: see `address_for`.
+
+    Raises:
+        ConfigError: an option that does not go with it, or the address is none.
+        RRMError: nothing answers there.
+    """
+    patience_s = PATIENCE_S if timeout_s is None else timeout_s
+    address = address_for(url, timeout_s=max(TIMEOUT_S, patience_s), patience_s=patience_s, **others)
+    return RemoteJudge(address, concurrency=CONCURRENCY if concurrency is None else concurrency)
+
+
+def address_for(url: str, *, timeout_s: float, patience_s: float, until: float | None = None, **others: Any) -> Address:
+    """The address of a judge that was named with options. Nobody is asked.
+
+    Args:
+        timeout_s, patience_s, until: see `Address`.
         others: options of judges that are loaded here, which this one does not take; a device is ignored.
 
     Raises:
         ConfigError: one of these is given, or the address is none.
-        RRMError: nothing answers there.
     """
     others.pop("device", None)  # trainings say where judges of their own would run
     asked = others.pop("server", None)
@@ -426,8 +433,4 @@ def connect(
         raise ConfigError(
             f"{', '.join(sorted(given))}: how a judge is loaded, and how a chat model is asked, is said where it is served, to rrm serve, not with {url}"
         )
-    if patience_s is None:
-        patience_s = PATIENCE_S if timeout_s is None else timeout_s
-        timeout_s = max(TIMEOUT_S, patience_s)
-    address = Address(url, timeout_s=TIMEOUT_S if timeout_s is None else timeout_s, patience_s=patience_s)
-    return RemoteJudge(address, concurrency=CONCURRENCY if concurrency is None else concurrency)
+    return Address(url, timeout_s=timeout_s, patience_s=patience_s, until=until)

@@ -37,8 +37,9 @@ ANSWERED = {
 
 def sat(answered: dict[str, list[list[dict[str, Any]]]]) -> dict[str, Any]:
     """What one sitting with these answers puts into a record."""
-    trainings = {arm: [RUN] * n for arm, n in SEEDS.items()}
-    sittings = [{"warm": {}, "trainings": trainings, "rows": {"held_out": answered, "musique": {}}}]
+    trainings = {arm: [RUN | {"seed": seed} for seed in range(n)] for arm, n in SEEDS.items()}
+    held = {name: [{"seed": k, "rows": one} for k, one in enumerate(runs)] for name, runs in answered.items()}
+    sittings = [{"warm": {}, "trainings": trainings, "rows": {"held_out": held, "musique": {}}}]
     return {"sittings": sittings, "figures": figures_of(sittings)}
 
 
@@ -84,9 +85,11 @@ def test_good_records_pass_and_absent_ones_fail(monkeypatch: pytest.MonkeyPatch,
     ("name", "path", "value", "said"),
     [
         (accept_9.QA, ("commit",), "abc+", "the record"),
-        (accept_9.QA, ("sittings", 0, "trainings", "grpo"), [RUN], "the trainings"),
-        (accept_9.QA, ("sittings", 0, "trainings", "judge", 0), {**RUN, "updates": 39}, "the trainings"),
-        (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0), rows(95), "figures from their rows"),
+        (accept_9.QA, ("sittings", 0, "trainings", "grpo"), [RUN | {"seed": 0}], "the trainings"),
+        (accept_9.QA, ("sittings", 0, "trainings", "grpo", 1, "seed"), 0, "less its warm start"),
+        (accept_9.QA, ("sittings", 0, "trainings", "grpo", 1, "seed"), 0, "the trainings"),
+        (accept_9.QA, ("sittings", 0, "trainings", "judge", 0), {**RUN, "seed": 0, "updates": 39}, "the trainings"),
+        (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0, "rows"), rows(95), "figures from their rows"),
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
         (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
         (accept_9.GSM8K, ("rows", gsm8k.START), [rows(70)], "the warm start"),

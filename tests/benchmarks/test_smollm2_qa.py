@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
-from benchmarks.studies.smollm2_qa import ARMS, Study, collect, trained
+from benchmarks.studies.smollm2_qa import ARMS, Study, collect
 from benchmarks.studies.smollm2_qa_demos import METHODS, Direct, MultiHop, NaiveRag, demonstrations, drawn, queries
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
 from benchmarks.studies.smollm2_qa_held_out import row
+from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, trained, whole
 from reagent.env.task import Task, write_tasks
 from reagent.rollout.episode import Episode, Turn
 from reagent.tasks.reading import Passage, write_passages
 from rrm.trajectory import Trajectory
 
+FACTS = {"epochs": 1}
 PASSAGES = [
     Passage("The Salt Road (1931 film)", "The Salt Road is a silent film of 1931, directed by Orla Venn."),
     Passage("Orla Venn", "Orla Venn was a director. She was born in Tarsholm and lived by the sea."),
@@ -312,11 +314,11 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
     (tmp_path / "grpo" / "seed0").mkdir(parents=True)  # begun, not done
     (tmp_path / "warm" / "tool_call").mkdir(parents=True)
     (tmp_path / "warm" / "tool_call" / "warm.json").write_text('{"losses": [1.0]}')
-    found = collect(made)
+    found = collect(made, FACTS)
     assert list(found["figures"]["held_out"]) == ["naive_rag", "tool_call", "judge"]
     assert found["figures"]["held_out"]["judge"]["f1_less_start"]["value"] == 0.25
     (here,) = found["sittings"]
-    assert here["rows"]["held_out"]["judge"] == [rows] and found["figures"]["musique"] == {}
+    assert here["rows"]["held_out"]["judge"] == [{"seed": 0, "rows": rows}] and found["figures"]["musique"] == {}
     (one,) = trained(found)["judge"]
     assert (one["hours"], one["episodes"], one["update_seconds"]["total"]) == (0.5, 72, 61.0)
     assert one["reward"] == [0.0, 0.1, 0.2] and one["success"] == [None] * 3 and "score" not in one
@@ -328,10 +330,10 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
 
 
 def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_path: Path) -> None:
-    def made_in(name: str, start: float, after: float, card: str) -> Study:
+    def made_in(name: str, start: float, after: float, card: str, seed: int = 0) -> Study:
         folder = tmp_path / name
         one = study(folder)
-        for place, f1 in (("start/tool_call", start), ("grpo/seed0", after)):
+        for place, f1 in (("start/tool_call", start), (f"grpo/seed{seed}", after)):
             (folder / place).mkdir(parents=True)
             (folder / place / "held_out.json").write_text(json.dumps(answered([f1] * 8, [0.0] * 8)))
         (folder / "warm" / "tool_call").mkdir(parents=True)
@@ -339,14 +341,37 @@ def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_pa
         return one
 
     first = made_in("first", 0.1, 0.4, '{"losses": [1.0]}')
-    one = collect(first)
-    both = collect(made_in("second", 0.3, 0.4, '{"losses": [1.5]}'), one)
-    for found in (both, collect(Study(tmp_path / "second", epochs=1), both)):  # again: its own sitting is made anew
+    one = collect(first, FACTS)
+    second = made_in("second", 0.3, 0.4, '{"losses": [1.5]}', seed=1)
+    both = collect(second, FACTS, one)
+    for found in (both, collect(second, FACTS, both)):  # again: its own sitting is made anew
         assert len(found["sittings"]) == 2 and found["sittings"][0] == one["sittings"][0]
         grpo = found["figures"]["held_out"]["grpo"]
         assert [round(x["value"], 6) for x in grpo["f1_less_start_by_seed"]] == [0.3, 0.1]
         assert grpo["f1_less_start"]["value"] == pytest.approx(0.2) and grpo["seeds"] == 2
         assert found["figures"]["held_out"]["tool_call"]["f1"]["value"] == pytest.approx(0.2)
+    again = collect(made_in("third", 0.2, 0.5, '{"losses": [2.0]}'), FACTS, both)
+    assert again["figures"]["held_out"]["grpo"]["seeds"] == 2  # seed 0 was made again: it stands once
+    assert again["figures"]["held_out"]["grpo"]["f1_by_seed"] == [0.4, 0.5]
+    empty = study(tmp_path / "empty")
+    assert collect(empty, FACTS, both)["sittings"] == both["sittings"]
+    with pytest.raises(SystemExit, match="1 sittings that are not here: keep them with --keep"):
+        none_lost(both["sittings"], [both["sittings"][1]], "tool_call", tmp_path / "record.json")
+    none_lost(both["sittings"], again["sittings"], "tool_call", tmp_path / "record.json")
+    held_alike(both["sittings"], FACTS, tmp_path / "record.json")
+    with pytest.raises(SystemExit, match=r"made with \{'epochs': 1\}"):
+        held_alike(both["sittings"], FACTS | {"epochs": 2}, tmp_path / "record.json")
+
+
+def test_a_run_without_all_its_answers_is_made_again_and_one_without_a_start_is_not_compared() -> None:
+    rows = [{"seed": 0, "rows": answered([0.5] * 4, [0.0] * 4)}]
+    made = {"warm": {}, "trainings": {"grpo": [{"seed": 0}]}, "rows": {"held_out": {"grpo": rows}, "musique": {}}}
+    assert whole([made], ("held_out", "musique")) == set() and whole([made], ("held_out",)) == {("grpo", 0)}
+    found = figures(
+        *pooled([{**made, "rows": {"held_out": {"grpo": rows, "tool_call": rows}}}, made], "held_out"), "tool_call", "x"
+    )
+    assert found["grpo"]["seeds"] == 2 and found["grpo"]["seeds_less_start"] == 1
+    assert "f1_less_start" not in figures(*pooled([made], "held_out"), "tool_call", "x")["grpo"]
 
 
 def test_the_real_questions_hold_what_the_study_promises() -> None:

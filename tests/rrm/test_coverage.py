@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from chat_judge import ChatJudge, transcripts
 
 from rrm.coverage import Coverage
+from rrm.judge.judge_dir import JudgeSettings
 from rrm.score import score_file
 
 
@@ -52,6 +54,25 @@ def test_low_coverage_is_warned_of_with_what_helps_this_judge(
     about: dict[str, Any], said: str, unsaid: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert of(0.5).told(about) and said in caplog.text and unsaid not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "about", [{"prompt_version": "1"}, {"prompt_version": "2"}, {"prompt_version": "2", "max_windows": 4}]
+)
+def test_who_asks_rrm_serve_is_told_to_whom_options_are_said(
+    about: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client refuses each of them."""
+    of(0.5).told(about, SimpleNamespace(address="http://h", settings=JudgeSettings(modes=["score"])))
+    (said,) = caplog.messages
+    options = said.split("--")[1:]
+    assert options and all(option.partition(" ")[2].startswith("to rrm serve") for option in options)
+
+
+def test_a_judge_of_steps_is_not_told_to_be_one(caplog: pytest.LogCaptureFixture) -> None:
+    of(0.5).told({"prompt_version": "2"}, SimpleNamespace(settings=JudgeSettings(modes=["score", "steps"])))
+    assert "--context" in caplog.text and "rrm serve" not in caplog.text
+    assert "trained in" not in caplog.text and "one window" not in caplog.text
 
 
 def test_a_scoring_run_names_rows_of_this_run_and_resumed_ones(

@@ -265,7 +265,7 @@ def test_a_folder_that_cannot_be_written_is_no_other_run() -> None:
     assert "another run" not in str(refused.value)
 
 
-def test_a_run_that_fails_before_its_first_row_leaves_no_file(tmp_path: Path) -> None:
+def test_a_run_that_fails_before_its_first_row_leaves_its_lock_alone(tmp_path: Path) -> None:
     class Refused(ChatJudge):
         def judge(self, trajectories: Sequence[Trajectory], **options: Any) -> list[Feedback]:
             raise RRMError("the key is refused")
@@ -273,7 +273,9 @@ def test_a_run_that_fails_before_its_first_row_leaves_no_file(tmp_path: Path) ->
     output = tmp_path / "out.jsonl"
     with pytest.raises(RRMError, match="the key is refused"):
         score_file(Refused(), transcripts(3), output)
-    assert list(tmp_path.iterdir()) == []
+    # a run that waits has opened the lock: were it taken away, the next one would lock another file, and both would write
+    (lock,) = tmp_path.iterdir()
+    assert lock.name == "out.jsonl.lock"
     score_file(ChatJudge(), transcripts(2), output)
     kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(RRMError, match="the key is refused"):

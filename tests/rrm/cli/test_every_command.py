@@ -84,6 +84,27 @@ def test_what_is_left_to_print_goes_nowhere_where_nobody_reads() -> None:
     assert unread([sys.executable, "-c", code]) == (0, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_is_closed_is_no_error(closed: str) -> None:
+    """Python has None in its place; the end of a command that had done its work was an AttributeError."""
+    command = [sys.executable, "-c", MAIN.format("rrm"), "--version"]
+    run = subprocess.run(["sh", "-c", f'exec "$0" "$@" {closed}', *command], capture_output=True, text=True)
+    said = "" if closed.startswith(">") else f"agent-rrm {__version__}\n"
+    assert (run.returncode, run.stdout, run.stderr) == (0, said, "")
+
+
+def test_a_stream_that_a_command_closed_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open(os.devnull, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+    app = typer.Typer()
+    app.command("a")(lambda: sys.exit(3))
+    app.command("b")(lambda: None)
+    monkeypatch.setattr(sys, "argv", ["rrm", "a"])
+    with pytest.raises(SystemExit) as ended:
+        cli.run(app, ())
+    assert ended.value.code == 3
+
+
 def test_only_a_run_that_keeps_something_is_said_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from guarded import Reads, run
-from typer.testing import CliRunner
+from hooking import Claude
 
 from rrm.cli.guard_cmd import command
 from rrm.errors import ConfigError
@@ -25,44 +26,6 @@ from rrm.trajectory import Message, Trajectory, write_jsonl
 def folder(slot_judge: Callable[..., AgentRRM], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The judge's directory."""
     return slot_judge().save_pretrained(tmp_path_factory.mktemp("judge") / "judge")
-
-
-class Claude:
-    """A session as Claude Code writes it, and the hooks it calls."""
-
-    def __init__(self, folder: Path, where: Path, *arguments: str) -> None:
-        self.path, self.audit = where / "session.jsonl", where / "audit.jsonl"
-        self.arguments = ["--audit", str(self.audit), "--model", str(folder), *arguments]
-        self.calls = 0
-        self.write("user", "fix it")
-
-    def write(self, role: str, content: Any) -> None:
-        line = {"type": role, "sessionId": "s1", "uuid": str(self.calls), "message": {"role": role, "content": content}}
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def hook(self, event: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        said = {"hook_event_name": event, "session_id": "s1", "transcript_path": str(self.path), "cwd": "/", **more}
-        return self.invoke(json.dumps(said))
-
-    def invoke(self, text: str) -> tuple[int, Any]:
-        app = typer.Typer()
-        app.command()(command)
-        result = CliRunner().invoke(app, self.arguments, input=text)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result.exit_code, json.loads(result.stdout) if result.stdout else None
-
-    def call(self, *, late: bool = False) -> tuple[int, dict[str, Any]]:
-        """A call that is made and answered; `late`: the file does not have it yet."""
-        self.calls += 1
-        id = f"toolu_{self.calls}"
-        given = {"command": f"ls {self.calls}"}
-        if not late:
-            self.write("assistant", [{"type": "tool_use", "id": id, "name": "Bash", "input": given}])
-            self.write("user", [{"type": "tool_result", "tool_use_id": id, "content": f"files {self.calls}"}])
-        response = {"stdout": f"files {self.calls}"}
-        return self.hook("PostToolUse", tool_name="Bash", tool_input=given, tool_use_id=id, tool_response=response)
 
 
 def test_a_session_is_halted_and_goes_on_once_a_person_spoke(folder: Path, tmp_path: Path) -> None:
@@ -134,6 +97,46 @@ def test_a_judge_that_cannot_be_had_is_a_failed_judgement(
             (row,) = read_audit(claude.audit)
             assert (row.verdict, row.status, row.score, row.judge) == (action, "judge_error", None, judge)
             assert "no judge: " in (row.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("judge", "wrong"),
+    [
+        ("http://127.0.0.1:9", ["--context", "100"]),
+        ("http://127.0.0.1:9", ["--header", "X-Key"]),
+        ("http://user:word@127.0.0.1:9", []),
+        ("lab", ["--header", "X-Key"]),
+        ("lab", ["--concurrency", "2"]),
+        ("lab", ["--device", "cpu", "--dtype", "float3"]),
+    ],
+)
+def test_a_wrong_option_is_a_mistake_of_the_command(tmp_path: Path, judge: str, wrong: list[str]) -> None:
+    """Nobody would look for it in the audit."""
+    claude = Claude(Path("-"), tmp_path, *wrong, "--set", "on_failure=halt")
+    claude.arguments[claude.arguments.index("--model") + 1] = judge
+    assert claude.call() == (1, None) and not claude.audit.exists()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_refuses_the_key_is_a_failed_judgement(tmp_path: Path, status: int) -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            claude = Claude(Path("-"), tmp_path, "--set", "on_failure=halt")
+            claude.arguments[claude.arguments.index("--model") + 1] = f"http://127.0.0.1:{server.server_port}"
+            code, said = claude.call()
+        finally:
+            server.shutdown()
+    (row,) = read_audit(claude.audit)
+    assert code == 0 and said["continue"] is False and row.status == "judge_error"
+    assert "key" in (row.reason or "") and str(status) in (row.reason or "")
 
 
 def test_a_half_written_row_does_not_turn_the_guard_off(folder: Path, tmp_path: Path) -> None:

@@ -82,6 +82,19 @@ def test_patience_is_counted_from_the_failure(monkeypatch: pytest.MonkeyPatch) -
     assert pauses.wait(Busy("x"))
 
 
+def test_a_server_that_asks_for_longer_than_the_patience_is_asked_once_more() -> None:
+    """It was given up at its first answer."""
+
+    def full(connection: socket.socket, body: Any) -> None:
+        connection.sendall(b"HTTP/1.1 429 No\r\nRetry-After: 100\r\nContent-Length: 0\r\n\r\n")
+
+    found, asked = judged([full, whole], runs("a"), patience_s=0.2)
+    assert [row.status for row in found] == ["scored"] and asked == [["a"]] * 2
+    with cutting([full]) as server:
+        (failed,) = RemoteJudge(Address(server.url, patience_s=0.2)).judge(runs("a"), mode="score")
+    assert failed.status == "judge_error" and [path for path, _ in server.asked].count("/v1/score") == 2
+
+
 # ---- a server that fails ----
 
 

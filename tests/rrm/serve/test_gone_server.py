@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from rrm.cli import main
 from rrm.errors import ConfigError, ServerGone
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.score import score_file
+from rrm.serve import address as address_module
 from rrm.serve import calls as calls_module
+from rrm.serve import client as client_module
 from rrm.serve.address import TIMEOUT_S, Address
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
 from rrm.serve.client import RemoteJudge
@@ -104,6 +107,22 @@ def test_what_alone_breaks_off_fails_alone(tmp_path: Path) -> None:
     assert summary.statuses == {"judge_error": 8, "scored": 8}
 
 
+def test_of_a_server_that_is_full_for_longer_each_row_is_asked_for(tmp_path: Path) -> None:
+    """What one request's patience was over for was given to all others unasked."""
+
+    def full(connection: socket.socket, body: Any) -> None:
+        if body is None:  # whether it is there
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        else:
+            refused(429)(connection, body)
+
+    with cutting([full]) as server:
+        judge = RemoteJudge(Address(server.url, patience_s=0.2), concurrency=2)
+        summary = score_file(judge, runs(32), tmp_path / "out.jsonl", mode="score")
+    asked = {one["id"] for path, body in server.asked if path == "/v1/score" for one in body["transcripts"]}
+    assert asked == {f"t{at}" for at in range(32)} and summary.statuses == {"judge_error": 32}
+
+
 # ---- patience ----
 
 
@@ -115,15 +134,42 @@ def test_patience_waits_for_an_answer_that_is_under_way(monkeypatch: pytest.Monk
         assert calls.left_s(Busy("x"), 0.0) == 5.0
         now[0] = 60.0
         assert calls.left_s(Busy("x"), 0.0) > 0 and calls.over is None
-    assert calls.left_s(Busy("x"), 0.0) == 0.0 and calls.gone and calls.over == "x; asked for 5 s"
+    assert calls.left_s(Busy("x"), 0.0) == 0.0 and calls.over == "x; asked for 5 s"
     calls.answered()
-    assert calls.over is None and not calls.gone and calls.left_s(Busy("x"), 60.0) == 5.0
+    assert calls.over is None and calls.left_s(Busy("x"), 60.0) == 5.0
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_answer_that_comes_during_the_look_counts(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look came to nobody, and what was answered meanwhile was forgotten: nothing more was asked."""
+    now = [0.0]
+    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
+
+    def look() -> bool:
+        calls.answered()  # by another thread
+        return there
+
+    calls = Calls(5.0, is_there=look)
+    assert calls.left_s(Busy("x"), 0.0) == 5.0
+    now[0] = 6.0
+    assert calls.left_s(Busy("x"), 0.0) <= 0 and calls.over is None, "its own patience is over, and no other's"
+    assert calls.left_s(Busy("x"), 6.0) == 5.0
+
+
+def test_a_request_that_is_taken_during_the_look_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])
+    with ExitStack() as taken:
+        calls = Calls(5.0, is_there=lambda: bool(taken.enter_context(calls.accepted())))
+        calls.left_s(Busy("x"), 0.0)
+        now[0] = 6.0
+        assert calls.left_s(Busy("x"), 0.0) == 5.0 and calls.over is None
 
 
 def test_a_server_that_is_only_busy_is_not_gone_and_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     calls = Calls(0.0, is_there=lambda: True)
     assert not Pauses(calls).wait(Busy("full", silent=False))
-    assert calls.over and not calls.gone and not caplog.messages
+    assert calls.over is None and not caplog.messages
 
 
 def test_it_is_said_that_a_server_answers_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -145,6 +191,33 @@ def test_a_time_out_is_the_patience_and_shortens_no_row() -> None:
             judge = AgentRRM.from_pretrained(server.url, timeout_s=timeout_s)
             assert isinstance(judge, RemoteJudge)
             assert (judge.address.timeout_s, judge.address.patience_s) == expected
+
+
+@pytest.mark.parametrize(("scheme", "said"), [("http", "nothing came from http"), ("https", "no connection to https")])
+def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said(
+    scheme: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes connections and says no word, at first or under TLS: a time-out of rows passed for each try."""
+    for module, name, value in ((address_module, "LEAST_S", 0.1), (address_module, "LOOK_S", 0.1)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(client_module, "TIMEOUT_S", 2.0)  # stands for ten minutes
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServerGone, match=f"{said}.* 0.2 s; asked for 0.2 s: start rrm serve there"):
+            client_module.connect(url, timeout_s=0.2)
+
+
+def test_a_row_has_its_time_on_a_connection_that_had_to_come_soon() -> None:
+    class Notes(Calls):
+        def opened(self, sock: socket.socket) -> None:
+            seen.append(sock.gettimeout())
+            super().opened(sock)
+
+    seen: list[float | None] = []
+    with cutting([whole]) as server:
+        address = Address(server.url, patience_s=5.0)
+        assert len(list(address.lines("/v1/score", {"transcripts": [{"id": "a"}]}, Notes()))) == 2
+    assert seen == [TIMEOUT_S] and address.short_s == 5.0
 
 
 # ---- who it is, and what to do ----
