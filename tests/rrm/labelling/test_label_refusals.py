@@ -26,10 +26,14 @@ BLOCKED = """for (const name of ["localStorage", "sessionStorage"])
 
 
 def commented(browser: Chromium, text: str) -> None:
-    """A comment on the step, by the keyboard."""
+    """A comment on the step, by the keyboard: text is inserted past the queue of keys, so each waits for what was before it."""
+    dialog = "document.getElementById('comment').open"
     browser.press("c")
+    browser.wait(f"{dialog} && {TEXT} === ''")
     browser.send("Input.insertText", text=text)
+    browser.wait(f"{TEXT} === '{text}'")
     browser.press("Enter")
+    browser.wait(f"!{dialog}")
 
 
 def test_every_comment_that_was_refused_is_offered_again_and_enter_goes_on(browser: Chromium, tmp_path: Path) -> None:
@@ -38,6 +42,7 @@ def test_every_comment_that_was_refused_is_offered_again_and_enter_goes_on(brows
         opened(browser, server.address)
     commented(browser, "First.")
     browser.press("n")
+    browser.wait("document.querySelector('#step-2[aria-current]') !== null")
     commented(browser, "Second.")
     browser.wait(f"{TROUBLE}.includes('2 actions not saved yet')")
     with open_journal(labels, "ann") as journal:  # what another tab said meanwhile
