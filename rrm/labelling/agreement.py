@@ -72,12 +72,12 @@ def unsure_of(paths: Iterable[Path]) -> dict[str, int]:
     Raises:
         RRMError: a journal that cannot be read.
     """
-    found = dict[str, int]()
-    for path in paths:
+    found = dict[str, set[str]]()
+    for path in paths:  # a file may be named twice, or stand in two copies
         sayings = read_sayings(path)
         if sayings is not None:
-            found[sayings.rater] = found.get(sayings.rater, 0) + _unsure(sayings)
-    return found
+            found.setdefault(sayings.rater, set()).update(_unsure(sayings))
+    return {rater: len(digests) for rater, digests in found.items()}
 
 
 def strangers(annotations: Iterable[Annotation], known: Known) -> list[Annotation]:
@@ -144,14 +144,15 @@ def _labels(path: Path) -> list[Annotation]:
     found = read_annotations(path)
     if not found:
         sayings = read_sayings(path)
-        unsure = _unsure(sayings) if sayings else 0
+        unsure = len(_unsure(sayings)) if sayings else 0
         but = f" (its rater was unsure of {unsure} outcomes, which makes none)" if unsure else ""
         raise RRMError(f"{path} holds no label{but}: leave it out, or wait until something is labelled in it")
     return found
 
 
-def _unsure(sayings: Sayings) -> int:
-    return sum(said.outcome == "unsure" for said in sayings.all.values())
+def _unsure(sayings: Sayings) -> set[str]:
+    """Digests of the transcripts of whose outcome a rater is unsure."""
+    return {digest for digest, said in sayings.all.items() if said.outcome == "unsure"}
 
 
 def _with_digest(label: Annotation, known: Known | None) -> Annotation:

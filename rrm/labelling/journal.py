@@ -26,7 +26,7 @@ from filelock import Timeout
 
 from rrm.errors import RRMError
 from rrm.labelling.address import address_file, kept_address
-from rrm.labelling.said import Change, Said, changed, objection
+from rrm.labelling.said import RULES, Change, Said, changed, objection
 from rrm.labelling.sayings import Entry, Sayings, Seen, StaleError
 from rrm.output import Output, file_when_whole, header_of, open_output
 
@@ -39,6 +39,8 @@ class Journal:
     def __init__(self, path: Path, rater: str, output: Output) -> None:
         self.path, self.rater = path, rater
         self._output = output
+        self._behind = False
+        """Whether the annotations lack something that the journal holds."""
         self.sayings = _replayed(rater, output.path, output.rows())
         self._keep_other()
         self._write()
@@ -63,10 +65,10 @@ class Journal:
         Raises:
             StaleError: another page said something of the transcript that this one has not seen.
             ValueError: the transcript cannot have it, or nobody can mean it.
-            RRMError: it cannot be written; it does not count then.
+            RRMError: it cannot be written. Sent again it is, once that can be.
         """
         if self.sayings.taken(action):
-            return
+            return self._catch_up()
         if seen is not None and self.sayings.stale(seen, digest):
             raise StaleError("another tab of this page has changed this transcript since")
         if why := objection(self.said(digest), change):
@@ -78,6 +80,7 @@ class Journal:
                 action=action,
                 at=_now(),
                 page=page,
+                rules=RULES,
                 digest=digest,
                 trajectory_id=trajectory_id,
                 steps=steps,
@@ -85,17 +88,28 @@ class Journal:
             )
         )
 
-    def undo(self, action: str, seen: Seen | None = None) -> str | None:
+    def undo(self, action: str, page: str | None = None, undoes: int | None = None) -> str | None:
         """Take back the last change that stands; returns the digest of its transcript, None where there is none.
 
+        Args:
+            page: who acts; None: not known.
+            undoes: number of the change that is meant, 0 where none is known to stand; None: the last, of that page where one is named.
+
         Raises:
-            StaleError: the last change is another page's, and this one has not seen it.
-            RRMError: it cannot be written; it does not count then.
+            StaleError: another is the last.
+            RRMError: it cannot be written. Sent again it is, once that can be.
         """
-        if not self.sayings.taken(action):
-            if seen is not None and self.sayings.stale(seen, None):
-                raise StaleError("another tab of this page has said something since, which undoing would take back")
-            self._append(Entry(action=action, at=_now(), page=seen and seen.page, undo=True))
+        if self.sayings.taken(action):
+            self._catch_up()
+        else:
+            last = self.sayings.last
+            if undoes is None:
+                other = last is not None and page is not None and last.page != page
+            else:
+                other = undoes != (last.number if last else 0)
+            if other:
+                raise StaleError("what it would take back now is not what this tab showed last")
+            self._append(Entry(action=action, at=_now(), page=page, rules=RULES, undo=True))
         return self.sayings.of(action)
 
     def _append(self, entry: Entry) -> None:
@@ -103,26 +117,53 @@ class Journal:
         self.sayings.take(entry)
         self._write()
 
+    def _catch_up(self) -> None:
+        if self._behind:
+            self._write()
+
     def _write(self) -> None:
-        with file_when_whole(self.path, encoding="ascii") as file:
+        self._behind = True
+        with self._writing(), file_when_whole(self.path, encoding="ascii") as file:
             file.write(self.sayings.lines)
+        self._behind = False
 
     def sync(self) -> None:
-        """The annotations are on the disk as well."""
-        with open(self.path, "rb") as file:
+        """The annotations are on the disk as well, also where an earlier attempt failed or the file was taken away.
+
+        Raises:
+            RRMError: they cannot be written; the journal has all, and the next start makes them.
+        """
+        self._behind = self._behind or not self.path.exists()
+        self._catch_up()
+        with self._writing(), open(self.path, "rb") as file:
             os.fsync(file.fileno())
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RRMError(
+                f"cannot write {self.path}: {error.strerror}; what was said is in {self._output.path}: mend that, and it is written"
+            ) from error
+
     def _keep_other(self) -> None:
-        """A file of annotations that the journal does not make (a person's edit) is kept under another name."""
+        """A file of annotations that the journal does not make (a person's edit) is kept under another name. One that it made some actions ago, where
+        the process was killed before it wrote the next, is none."""
         try:
             stands = self.path.read_bytes()
         except FileNotFoundError:
             return
-        if stands and stands != self.sayings.lines.encode("ascii"):
+        if stands and stands != self.sayings.lines.encode("ascii") and not self._made(stands):
             kept = _first_free(self.path.with_name(self.path.name + ".before"))
             with open(kept, "xb") as file:
                 file.write(stands)
             log.warning("%s is not what its journal makes: it is made anew, and was kept as %s", self.path, kept)
+
+    def _made(self, stands: bytes) -> bool:
+        """Whether the journal made these annotations at some time."""
+        past = _replay(Sayings(self.rater), self._output.path, self._output.rows())
+        return any(one.size == len(stands) and one.lines.encode("ascii") == stands for one in past)
 
 
 @contextmanager
@@ -193,12 +234,19 @@ def read_sayings(path: Path) -> Sayings | None:
 
 def _replayed(rater: str, path: Path, rows: Iterable[tuple[int, Any]]) -> Sayings:
     sayings = Sayings(rater)
+    for _ in _replay(sayings, path, rows):
+        pass
+    return sayings
+
+
+def _replay(sayings: Sayings, path: Path, rows: Iterable[tuple[int, Any]]) -> Iterator[Sayings]:
+    """The same sayings after each action that they take."""
     for number, row in rows:
         try:
             sayings.take(Entry.model_validate(row))
         except ValueError as error:  # of pydantic's, too
             raise RRMError(f"{path}:{number}: not an action of `rrm label`: {error}") from error
-    return sayings
+        yield sayings
 
 
 def _at_work(path: Path) -> str:

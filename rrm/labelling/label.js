@@ -18,15 +18,31 @@ let now = null; // the transcript on screen: {n, digest, id, steps, view, said, 
 let version = 0; // how far this page has heard of what was said
 let step = 0; // the step that keys speak of; 0: none
 let turn = 0; // of transcripts asked for: only the last one is shown
+let going = 0; // the number of the one that is on its way; 0: none
+let leaving = 0; // how many look for the next that is not done
+let last = null; // the change that undoing would take back: {number, page, n}; null: none stands
+let began = 0; // how far things had come when this page began
 
-const stored = (name) => { try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; } };
-const store = (name, value) => (value === null ? sessionStorage.removeItem(name) : sessionStorage.setItem(name, JSON.stringify(value)));
+/** What a browser keeps, or `otherwise`: where storage is blocked every touch of it throws. */
+const guarded = (touch, otherwise = null) => { try { return touch(); } catch { return otherwise; } };
+const forget = (name) => guarded(() => localStorage.removeItem(name));
+
+// Comments that are not sent, of this tab: half written, or refused
+const drafts = new Map(guarded(() => Object.entries(JSON.parse(sessionStorage.getItem(DRAFT)) || {}), []).filter(([, one]) => one?.digest));
+
+/** Keep the text of a comment that is no action yet; null: it is one now, or not wanted. */
+function draft({ digest, step: k }, text) {
+  const name = `${digest}/${k ?? ""}`;
+  if (text === null) drafts.delete(name);
+  else drafts.set(name, { digest, step: k, text });
+  guarded(() => sessionStorage.setItem(DRAFT, JSON.stringify(Object.fromEntries(drafts))));
+}
 
 // Talking to the server
 
 /** What was not sent of this file, by whichever tab, in its order; what two tabs send counts once. */
 function kept() {
-  const names = Object.keys(localStorage).filter((name) => name.startsWith(WAITING)).sort();
+  const names = guarded(() => Object.keys(localStorage).filter((name) => name.startsWith(WAITING)).sort(), []);
   const found = names.map((name) => { try { return { ...JSON.parse(localStorage.getItem(name)), name }; } catch { return {}; } });
   return found.filter(({ act }) => act);
 }
@@ -45,11 +61,16 @@ async function get(path) {
 }
 
 let away = ""; // why nothing can be read or saved just now
-let refusal = ""; // what was not taken; until the next action
+const refusals = []; // what was not taken, each in a sentence; until the next action
 
 function tellTrouble() {
-  $("trouble").hidden = !away && !refusal;
-  $("trouble").textContent = [refusal, away].filter(Boolean).join(" ");
+  $("trouble").hidden = !away && !refusals.length;
+  $("trouble").textContent = [...refusals, away].filter(Boolean).join(" ");
+}
+
+function seen() {
+  refusals.length = 0;
+  tellTrouble();
 }
 
 function trouble(text) {
@@ -57,16 +78,24 @@ function trouble(text) {
   tellTrouble();
 }
 
-function act(action, seen) {
-  refusal = "";
-  tellTrouble();
+function act(action, { n, version: known }) {
+  seen();
   const id = crypto.randomUUID();
   const name = `${WAITING}${String(Date.now()).padStart(15, "0")}-${String(acted++).padStart(6, "0")}-${id}`;
-  const one = { act: { action: id, page: PAGE, seen, ...action }, n: now?.n };
+  const one = { act: { action: id, page: PAGE, seen: known, ...action }, n };
   waiting.push({ ...one, name });
   try { localStorage.setItem(name, JSON.stringify(one)); } catch { flash("This browser keeps nothing: leave the tab open until it says Saved"); }
   send();
 }
+
+/** Number of the change that a page's undo means, the last: its own, or one that it shows or that stood when it began; 0: none of these. */
+function meant(page) {
+  const known = last && (last.page === page || last.number <= began || (last.n === now?.n && last.number <= now.version));
+  return known ? last.number : 0;
+}
+
+// what is before it in the queue is not known to stand yet: `send` says then what is meant
+const undo = () => act(waiting.length ? { undo: true } : { undo: true, undoes: meant(PAGE) }, { n: now.n, version });
 
 /** Send what waits, in its order, until nothing does. */
 async function send() {
@@ -75,8 +104,10 @@ async function send() {
   while (waiting.length) {
     $("saved").textContent = "Saving…";
     let reply, body;
+    const { act: next } = waiting[0];
+    if (next.undo) next.undoes ??= meant(next.page);
     try {
-      reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(waiting[0].act), keepalive: true });
+      reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(next), keepalive: true });
       body = await reply.json();
     } catch {
       await later(`rrm label does not answer: ${count(waiting.length, "action")} not saved yet. Start it again with the same command: this page goes on by itself.`);
@@ -87,14 +118,14 @@ async function send() {
       continue;
     }
     const sent = waiting.shift();
-    if (reply.status !== ELSEWHERE) localStorage.removeItem(sent.name);
+    if (reply.status !== ELSEWHERE || next.undo) forget(sent.name);
     trouble("");
     if (reply.ok) answered(sent.act, body);
-    else await refused(sent, reply.status, body.error);
+    else await refused(sent, reply.status, body);
   }
   sending = false;
   settle();
-  $("saved").textContent = refusal ? "Not taken" : "Saved";
+  $("saved").textContent = refusals.length ? "Not taken" : "Saved";
 }
 
 async function later(why) {
@@ -104,15 +135,32 @@ async function later(why) {
 }
 
 /** Say what was not taken, and show how things stand; a comment is not lost, it is offered again. */
-async function refused({ act, n }, status, why) {
-  const { change } = act;
-  const where = n && n !== now?.n ? ` of transcript ${n}` : "";
-  const then = { [STALE]: " Here it is as it stands: say again what you meant.", [ELSEWHERE]: " It stays in this browser until it is." }[status] || "";
-  if (status === STALE && change?.value && (change.field === "comment" || change.field === "step_comment"))
-    store(DRAFT, { digest: act.digest, step: change.step ?? null, text: change.value });
-  if (now) await load(now.n, step);
-  refusal = `Not taken${where}: ${why}.${then}`;
+async function refused({ act: { change, digest, undo: undoing }, n }, status, body) {
+  if (body.last !== undefined) progress(body);
+  if (undoing) {
+    const to = status === STALE ? body.last?.n : null;
+    refusals.push(`Not undone: ${body.error}.${to ? ` Transcript ${to} holds it: z takes it back from here.` : ""}`);
+    tellTrouble();
+    if (now && !going) await load(to ?? now.n, to && to !== now.n ? null : step);
+    return;
+  }
+  dropUndo();
+  const elsewhere = n && n !== now?.n;
+  const again = elsewhere ? " Say again there what you meant." : " Here it is as it stands: say again what you meant.";
+  const then = { [STALE]: again, [ELSEWHERE]: " It stays in this browser until it is." }[status] || "";
+  const of = { digest, step: change?.step ?? null };
+  const typing = $("comment").open && $("comment").of.digest === digest && $("comment").of.step === of.step; // that is newer
+  if (status === STALE && change?.value && (change.field === "comment" || change.field === "step_comment") && !typing) draft(of, change.value);
+  refusals.push(`Not taken${elsewhere ? ` of transcript ${n}` : ""}: ${body.error}.${then}`);
   tellTrouble();
+  if (now && !going) await load(now.n, step);
+}
+
+/** An undo that waits behind a change that was refused has nothing to take back. */
+function dropUndo() {
+  let changes = 0;
+  const at = waiting.findIndex(({ act: { undo: undoing } }) => (undoing ? changes-- === 0 : void changes++));
+  if (at >= 0) forget(waiting.splice(at, 1)[0].name);
 }
 
 function answered(sent, body) {
@@ -132,7 +180,8 @@ function flash(text) {
   $("hint").textContent = text;
 }
 
-function progress({ done, total, version: heard }) {
+function progress({ done, total, version: heard, last: stands }) {
+  if (heard >= version) last = stands;
   version = Math.max(version, heard);
   $("progress").value = total ? done / total : 0;
   $("done").textContent = `${whole.format(done)} of ${whole.format(total)} done`;
@@ -142,14 +191,17 @@ function progress({ done, total, version: heard }) {
 
 async function load(n, at = null) {
   const mine = ++turn;
+  going = n;
   let item;
   try {
     item = await get(`item/${n}`);
   } catch (error) {
+    if (mine === turn) going = 0;
     trouble(error instanceof TypeError ? "rrm label does not answer. Start it again with the same command; what was saved is kept." : error.message);
     return;
   }
   if (mine !== turn) return;
+  going = 0;
   trouble("");
   now = item;
   for (const { act } of waiting) if (act.digest === now.digest) foresee(act.change); // said, but not on the disk yet
@@ -162,8 +214,13 @@ async function load(n, at = null) {
   if (at) choose(step);
   else mark();
   address();
-  const draft = stored(DRAFT);
-  if (draft && draft.digest === now.digest && !$("comment").open) comment(draft.step, draft.text);
+  offer();
+}
+
+/** Open a comment on the transcript on screen that was not sent. */
+function offer() {
+  const one = !document.querySelector("dialog[open]") && [...drafts.values()].find(({ digest }) => digest === now.digest);
+  if (one) comment(one.step, one.text);
 }
 
 const address = () => history.replaceState(null, "", `#${now.n}${step > 1 ? `/${step}` : ""}`);
@@ -198,7 +255,7 @@ function draw() {
       h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
       one.category ? h("p", { class: "tag" }, one.category) : null,
       one.comment ? h("p", { class: "text note" }, one.comment) : null,
-      one.comment && !one.verdict ? h("p", { class: "note unsaid" }, icon("warn"), " In no label yet: say whether the step was good, bad or unclear.") : null,
+      one.comment && !one.verdict && !one.category ? h("p", { class: "note unsaid" }, icon("warn"), " In no label yet: say whether the step was good, bad or unclear.") : null,
     );
   }
   fill($("outcome"),
@@ -244,7 +301,7 @@ function say(field, value, k = null) {
   const change = { field, value, ...(k === null ? {} : { step: k }) };
   foresee(change);
   draw();
-  act({ digest: now.digest, change }, now.version);
+  act({ digest: now.digest, change }, now);
 }
 
 const outcome = (value) => say("outcome", value);
@@ -268,7 +325,7 @@ function categories() {
 
 function comment(k, text = null) {
   if (k === null || k <= now.steps) {
-    $("comment").of = { digest: now.digest, step: k };
+    $("comment").of = { digest: now.digest, step: k, n: now.n, version: now.version };
     $("comment-title").textContent = k === null ? "Comment on the run" : `Comment on step ${k}`;
     $("comment-text").value = text ?? (k === null ? now.said.comment : now.said.steps[k]?.comment || "");
     $("comment").showModal();
@@ -277,21 +334,23 @@ function comment(k, text = null) {
 }
 
 function keepComment() {
-  const { digest, step: k } = $("comment").of;
-  const text = $("comment-text").value.trim();
-  store(DRAFT, null);
+  const { of } = $("comment");
+  const [field, value, k] = [of.step === null ? "comment" : "step_comment", $("comment-text").value.trim() || null, of.step];
+  draft(of, null);
   $("comment").close();
-  if (digest === now.digest) say(k === null ? "comment" : "step_comment", text || null, k);
+  if (of.digest === now.digest) return say(field, value, k);
+  act({ digest: of.digest, change: { field, value, ...(k === null ? {} : { step: k }) } }, of); // another came on screen meanwhile
 }
 
 $("comment-text").maxLength = KNOWN.most_chars;
-$("comment-text").addEventListener("input", () => store(DRAFT, { ...$("comment").of, text: $("comment-text").value }));
+$("comment-text").addEventListener("input", () => draft($("comment").of, $("comment-text").value));
 $("comment-text").addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
   keepComment();
 });
-$("comment").addEventListener("cancel", () => store(DRAFT, null));
+$("comment").addEventListener("cancel", () => draft($("comment").of, null));
+$("comment").addEventListener("close", offer); // the next, where several were refused
 
 // Keys
 
@@ -306,23 +365,31 @@ function missing() {
 }
 
 async function nextOpen() {
+  seen();
   const lacks = missing();
   if (lacks) return flash(`${lacks}; j goes on without`);
   const from = now.digest;
-  while (waiting.length) { // what is done is known when everything is saved
-    await new Promise((again) => setTimeout(again, 10));
+  leaving++;
+  try {
+    while (waiting.length) { // what is done is known when everything is saved
+      await new Promise((again) => setTimeout(again, 10));
+    }
+    if (now.digest !== from) return; // another was asked for meanwhile
+    if (refusals.length) return flash("Something was not taken: Enter goes on all the same");
+    const { n } = await get(`open/${now.n}`);
+    if (n) await load(n);
+    else flash("All are done");
+  } finally {
+    leaving--;
   }
-  if (refusal || now.digest !== from) return; // it is not done after all, or another was asked for meanwhile
-  const { n } = await get(`open/${now.n}`);
-  if (n) load(n);
-  else flash("All are done");
 }
 
 const part = (k) => (k ? $(`step-${k}`) : main);
 const more = (k) => unfold(part(k)) || flash(k ? `Nothing is cut short in step ${k}` : "Nothing is cut short");
 function ends() {
-  const found = part(step).querySelectorAll(".ending");
-  for (const ending of found) ending.click();
+  const found = [...part(step).querySelectorAll(".ending:not([hidden])")]; // of a text that is shown whole it is hidden
+  const closed = found.filter((ending) => ending.getAttribute("aria-expanded") === "false");
+  for (const ending of closed.length ? closed : found) ending.click();
   if (!found.length) flash("No text here has an end that is cut off");
 }
 
@@ -334,10 +401,13 @@ const KEYS = {
   g: () => verdict("good"), b: () => verdict("bad"), u: () => verdict("unclear"), x: () => verdict(null),
   G: () => (now.steps ? say("rest", "good") : flash("There is no step")),
   f: categories, c: () => (step ? comment(step) : flash("There is no step")), C: () => comment(null),
-  m: () => more(step), M: () => more(0), e: ends, z: () => act({ undo: true }, version),
+  m: () => more(step), M: () => more(0), e: ends, z: undo,
   "/": () => { $("goto-number").value = ""; $("goto").showModal(); },
   "?": () => $("help").showModal(),
 };
+
+const OF_SCREEN = new Set("1230gbuxGfcC"); // keys that say something of the transcript on screen
+const underway = () => (going && going !== now.n) || (leaving && !away);
 
 addEventListener("keydown", (event) => {
   if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
@@ -355,6 +425,7 @@ addEventListener("keydown", (event) => {
   if (!action || (event.repeat && !event.key.startsWith("Arrow") && !"jknp".includes(event.key))) return;
   event.preventDefault();
   flash("");
+  if (OF_SCREEN.has(event.key) && underway()) return flash("Another transcript is on its way: press it again there");
   action();
 });
 
@@ -381,6 +452,7 @@ get("start")
     if (!start.total) return trouble("There is no transcript to label.");
     send();
     await settled; // so that what is shown holds what an earlier page said
+    began = version;
     return load(asked >= 1 && asked <= start.total ? asked : start.first, askedStep || null);
   })
   .catch((error) => trouble(error.message));

@@ -16,6 +16,9 @@ Ask = Literal["outcome", "steps", "both"]
 """What a transcript needs to count as done."""
 SCORES: dict[Outcome, float] = {"good": 1.0, "bad": 0.0}
 """Of an outcome that is known; who is unsure gives no score, so that nothing is learned from it."""
+RULES = 2
+"""Version of what an action does (`changed`), which a journal's lines name so that they do later what they did when they were written. By the first, which
+lines without a version were written by, a category left the verdict as it was, also none or good."""
 MOST_CHARS = 4000
 """Of a comment."""
 CATEGORIES = (
@@ -33,13 +36,18 @@ CATEGORIES = (
 
 
 class StepSaid(BaseModel):
-    """Of one step. A category says what was wrong, so it stands with the verdict bad or unclear alone."""
+    """Of one step. A category says what was wrong, so it stands with the verdict bad or unclear alone (but by the first rules: see `RULES`)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     verdict: Verdict | None = None
     category: str | None = None
     comment: str = ""
+
+    @property
+    def found(self) -> Verdict | None:
+        """The verdict that a label gives: a category alone, as the first rules left it, is unclear."""
+        return self.verdict or ("unclear" if self.category else None)
 
     @property
     def text(self) -> str:
@@ -65,7 +73,7 @@ class Said(BaseModel):
     @property
     def waiting(self) -> list[int]:
         """Steps with a comment and no verdict: their comments are in no label yet."""
-        return [k for k, one in self.steps.items() if one.comment.strip() and not one.verdict]
+        return [k for k, one in self.steps.items() if one.comment.strip() and not one.found]
 
 
 class Change(BaseModel):
@@ -94,8 +102,11 @@ def objection(said: Said, change: Change) -> str | None:
     return None
 
 
-def changed(said: Said, change: Change, n_steps: int) -> Said:
+def changed(said: Said, change: Change, n_steps: int, rules: int = RULES) -> Said:
     """What is said after a change. A category makes a step without a verdict bad; a verdict that goes with none takes it away.
+
+    Args:
+        rules: those that the change was made by.
 
     Raises:
         ValueError: a step that the run does not have, or a value that the field cannot have.
@@ -112,9 +123,9 @@ def changed(said: Said, change: Change, n_steps: int) -> Said:
         empty = "" if field == "comment" else None
         one = made["steps"].setdefault(change.step, {})
         one[field] = change.value or empty
-        if field == "category" and change.value:
+        if rules > 1 and field == "category" and change.value:
             one["verdict"] = one.get("verdict") or "bad"
-        if one.get("verdict") not in WITH_CATEGORY:
+        if rules > 1 and one.get("verdict") not in WITH_CATEGORY:
             one["category"] = None
     else:
         made[change.field] = change.value or ("" if change.field == "comment" else None)
@@ -129,7 +140,7 @@ def annotation_of(said: Said, trajectory_id: str, digest: str, rater: str) -> An
     no finding: it waits in the journal for one (`Said.waiting`). What a rater copied from a transcript may hold a judge's tags, so texts are neutralised.
     """
     findings = [
-        Finding(step=k, verdict=one.verdict, text=neutralise(one.text)) for k, one in said.steps.items() if one.verdict
+        Finding(step=k, verdict=one.found, text=neutralise(one.text)) for k, one in said.steps.items() if one.found
     ]
     lines = format_findings(f for f in clear(findings) if f.text)
     critique = "\n".join(part for part in (neutralise(said.comment.strip()), lines) if part)

@@ -2,7 +2,7 @@
 
 An action has an id, so one that is sent twice, because its answer was lost, counts once; one that changed nothing is remembered like any other, since sent
 again after a later one it would change something. Actions are numbered as they are taken, also those that change nothing, so that a page can
-say up to which one it has seen, and one that contradicts what it has not seen is refused (`stale`).
+say up to which one it has seen, and one that contradicts what it has not seen is refused (`stale`); what it undoes it names by its number (`last`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rrm.labelling.said import Change, Said, annotation_of, changed
+from rrm.labelling.said import RULES, Change, Said, annotation_of, changed
 
 
 class StaleError(Exception):
@@ -29,6 +29,8 @@ class Entry(BaseModel):
     """When, ISO 8601 in UTC."""
     page: str | None = None
     """The tab that sent it; None: not known."""
+    rules: int = Field(default=1, ge=1, le=RULES)
+    """Of what it does (`rrm.labelling.said.RULES`)."""
     undo: bool = False
     digest: str | None = None
     """Of the transcript; it and what follows are None where `undo` is set."""
@@ -62,11 +64,12 @@ class Held:
 
 
 @dataclass(frozen=True)
-class _Before:
-    """What a change that stands replaced: what undoing goes back to."""
+class Standing:
+    """A change that stands, and what it replaced: what undoing goes back to."""
 
     digest: str
     said: Said
+    """Before it."""
     page: str | None
     number: int
 
@@ -77,7 +80,9 @@ class Sayings:
     def __init__(self, rater: str) -> None:
         self.rater = rater
         self._held: dict[str, Held] = {}
-        self._before: list[_Before] = []
+        self.size = 0
+        """Characters of `lines`."""
+        self._before: list[Standing] = []
         self._taken: dict[str, str | None] = {}
         """Action → the digest of the transcript it was of; None where there was nothing to undo."""
 
@@ -85,6 +90,11 @@ class Sayings:
     def version(self) -> int:
         """Number of the last action."""
         return len(self._taken)
+
+    @property
+    def last(self) -> Standing | None:
+        """The change that undoing takes back; None where none stands."""
+        return self._before[-1] if self._before else None
 
     @property
     def all(self) -> dict[str, Said]:
@@ -108,11 +118,8 @@ class Sayings:
         """The digest of the transcript that an action was of; None where it undid nothing."""
         return self._taken.get(action)
 
-    def stale(self, seen: Seen, digest: str | None) -> bool:
-        """Whether another page said something that this one has not seen: of the transcript, or with None what undoing would take back."""
-        if digest is None:
-            last = self._before[-1] if self._before else None
-            return last is not None and last.page != seen.page and last.number > seen.version
+    def stale(self, seen: Seen, digest: str) -> bool:
+        """Whether another page said something of the transcript that this one has not seen."""
         pages = self._held[digest].pages if digest in self._held else {}
         return any(page != seen.page and number > seen.version for page, number in pages.items())
 
@@ -132,11 +139,11 @@ class Sayings:
             return
         if entry.digest is None or entry.trajectory_id is None or entry.steps is None or entry.change is None:
             raise ValueError("a change needs digest, trajectory_id, steps and change")
-        said = changed(self.said(entry.digest), entry.change, entry.steps)
+        said = changed(self.said(entry.digest), entry.change, entry.steps, entry.rules)
         held = self._held.setdefault(entry.digest, Held(entry.trajectory_id, entry.steps))
         self._taken[entry.action] = entry.digest
         if said != held.said:
-            self._before.append(_Before(entry.digest, held.said, entry.page, self.version))
+            self._before.append(Standing(entry.digest, held.said, entry.page, self.version))
             self._set(entry.digest, said, entry.page)
 
     def _set(self, digest: str, said: Said, page: str | None) -> None:
@@ -144,4 +151,6 @@ class Sayings:
         held.said = said
         held.pages[page] = self.version
         annotation = annotation_of(said, held.trajectory_id, digest, self.rater)
+        self.size -= len(held.line)
         held.line = annotation.to_json() + "\n" if annotation else ""
+        self.size += len(held.line)

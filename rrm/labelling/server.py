@@ -9,9 +9,10 @@ policy lets it load nothing and run nothing but its own script.
     GET  /TOKEN/start       who rates, how many transcripts, the first that is not done
     GET  /TOKEN/item/N      one transcript and what was said of it, N from 1
     GET  /TOKEN/open/N      the next that is not done after N, from the beginning again where there is none; 0: all are done
-    POST /TOKEN/act         one action (`Act`); 409 where another tab has said something of what it changes that this one has not seen,
-                            410 where the transcript is not among these
-    POST /TOKEN/acts        a list of them, from a page that is left while some wait; those that were taken before do not count twice
+    POST /TOKEN/act         one action (`Act`); 409 where another tab has said something of what it changes that this one has not seen, or where
+                            what it would undo is not what it means (`last` says what it would be), 410 where the transcript is not among these
+    POST /TOKEN/acts        a list of them, from a page that is left while some wait, up to the first that is refused; those that were taken before do not count
+                            twice
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ STYLES = ("style.css", "views.css")
 class Refused(Exception):
     """A request that is not answered as it asks."""
 
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
+    def __init__(self, status: HTTPStatus, reason: str, more: dict[str, Any] | None = None) -> None:
         super().__init__(reason)
-        self.status = status
+        self.status, self.more = status, more or {}
 
 
 class Act(BaseModel):
@@ -75,6 +76,8 @@ class Act(BaseModel):
     """The tab's id of itself, new with every load."""
     seen: int = Field(default=0, ge=0)
     """The `version` that this tab was told with what it shows."""
+    undoes: int | None = Field(default=None, ge=0)
+    """Of an undo: number of the change that is meant, as `last` said it, 0: none; None: the last, if it is this tab's."""
 
 
 class Labelling:
@@ -119,11 +122,16 @@ class Labelling:
             try:
                 return self._act(act, None if act.page is None else Seen(act.page, act.seen))
             except StaleError as stale:
-                raise Refused(HTTPStatus.CONFLICT, str(stale)) from stale
+                raise Refused(HTTPStatus.CONFLICT, str(stale), self._progress()) from stale
 
     def _act(self, act: Act, seen: Seen | None) -> dict[str, Any]:
         if act.undo:
-            digest = self.journal.undo(act.action, seen)
+            last = self.journal.sayings.last
+            if last and self.pool.place(last.digest) is None and not self.journal.sayings.taken(act.action):
+                raise Refused(
+                    HTTPStatus.GONE, "the last change is to a transcript that is not among those that are labelled here"
+                )
+            digest = self.journal.undo(act.action, act.page, act.undoes)
             if digest is None:
                 return {**self._progress(), "undone": False}
         elif act.digest is None or act.change is None:
@@ -165,7 +173,20 @@ class Labelling:
             }
 
     def _progress(self) -> dict[str, Any]:
-        return {"total": len(self.pool), "done": len(self._done), "version": self.journal.sayings.version}
+        return {
+            "total": len(self.pool),
+            "done": len(self._done),
+            "version": self.journal.sayings.version,
+            "last": self._last(),
+        }
+
+    def _last(self) -> dict[str, Any] | None:
+        """What undoing would take back: the change's number, the page that made it, and where in the order its transcript is."""
+        last = self.journal.sayings.last
+        if last is None:
+            return None
+        place = self.pool.place(last.digest)
+        return {"number": last.number, "page": last.page, "n": None if place is None else place + 1}
 
     def _state(self, place: int) -> dict[str, Any]:
         item = self.pool.items[place]
@@ -287,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
             body, kind, status = *what(self._inside()), HTTPStatus.OK
         except Refused as refused:
             self.close_connection = True  # what is left of its body is not read
-            body, kind, status = *_json({"error": str(refused)}), refused.status
+            body, kind, status = *_json({"error": str(refused), **refused.more}), refused.status
         except RRMError as error:
             log.error("%s", error)
             body, kind, status = *_json({"error": str(error)}), HTTPStatus.INSUFFICIENT_STORAGE
@@ -350,8 +371,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.BAD_REQUEST, f"not JSON: {error}") from error
         if path == "act":
             return _json(self.server.labelling.act(acts[0]))
-        for act in acts:
-            with suppress(Refused):  # nobody is there to be told
+        with suppress(
+            Refused
+        ):  # nobody is there to be told; an undo behind it would take back something else, so the rest waits in the browser
+            for act in acts:
                 self.server.labelling.act(act)
         return _json({})
 

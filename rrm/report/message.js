@@ -46,6 +46,7 @@ function longText(text, name = "text", limit = BRIEF) {
     toggle.setAttribute("aria-expanded", what === "all");
     toggle.textContent = what === "all" ? "Show less" : label;
     if (ending) {
+      ending.hidden = what === "all"; // it is seen
       ending.setAttribute("aria-expanded", what === "end");
       ending.textContent = what === "end" ? "Hide the end" : "Show the end";
     }

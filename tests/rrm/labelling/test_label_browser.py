@@ -183,6 +183,9 @@ def test_long_results_and_pictures_of_the_task_are_shown(browser: Chromium, tmp_
         assert "line 12\n" in end and end.endswith("line 200") and "line 100\n" not in end and "characters …" in end
         browser.press("m")
         assert browser.evaluate(shown) == lines
+        browser.press("e")  # which is in view
+        assert browser.evaluate(shown) == lines
+        assert "No text here" in browser.evaluate("document.getElementById('hint').textContent")
         browser.press("m")
         assert browser.evaluate(shown).strip().endswith("line 12")
         browser.press("n")

@@ -26,7 +26,7 @@ class Tab:
     def look(self) -> dict[str, Any]:
         """Load the first transcript."""
         item = json.loads(ask(self.server, "GET", f"/{self.server.token}/item/1")[2])
-        self.seen = item["version"]
+        self.seen, self.last = item["version"], item["last"]
         return item["said"]
 
     def act(self, learn: bool = True, **what: Any) -> int:
@@ -60,8 +60,36 @@ def test_a_tab_does_not_contradict_what_it_has_not_seen(tmp_path: Path) -> None:
         assert first.look() == {"outcome": "unsure", "comment": "No.", "steps": {}}
         again = {"action": f"{second.name}-{second.acted}", "page": second.name, "seen": 0, "digest": DIGEST}
         again["change"] = {"field": "outcome", "value": "unsure"}
-        assert first.act(undo=True) == 200
+        assert first.act(undo=True, undoes=first.last["number"]) == 200
         assert ask(server, "POST", f"/{server.token}/act", again)[0] == 200  # sent twice: taken before, not stale
+
+
+def test_an_undo_takes_back_what_its_tab_means_or_nothing(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    with served([run(1), run(2)], labels) as server:
+        first, second = Tab(server, "one"), Tab(server, "two")
+        assert first.outcome("good") == 200 and first.outcome("bad") == 200
+        first.look()
+        second.look()
+        assert first.last == second.last == {"number": 2, "page": first.name, "n": 1}
+        assert second.act(undo=True) == 409  # not its own, and it does not say which
+        assert second.act(undo=True, undoes=2) == 200
+        assert first.act(undo=True, undoes=2) == 409 and first.look()["outcome"] == "good"  # that is undone
+        other = {"digest": run(2).digest, "change": {"field": "outcome", "value": "bad"}}
+        assert second.act(**other) == 200
+        assert first.act(undo=True, undoes=1) == 409 and first.act(undo=True, undoes=0) == 409
+    said = Path(f"{labels}.journal").read_bytes()
+    with served([run(1)], labels) as server:  # the last change is to a transcript that is not shown any more
+        first.server = server
+        first.look()
+        assert first.last is not None and first.last["n"] is None
+        assert first.act(undo=True, undoes=first.last["number"]) == 410
+    assert Path(f"{labels}.journal").read_bytes() == said and len(read_annotations(labels)) == 2
+    with served([run(1), run(2)], labels) as server:
+        sent = [{"undo": True, "undoes": 1}, {"undo": True, "undoes": first.last["number"]}]
+        body = [{"action": f"left-behind-{n}", "page": "another-page", **act} for n, act in enumerate(sent)]
+        assert ask(server, "POST", f"/{server.token}/acts", body)[0] == 200
+    assert Path(f"{labels}.journal").read_bytes() == said  # nothing behind the one that was refused
 
 
 def test_what_nobody_can_mean_is_refused_with_a_reason(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rrm.cli import eval_cmd, label_cmd
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, JudgeInfo
+from rrm.labelling.agreement import unsure_of
 from rrm.labelling.journal import Journal, open_journal
 from rrm.labelling.pool import Pool
 from rrm.labelling.said import Change, Said, StepSaid, annotation_of, changed, objection
@@ -334,6 +335,7 @@ def test_raters_are_compared_and_their_disagreements_listed(
     (alone := tmp_path / "alone" / "bob.jsonl").parent.mkdir()
     alone.write_text(bob.read_text())  # sent without its journal
     _, summary = invoke(label_cmd.command, ann, alone, "--agreement")
+    assert unsure_of([bob, bob, ann]) == {"ann": 0, "bob": 1}  # a file that is named twice counts once
     assert summary["outcome"]["unsure"] == {"ann": 0, "bob": None} and summary["steps"]["unclear"]["bob"] == 2
     empty = labelled(tmp_path, "cy", lambda n: "unsure", count=0)
     with pytest.raises(RRMError, match=r"cy\.jsonl holds no label: leave it out"):
