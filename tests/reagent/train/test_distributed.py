@@ -14,7 +14,7 @@ import distributed_worker
 import pytest
 import torch
 from distributed_worker import CASES
-from processes import launch
+from processes import emptied, launch
 from safetensors.torch import load_file
 
 
@@ -34,7 +34,7 @@ def two(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     processes = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
     settled = ["--mixed_precision", "no", "--dynamo_backend", "no"]
     started = ["accelerate.commands.launch", *processes, *settled]
-    launch([*started, distributed_worker.__file__, base, output], timeout=280)
+    launch([*started, distributed_worker.__file__, base, output], timeout=280, prepare=lambda: emptied(output))
     return output
 
 
