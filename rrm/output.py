@@ -142,7 +142,7 @@ def open_output(
 
     Args:
         made_by: everything that decides the rows: command, model, seed, … (anything JSON holds).
-        overwrite: drop the rows of an earlier run.
+        overwrite: drop the rows of an earlier run, which come back where this one fails before its first row.
         empty: whether a row says nothing and is about to be dropped: where all are such, what made them does not matter.
         sync_seconds: how long a row may be with the system alone; 0: each is on disk when it is appended.
 
@@ -164,6 +164,8 @@ def open_output(
             made = [file for file in (path, header) if not file.exists()]
             stack.push(lambda failed, *_: _leave_nothing(path, made) if failed and path in made else None)
             run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
+            if overwrite and path.exists() and path.stat().st_size:
+                stack.push(_put_aside(path, header))
             if overwrite or not path.exists():
                 path.write_bytes(b"")
                 run.truncate(0)
@@ -193,6 +195,23 @@ def _why_locked(path: Path, lock: Path) -> str:
     except OSError as error:
         return f"cannot write {lock}: {error.strerror}; choose an -o in a folder that can be written"
     return f"another run is writing {path}; wait for it, or choose another -o"
+
+
+def _put_aside(path: Path, header: Path) -> Callable[..., None]:
+    """Move an earlier run's rows aside. What is returned, called with how the run ended, brings them back where it failed before its
+    first row, and else drops them."""
+    aside, said = Path(f"{path}.replaced"), header.read_bytes()
+    os.replace(path, aside)
+
+    def end(failed: object, *_: object) -> None:
+        with suppress(OSError):
+            if failed and path.stat().st_size == 0:
+                os.replace(aside, path)
+                header.write_bytes(said)
+            else:
+                aside.unlink()
+
+    return end
 
 
 def _leave_nothing(path: Path, made: Sequence[Path]) -> None:

@@ -283,6 +283,29 @@ def test_a_run_that_fails_before_its_first_row_leaves_its_lock_alone(tmp_path: P
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
 
 
+def test_rows_that_are_to_be_replaced_stand_until_the_first_new_one(tmp_path: Path) -> None:
+    class Stops(ChatJudge):
+        def judge(self, trajectories: Sequence[Trajectory], **options: Any) -> list[Feedback]:
+            if trajectories[0].id != "t0" or self.refused:
+                raise RRMError("the key is refused")
+            return super().judge(trajectories, **options)
+
+        refused = True
+
+    output, stops = tmp_path / "out.jsonl", Stops()
+    score_file(ChatJudge(), transcripts(3), output)
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RRMError, match="the key is refused"):
+        score_file(stops, transcripts(5), output, overwrite=True, seed=1)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    stops.refused = False
+    with pytest.raises(RRMError, match="the key is refused"):
+        score_file(stops, transcripts(5), output, overwrite=True, chunk_size=1)
+    assert [row["id"] for row in rows_of(output)] == ["t0"]
+    assert score_file(ChatJudge(), transcripts(5), output, overwrite=True).judged == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
 def test_rows_go_through_a_link_and_into_no_device(tmp_path: Path) -> None:
     real, link = tmp_path / "disk" / "rows.jsonl", tmp_path / "link.jsonl"
     real.parent.mkdir()
