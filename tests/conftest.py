@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests, first = Counter(files), {name: number for number, name in enumerate(LONGEST)}
     order = {name: (first.get(name, len(first)), -tests[name]) for name in files}
     items.sort(key=lambda item: order[item.nodeid.partition("::")[0]])
+
+
+def pytest_collection_finish() -> None:
+    """What was imported to collect the tests stays: no search for garbage needs to look through it, and trainings ask for some each."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
