@@ -13,7 +13,7 @@ quickstart: .venv/ready  ## roll out, annotate, train the judge, train the agent
 	BIN=$(BIN) examples/quickstart.sh
 
 test: .venv/ready  ## the whole suite, a core each: on one thread, for two beside another program wait for each other
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n auto --dist loadfile
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-vllm: .venv/ready  ## the engine `vllm` against vLLM itself on a CPU, in a virtual environment of its own
 	BIN=$(BIN) PYTHON=$(PYTHON) tests/vllm.sh

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rrm.csvlabels import NAMES, is_table, label_rows
 from rrm.errors import ReadError, RRMError
 from rrm.jsonl import read_lines
-from rrm.readers.base import describe, printable
-from rrm.readers.ours import under_our_name
+from rrm.printing import describe, printable
 from rrm.trajectory import Trajectory
 
 MAX_WEIGHT = 1e9
@@ -135,6 +134,8 @@ def carried_and_rest(trajectory: Trajectory) -> tuple[list[Annotation], list[Any
     the transcript's; where the source has something else of that name, under `meta["agent_rrm"]`. An entry that is no annotation, or
     that speaks of a step that there is not, is none.
     """
+    from rrm.readers.ours import under_our_name  # with it come all readers, which `import rrm` does without
+
     given, ours = (meta.get("annotations") for meta in (trajectory.meta, under_our_name(trajectory.meta)))
     entries = [*(given if isinstance(given, list) else []), *(ours if isinstance(ours, list) else [])]
     found, rest = list[Annotation](), list[Any]()

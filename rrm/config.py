@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from rrm.errors import ConfigError
 from rrm.nearest import nearest
-from rrm.readers.base import printable
+from rrm.printing import printable
 
 C = TypeVar("C", bound=BaseModel)
 MARK_NOISE = 0.2

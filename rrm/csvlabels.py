@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rrm.errors import ReadError
-from rrm.readers.base import printable
+from rrm.printing import printable
 
 SUFFIXES = (".csv", ".tsv")
 """Of files that are tables whatever they hold; others are where they begin like one."""

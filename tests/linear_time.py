@@ -5,27 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+NOTHING = 0.05
+"""Seconds that tell nothing."""
+
 
 def assert_linear(work: Callable[[int], object], count: int) -> None:
     """Four times the input may cost six times the processor time, and not the sixteen of its square.
 
     Args:
         work: does the work on an input of so many pieces.
-        count: pieces of the smaller input. The best of three readings counts, as other programs only ever add to one.
+        count: pieces of the smaller input. The best of three readings counts, as other programs only ever add to one: so the first
+            reading of the larger input that is quick enough decides, and one of less than `NOTHING` needs no other beside it.
     """
 
     def seconds(pieces: int) -> float:
-        readings = []
-        for _ in range(3):
-            began = time.process_time()
-            work(pieces)
-            readings.append(time.process_time() - began)
-        return min(readings)
+        began = time.process_time()
+        work(pieces)
+        return time.process_time() - began
 
-    small = seconds(count)
+    def best(pieces: int) -> float:
+        return min(seconds(pieces) for _ in range(3))
+
+    large = seconds(4 * count)
+    if large <= NOTHING:
+        return
+    small = best(count)
     for _ in range(3):
-        large = seconds(4 * count)
-        if large <= 6 * small + 0.05:
-            return
-        small = max(small, seconds(count))
+        for _ in range(3):
+            if large <= 6 * small + NOTHING:
+                return
+            large = seconds(4 * count)
+        small = max(small, best(count))
     raise AssertionError(f"{count} pieces took {small:.3f} s and {4 * count} took {large:.3f} s")

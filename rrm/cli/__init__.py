@@ -72,6 +72,7 @@ def options(
 
 
 def _register() -> None:
+    app.registered_commands, app.registered_groups = [], []  # of an earlier call in this process
     for name in COMMANDS:
         module = importlib.import_module(f"rrm.cli.{name}_cmd")
         app.command(name)(module.command)

@@ -281,6 +281,8 @@ def label_server(labelling: Labelling, port: int = 0) -> LabelServer:
 class _Handler(BaseHTTPRequestHandler):
     server: LabelServer  # type: ignore[assignment]
     protocol_version = "HTTP/1.1"
+    # headers and body are two packets: the second would wait 40 ms for the receipt of the first
+    disable_nagle_algorithm = True
     server_version = "rrm-label"
     sys_version = ""
     timeout = SECONDS

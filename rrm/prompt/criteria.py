@@ -33,7 +33,7 @@ from rrm.config import explain
 from rrm.errors import ConfigError
 from rrm.feedback import CriterionAnswer, Mode
 from rrm.nearest import nearest
-from rrm.readers.base import printable
+from rrm.printing import printable
 
 FOLDER = Path(__file__).resolve().parents[1] / "assets" / "criteria"
 """The criteria that are shipped."""

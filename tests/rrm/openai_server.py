@@ -68,6 +68,8 @@ def serve(answer: Callable[[int, dict[str, Any]], Answer]) -> Iterator[Server]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # headers and body are two packets: the second would wait 40 ms for the receipt of the first
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])

@@ -147,6 +147,8 @@ def serve_vllm(port: int = 0) -> Iterator[VLLMServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # headers and body are two packets: the second would wait 40 ms for the receipt of the first
+        disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
             self.answer({})

@@ -21,6 +21,7 @@ def main() -> None:
     quiet_off_terminals()
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that `environment.name=my_env:MyEnv` finds my_env.py here
+    app.registered_commands, app.registered_groups = [], []  # of an earlier call in this process
     for name in COMMANDS:
         app.command(name)(importlib.import_module(f"reagent.cli.{name}_cmd").command)
     app.add_typer(importlib.import_module("reagent.cli.lab_cmd").app, name="lab")

@@ -112,7 +112,8 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
         axes[0, 1].legend(fontsize=8)
     for axis in axes[1]:
         axis.set_xlabel("update")
-    figure.tight_layout()
+    # tight_layout would measure every text by drawing it: a third of the time
+    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.08, top=0.95, wspace=0.22, hspace=0.15)
     figure.savefig(target, dpi=120)
     plt.close(figure)
 

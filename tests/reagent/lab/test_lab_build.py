@@ -69,12 +69,12 @@ def test_batches_are_of_one_length_and_drop_no_more_than_a_batch() -> None:
 
 
 def test_a_policy_is_built_whole(tmp_path) -> None:
-    settings = LabSettings(rows=24, easy_rows=40, hidden=32, layers=1, heads=2, vocab_size=500, hops=(1,))
-    card = build_lab_policy(settings, tmp_path)
+    small = LabSettings(rows=24, easy_rows=40, hurried_rows=24, hidden=32, layers=1, heads=2, vocab_size=500, hops=(1,))
+    card = build_lab_policy(small, tmp_path)
     assert json.loads((tmp_path / "card.json").read_text()) == card
     model = AutoModelForCausalLM.from_pretrained(tmp_path, use_safetensors=True)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert sum(p.numel() for p in model.parameters()) == card["parameters"]
     TurnTemplate(tokenizer)
-    again = build_lab_policy(settings, tmp_path / "again")
+    again = build_lab_policy(small, tmp_path / "again")
     assert again["sha256"] == card["sha256"]  # the same seed makes the same weights

@@ -27,6 +27,20 @@ def test_version(package: str) -> None:
     assert (run.returncode, run.stdout, run.stderr) == (0, f"agent-rrm {__version__}\n", "")
 
 
+@pytest.mark.parametrize("package", ["rrm", "reagent"])
+def test_a_command_that_is_called_again_in_one_process_is_there_once(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call of `main` added all commands once more: the hundredth took seconds to read its options."""
+    module = importlib.import_module(f"{package}.cli")
+    monkeypatch.setattr(sys, "argv", [package, "--version"])
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            module.main()
+    assert [command.name for command in module.app.registered_commands] == list(module.COMMANDS)
+    assert len(module.app.registered_groups) == 1
+
+
 def test_no_bar_is_drawn_into_a_log() -> None:
     """transformers drew the loading of weights into every log, a line a moment."""
     bar = "from transformers.utils import logging; list(logging.tqdm(range(3), desc='Loading weights'))"

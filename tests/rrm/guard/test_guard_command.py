@@ -127,7 +127,7 @@ def test_a_server_that_refuses_the_key_is_a_failed_judgement(tmp_path: Path, sta
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
             claude = Claude(Path("-"), tmp_path, "--set", "on_failure=halt")
             claude.arguments[claude.arguments.index("--model") + 1] = f"http://127.0.0.1:{server.server_port}"

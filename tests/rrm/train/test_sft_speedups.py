@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -76,8 +77,10 @@ def compiled_keeps_names_and_loss() -> None:
 
 
 def test_compiled_layers_keep_the_names_of_weights_and_the_loss() -> None:
-    # in a process of its own: inductor's import of setuptools fails where a test has loaded the old distutils
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
+    # in a process of its own: inductor's import of setuptools fails where a test has loaded the old distutils. It compiles there itself:
+    # its helpers would import torch first
+    env = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    done = subprocess.run([sys.executable, __file__], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
