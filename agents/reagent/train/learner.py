@@ -256,7 +256,14 @@ class Learner(Forwards):
                 return [], 0.0
             denominator = 1.0  # of no token: the step is the texts' alone
         found = self.imitate(texts)
-        groups = microbatches(prepared.batch.lengths, index, self.config.optim.microbatch_tokens)
+        still = self._without_gradient(prepared, index)
+        most = self.config.optim.microbatch_tokens
+        groups = microbatches(prepared.batch.lengths, [i for i in index if i not in still], most)
+        with torch.no_grad():
+            found += [
+                self._loss(prepared, rows, mask, denominator)[1]
+                for rows in microbatches(prepared.batch.lengths, sorted(still), most)
+            ]
         # gradients are added up over processes: one without rows brings zeros, or the others wait for ever
         rounds = self.rounds(groups) or [None]
         nothing, shortest = torch.zeros_like(mask), [int(prepared.batch.lengths.argmin())]
@@ -275,6 +282,16 @@ class Learner(Forwards):
         self.stepper.step()
         self.stepper.zero_grad(set_to_none=True)
         return found, norm
+
+    def _without_gradient(self, prepared: Prepared, index: Sequence[int]) -> set[int]:
+        """Those of the rows whose loss has no gradient: all their advantages are 0 and nothing but the policy's term is in it. Their
+        figures take a forward alone. None under `sharding: fsdp`, where all processes make the same forwards and backwards."""
+        loss = self.config.loss
+        penalised = loss.entropy_coef != 0 or (loss.kl_coef != 0 and not self._kl_in_reward)
+        if self.sharded or penalised or prepared.values is not None:
+            return set()
+        pushed = ((prepared.advantages.advantages != 0) & prepared.advantages.loss_mask).any(1)
+        return {i for i in index if not pushed[i]}
 
     def _loss(
         self, prepared: Prepared, rows: list[int], mask: torch.Tensor, denominator: float

@@ -1,0 +1,121 @@
+"""Dynamic sampling (DAPO, 2503.14476 §3.2): an update is filled with groups that have something to compare.
+
+    sampling = Dynamic(feedback, tasks_per_update, group_size, further, per_turn, accelerator)
+    found, drawn = sampling.round(update, tasks, start, play)
+
+A group whose episodes all earned the same has advantages of 0: its tasks were too hard or too easy, and the update is made of the rest.
+Where these are few, more batches of tasks are drawn, at most `further` of them, until every process has its share of groups that
+differ; only those are learned. Sampled rewards alone decide, a judge's where a judge pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from reagent.algorithms.groups import comparable, leave_one_out, turn_returns
+from reagent.env.task import Task
+from reagent.feedback.base import Adapter, Play, Round
+from reagent.rollout.episode import Episode
+from reagent.train.batch import make_batch
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What an update's sampling took, on all processes."""
+
+    tasks: int
+    """Drawn; the next update's begin after them."""
+    groups: int
+    """Of several known rows."""
+    differing: int
+    """Of these, before any was left out as one too many."""
+
+    def figures(self) -> dict[str, float]:
+        """For the log."""
+        return {
+            "sampling/tasks": float(self.tasks),
+            "sampling/groups": float(self.groups),
+            "sampling/differing": float(self.differing),
+        }
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """Fills updates.
+
+    Args:
+        count, size: groups of an update over all processes, and first attempts of each.
+        further: batches of `count` tasks that may be drawn after the first.
+        per_turn: whether groups are compared turn by turn (`loss.credit: turn`), so that turns that earned otherwise are a difference.
+    """
+
+    feedback: Adapter
+    count: int
+    size: int
+    further: int
+    per_turn: bool
+    accelerator: Accelerator
+
+    def round(self, update: int, tasks: Sequence[Task], start: int, play: Play) -> tuple[Round, Drawn]:
+        """An update's round, of tasks from number `start` on. All processes call this together.
+
+        Rows are those of groups that differ, at most as many as an update has; where none does, of the first draw's, so that a step is
+        still counted. Every episode that was played is in `played`.
+        """
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        share = self.count // ranks
+        # planned at once: a task that comes again has another name, and other random numbers
+        planned = self.feedback.attempts(tasks, start, self.count * (1 + self.further), self.size)
+        whole: Round | None = None
+        kept: list[str] = []
+        groups = drawn = 0
+        while True:
+            first = (drawn * self.count + rank * share) * self.size
+            found = self.feedback.round(update, planned[first : first + share * self.size], play)
+            several, differ = compared(found.rows, per_turn=self.per_turn)
+            groups, kept, drawn = groups + several, [*kept, *differ], drawn + 1
+            whole = found if whole is None else joined(whole, found)
+            if drawn > self.further or min(gather_object([len(kept)])) >= share:
+                break
+        everyones = gather_object([(groups, len(kept))])
+        if any(differing for _, differing in everyones):
+            chosen = set(kept[:share])
+            whole.rows = [row for row in whole.rows if row.group_id in chosen]
+        else:
+            whole.rows = whole.rows[: len(whole.rows) // drawn]
+        return whole, Drawn(drawn * self.count, sum(n for n, _ in everyones), sum(n for _, n in everyones))
+
+
+def compared(rows: Sequence[Episode], *, per_turn: bool) -> tuple[int, list[str]]:
+    """(groups of several rows whose reward is known, the names of those in which an advantage is not 0, in order)."""
+    groups: dict[str, list[Episode]] = {}
+    for row in rows:
+        if row.reward is not None and row.turns:
+            groups.setdefault(row.group_id, []).append(row)
+    several = {name: found for name, found in groups.items() if len(found) > 1}
+    return len(several), [name for name, found in several.items() if _differ(found, per_turn)]
+
+
+def _differ(group: Sequence[Episode], per_turn: bool) -> bool:
+    """Whether one of a group's rows is better or worse than what it is compared with, as the algorithms have it."""
+    batch = make_batch(group)
+    returns, present = turn_returns(batch.token_rewards, batch.action_mask, batch.turn_index)
+    if not per_turn:
+        returns, present = returns[:, :1], present.any(1, keepdim=True)
+    pairs = comparable(batch.group, batch.attempt, batch.stage) if per_turn else comparable(batch.group)
+    return bool(leave_one_out(returns, present, pairs).any())
+
+
+def joined(one: Round, other: Round) -> Round:
+    """Two draws of one update."""
+    return Round(
+        played=[*one.played, *other.played],
+        rows=[*one.rows, *other.rows],
+        texts=[*one.texts, *other.texts],
+        report=one.report.merge(other.report),
+        contexts={**one.contexts, **other.contexts},
+    )
