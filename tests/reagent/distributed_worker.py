@@ -77,7 +77,35 @@ def run(policy: Path, output: Path) -> None:
         (output / f"{name}.json").write_text(json.dumps(found))
         weights = {k: p.detach().clone() for k, p in trainer.policy.named_parameters()}
         save_file(weights, output / f"{name}.safetensors")
+    dynamic(policy, output)
     whole_run(policy, output / "run")
+
+
+def dynamic(policy: Path, output: Path) -> None:
+    """Updates that are filled with groups that differ, of tasks of which two in three teach nothing."""
+    config = configured(
+        policy,
+        output / "dynamic",
+        "none",
+        algorithm="grpo",
+        environment={"name": "feedback_lab:RareEnv"},
+        rollout={"dynamic_sampling": 4, "max_episode_tokens": 700},
+        optim={"learning_rate": 1e-4, "microbatch_tokens": 600},
+    )
+    trainer = trainer_of(config)
+    learn, learned = trainer.learn, []
+
+    def noted(episodes: Sequence[Episode], *rest: Any) -> dict[str, float]:
+        learned.append([f"{e.group_id} {e.attempt}" for e in episodes if e.reward is not None])
+        return learn(episodes, *rest)
+
+    trainer.learn = noted
+    metrics = [trainer.update()[0] for _ in range(UPDATES)]
+    rank = trainer.accelerator.process_index
+    (output / f"dynamic-{rank}.json").write_text(json.dumps({"metrics": metrics, "learned": learned}))
+    save_file(
+        {k: p.detach().clone() for k, p in trainer.policy.named_parameters()}, output / f"dynamic-{rank}.safetensors"
+    )
 
 
 def whole_run(policy: Path, output: Path) -> None:

@@ -38,6 +38,20 @@ class PaidEnv(SearchEnv):
         return len(answer) % 3 / 2
 
 
+class RareEnv(PaidEnv):
+    """Pays every third task alone."""
+
+    def grade(self, task: Task, answer: str) -> float:
+        return super().grade(task, answer) if int(task.id.rsplit("-", 1)[1]) % 3 == 0 else 0.0
+
+
+class PoorEnv(PaidEnv):
+    """Pays nothing."""
+
+    def grade(self, task: Task, answer: str) -> float:
+        return 0.0
+
+
 class ShownEnv(PaidEnv):
     """Shows an example of another agent's turns before the question."""
 

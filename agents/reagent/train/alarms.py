@@ -129,6 +129,11 @@ ALARMS = (
             f"rewards never differed {'within a group' if config.algorithm in GROUP_METHODS else 'at all'}, and "
             f"algorithm={config.algorithm} learns from differences. Likely: the tasks are all too hard or all too easy, "
             f"rollout.temperature={config.rollout.temperature:g} is too low, or rollout.group_size={config.rollout.group_size} too small"
+            + (
+                "; rollout.dynamic_sampling draws tasks until groups differ"
+                if config.algorithm in GROUP_METHODS
+                else ""
+            )
         ),
     ),
 )

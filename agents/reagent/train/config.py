@@ -134,6 +134,9 @@ class RolloutConfig(Section):
     tasks_per_update: Count = 16
     group_size: Count = 4
     """Episodes of each task; the group that group methods compare."""
+    dynamic_sampling: Whole = 0
+    """Group methods: up to so many further batches of tasks are drawn for an update, until it has `tasks_per_update` groups whose
+    episodes earned differently; the others teach nothing, and are left out (DAPO, 2503.14476). 0: off."""
     max_turns: Count = 8
     max_new_tokens: Count = 64
     """Most tokens of one turn; a turn that it cuts is no answer."""
@@ -373,6 +376,15 @@ class AgentConfig(Section):
     def _group_methods_need_groups(self) -> AgentConfig:
         if self.algorithm in GROUP_METHODS and self.rollout.group_size < 2:
             raise ValueError(f"algorithm={self.algorithm} compares episodes of one task: set rollout.group_size ≥ 2")
+        if self.rollout.dynamic_sampling and self.algorithm not in GROUP_METHODS:
+            raise ValueError(
+                f"rollout.dynamic_sampling leaves out groups that teach nothing by comparison, and algorithm={self.algorithm} compares "
+                f"none: set it to 0, or take one of {', '.join(GROUP_METHODS)}"
+            )
+        if self.rollout.dynamic_sampling and self.rollout.max_lag:
+            raise ValueError(
+                "rollout.dynamic_sampling says only once an update is played where the next one's tasks begin: set rollout.max_lag=0"
+            )
         if self.feedback.score_from == "rank" and self.rollout.group_size < 2:
             raise ValueError("feedback.score_from=rank compares episodes of one task: set rollout.group_size ≥ 2")
         if not self.loss.action_mask and self.loss.advantage_mask and self.algorithm in ("ppo", "reinforce++"):

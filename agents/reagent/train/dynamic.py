@@ -4,19 +4,20 @@
     found, drawn = sampling.round(update, tasks, start, play)
 
 A group whose episodes all earned the same has advantages of 0: its tasks were too hard or too easy, and the update is made of the rest.
-Where these are few, more batches of tasks are drawn, at most `further` of them, until every process has its share of groups that
-differ; only those are learned. Sampled rewards alone decide, a judge's where a judge pays.
+Where these are few, more batches of tasks are drawn, at most `further` of them, until there are enough groups that
+differ; only those are learned. Sampled rewards alone decide, a judge's where a judge pays. Which groups those are does not hang on how
+many processes share the sampling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from reagent.algorithms.groups import comparable, leave_one_out, turn_returns
+from reagent.algorithms.groups import comparable, episode_returns, leave_one_out, turn_returns
 from reagent.env.task import Task
 from reagent.feedback.base import Adapter, Play, Round
 from reagent.rollout.episode import Episode
@@ -67,27 +68,31 @@ class Dynamic:
         still counted. Every episode that was played is in `played`.
         """
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
-        share = self.count // ranks
+        share = self.count // ranks * self.size
         # planned at once: a task that comes again has another name, and other random numbers
         planned = self.feedback.attempts(tasks, start, self.count * (1 + self.further), self.size)
+        order = {name: i for i, name in enumerate(dict.fromkeys(attempt.group_id for attempt in planned))}
         whole: Round | None = None
-        kept: list[str] = []
+        mine: list[str] = []
         groups = drawn = 0
         while True:
-            first = (drawn * self.count + rank * share) * self.size
-            found = self.feedback.round(update, planned[first : first + share * self.size], play)
+            first = drawn * self.count * self.size + rank * share
+            found = self.feedback.round(update, planned[first : first + share], play)
             several, differ = compared(found.rows, per_turn=self.per_turn)
-            groups, kept, drawn = groups + several, [*kept, *differ], drawn + 1
+            groups, mine, drawn = groups + several, [*mine, *differ], drawn + 1
             whole = found if whole is None else joined(whole, found)
-            if drawn > self.further or min(gather_object([len(kept)])) >= share:
+            everyones = sorted((name for names in gather_object([mine]) for name in names), key=order.__getitem__)
+            if drawn > self.further or len(everyones) >= self.count:
                 break
-        everyones = gather_object([(groups, len(kept))])
-        if any(differing for _, differing in everyones):
-            chosen = set(kept[:share])
-            whole.rows = [row for row in whole.rows if row.group_id in chosen]
-        else:
-            whole.rows = whole.rows[: len(whole.rows) // drawn]
-        return whole, Drawn(drawn * self.count, sum(n for n, _ in everyones), sum(n for _, n in everyones))
+        # the first in the order of the plan, which is the same on any number of processes
+        chosen = set(everyones[: self.count]) or set(list(order)[: self.count])
+        whole.rows = [row for row in whole.rows if row.group_id in chosen] or [unpaid(whole.rows[0])]
+        return whole, Drawn(drawn * self.count, sum(gather_object([groups])), len(everyones))
+
+
+def unpaid(row: Episode) -> Episode:
+    """A row that nothing is learned from: a process whose groups are all left out still takes part in the others' steps."""
+    return replace(row, outcome_reward=None, ungraded=True)
 
 
 def compared(rows: Sequence[Episode], *, per_turn: bool) -> tuple[int, list[str]]:
@@ -103,10 +108,12 @@ def compared(rows: Sequence[Episode], *, per_turn: bool) -> tuple[int, list[str]
 def _differ(group: Sequence[Episode], per_turn: bool) -> bool:
     """Whether one of a group's rows is better or worse than what it is compared with, as the algorithms have it."""
     batch = make_batch(group)
-    returns, present = turn_returns(batch.token_rewards, batch.action_mask, batch.turn_index)
-    if not per_turn:
-        returns, present = returns[:, :1], present.any(1, keepdim=True)
-    pairs = comparable(batch.group, batch.attempt, batch.stage) if per_turn else comparable(batch.group)
+    if per_turn:
+        returns, present = turn_returns(batch.token_rewards, batch.action_mask, batch.turn_index)
+        pairs = comparable(batch.group, batch.attempt, batch.stage)
+    else:
+        returns, present = episode_returns(batch.token_rewards, batch.action_mask)
+        pairs = comparable(batch.group)
     return bool(leave_one_out(returns, present, pairs).any())
 
 

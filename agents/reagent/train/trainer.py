@@ -25,13 +25,14 @@ from accelerate.utils import gather_object
 
 from reagent.env.env import Environment
 from reagent.env.task import Task
-from reagent.feedback.base import Round
+from reagent.feedback.base import Play, Round
 from reagent.feedback.build import make_feedback
 from reagent.rollout.episode import Episode
 from reagent.rollout.rollout import Attempt, rollout
 from reagent.train.ahead import Ahead
 from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint, save_sharded, wait_for
 from reagent.train.config import AgentConfig
+from reagent.train.dynamic import Drawn, Dynamic
 from reagent.train.engine import sync
 from reagent.train.launch import check_lag
 from reagent.train.learner import Learner
@@ -99,8 +100,22 @@ class AgentTrainer(Learner):
             processes=accelerator.num_processes,
         )
         check_lag(config, accelerator.num_processes)
+        rollouts = config.rollout
+        self.dynamic: Dynamic | None = None
+        if rollouts.dynamic_sampling:
+            self.dynamic = Dynamic(
+                self.feedback,
+                rollouts.tasks_per_update,
+                rollouts.group_size,
+                rollouts.dynamic_sampling,
+                config.loss.credit == "turn",
+                accelerator,
+            )
+        self._drawn: Drawn | None = None
         self.ahead = Ahead()
         self.episodes_seen = 0
+        self.tasks_drawn = 0
+        """By the updates done; without `rollout.dynamic_sampling` as many by each."""
         self.interruptible: Callable[[], AbstractContextManager[Any]] = nullcontext
         """Entered while episodes are played and judged: nothing is lost there but time."""
 
@@ -118,6 +133,7 @@ class AgentTrainer(Learner):
             return None
         state = {
             "episodes": self.episodes_seen,
+            "tasks_drawn": self.tasks_drawn,
             "algorithm": self.config.algorithm,
             "seed": self.config.seed,
             "feedback": self.feedback.state(),
@@ -145,6 +161,7 @@ class AgentTrainer(Learner):
                 f"{path} was made with algorithm={state['algorithm']} seed={state['seed']}; choose another output_dir"
             )
         self.update_index, self.episodes_seen = state["update"], state["episodes"]
+        self.tasks_drawn = state.get("tasks_drawn", self.update_index * self.config.rollout.tasks_per_update)
         self.begin(state.get("feedback", {}))
 
     def begin(self, feedback: dict[str, Any]) -> None:
@@ -194,7 +211,14 @@ class AgentTrainer(Learner):
             play: in place of `play`.
         """
         self.sync()
-        return self.feedback.round(update, self.attempts(update), partial(play or self.play, update=update))
+        return self._round(update, partial(play or self.play, update=update))
+
+    def _round(self, update: int, play: Play) -> Round:
+        """An update's round, filled with groups that differ where that is asked for."""
+        if self.dynamic is None:
+            return self.feedback.round(update, self.attempts(update), play)
+        found, self._drawn = self.dynamic.round(update, self.tasks, self.tasks_drawn, play)
+        return found
 
     def collect(self, update: int) -> list[Episode]:
         """The rows of `round`."""
@@ -223,7 +247,7 @@ class AgentTrainer(Learner):
             seconds += time.perf_counter() - begun
             return episodes
 
-        return self.feedback.round(update, self.attempts(update), play), seconds
+        return self._round(update, play), seconds
 
     @contextmanager
     def whole_or_undone(self) -> Iterator[None]:
@@ -269,9 +293,11 @@ class AgentTrainer(Learner):
             metrics = self.learn(found.rows, found.texts, found.contexts)
             done = time.perf_counter()
         self.update_index += 1
+        self.tasks_drawn += self.config.rollout.tasks_per_update if self._drawn is None else self._drawn.tasks
         self.episodes_seen += len(everyones)
         tokens = sum(len(turn.output_ids) for e in everyones for turn in e.turns)
         metrics |= learned_metrics(gather_object([(e.group_id, e.reward, e.turn_rewards) for e in found.rows]))
+        metrics |= {} if self._drawn is None else self._drawn.figures()
         metrics |= episode_metrics([e for e in everyones if e.stage == "initial"])
         refined = [e for e in everyones if e.stage == "refined"]
         if refined:

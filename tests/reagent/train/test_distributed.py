@@ -13,7 +13,7 @@ from typing import Any
 import distributed_worker
 import pytest
 import torch
-from distributed_worker import CASES
+from distributed_worker import CASES, UPDATES
 from processes import emptied, launch
 from safetensors.torch import load_file
 
@@ -75,6 +75,24 @@ def test_two_processes_make_the_steps_of_one(base: Path, one: Path, two: Path, c
     start = load_file(base / "model.safetensors")
     moved = max(float((expected[f"model.{name}"] - weight).abs().max()) for name, weight in start.items())
     assert moved > 1e-4  # two steps of the learning rate, or more
+    for name, weight in expected.items():
+        torch.testing.assert_close(mine[name], weight, rtol=1e-5, atol=1e-5, msg=name)
+        assert torch.equal(mine[name], others[name]), name
+
+
+def test_which_groups_are_learned_does_not_hang_on_how_many_processes_sample(one: Path, two: Path) -> None:
+    """One may be left without a group: it takes part in the others' steps with a row that nothing is learned from."""
+    (whole,), shares = read(one, "dynamic"), read(two, "dynamic")
+    rows = [[keys for share in shares for keys in share["learned"][update]] for update in range(UPDATES)]
+    assert [sorted(keys) for keys in rows] == [sorted(keys) for keys in whole["learned"]]
+    skipped = ("time/", "processes", "ungraded_rows")
+    for share in shares:
+        for mine, expected in zip(share["metrics"], whole["metrics"], strict=True):
+            kept = [{k: v for k, v in one.items() if not k.startswith(skipped)} for one in (mine, expected)]
+            assert kept[0] == pytest.approx(kept[1], rel=1e-5, abs=1e-5, nan_ok=True)
+            assert 2 <= mine["sampling/differing"] < mine["sampling/groups"] == mine["sampling/tasks"]
+    expected = load_file(one / "dynamic-0.safetensors")
+    mine, others = (load_file(two / f"dynamic-{rank}.safetensors") for rank in range(2))
     for name, weight in expected.items():
         torch.testing.assert_close(mine[name], weight, rtol=1e-5, atol=1e-5, msg=name)
         assert torch.equal(mine[name], others[name]), name
