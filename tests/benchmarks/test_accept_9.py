@@ -33,6 +33,7 @@ ANSWERED = {
     RIVAL: [rows(40)],
     "direct": [rows(10)],
     "grpo": [rows(90), rows(80)],
+    "filled": [rows(90), rows(80)],
     "judge": [rows(50)],
     "ppo": [rows(60)],
 }
@@ -108,6 +109,7 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("sittings", 0, "trainings", "grpo"), [RUN | {"seed": 0}], "the trainings"),
         (accept_9.QA, ("sittings", 0, "trainings", "grpo", 1, "seed"), 0, "less its warm start"),
         (accept_9.QA, ("sittings", 0, "trainings", "grpo", 1, "seed"), 0, "the trainings"),
+        (accept_9.QA, ("sittings", 0, "trainings", "filled"), [RUN | {"seed": 0}], "groups that differ"),
         (accept_9.QA, ("sittings", 0, "trainings", "judge", 0), {**RUN, "seed": 0, "updates": 39}, "the trainings"),
         (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0, "rows"), rows(95), "figures from their rows"),
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),

@@ -273,8 +273,10 @@ def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
     configs = {arm: load_agent_config("smollm2", made.options(arm, 0)).model_dump() for arm in ARMS}
     for config in configs.values():
         assert config["environment"]["train"] == {"path": str(tmp_path / "train.jsonl")}
-        for key in ("rollout", "policy", "seed", "max_updates"):
+        for key in ("policy", "seed", "max_updates"):
             assert config[key] == configs["grpo"][key]
+        assert config["rollout"] | {"dynamic_sampling": 0} == configs["grpo"]["rollout"]
+    assert configs["filled"]["rollout"]["dynamic_sampling"] and configs["filled"]["loss"]["advantage_scale"] == "none"
     assert configs["judge"]["environment"]["label_share"] == 0 and configs["judge"]["feedback"]["mode"] == "r"
     assert configs["grpo"]["environment"]["label_share"] == 1 and configs["grpo"]["feedback"]["mode"] == "none"
     assert configs["grpo"]["max_updates"] >= 40 and configs["grpo"]["threads"] == 1
