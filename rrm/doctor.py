@@ -33,6 +33,11 @@ PACKAGES = ("agent-rrm", "torch", "transformers", "peft", "trl", "accelerate", "
 CHECKS = "rrm.doctor"
 """Entry points of other packages' looks: each a function that raises an RRMError which says what is missing."""
 TIMEOUT_S = 5.0
+UNREADY = {
+    "starting": "its judge is being loaded: ask again in a moment",
+    "failing": "its judge cannot be loaded: its log says why",
+}
+"""What `rrm serve` is while it takes no requests → what that means."""
 MOST = 2**20
 """Bytes that are read of a server's reply."""
 JEMALLOC = "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
@@ -168,18 +173,27 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _get(url: str, variable: str | None = None) -> Any:
+class _Unready(urllib.request.BaseHandler):
+    """The body of a 503 is read as any other."""
+
+    def http_error_503(self, req: Any, fp: Any, *_: Any) -> Any:
+        return fp
+
+
+def _get(url: str, variable: str | None = None, *handlers: urllib.request.BaseHandler) -> Any:
     """A GET's JSON.
 
     Args:
         variable: of the environment, with the key.
+        handlers: of statuses whose replies are read.
 
     Raises:
         ValueError: what is wrong and what to do, without the key.
     """
     key = os.environ.get(variable) if variable else None
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler())  # fmt: skip
+    proxies = urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler()
+    opener = urllib.request.build_opener(_NoRedirect, proxies, *handlers)
     try:
         with opener.open(request, timeout=TIMEOUT_S) as reply:
             said = reply.read(MOST)
@@ -240,11 +254,18 @@ def server(address: str) -> dict[str, Any]:
         return {**found, "error": "an address with a key or user in it is not asked: set RRM_API_KEY or OPENAI_API_KEY"}
     root = url.removesuffix("/v1")
     try:
-        health = None if address.startswith("openai:") else _get(f"{root}/healthz")
+        health = None if address.startswith("openai:") else _get(f"{root}/healthz", None, _Unready())
     except ValueError:
         health = None
     try:
         if isinstance(health, Mapping) and {"workers", "waiting"} <= health.keys():
+            if (status := str(health.get("status"))) in UNREADY:
+                return {
+                    **found,
+                    "kind": "rrm serve",
+                    "status": status,
+                    "error": f"rrm serve ({status}): {UNREADY[status]}",
+                }
             said = _get(f"{root}/v1/judge", "RRM_API_KEY")
             about = {"judge": said["describe"].get("model"), "modes": said.get("modes")}
             return {**found, "reachable": True, "kind": "rrm serve", "status": health.get("status"), **about}
