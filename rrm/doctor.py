@@ -128,11 +128,12 @@ def folders() -> dict[str, dict[str, Any]]:
 
 def _folder(path: Path) -> dict[str, Any]:
     there = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    writable = there.is_dir() and os.access(there, os.W_OK)
     try:
         free = shutil.disk_usage(there).free
     except OSError:
         free = None
-    return {"path": str(path), "exists": path.exists(), "writable": os.access(there, os.W_OK), "free": free}
+    return {"path": str(path), "exists": path.exists(), "writable": writable, "free": free}
 
 
 def checks() -> dict[str, dict[str, Any]]:
@@ -336,22 +337,34 @@ def small_transcript() -> Trajectory:
     return Trajectory(id="doctor", task=messages[0]["content"], messages=[Message.model_validate(m) for m in messages])
 
 
-def verdict(found: Mapping[str, Any]) -> str:
-    """What the findings come to: what can judge, and what is wrong with what was asked about."""
+def judges(found: Mapping[str, Any]) -> list[str]:
+    """What can judge, of what was looked at."""
     runs = found["default_judge"]["runs"] and "error" not in found["devices"]
-    judges = ["the default judge runs here"] * runs
-    judges += [f"{s['address']} answers" for s in found["servers"] if s["reachable"]]
+    measured = found.get("measured", {})
+    named = [f"{measured['judge']} judges"] if measured.get("status") == "scored" and not runs else []
+    answer = [f"{s['address']} answers" for s in found["servers"] if s["reachable"]]
+    return ["the default judge runs here"] * runs + named + answer
+
+
+def faults(found: Mapping[str, Any]) -> list[str]:
+    """What is wrong with what was asked about, and with the caches."""
     wrong = [f"{s['address']}: {s['error']}" for s in found["servers"] if not s["reachable"]]
     wrong += [f"the cache {f['path']} cannot be written" for f in found["folders"].values() if not f["writable"]]
     if "error" in found.get("measured", {}):
         wrong.append(f"the measurement failed: {found['measured']['error']}")
+    return wrong
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """What the findings come to: what can judge, and what is wrong."""
+    ready, wrong = judges(found), faults(found)
     none = "nothing here can judge: the default judge does not run, and no server that was named (--server) answers"
-    said = f"ready: {', '.join(judges)}" if judges else none
+    said = f"ready: {', '.join(ready)}" if ready else none
     return "; BUT ".join([said, "; ".join(wrong)] if wrong else [said])
 
 
 def examine(servers: list[str], *, measured: bool = False, model: str | None = None) -> dict[str, Any]:
-    """Everything, as one JSON object with a `verdict`; `ok` is False where a server that was named, or the measurement, failed."""
+    """Everything, as one JSON object with a `verdict`; `ok` is False where nothing can judge, or something is at fault."""
     found: dict[str, Any] = {
         "versions": versions(),
         "extras": extras(),
@@ -366,5 +379,5 @@ def examine(servers: list[str], *, measured: bool = False, model: str | None = N
     if measured:
         found["measured"] = measure(model)
     found["verdict"] = verdict(found)
-    found["ok"] = all(s["reachable"] for s in found["servers"]) and "error" not in found.get("measured", {})
+    found["ok"] = bool(judges(found)) and not faults(found)
     return found
