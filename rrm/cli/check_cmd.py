@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import OUTCOME, counting, mapping_of
+from rrm.cli.reading import OUTCOME, counting, mapping_of, refuse_missing
 from rrm.cli.tables import print_table
 from rrm.errors import ReadError
 
@@ -36,6 +36,7 @@ def command(
     from rrm.readers import read
     from rrm.splits import load_split
 
+    refuse_missing(data)
     errors: list[ReadError] = []
     failed = 0
 

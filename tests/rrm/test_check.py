@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from rrm.check import NEAR, check, minhash
-from rrm.cli import check_cmd
+from rrm.cli import check_cmd, main
+from rrm.cli.reading import refuse_missing
 from rrm.trajectory import Trajectory, write_jsonl
 
 APP = typer.Typer(pretty_exceptions_enable=False)
@@ -111,3 +114,23 @@ def test_command_exit_codes_and_json(tmp_path: Path) -> None:
     data.write_text(data.read_text() + "[[broken\n")
     broken = CliRunner().invoke(APP, [str(data)])
     assert broken.exit_code == 1 and json.loads(broken.stdout.splitlines()[-1])["unreadable"] == 1
+
+
+def test_a_path_that_is_not_there_is_one_line_and_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_jsonl(tmp_path / "data.jsonl", [make("a", "q1", "x")])
+    monkeypatch.setattr(sys, "argv", ["rrm", "check", str(tmp_path / "data.jsonl"), str(tmp_path / "dato.jsonl")])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and said.out == ""
+    assert said.err.splitlines() == [
+        f"error: {tmp_path / 'dato.jsonl'}: no such file or folder; did you mean {tmp_path / 'data.jsonl'}?"
+    ]
+
+
+def test_standard_input_and_the_hub_are_no_paths(tmp_path: Path) -> None:
+    refuse_missing(["-", "hf:owner/name:train"])
+    done = CliRunner().invoke(APP, ["-"], input=make("a", "q1", "x").to_json() + "\n")
+    assert done.exit_code == 0 and json.loads(done.stdout.splitlines()[-1])["rows"] == 1
