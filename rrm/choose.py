@@ -92,8 +92,10 @@ def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
     """Whether there is something to choose from, and by; before a judge is asked.
 
     Raises:
-        RRMError: neither question ids nor tasks, no question with two attempts, or no outcome for the oracle.
+        RRMError: no transcripts, neither question ids nor tasks, no question with two attempts, or no outcome for the oracle.
     """
+    if not rows:
+        raise RRMError("there are no transcripts to choose from: see with `rrm check` what could be read of the input")
     if not any(t.question_id or t.task for t in rows):
         raise RRMError(
             f"none of {len(rows)} transcripts has a question id or a task, so that none are known to be attempts at one question: "

@@ -33,6 +33,11 @@ PACKAGES = ("agent-rrm", "torch", "transformers", "peft", "trl", "accelerate", "
 CHECKS = "rrm.doctor"
 """Entry points of other packages' looks: each a function that raises an RRMError which says what is missing."""
 TIMEOUT_S = 5.0
+UNREADY = {
+    "starting": "its judge is being loaded: ask again in a moment",
+    "failing": "its judge cannot be loaded: its log says why",
+}
+"""What `rrm serve` is while it takes no requests → what that means."""
 MOST = 2**20
 """Bytes that are read of a server's reply."""
 JEMALLOC = "LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1"
@@ -123,11 +128,12 @@ def folders() -> dict[str, dict[str, Any]]:
 
 def _folder(path: Path) -> dict[str, Any]:
     there = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    writable = there.is_dir() and os.access(there, os.W_OK)
     try:
         free = shutil.disk_usage(there).free
     except OSError:
         free = None
-    return {"path": str(path), "exists": path.exists(), "writable": os.access(there, os.W_OK), "free": free}
+    return {"path": str(path), "exists": path.exists(), "writable": writable, "free": free}
 
 
 def checks() -> dict[str, dict[str, Any]]:
@@ -168,18 +174,27 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _get(url: str, variable: str | None = None) -> Any:
+class _Unready(urllib.request.BaseHandler):
+    """The body of a 503 is read as any other."""
+
+    def http_error_503(self, req: Any, fp: Any, *_: Any) -> Any:
+        return fp
+
+
+def _get(url: str, variable: str | None = None, *handlers: urllib.request.BaseHandler) -> Any:
     """A GET's JSON.
 
     Args:
         variable: of the environment, with the key.
+        handlers: of statuses whose replies are read.
 
     Raises:
         ValueError: what is wrong and what to do, without the key.
     """
     key = os.environ.get(variable) if variable else None
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler())  # fmt: skip
+    proxies = urllib.request.ProxyHandler({}) if _is_local(url) else urllib.request.ProxyHandler()
+    opener = urllib.request.build_opener(_NoRedirect, proxies, *handlers)
     try:
         with opener.open(request, timeout=TIMEOUT_S) as reply:
             said = reply.read(MOST)
@@ -240,11 +255,18 @@ def server(address: str) -> dict[str, Any]:
         return {**found, "error": "an address with a key or user in it is not asked: set RRM_API_KEY or OPENAI_API_KEY"}
     root = url.removesuffix("/v1")
     try:
-        health = None if address.startswith("openai:") else _get(f"{root}/healthz")
+        health = None if address.startswith("openai:") else _get(f"{root}/healthz", None, _Unready())
     except ValueError:
         health = None
     try:
         if isinstance(health, Mapping) and {"workers", "waiting"} <= health.keys():
+            if (status := str(health.get("status"))) in UNREADY:
+                return {
+                    **found,
+                    "kind": "rrm serve",
+                    "status": status,
+                    "error": f"rrm serve ({status}): {UNREADY[status]}",
+                }
             said = _get(f"{root}/v1/judge", "RRM_API_KEY")
             about = {"judge": said["describe"].get("model"), "modes": said.get("modes")}
             return {**found, "reachable": True, "kind": "rrm serve", "status": health.get("status"), **about}
@@ -315,22 +337,34 @@ def small_transcript() -> Trajectory:
     return Trajectory(id="doctor", task=messages[0]["content"], messages=[Message.model_validate(m) for m in messages])
 
 
-def verdict(found: Mapping[str, Any]) -> str:
-    """What the findings come to: what can judge, and what is wrong with what was asked about."""
+def judges(found: Mapping[str, Any]) -> list[str]:
+    """What can judge, of what was looked at."""
     runs = found["default_judge"]["runs"] and "error" not in found["devices"]
-    judges = ["the default judge runs here"] * runs
-    judges += [f"{s['address']} answers" for s in found["servers"] if s["reachable"]]
+    measured = found.get("measured", {})
+    named = [f"{measured['judge']} judges"] if measured.get("status") == "scored" and not runs else []
+    answer = [f"{s['address']} answers" for s in found["servers"] if s["reachable"]]
+    return ["the default judge runs here"] * runs + named + answer
+
+
+def faults(found: Mapping[str, Any]) -> list[str]:
+    """What is wrong with what was asked about, and with the caches."""
     wrong = [f"{s['address']}: {s['error']}" for s in found["servers"] if not s["reachable"]]
     wrong += [f"the cache {f['path']} cannot be written" for f in found["folders"].values() if not f["writable"]]
     if "error" in found.get("measured", {}):
         wrong.append(f"the measurement failed: {found['measured']['error']}")
+    return wrong
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """What the findings come to: what can judge, and what is wrong."""
+    ready, wrong = judges(found), faults(found)
     none = "nothing here can judge: the default judge does not run, and no server that was named (--server) answers"
-    said = f"ready: {', '.join(judges)}" if judges else none
+    said = f"ready: {', '.join(ready)}" if ready else none
     return "; BUT ".join([said, "; ".join(wrong)] if wrong else [said])
 
 
 def examine(servers: list[str], *, measured: bool = False, model: str | None = None) -> dict[str, Any]:
-    """Everything, as one JSON object with a `verdict`; `ok` is False where a server that was named, or the measurement, failed."""
+    """Everything, as one JSON object with a `verdict`; `ok` is False where nothing can judge, or something is at fault."""
     found: dict[str, Any] = {
         "versions": versions(),
         "extras": extras(),
@@ -345,5 +379,5 @@ def examine(servers: list[str], *, measured: bool = False, model: str | None = N
     if measured:
         found["measured"] = measure(model)
     found["verdict"] = verdict(found)
-    found["ok"] = all(s["reachable"] for s in found["servers"]) and "error" not in found.get("measured", {})
+    found["ok"] = bool(judges(found)) and not faults(found)
     return found

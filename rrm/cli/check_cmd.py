@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from rrm.cli import finish
-from rrm.cli.reading import OUTCOME, counting, mapping_of
+from rrm.cli.reading import OUTCOME, counting, mapping_of, refuse_missing
 from rrm.cli.tables import print_table
 from rrm.errors import ReadError
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Files whose formats the table names; the line of JSON has more."""
+ERRORS = 5
+"""Lines that could not be read of which the table says why."""
 
 
 def command(
@@ -36,13 +38,14 @@ def command(
     from rrm.readers import read
     from rrm.splits import load_split
 
+    refuse_missing(data)
     errors: list[ReadError] = []
     failed = 0
 
     def on_error(error: ReadError) -> None:
         nonlocal failed
         failed += 1
-        if len(errors) < 5:
+        if len(errors) < ERRORS:
             errors.append(error)
 
     wanted = load_split(split, parts=()) if split is not None else None
@@ -62,7 +65,9 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     from rich.markup import escape
     from rich.table import Table
 
+    from rrm.readers import READERS
     from rrm.readers.base import printable
+    from rrm.readers.formats import known
     from rrm.unshown import SEES, is_picture
 
     main = Table("what", "value", "note", title="data", title_justify="left")
@@ -75,7 +80,12 @@ def tables(report: Report, failed: int, errors: list[ReadError]) -> list:
     row("trajectories", report.rows, formats)
     for line, count in report.files.lines(SHOWN):
         row("", count, line)
-    row("unreadable", failed, "; ".join(map(str, errors)), bad=failed > 0)
+    said = [printable(str(error).removesuffix(known(READERS))) for error in errors]
+    row("unreadable", failed, said[0] if said else "", bad=failed > 0)
+    for error in said[1:]:
+        row("", "", error, bad=True)
+    if failed > len(said):
+        row("", "", f"and {failed - len(said):,} more", bad=True)
     labelled = report.rows - report.unlabelled
     share = f"{report.positive / labelled:.1%} of the labelled" if labelled else "no labels"
     row("successes", report.positive, share)

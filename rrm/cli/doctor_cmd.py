@@ -33,7 +33,8 @@ def command(
 ) -> None:
     """Say what is installed, where a judge would run, and whether servers answer. Changes nothing; prints no key.
 
-    Exit code 1 where a server that was named does not answer, or the measurement failed.
+    Exit code 1 where nothing can judge (no extra `local`, and no server that was named answers), a server that was named does not
+    answer, a cache cannot be written, or the measurement failed.
     """
     from rrm.doctor import examine
 

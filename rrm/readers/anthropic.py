@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
-from rrm.readers.chat import as_text, chat_content, chat_message, text_of
+from rrm.readers.chat import as_text, chat_content, chat_message, is_chat, text_of
 from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
@@ -15,7 +15,9 @@ BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_to
 
 
 def sniff(value: Any) -> bool:
-    """Messages with Anthropic's blocks; or a top-level `system` beside messages, or tools with an `input_schema`."""
+    """Messages with Anthropic's blocks, also as a bare list; or a top-level `system` beside messages, or tools with an `input_schema`."""
+    if isinstance(value, list):
+        return is_chat(value) and any(_has_blocks(m.get("content")) for m in value)
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return False
     messages, tools = value["messages"], value.get("tools")
@@ -27,16 +29,24 @@ def sniff(value: Any) -> bool:
 
 
 def _has_blocks(content: Any) -> bool:
-    if not isinstance(content, list):
-        return False
-    types = (b.get("type") for b in content if isinstance(b, dict))
-    return any(isinstance(t, str) and (t in BLOCKS or t.endswith("_tool_result")) for t in types)
+    return any(kind in BLOCKS or kind.endswith(("_tool_use", "_tool_result")) for kind in _kinds(content))
+
+
+def _kinds(content: Any) -> list[str]:
+    """The types of a content's blocks."""
+    types = [b.get("type") for b in content if isinstance(b, dict)] if isinstance(content, list) else []
+    return [t for t in types if isinstance(t, str)]
+
+
+def use_or_result(content: Any) -> str | None:
+    """The type of the first block that calls a tool or holds what one said; None where there is none."""
+    return next((k for k in _kinds(content) if k.endswith(("tool_use", "tool_result"))), None)
 
 
 def parse(item: Item) -> Trajectory:
-    """One conversation."""
-    record = item.value
-    if not isinstance(record, dict) or not isinstance(record.get("messages"), list):
+    """One conversation: an object with `messages`, or the list alone."""
+    record = item.value if isinstance(item.value, dict) else {"messages": item.value}
+    if not isinstance(record.get("messages"), list):
         raise ValueError("no list of `messages`")
     messages = list[dict[str, Any]]()
     if record.get("system"):
@@ -100,7 +110,7 @@ def unblock(raw: Any, where: str) -> list[dict[str, Any]]:
 
 def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
     """Put one block into the message it belongs to."""
-    if kind in ("tool_use", "server_tool_use"):
+    if kind.endswith("tool_use"):  # one's own, the server's, an MCP server's
         arguments = block.get("input", {})
         call = {k: v for k, v in block.items() if k not in ("type", "input", "caller") and v is not None}
         call["name"], call["arguments"] = as_text(block.get("name", "")), arguments

@@ -68,12 +68,16 @@ def unknown(value: Any, readers: Iterable[Reader]) -> str:
         if value == {}
         else what
     )
-    names = ", ".join(reader.NAME for reader in readers)
     near = _nearest(value, readers)
     return (
         f"no known transcript format: {what}{f'; nearest: {near}' if near else ''}; name its parts with --map messages=PATH, or "
-        f"give --format (known: {names})"
+        f"give --format{known(readers)}"
     )
+
+
+def known(readers: Iterable[Reader]) -> str:
+    """How such an error ends: all formats there are. Where several errors are shown together it can be left out."""
+    return f" (known: {', '.join(reader.NAME for reader in readers)})"
 
 
 def _nearest(value: Any, readers: Iterable[Reader]) -> str | None:

@@ -53,13 +53,18 @@ class RemoteJudge(AgentRRM):
 
     def __init__(self, address: Address, *, concurrency: int = CONCURRENCY, blend: bool = False) -> None:
         self.address, self.concurrency, self.blends = address, concurrency, blend
+        answer = address.ask("/v1/judge", timeout_s=address.short_s)
+        if not (isinstance(answer, dict) and "describe" in answer):
+            raise address.another(ValueError("its /v1/judge describes no judge"))
         try:
-            self.about = About.model_validate(address.ask("/v1/judge", timeout_s=address.short_s))
-        except ValueError as error:
-            raise RRMError(f"{address.url} is of another version of rrm serve: {describe(error)}") from error
+            self.about = About.model_validate(answer)
+            self.settings = JudgeSettings.model_validate(self.about.settings)
+            self.model: str = self.about.describe["model"]
+        except (ValueError, KeyError) as error:
+            why = describe(error) if isinstance(error, ValueError) else "its judge has no name"
+            raise RRMError(f"{address.url} is of another version of rrm serve: {why}") from error
         said = self.about.describe
-        self.settings = JudgeSettings.model_validate(self.about.settings)
-        self.model, self.model_hash, self.dtype = said["model"], said.get("model_hash"), self.about.dtype
+        self.model_hash, self.dtype = said.get("model_hash"), self.about.dtype
         self.engine: Any = SimpleNamespace(concurrency=concurrency)
         self.prompter = self.reader = self.folder = self.domain = None
         self.max_windows, self.asked = said.get("max_windows"), ServerOptions()

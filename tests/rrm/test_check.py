@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import typer
+from rich.table import Table
 from typer.testing import CliRunner
 
 from rrm.check import NEAR, check, minhash
-from rrm.cli import check_cmd
+from rrm.cli import check_cmd, main
+from rrm.cli.reading import refuse_missing
+from rrm.cli.tables import print_table
 from rrm.trajectory import Trajectory, write_jsonl
 
 APP = typer.Typer(pretty_exceptions_enable=False)
@@ -111,3 +116,61 @@ def test_command_exit_codes_and_json(tmp_path: Path) -> None:
     data.write_text(data.read_text() + "[[broken\n")
     broken = CliRunner().invoke(APP, [str(data)])
     assert broken.exit_code == 1 and json.loads(broken.stdout.splitlines()[-1])["unreadable"] == 1
+
+
+def test_a_path_that_is_not_there_is_one_line_and_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_jsonl(tmp_path / "data.jsonl", [make("a", "q1", "x")])
+    monkeypatch.setattr(sys, "argv", ["rrm", "check", str(tmp_path / "data.jsonl"), str(tmp_path / "dato.jsonl")])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and said.out == ""
+    assert said.err.splitlines() == [
+        f"error: {tmp_path / 'dato.jsonl'}: no such file or folder; did you mean {tmp_path / 'data.jsonl'}?"
+    ]
+
+
+def test_standard_input_and_the_hub_are_no_paths(tmp_path: Path) -> None:
+    refuse_missing(["-", "hf:owner/name:train"])
+    done = CliRunner().invoke(APP, ["-"], input=make("a", "q1", "x").to_json() + "\n")
+    assert done.exit_code == 0 and json.loads(done.stdout.splitlines()[-1])["rows"] == 1
+
+
+def test_errors_have_rows_of_their_own_and_no_line_is_wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = Path("data.jsonl")
+    lines = [{f"key_{k}_{'long' * 10}": k for k in range(9)}, {"mesages": "[red]x"}, *[{"foo": k} for k in range(6)]]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = CliRunner().invoke(APP, [str(data)])
+    *table, summary = done.stdout.splitlines()
+    assert done.exit_code == 1 and json.loads(summary)["unreadable"] == 8
+    assert max(map(len, table)) == 160 and "processbench" not in "".join(table)
+    cells = [[cell.strip() for cell in line.split("│")[1:4]] for line in table if line.startswith("│")]
+    (first,) = [at for at, cell in enumerate(cells) if cell[0] == "unreadable"]
+    after = next(at for at in range(first + 1, len(cells)) if cells[at][0])
+    said = [note for _, _, note in cells[first:after]]
+    assert cells[first][1] == "8" and said[-1] == "and 3 more"
+    begun = [note for note in said if note.startswith(f"{data}:")]
+    assert [int(note.removeprefix(f"{data}:").partition(":")[0]) for note in begun] == [1, 2, 3, 4, 5]
+    assert "`mesages` may be its `messages`" in " ".join(said) and "…" in " ".join(said)  # the ninth key's
+
+
+@pytest.mark.parametrize(
+    ("cells", "width"),
+    [
+        (["a" * 30] * 8, 8 * 30 + 25),  # many short ones: as wide as they are
+        (["a", "b " * 400], 160),
+        (["a" * 80, "b" * 81, "c" * 300], 80 * 3 + 10),
+        (["a" * 20, "b" * 70], 97),
+    ],
+)
+def test_only_long_cells_are_folded(cells: list[str], width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(*["x"] * len(cells))
+    table.add_row(*cells)
+    print_table(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert {len(line) for line in lines} == {width}
+    columns = zip(*[[c.strip() for c in line.split("│")[1:-1]] for line in lines if line.startswith("│")], strict=True)
+    assert ["".join(parts).replace(" ", "") for parts in columns] == [cell.replace(" ", "") for cell in cells]

@@ -86,7 +86,7 @@ def test_it_says_what_is_here() -> None:
 def test_people_get_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "absent", lambda extra: ["torch"] if extra == "local" else [])
     code, said = run()
-    assert code == 0 and "pip install 'agent-rrm[local]'" in said
+    assert code == 1 and "pip install 'agent-rrm[local]'" in said
     assert "does not run here (no torch); score with --model http://" in said
     first = " ".join(said.splitlines()[0].split())
     assert first.startswith("verdict nothing here can judge: the default judge does not run, and no server that")
@@ -193,6 +193,30 @@ def test_the_verdict_comes_first_and_names_what_is_wrong() -> None:
     assert code == 1 and first.startswith("verdict ") and "BUT http://127.0.0.1:1: nobody answers there" in first
 
 
+def test_without_the_default_judge_what_else_can_judge_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "absent", lambda extra: ["torch"] if extra == "local" else [])
+    with answering({"/v1/models": (200, {"data": [{"id": "qwen"}]})}) as (url, _):
+        assert doctor.examine([])["ok"] is False and doctor.examine([url])["ok"] is True
+    for status, ok in (("scored", True), ("judge_error", False)):
+        said = {"judge": "chat", "status": status, "score": 0.5, "load_s": 0.0, "judge_s": 0.1}
+        monkeypatch.setattr(doctor, "measure", lambda model, said=said: said)
+        found = doctor.examine([], measured=True, model="openai:http://h:1/v1#chat")
+        assert found["ok"] is ok and ("ready: chat judges" in found["verdict"]) is ok
+
+
+@pytest.mark.parametrize("inside", ["", "cache"])
+def test_a_cache_that_cannot_be_written_is_a_fault(
+    inside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    monkeypatch.setenv("AGENT_RRM_CACHE", str(in_the_way / inside))
+    code, said = run("--json")
+    found = json.loads(said)
+    assert code == 1 and found["ok"] is False and found["folders"]["agent-rrm"]["writable"] is False
+    assert f"BUT the cache {in_the_way / inside} cannot be written" in found["verdict"]
+
+
 def test_a_transcript_is_judged_by_the_judge_that_is_named() -> None:
     from reagent.lab.shipped import judge_folder
 
@@ -251,9 +275,9 @@ main()
     env = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[1])}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr  # nothing can judge
     found = json.loads(done.stdout)
-    assert (
+    assert found["ok"] is False and (
         "no torch" in found["devices"]["error"]
         and found["default_judge"]["install"] == "pip install 'agent-rrm[local]'"
     )

@@ -138,6 +138,14 @@ def test_what_cannot_be_chosen_is_an_error(rrm, tmp_path, rows, options, said) -
     assert not (tmp_path / "chosen.jsonl").exists()
 
 
+@pytest.mark.parametrize("text", ["", "{\n"])
+def test_an_input_of_no_transcripts_is_said(rrm, tmp_path, caplog, text: str) -> None:
+    (tmp_path / "runs.jsonl").write_text(text)
+    code, out, error = rrm("choose", tmp_path / "runs.jsonl", "--by", "longest", "-o", tmp_path / "chosen.jsonl")
+    assert code == 2 and not out and "there are no transcripts to choose from" in error and "question id" not in error
+    assert ("not JSON" in caplog.text) is bool(text) and not (tmp_path / "chosen.jsonl").exists()
+
+
 def test_transcripts_without_question_ids_are_refused(rrm, tmp_path) -> None:
     rows = [attempt(None, k, 1.0).model_copy(update={"task": "", "id": str(k)}) for k in range(2)]
     write_jsonl(tmp_path / "runs.jsonl", rows)

@@ -59,8 +59,8 @@ class Cutting:
 
 
 @contextmanager
-def cutting(answers: Sequence[Answer], **about: Any) -> Iterator[Cutting]:
-    """The server, which also says what its judge is."""
+def cutting(answers: Sequence[Answer], *, judge: Any = None, **about: Any) -> Iterator[Cutting]:
+    """The server, which also says what its judge is, or `judge` in that place."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         found = Cutting(f"http://127.0.0.1:{listening.getsockname()[1]}")
         left = iter(answers)
@@ -73,7 +73,7 @@ def cutting(answers: Sequence[Answer], **about: Any) -> Iterator[Cutting]:
                 size = next((int(v) for v in head.lower().split(b"content-length: ")[1:2] for v in v.split()[:1]), 0)
                 body = json.loads(said.read(size) or b"null")
                 if path == "/v1/judge":
-                    connection.sendall(OPEN_END + json.dumps(ABOUT | about).encode())
+                    connection.sendall(OPEN_END + json.dumps(ABOUT | about if judge is None else judge).encode())
                     return
                 found.asked.append((path, body))
                 last[:] = [next(left, last[0] if last else whole)]

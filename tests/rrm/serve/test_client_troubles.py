@@ -64,6 +64,29 @@ def test_a_first_line_that_is_cut_is_asked_for_again_and_what_is_no_row_is_not()
             judged([other], runs("a", "b"))
 
 
+@pytest.mark.parametrize("said", [[], 3, "up", {}, {"status": "ok"}, {"model": "x", "settings": {}}])
+def test_json_of_another_service_is_no_version_of_this_one(said: Any) -> None:
+    with cutting([], judge=said) as server, pytest.raises(RRMError) as error:
+        RemoteJudge(Address(server.url))
+    assert str(error.value) == (
+        f"{server.url} does not answer as rrm serve does: its /v1/judge describes no judge; "
+        "a chat server is openai:BASE_URL#model"
+    )
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"settings": None}, "settings: "),
+        ({"settings": {"unheard": 1}}, "unheard: "),
+        ({"describe": {}}, "its judge has no name"),
+    ],
+)
+def test_a_judge_that_is_described_otherwise_is_of_another_version(about: dict[str, Any], why: str) -> None:
+    with cutting([], **about) as server, pytest.raises(RRMError, match=f"is of another version of rrm serve: {why}"):
+        RemoteJudge(Address(server.url))
+
+
 def test_patience_is_counted_from_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(calls_module.time, "monotonic", lambda: now[0])

@@ -1,0 +1,90 @@
+"""`anthropic`: a list of messages without an object around it, and where OpenAI's reader meets Anthropic's blocks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrm.errors import ReadError
+from rrm.readers import read, read_value, sniff
+from rrm.trajectory import Trajectory
+
+USE = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"town": "Oslo"}}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "4 degrees"}
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "user", "content": "How warm is it in Oslo?"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "I look."}, USE]},
+    {"role": "user", "content": [RESULT]},
+    {"role": "assistant", "content": "4 degrees."},
+]
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+
+def files(tmp_path: Path) -> list[list[Trajectory]]:
+    """The list as a file of its own, as an element of a list, and twice as a line."""
+    (tmp_path / "one.json").write_text(json.dumps(MESSAGES))
+    (tmp_path / "some.json").write_text(json.dumps([MESSAGES, MESSAGES]))
+    (tmp_path / "lines.jsonl").write_text(f"{json.dumps(MESSAGES)}\n" * 2)
+    return [list(read(tmp_path / name)) for name in ("one.json", "some.json", "lines.jsonl")]
+
+
+def test_a_list_alone_is_read_with_its_calls_and_results(tmp_path: Path) -> None:
+    whole = read_value({"messages": MESSAGES}, "body")[0]
+    assert isinstance(whole, Trajectory)
+    found = files(tmp_path)
+    assert [len(runs) for runs in found] == [1, 2, 2]
+    over_http = read_value(MESSAGES, "body")
+    by_name = list(read(tmp_path / "one.json", format="anthropic"))
+    for run in [run for runs in [*found, over_http, by_name] for run in runs]:
+        assert isinstance(run, Trajectory) and run.source is not None and run.source.format == "anthropic"
+        assert run.messages == whole.messages and run.task == whole.task and run.question_id == whole.question_id
+        assert [m.role for m in run.messages] == ["user", "assistant", "tool", "assistant"]
+        (call,) = run.messages[1].tool_calls or []
+        assert (call.name, call.arguments) == ("weather", {"town": "Oslo"})
+        assert run.messages[1].reasoning_content == "I look." and run.messages[2].content == "4 degrees"
+
+
+@pytest.mark.parametrize("block", [USE, RESULT, {"type": "redacted_thinking"}, {"type": "mcp_tool_use"}])
+def test_one_block_tells_it(block: dict[str, Any]) -> None:
+    assert sniff([{"role": "user", "content": "q"}, {"role": "assistant", "content": [block]}]) == "anthropic"
+
+
+def test_an_mcp_servers_call_is_a_call() -> None:
+    use = {"type": "mcp_tool_use", "id": "m", "name": "find", "server_name": "s", "input": {"q": 1}}
+    result = {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "r"}]}
+    (run,) = read_value([{"role": "user", "content": "q"}, {"role": "assistant", "content": [use, result]}], "body")
+    assert isinstance(run, Trajectory) and [m.role for m in run.messages] == ["user", "assistant", "tool"]
+    (call,) = run.messages[1].tool_calls or []
+    assert (call.name, call.arguments, run.messages[2].content) == ("find", {"q": 1}, "r")
+
+
+@pytest.mark.parametrize("parts", [[{"type": "text", "text": "q"}], [{"type": "text", "text": "q"}, PICTURE], []])
+def test_a_list_of_openais_parts_stays_openais(parts: list[Any]) -> None:
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": "a"}]
+    (run,) = read_value(messages, "body")
+    assert isinstance(run, Trajectory) and run.source is not None and run.source.format == "openai"
+    assert len(run.messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "format"),
+    [
+        (MESSAGES, "openai"),
+        ({"messages": MESSAGES}, "openai"),
+        ({"conversations": MESSAGES}, "auto"),
+        ({"prompt": MESSAGES[:1], "completion": MESSAGES[1:]}, "auto"),
+    ],
+)
+def test_openais_reader_loses_no_call_in_silence(record: Any, format: str) -> None:
+    (error,) = read_value(record, "body", format=format)
+    assert isinstance(error, ReadError)
+    assert "message 1 holds a `tool_use` block" in error.reason and "--format anthropic" in error.reason
+
+
+@pytest.mark.parametrize("record", ["text", 3, None, {"messages": {}}, {}])
+def test_what_has_no_list_is_refused(record: Any) -> None:
+    (error,) = read_value(record, "body", format="anthropic")
+    assert isinstance(error, ReadError) and "no list of `messages`" in error.reason
