@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from accelerate.utils import AutocastKwargs, DistributedType, InitProcessGroupKwargs, broadcast_object_list
+from accelerate.utils import (
+    AutocastKwargs,
+    DistributedDataParallelKwargs,
+    DistributedType,
+    InitProcessGroupKwargs,
+    broadcast_object_list,
+)
 
 from reagent.feedback.build import MODES
 from reagent.train.config import AgentConfig
@@ -80,6 +86,9 @@ def make_accelerator(config: AgentConfig, folder: Path) -> Accelerator:
             # a cache would hold all weights a second time, in 16 bits, until a forward ends; each is cast once a forward anyway
             AutocastKwargs(cache_enabled=False),
             InitProcessGroupKwargs(timeout=waits + timedelta(minutes=10)),
+            # DDP sends the first process's buffers before a forward, also before one without gradients, of which processes make
+            # unlike numbers: a broadcast of one then met another collective of the other. They are constants here (of RoPE)
+            DistributedDataParallelKwargs(broadcast_buffers=False),
         ],
         log_with=[*config.report_to] or None,
         project_dir=folder,
