@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from feedback_lab import configured, scripted, trainer_of
 from processes import part
 from safetensors.torch import save_file
 from trainer_setup import settings
 
 from reagent.rollout.episode import Episode
+from reagent.train.batch import make_batch
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
 
@@ -102,7 +104,11 @@ def dynamic(policy: Path, output: Path) -> None:
     trainer.learn = noted
     metrics = [trainer.update()[0] for _ in range(UPDATES)]
     rank = trainer.accelerator.process_index
-    (output / f"dynamic-{rank}.json").write_text(json.dumps({"metrics": metrics, "learned": learned}))
+    batch = make_batch(trainer.collect(UPDATES))
+    for _ in range(1 + 2 * rank):  # forwards that no other process makes, between what all of them do
+        trainer.statistics(batch, trainer.wrapped, batch.action_mask, [0])
+    summed = trainer._sum(torch.arange(3.0)).tolist()
+    (output / f"dynamic-{rank}.json").write_text(json.dumps({"metrics": metrics, "learned": learned, "summed": summed}))
     save_file(
         {k: p.detach().clone() for k, p in trainer.policy.named_parameters()}, output / f"dynamic-{rank}.safetensors"
     )

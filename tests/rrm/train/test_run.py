@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -196,8 +195,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
     processes = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
     settled = ["--mixed_precision", "no", "--dynamo_backend", "no", "--module", "rrm", "train"]
     started = ["accelerate.commands.launch", *processes, *settled]
-    command = [*started, "--config", base / "config.yaml"]
-    return base / "run", launch(command, timeout=280, prepare=lambda: shutil.rmtree(base / "run", ignore_errors=True))
+    return base / "run", launch([*started, "--config", base / "config.yaml"], timeout=280)
 
 
 def test_two_processes_train_what_one_does(
