@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sharded_worker
 import torch
-from processes import ROOT, launch
+from processes import ROOT, emptied, launch
 from safetensors.torch import load_file
 from sharded_worker import BF16, CASES, RUNS, UPDATES
 
@@ -25,13 +25,25 @@ LARGEST = ("ratio_deviation", "logprob_gap")
 
 
 def spawn(processes: int, *arguments: Path) -> None:
-    """The worker in so many processes: four started by torchrun, two by accelerate with the shipped file."""
+    """The worker in so many processes: four started by torchrun, two by accelerate with the shipped file.
+
+    Args:
+        arguments: the policy, a folder that is empty, and a folder of runs that others began, which is left as it was.
+    """
     shipped = ROOT / "configs" / "accelerate" / "fsdp_8gpu.yaml"
     ways = {
         2: ["accelerate.commands.launch", "--config_file", shipped, "--num_processes", "2", "--main_process_port", "0"],
         4: ["torch.distributed.run", "--standalone", "--nproc-per-node", "4"],
     }
-    launch([*ways[processes], sharded_worker.__file__, *arguments], timeout=550)
+    policy, output, *begun = arguments
+    handed = [output / "handed" for _ in begun]
+
+    def prepare() -> None:
+        emptied(output)
+        for source, target in zip(begun, handed, strict=True):
+            shutil.copytree(source, target)
+
+    launch([*ways[processes], sharded_worker.__file__, policy, output, *handed], timeout=420, prepare=prepare)
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +66,11 @@ def four(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(base: Path, one: Path, four: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes write; in `handed/` the runs that four sharded ones began, and one that one process began unsharded."""
     output = tmp_path_factory.mktemp("two")
+    begun = tmp_path_factory.mktemp("begun")
     for kind in RUNS:
-        shutil.copytree(four / f"{kind}-handed", output / "handed" / f"{kind}-handed")
-    shutil.copytree(one / "full-handed", output / "handed" / "full-whole")
-    spawn(2, base, output, output / "handed")
+        shutil.copytree(four / f"{kind}-handed", begun / f"{kind}-handed")
+    shutil.copytree(one / "full-handed", begun / "full-whole")
+    spawn(2, base, output, begun)
     return output
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -195,7 +196,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Comp
     processes = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"]
     settled = ["--mixed_precision", "no", "--dynamo_backend", "no", "--module", "rrm", "train"]
     started = ["accelerate.commands.launch", *processes, *settled]
-    return base / "run", launch([*started, "--config", base / "config.yaml"], timeout=280)
+    command = [*started, "--config", base / "config.yaml"]
+    return base / "run", launch(command, timeout=280, prepare=lambda: shutil.rmtree(base / "run", ignore_errors=True))
 
 
 def test_two_processes_train_what_one_does(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sharded_sft_worker
 import torch
-from processes import launch
+from processes import emptied, launch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from sharded_sft_worker import KINDS, STEPS, config
@@ -34,7 +34,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("two")
     started = ["torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-    launch([*started, sharded_sft_worker.__file__, output], timeout=550)
+    launch([*started, sharded_sft_worker.__file__, output], timeout=550, prepare=lambda: emptied(output))
     return output
 
 
