@@ -99,6 +99,10 @@ class Imitator(Learner):
             "learning_rate": self.optimizer.param_groups[0]["lr"],
         }
 
+    def _without_gradient(self, prepared: Prepared, index: Sequence[int]) -> set[int]:
+        """None: every row is learned, and has no advantage."""
+        return set()
+
     def _loss(
         self, prepared: Prepared, rows: list[int], mask: torch.Tensor, denominator: float
     ) -> tuple[torch.Tensor, LossMetrics]:

@@ -16,7 +16,7 @@ from rrm.errors import ConfigError
 
 OUTSIDE = [
     "rollout.engine.patience_s=-1",
-    "rollout.group_size=0", "rollout.tasks_per_update=0", "rollout.max_turns=0", "rollout.max_new_tokens=0",
+    "rollout.group_size=0", "rollout.dynamic_sampling=-1", "rollout.tasks_per_update=0", "rollout.max_turns=0", "rollout.max_new_tokens=0",
     "rollout.max_episode_tokens=-1", "rollout.max_observation_tokens=-1", "rollout.temperature=-1", "rollout.temperature=0",
     "rollout.temperature=.nan", "rollout.temperature=.inf", "rollout.env_timeout_s=0", "rollout.engine.max_batch_tokens=0",
     "rollout.engine.prefill_tokens=0", "rollout.engine.kept_bytes=-1", "rollout.engine.timeout_s=0", "rollout.engine.max_gap=0", "max_updates=-3", "max_updates=0", "save_every=0",
