@@ -15,8 +15,8 @@ from rrm.errors import MissingExtra
 from rrm.feedback import Mode
 from rrm.integrations.asking import Asker, Judge, by_content
 from rrm.integrations.loading import asker
-from rrm.readers.chat import chat_messages
 from rrm.readers.chat_text import reply_turns
+from rrm.readers.messages import chat_messages
 from rrm.readers.ours import OURS
 from rrm.readers.verl import reply_messages
 from rrm.trajectory import Message, Trajectory

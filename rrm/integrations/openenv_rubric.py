@@ -19,7 +19,8 @@ from rrm.feedback import Feedback, Mode
 from rrm.integrations.asking import Judge, by_content
 from rrm.integrations.loading import asker
 from rrm.parts import is_bad_of_parts
-from rrm.readers.chat import as_text, chat_messages
+from rrm.readers.chat import as_text
+from rrm.readers.messages import chat_messages
 from rrm.trajectory import Message, Trajectory
 
 try:

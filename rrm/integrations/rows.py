@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rrm.readers.chat import chat_messages, tool_list
+from rrm.readers.anthropic import is_block
+from rrm.readers.chat import tool_list
+from rrm.readers.messages import chat_messages
 
 
 def plain(value: Any) -> Any:
@@ -59,7 +61,7 @@ def tools_of(given: Any, where: str) -> list[dict[str, Any]] | None:
 
 
 def _without_pictures(message: Any) -> Any:
-    """A message without what its parts hold beside text."""
+    """A message, or a tool's result, without what its parts hold beside text, calls and results."""
     if not isinstance(message, Mapping):
         return message
     content: Any = message.get("content")
@@ -70,7 +72,10 @@ def _without_pictures(message: Any) -> Any:
 
 
 def _shown(part: Any) -> Any:
+    """A part that a judge reads as it is (of a tool's result its parts likewise), of another its type."""
     if not isinstance(part, Mapping):
         return part
     kind = str(part.get("type", "part"))
+    if is_block(kind):
+        return _without_pictures(part)
     return part if kind in ("text", "refusal") else {"type": kind}

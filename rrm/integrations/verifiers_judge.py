@@ -23,7 +23,7 @@ from rrm.feedback import Mode
 from rrm.integrations.asking import by_content, said_of
 from rrm.integrations.loading import asker
 from rrm.readers.base import first_user_text
-from rrm.readers.chat import chat_messages
+from rrm.readers.messages import chat_messages
 from rrm.trajectory import Message, Trajectory
 
 try:

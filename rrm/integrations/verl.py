@@ -22,8 +22,8 @@ from rrm.integrations.asking import Asker, Judge, by_content, first_finding
 from rrm.integrations.loading import asker
 from rrm.integrations.rows import messages_of, plain, tools_of
 from rrm.readers.base import first_user_text
-from rrm.readers.chat import chat_messages
 from rrm.readers.chat_text import reply_turns
+from rrm.readers.messages import chat_messages
 from rrm.readers.verl import reply_messages
 from rrm.trajectory import Trajectory
 

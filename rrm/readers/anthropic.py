@@ -17,7 +17,7 @@ BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_to
 def sniff(value: Any) -> bool:
     """Messages with Anthropic's blocks, also as a bare list; or a top-level `system` beside messages, or tools with an `input_schema`."""
     if isinstance(value, list):
-        return is_chat(value) and any(_has_blocks(m.get("content")) for m in value)
+        return is_chat(value) and any(has_blocks(m.get("content")) for m in value)
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return False
     messages, tools = value["messages"], value.get("tools")
@@ -25,22 +25,26 @@ def sniff(value: Any) -> bool:
         return True
     if "system" in value and all(isinstance(m, dict) and m.get("role") in ("user", "assistant") for m in messages):
         return bool(messages)
-    return any(_has_blocks(m.get("content")) for m in messages if isinstance(m, dict))
+    return any(has_blocks(m.get("content")) for m in messages if isinstance(m, dict))
 
 
-def _has_blocks(content: Any) -> bool:
-    return any(kind in BLOCKS or kind.endswith(("_tool_use", "_tool_result")) for kind in _kinds(content))
-
-
-def _kinds(content: Any) -> list[str]:
-    """The types of a content's blocks."""
+def has_blocks(content: Any) -> bool:
+    """Whether a message's content is in Anthropic's blocks, and not a text or parts that others have as well."""
     types = [b.get("type") for b in content if isinstance(b, dict)] if isinstance(content, list) else []
-    return [t for t in types if isinstance(t, str)]
+    return any(isinstance(t, str) and is_block(t) for t in types)
 
 
-def use_or_result(content: Any) -> str | None:
-    """The type of the first block that calls a tool or holds what one said; None where there is none."""
-    return next((k for k in _kinds(content) if k.endswith(("tool_use", "tool_result"))), None)
+def content_of(message: Any) -> Any:
+    """A message's content, which ShareGPT calls `value`; None of what is no message."""
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    return message.get("value") if content is None else content
+
+
+def is_block(kind: str) -> bool:
+    """Whether a part's type is one of Anthropic's that no one else has: a call, what a tool said, a thought."""
+    return kind in BLOCKS or kind.endswith(("_tool_use", "_tool_result"))
 
 
 def parse(item: Item) -> Trajectory:
@@ -87,12 +91,16 @@ def unblock(raw: Any, where: str) -> list[dict[str, Any]]:
     Raises:
         ValueError: not an object with a known role, or a block that is neither an object nor text.
     """
-    if not isinstance(raw, dict) or not isinstance(raw.get("content"), list):
+    content = content_of(raw)
+    if not isinstance(content, list):
         return [chat_message(raw, where)]
     shell = chat_message({**raw, "content": None}, where)
     out = list[dict[str, Any]]()
     current: dict[str, Any] | None = None
-    for i, block in enumerate(raw["content"]):
+    if calls := shell.pop("tool_calls", None):  # of a log that writes them in both ways
+        current = {**shell, "content": None, "tool_calls": calls}
+        out.append(current)
+    for i, block in enumerate(content):
         block = {"type": "text", "text": block} if isinstance(block, str) else block
         if not isinstance(block, dict):
             raise ValueError(f"{where}.content[{i}] must be a block (an object), got {type(block).__name__}")
@@ -111,16 +119,19 @@ def unblock(raw: Any, where: str) -> list[dict[str, Any]]:
 def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
     """Put one block into the message it belongs to."""
     if kind.endswith("tool_use"):  # one's own, the server's, an MCP server's
-        arguments = block.get("input", {})
+        calls = message.setdefault("tool_calls", [])
+        if block.get("id") is not None and any(call.get("id") == as_text(block["id"]) for call in calls):
+            return
+        arguments = {} if block.get("input") is None else block["input"]
         call = {k: v for k, v in block.items() if k not in ("type", "input", "caller") and v is not None}
         call["name"], call["arguments"] = as_text(block.get("name", "")), arguments
         if not isinstance(arguments, dict | str):
             call["arguments"] = as_text(arguments)
         if "id" in call:
             call["id"] = as_text(call["id"])
-        message.setdefault("tool_calls", []).append(call)
+        calls.append(call)
     elif kind in ("thinking", "redacted_thinking"):
-        thought = block.get("thinking", "[redacted thinking]")
+        thought = "[redacted thinking]" if block.get("thinking") is None else block["thinking"]
         message["reasoning_content"] = _join(message.get("reasoning_content"), as_text(thought))
     elif kind == "text" and not isinstance(message["content"], list):
         message["content"] = _join(message["content"], as_text(block.get("text", "")))
@@ -139,8 +150,9 @@ def _result(block: dict[str, Any], shell: dict[str, Any]) -> dict[str, Any]:
     if isinstance(content, list) and all(isinstance(p, dict) and p.get("type") == "text" for p in content):
         content = text_of(content)
     result: dict[str, Any] = {"role": "tool", "content": chat_content("" if content is None else content)}
-    if block.get("tool_use_id") is not None:
-        result["tool_call_id"] = as_text(block["tool_use_id"])
+    id = shell.get("tool_call_id") if block.get("tool_use_id") is None else block["tool_use_id"]
+    if id is not None:
+        result["tool_call_id"] = as_text(id)
     if block.get("is_error"):
         result["is_error"] = True
     if "timestamp" in shell:

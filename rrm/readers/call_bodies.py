@@ -14,8 +14,9 @@ from typing import Any
 from rrm.readers import anthropic, event_streams
 from rrm.readers.anthropic import anthropic_tools, unblock
 from rrm.readers.base import own_id
-from rrm.readers.chat import as_text, chat_message, chat_messages, is_chat, text_of, tool_list
+from rrm.readers.chat import as_text, chat_message, is_chat, text_of, tool_list
 from rrm.readers.jsontext import parse_json
+from rrm.readers.messages import chat_messages
 from rrm.readers.response_items import ItemReader, as_items, is_items, response_tools
 
 PAIRS = (

@@ -1,4 +1,4 @@
-"""Chat messages from whatever wrote them: roles, content and tool calls brought to the OpenAI shape."""
+"""A chat message from whatever wrote it: role, content and tool calls brought to the OpenAI shape."""
 
 from __future__ import annotations
 
@@ -47,19 +47,6 @@ def text_of(content: Any) -> str:
 def as_text(value: Any) -> str:
     """A value that should have been text: itself, or its JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def chat_messages(raw: Any, where: str = "messages") -> list[dict[str, Any]]:
-    """Normalised messages, one for each of the input's (so indices into them keep their meaning).
-
-    Raises:
-        ValueError: not a list, an entry that is not an object, or a role nobody knows.
-    """
-    if isinstance(raw, dict):
-        raw = [raw]
-    if not isinstance(raw, list):
-        raise ValueError(f"{where} must be a list of messages, got {type(raw).__name__}")
-    return [chat_message(message, f"{where}[{i}]") for i, message in enumerate(raw)]
 
 
 def chat_message(raw: Any, where: str = "message") -> dict[str, Any]:

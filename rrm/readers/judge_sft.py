@@ -14,8 +14,9 @@ from typing import Any
 from rrm.blocks import parse_judgement
 from rrm.jsonnumbers import DECODER
 from rrm.readers.base import Item, make, own_id, without
-from rrm.readers.chat import chat_messages, is_chat, text_of
+from rrm.readers.chat import is_chat, text_of
 from rrm.readers.chat_text import Turn, declared_tools, prompt_turns, reply_turns, turn_messages
+from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import NUMERIC, find_outcome
 from rrm.trajectory import Trajectory
 

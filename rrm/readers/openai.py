@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rrm.readers.anthropic import use_or_result
 from rrm.readers.base import Item, first_user_text, make, own_id, text_field, without
-from rrm.readers.chat import chat_messages, is_chat, tool_list
+from rrm.readers.chat import is_chat, tool_list
+from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 
@@ -26,15 +26,10 @@ def sniff(value: Any) -> bool:
 
 
 def parse(item: Item) -> Trajectory:
-    """One conversation; messages keep their indices, so annotations that point at them stay valid."""
+    """One conversation; messages keep their indices, so annotations that point at them stay valid (not where Anthropic's blocks stand
+    in them: `rrm.readers.messages`)."""
     record = item.value if isinstance(item.value, dict) else {"messages": item.value}
     messages, used = _messages(record)
-    for i, message in enumerate(messages):
-        if (kind := use_or_result(message["content"])) is not None:  # it would be a part that no judge is shown
-            raise ValueError(
-                f"message {i} holds a `{kind}` block, as Anthropic's Messages API writes calls and results: give --format "
-                "anthropic, which takes a list of messages, or an object that has them as `messages`"
-            )
     tools = tool_list(record.get("tools"))
     question_id = own_id(record, "question_id")
     meta = without(record, "id", *used, *(["tools"] if tools is not None else []))

@@ -11,7 +11,8 @@ from typing import Any
 
 from rrm.jsonnumbers import strict
 from rrm.readers.base import Item, make, own_id, text_field, without
-from rrm.readers.chat import chat_messages, is_chat, text_of
+from rrm.readers.chat import is_chat, text_of
+from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rrm.questions import question_hash
 from rrm.readers.base import Item, make, stem, without
-from rrm.readers.chat import chat_messages
+from rrm.readers.messages import chat_messages
 from rrm.readers.outcomes import find_outcome
 from rrm.trajectory import Trajectory
 

@@ -12,7 +12,9 @@ from rrm.cli.paths import check_outputs
 
 
 def command(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="run folders of `reagent train`")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="run folders of `reagent train` or `reagent distil`")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="REPORT.html", help="the page to write")],
     judge: Annotated[
         Path | None, typer.Option(metavar="METRICS.json", help="figures of the judge, as `rrm eval -o` writes them")

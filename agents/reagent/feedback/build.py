@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ MODES: dict[ModeName, type[Adapter]] = {
 }
 
 
+@dataclass(frozen=True)
+class Asker:
+    """Who asks a judge where that is not `feedback.mode`, for messages."""
+
+    setting: str
+    """As the user wrote it."""
+    otherwise: str
+    """What to do instead, after "or"."""
+
+
 def make_feedback(
     config: AgentConfig,
     tokenizer: Any,
@@ -47,6 +58,7 @@ def make_feedback(
     rank: int = 0,
     positions: int | None = None,
     eos_ids: Collection[int] | None = None,
+    asker: Asker | None = None,
 ) -> Adapter:
     """The adapter of `feedback.mode`. A judge is loaded only where the mode asks one.
 
@@ -58,6 +70,7 @@ def make_feedback(
         rank: of this process; each keeps a record of its own.
         positions: most tokens the policy takes, for auxiliary rows.
         eos_ids: at which its turns end, for those rows as well; default the tokenizer's.
+        asker: who set the config's mode, where the user did not.
 
     Raises:
         RRMError: the judge cannot be loaded.
@@ -68,9 +81,9 @@ def make_feedback(
     if kind.asks_judge(settings):
         record = folder / ("judgements.jsonl" if rank == 0 else f"judgements-{rank}.jsonl") if folder else None
         if judge is None:
-            check_judge(settings, config.environment)
+            check_judge(settings, config.environment, asker=asker)
         judge = judge or load_judge(settings, device)
-        check_unseen(judge, settings)
+        check_unseen(judge, settings, asker=asker)
         if settings.score_from == "rank":
             check_ranks(judge)
         judging = Judging(
@@ -85,11 +98,17 @@ def make_feedback(
     return kind(settings, judging=judging, writer=writer, updates=config.max_updates, seed=config.seed)
 
 
-def check_judge(settings: FeedbackConfig, environment: EnvironmentConfig, option: str = "feedback.judge") -> None:
+def check_judge(
+    settings: FeedbackConfig,
+    environment: EnvironmentConfig,
+    option: str = "feedback.judge",
+    asker: Asker | None = None,
+) -> None:
     """Whether the judge can read the environment's episodes, as far as its name says.
 
     Args:
         option: where the judge is named, for the message.
+        asker: as in `make_feedback`.
 
     Raises:
         ConfigError: the lab judge for another environment: it knows the lab's few hundred words, and scores all else at
@@ -99,19 +118,25 @@ def check_judge(settings: FeedbackConfig, environment: EnvironmentConfig, option
 
     if settings.judge != "lab" or isinstance(make_factory(environment.name, **environment.options)(), SearchEnv):
         return
+    who, otherwise = (
+        (f"feedback.mode={settings.mode}", "") if asker is None else (asker.setting, f"; or {asker.otherwise}")
+    )
     raise ConfigError(
-        f"feedback.mode={settings.mode} with environment.name={environment.name}: the judge is {option}=lab, which reads "
+        f"{who} with environment.name={environment.name}: the judge is {option}=lab, which reads "
         f"runs of the search lab alone. Name one that reads your agent's transcripts: {option}=openai:BASE_URL#MODEL (any "
         f"chat model on an OpenAI-compatible server), {option}=default (small, of English agent runs), or the judge/ "
-        "folder of an `rrm train` on transcripts like yours; `rrm eval` says how well it orders them"
+        f"folder of an `rrm train` on transcripts like yours; `rrm eval` says how well it orders them{otherwise}"
     )
 
 
-def check_unseen(judge: AgentRRM, settings: FeedbackConfig, option: str = "feedback.judge") -> None:
+def check_unseen(
+    judge: AgentRRM, settings: FeedbackConfig, option: str = "feedback.judge", asker: Asker | None = None
+) -> None:
     """Whether the policy may read, or learn, what the judge writes.
 
     Args:
         option: where the judge is named, for the message.
+        asker: as in `make_feedback`.
 
     Raises:
         ConfigError: the judge reads the reference answer, and the mode shows its texts to the policy or teaches them.
@@ -119,9 +144,12 @@ def check_unseen(judge: AgentRRM, settings: FeedbackConfig, option: str = "feedb
     criteria = getattr(judge, "criteria", None)
     if criteria is None or not criteria.see_reference or not MODES[settings.mode].asks_texts(settings):
         return
+    seen = f"{option}: the judge's criteria {criteria.identity} let it read the reference answer, and"
+    if asker is not None:
+        raise ConfigError(f"{seen} {asker.setting} chooses without it: set see_reference: false, or {asker.otherwise}")
     raise ConfigError(
-        f"{option}: the judge's criteria {criteria.identity} let it read the reference answer, and feedback.mode={settings.mode} "
-        "hands its texts to the policy: set see_reference: false, or take its score alone with feedback.mode=r"
+        f"{seen} feedback.mode={settings.mode} hands its texts to the policy: set see_reference: false, or take its score alone "
+        "with feedback.mode=r"
     )
 
 

@@ -134,8 +134,8 @@ def _panel(runs: Sequence[Run], key: str, title: str) -> str:
 
 
 def _widest(runs: Sequence[Run]) -> float:
-    """Most episodes of any run: the drawings share their axis."""
-    return float(max((run.episodes or 0 for run in runs), default=0) or 1)
+    """Most episodes of any run that is drawn over them: the drawings share their axis."""
+    return float(max((run.episodes or 0 for run in runs if run.distillation is None), default=0) or 1)
 
 
 def _lines(axes: Axes, runs: Sequence[Run], key: str) -> None:

@@ -153,7 +153,7 @@ def _runs_table(runs: Sequence[Run], page: Path) -> dict[str, Any]:
                 "success": _interval(evaluation.get("success")),
                 "evaluated": _evaluated(run, evaluation),
                 "hops": [_interval(by_hops.get(h), digits=2, bounds=False) for h in hops],
-                "judge_tokens": _count(run.total("feedback/judge_tokens")),
+                "judge_tokens": _count(run.judge_tokens),
                 "critiques": _critiques(run),
                 "minutes": NONE if minutes is None else f"{minutes:.1f}" + ("" if whole else "*"),
             }

@@ -1,4 +1,4 @@
-"""Run folders of `reagent train`, as the report's table and curves need them."""
+"""Run folders of `reagent train` and `reagent distil`, as the report's table and curves need them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,19 @@ PAGES = 4
 """Most of those pages."""
 
 
+DISTILLED = ("chosen.jsonl", "choice.json")
+"""What `reagent distil` leaves before its first step, and no other training."""
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """What the steps of `reagent distil` were chosen from: its metrics do not say."""
+
+    attempts: int | None
+    """Episodes played; None where the folder holds them no more."""
+    judge_tokens: float | None
+
+
 @dataclass(frozen=True)
 class Run:
     """One training: its config's main settings and its logs."""
@@ -49,7 +62,9 @@ class Run:
     fired: list[Row]
     """Guards that fired, in order."""
     setting: str
-    """Its config but for the seed and where it is written: runs that share it differ by chance alone."""
+    """How it learned and its config but for the seed and where it is written: runs that share it differ by chance alone."""
+    distillation: Distillation | None = None
+    """Of a folder of `reagent distil`, whose config's algorithm, max_updates and feedback.mode say nothing."""
 
     @property
     def label(self) -> str:
@@ -59,6 +74,8 @@ class Run:
     @property
     def episodes(self) -> int | None:
         """Episodes played, second attempts included."""
+        if self.distillation is not None:
+            return self.distillation.attempts
         return next((int(n) for row in reversed(self.rows) if (n := number(row.get("episodes"))) is not None), None)
 
     def series(self, key: str) -> list[tuple[float, float]]:
@@ -70,6 +87,11 @@ class Run:
         """Sum over updates, None where no update has the figure."""
         found = [value for row in self.rows if (value := number(row.get(key))) is not None]
         return sum(found) if found else None
+
+    @property
+    def judge_tokens(self) -> float | None:
+        """What the judge read and wrote during training."""
+        return self.total("feedback/judge_tokens") if self.distillation is None else self.distillation.judge_tokens
 
     @property
     def minutes(self) -> tuple[float | None, bool]:
@@ -187,12 +209,18 @@ def _read_run(folder: Path, name: str) -> Run:
     if not rows:
         raise RRMError(f"{folder / 'metrics.jsonl'} is empty: the run has not finished its first update")
     evaluations, fired = folder / "eval.jsonl", folder / "guards.jsonl"
+    mode, algorithm = str(_section(config, "feedback").get("mode", "none")), str(config["algorithm"])
     planned = config.get("max_updates")
+    distillation = _distillation(folder)
+    if distillation is not None:
+        mode, algorithm = "none", f"distil (by {_section(config, 'distil').get('by', 'judge')})"
+        planned = None
+    learned = {k: v for k, v in config.items() if k not in OWN} | {"algorithm": algorithm}
     return Run(
         folder=folder,
         name=name,
-        mode=str(_section(config, "feedback").get("mode", "none")),
-        algorithm=str(config["algorithm"]),
+        mode=mode,
+        algorithm=algorithm,
         environment=str(_section(config, "environment").get("name", "search")),
         seed=str(config.get("seed", 0)),
         planned=planned if isinstance(planned, int) else None,
@@ -200,8 +228,33 @@ def _read_run(folder: Path, name: str) -> Run:
         evaluations=read_rows(evaluations, "a held-out evaluation") if evaluations.is_file() else [],
         seconds=_seconds(folder / "done.json"),
         fired=read_rows(fired, "a guard that fired") if fired.is_file() else [],
-        setting=json.dumps({k: v for k, v in config.items() if k not in OWN}, sort_keys=True, default=str),
+        setting=json.dumps(learned, sort_keys=True, default=str),
+        distillation=distillation,
     )
+
+
+def _distillation(folder: Path) -> Distillation | None:
+    """What a folder of `reagent distil` says of its choice; None of another run's."""
+    if not all((folder / name).is_file() for name in DISTILLED):
+        return None
+    path = folder / "choice.json"
+    try:
+        found = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ReadError(str(path), None, f"not JSON: {error}") from error
+    return Distillation(
+        attempts=sum(map(_lines, folder.glob("episodes-*.jsonl"))) or None,
+        judge_tokens=number(found.get("judge_tokens")) if isinstance(found, dict) else None,
+    )
+
+
+def _lines(path: Path) -> int:
+    """How many lines a file has: of episodes, which are long, none is read."""
+    try:
+        with open(path, "rb") as file:
+            return sum(1 for _ in file)
+    except OSError as error:
+        raise ReadError(str(path), None, f"cannot be opened: {error.strerror}") from error
 
 
 def _config(path: Path) -> Row:

@@ -27,6 +27,7 @@ from reagent.env.grading import Grading
 from reagent.env.registry import held_out_tasks
 from reagent.env.task import Task
 from reagent.feedback.base import Judged
+from reagent.feedback.build import Asker, make_feedback
 from reagent.feedback.judging import Report
 from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.episode import Episode
@@ -38,7 +39,7 @@ from rrm.choose import marked
 from rrm.errors import ConfigError
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, Ratio, paired_bootstrap, too_few
-from rrm.evaluation.choosing import OF_SCORES, Attempts, as_compared, as_preference, measure, success_of
+from rrm.evaluation.choosing import OF_SCORES, STRATEGIES, Attempts, as_compared, as_preference, measure, success_of
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
@@ -75,24 +76,31 @@ def check_choosing(config: AgentConfig, strategies: Sequence[str], retries: int)
         logger.warning("eval.temperature=0: all attempts at a task are the same, unless its tools are not")
 
 
+def asker_of(strategies: Sequence[str], retries: int) -> Asker:
+    """What of `reagent eval`'s options asks the judge."""
+    asked = f"--choose {','.join(name for name in strategies if name in OF_SCORES)}"
+    others = ", ".join(name for name in STRATEGIES if name not in OF_SCORES)
+    without = " and --retries" if retries else ""
+    return Asker(asked, f"leave {' and '.join(sorted(OF_SCORES))} out of --choose{without} ({others} need no judge)")
+
+
 def make_chooser(
-    config: AgentConfig, player: Player, judge: AgentRRM | None = None, **options: Any
+    config: AgentConfig, player: Player, judge: AgentRRM | None = None, *, asker: Asker, **options: Any
 ) -> CritiqueFeedback:
     """What scores attempts, criticises them and has them tried again: `feedback`'s judge and texts, whatever its mode.
 
     Args:
         judge: in place of `feedback.judge`.
+        asker: who wants it, for messages.
         options: as in `reagent.feedback.build.make_feedback`.
 
     Raises:
         RRMError: the judge cannot be loaded.
     """
-    from reagent.feedback.build import make_feedback
-
     said = config.feedback.refinement
     changes = {"mode": "c", "curriculum": None, "refinement": "critique" if said == "none" else said}
     asked = config.model_copy(update={"feedback": config.feedback.model_copy(update=changes)})
-    found = make_feedback(asked, player.tokenizer, device=player.device, judge=judge, **options)
+    found = make_feedback(asked, player.tokenizer, device=player.device, judge=judge, asker=asker, **options)
     return cast(CritiqueFeedback, found)
 
 
@@ -383,7 +391,8 @@ def evaluate_chosen(
     tasks = held_out_tasks(config.environment)
     player = load_player(config)
     try:
-        chooser = make_chooser(config, player, judge) if OF_SCORES & {*strategies} else None
+        asks = OF_SCORES & {*strategies}
+        chooser = make_chooser(config, player, judge, asker=asker_of(strategies, retries)) if asks else None
         with Grading(player.env_factory) as grading:
             return Choosing(config, player, strategies, chooser, grading.is_graded, grading.metrics).evaluate(
                 tasks, retries

@@ -38,6 +38,7 @@ from reagent.env.grading import Grading
 from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.feedback.base import judgeable
+from reagent.feedback.build import Asker
 from reagent.feedback.judging import Report
 from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.episode import Episode, read_episodes, write_episodes
@@ -407,7 +408,9 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
         here=str(accelerator.device),
     )
     try:
-        chooser = make_chooser(config, player, judge, folder=folder) if settings.by in OF_SCORES else None
+        asker = Asker(f"distil.by={settings.by}", "choose by what needs no judge (distil.by=majority)")
+        asks = settings.by in OF_SCORES
+        chooser = make_chooser(config, player, judge, asker=asker, folder=folder) if asks else None
         claim_folder(config, folder)
         if chooser is not None:
             chooser.restore(1, {})  # every judgement that is on record: all are of one round

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reagent.cli import main
-from rrm.trajectory import read_canonical
+from rrm.trajectory import Message, Trajectory, read_canonical, write_jsonl
 
 
 @pytest.fixture
@@ -52,3 +53,23 @@ def test_an_evaluation_chooses_and_marks_its_transcripts(reagent, base, tmp_path
     assert sum("longest" in t.meta["chosen_by"] for t in read_canonical(runs)) == 3
     code, _, error = reagent("eval", *small, "--policy", base, "--retries", "1")
     assert code == 2 and "give --choose judge with it" in error
+
+
+def test_transcripts_are_chosen_from_under_this_name_as_well(reagent, tmp_path) -> None:
+    """One command, not two: `rrm choose` is tested by tests/rrm/cli/test_choose_command.py."""
+    rows = [
+        Trajectory(
+            id=f"{q}/{k}",
+            question_id=q,
+            messages=[Message(role="user", content=q), Message(role="assistant", content="a" * (k + 1))],
+        )
+        for q in "pq"
+        for k in range(3)
+    ]
+    write_jsonl(tmp_path / "runs.jsonl", rows)
+    chosen = tmp_path / "chosen.jsonl"
+    code, said, error = reagent("choose", tmp_path / "runs.jsonl", "--by", "longest", "-o", chosen)
+    assert code == 0, error
+    assert (said["questions"], said["attempts"]) == (2, 6)
+    assert [t.id for t in read_canonical(chosen)] == ["p/2", "q/2"]
+    assert import_module("reagent.cli.choose_cmd").command is import_module("rrm.cli.choose_cmd").command

@@ -13,7 +13,7 @@ from feedback_lab import make_episode
 from pydantic import ValidationError
 
 from reagent.env.task import Task
-from reagent.feedback.build import check_unseen, load_judge
+from reagent.feedback.build import Asker, check_unseen, load_judge
 from reagent.feedback.judging import Judging
 from reagent.feedback.modes import CritiqueFeedback, ScoreFeedback
 from reagent.feedback.settings import FeedbackConfig
@@ -134,6 +134,10 @@ def test_texts_of_a_judge_that_saw_the_reference_are_refused() -> None:
             check_unseen(judge_of([], SEEING), FeedbackConfig(mode=mode))
         check_unseen(judge_of([], CRITERIA), FeedbackConfig(mode=mode))
     check_unseen(judge_of([], SEEING), FeedbackConfig(mode="r"))
+    with pytest.raises(
+        ConfigError, match=r"distil\.by=judge chooses without it: set see_reference: false, or take another"
+    ):
+        check_unseen(judge_of([], SEEING), FeedbackConfig(mode="c"), asker=Asker("distil.by=judge", "take another"))
     assert CritiqueFeedback.asks_texts(FeedbackConfig(mode="c"))
 
 

@@ -15,6 +15,7 @@ from benchmarks.speed.devtools import Chromium, find_chromium
 from reagent.report import read_policy, read_runs, write_page
 from reagent.report.curves import COLOURS, draw, look, running_mean
 from reagent.report.examples import Attempt, Policy, choose
+from rrm.errors import ReadError
 from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 EVIL = "</style><script>document.title='pwned'</script><img src=x onerror=alert(1)>{{ 7*7 }}$x_{$ &lt; \ud800\x00"
@@ -52,6 +53,34 @@ def test_the_table_holds_each_runs_figures(tmp_path: Path) -> None:
     assert (second["episodes"], second["updates"], second["judge tokens"]) == ("128", "2 of 3", "2,000")
     assert second["critiques (dropped)"] == "32 (2)" and second["environment"] == "search, seed 4"
     assert second["minutes"] == "1.2*" and "Minutes of the updates alone" in page.text
+
+
+def test_a_distillation_is_no_unfinished_run_of_its_configs_algorithm(tmp_path: Path) -> None:
+    """It was a run of PPO, in mode u, after 3 of 24 updates, and another seed of the training with the same config."""
+    runs = [
+        make_run(tmp_path / name, mode="u", algorithm="ppo", max_updates=24, distil={"by": "judge"}, seed=seed)
+        for seed, name in enumerate(("trained", "distilled"))
+    ]
+    folder = runs[1]
+    write_rows(folder / "metrics.jsonl", [{"update": n, "nll": 0.5, "tokens": 10.0} for n in range(3)])
+    write_rows(folder / "eval.jsonl", [{"update": n, "success": {"value": 0.25}, "tasks": 8} for n in (-1, 2)])
+    write_rows(folder / "chosen.jsonl", [])
+    (folder / "choice.json").write_text('{"keys": [], "scores": [], "tasks": 7, "judge_tokens": 4321}\n')
+    for part, count in enumerate((3, 2)):
+        write_rows(folder / f"episodes-{part:04d}.jsonl", [{}] * count)
+    trained, distilled = read_runs(runs)
+    assert distilled.setting != trained.setting
+    write_page(tmp_path / "report.html", [trained, distilled])
+    row = Page(tmp_path / "report.html").row("Runs", 2)
+    shown = [row[name] for name in ("algorithm", "feedback mode", "updates", "episodes", "judge tokens")]
+    assert shown == ["distil (by judge)", "none", "3", "5", "4,321"]
+    assert row["held-out success"] == "0.2508 questions"
+    for part in folder.glob("episodes-*"):
+        part.unlink()
+    assert read_runs([folder])[0].episodes is None
+    (folder / "choice.json").write_text("{")
+    with pytest.raises(ReadError, match=r"choice\.json: not JSON"):
+        read_runs([folder])
 
 
 def test_names_are_as_short_as_they_can_be(tmp_path: Path) -> None:

@@ -213,6 +213,14 @@ def test_the_oracle_needs_labels(base, tmp_path) -> None:
         distil(config(base, tmp_path, distil={"by": "oracle"}))
 
 
+def test_a_judge_that_cannot_read_the_tasks_is_refused_by_the_settings_name(base, tmp_path) -> None:
+    settings = config(base, tmp_path, environment={"name": "calculator"}, feedback={"judge": "lab"})
+    with pytest.raises(
+        RRMError, match=r"^distil\.by=judge with environment\.name=calculator: .*; or .*distil\.by=majority"
+    ):
+        distil(settings)
+
+
 def test_another_runs_folder_is_refused(base, whole) -> None:
     with pytest.raises(RRMError, match="holds a run with another distil"):
         distil(config(base, whole[0], distil={"epochs": 3}))

@@ -18,7 +18,7 @@ from reagent.train.choosing import at_equal_tokens, evaluate_chosen, policy_toke
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate_config
 from rrm.errors import ConfigError
-from rrm.evaluation.choosing import Attempts, as_preference
+from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference
 
 
 class OpenEnv(PaidEnv):
@@ -104,6 +104,25 @@ def test_no_judge_is_asked_where_no_strategy_does(base, tmp_path) -> None:
 def test_what_there_is_nothing_to_choose_from_is_refused(base, tmp_path, changes, strategies, retries, said) -> None:
     with pytest.raises(ConfigError, match=said):
         evaluate_chosen(config(base, tmp_path, **changes), strategies, retries=retries, judge=scripted())
+
+
+@pytest.mark.parametrize(
+    ("strategies", "retries", "said"),
+    [
+        (["judge"], 0, "--choose judge with environment.name=calculator: the judge is feedback.judge=lab, which reads"),
+        ([*STRATEGIES], 1, "--choose judge,weighted with environment.name=calculator"),
+        ([*STRATEGIES], 1, "; or leave judge and weighted out of --choose and --retries (majority, longest"),
+        (["weighted", "random"], 0, "; or leave judge and weighted out of --choose (majority, longest"),
+    ],
+)
+def test_a_judge_that_cannot_read_the_tasks_is_refused_by_the_options_name(
+    base, tmp_path, strategies, retries, said
+) -> None:
+    """It was "feedback.mode=c with …", which nobody had set."""
+    settings = config(base, tmp_path, environment={"name": "calculator"}, feedback={"judge": "lab"})
+    with pytest.raises(ConfigError) as refused:
+        evaluate_chosen(settings, strategies, retries=retries)
+    assert said in str(refused.value) and "feedback.mode" not in str(refused.value)
 
 
 # ---- second attempts at equal tokens ----

@@ -1,4 +1,4 @@
-"""`anthropic`: a list of messages without an object around it, and where OpenAI's reader meets Anthropic's blocks."""
+"""`anthropic`: a list of messages without an object around it, and where other readers meet Anthropic's blocks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rrm.errors import ReadError
+from rrm.integrations.rows import messages_of
 from rrm.readers import read, read_value, sniff
 from rrm.trajectory import Trajectory
 
@@ -69,19 +70,60 @@ def test_a_list_of_openais_parts_stays_openais(parts: list[Any]) -> None:
     assert len(run.messages) == 2
 
 
+SHAREGPT = [{"from": m["role"], "value": m["content"]} for m in MESSAGES]
+
+
 @pytest.mark.parametrize(
-    ("record", "format"),
+    ("record", "options"),
     [
-        (MESSAGES, "openai"),
-        ({"messages": MESSAGES}, "openai"),
-        ({"conversations": MESSAGES}, "auto"),
-        ({"prompt": MESSAGES[:1], "completion": MESSAGES[1:]}, "auto"),
+        (MESSAGES, {"format": "openai"}),
+        ({"messages": MESSAGES}, {"format": "openai"}),
+        ({"conversations": MESSAGES}, {}),
+        ({"conversations": SHAREGPT}, {}),
+        ({"prompt": MESSAGES[:1], "completion": MESSAGES[1:]}, {}),
+        ({"log": {"turns": MESSAGES}}, {"mapping": {"messages": "log.turns"}}),
+        ({"log": SHAREGPT}, {"mapping": {"messages": "log", "message.content": "value", "message.role": "from"}}),
+        (
+            {"asked": "How warm is it in Oslo?", "said": MESSAGES[1:]},
+            {"mapping": {"task": "asked", "response": "said"}},
+        ),
     ],
 )
-def test_openais_reader_loses_no_call_in_silence(record: Any, format: str) -> None:
-    (error,) = read_value(record, "body", format=format)
-    assert isinstance(error, ReadError)
-    assert "message 1 holds a `tool_use` block" in error.reason and "--format anthropic" in error.reason
+def test_whatever_holds_the_list_its_calls_and_results_are_read(
+    tmp_path: Path, record: Any, options: dict[str, Any]
+) -> None:
+    """Of a mapping, parts that no judge is shown were made of them, without a word."""
+    (tmp_path / "line.jsonl").write_text(json.dumps(record) + "\n")
+    (wanted,) = read_value(MESSAGES, "body")
+    (run,) = read(tmp_path / "line.jsonl", **options)
+    assert isinstance(wanted, Trajectory)
+    assert run.messages == wanted.messages and run.task == wanted.task
+
+
+def test_calls_that_a_log_writes_in_both_ways_are_there_once() -> None:
+    call = {"id": "t1", "type": "function", "function": {"name": "weather", "arguments": '{"town": "Oslo"}'}}
+    other = {"type": "tool_use", "id": "t2", "name": "clock", "input": None}
+    said = {"role": "assistant", "tool_calls": [call], "content": [{"type": "text", "text": "I look."}, USE, other]}
+    kept = {"role": "tool", "tool_call_id": "t1", "content": [{"type": "tool_result", "content": "4 degrees"}]}
+    (run,) = read_value({"conversations": [MESSAGES[0], said, kept]}, "body")
+    assert isinstance(run, Trajectory), run
+    _, asked, answer = run.messages
+    assert [(c.id, c.name) for c in asked.tool_calls or []] == [("t1", "weather"), ("t2", "clock")]
+    assert asked.content == "I look." and (asked.tool_calls or [])[1].arguments == {}
+    assert (answer.role, answer.content, answer.tool_call_id) == ("tool", "4 degrees", "t1")
+
+
+def test_a_row_of_a_data_set_keeps_them_without_its_pictures() -> None:
+    """Each block was its type alone."""
+    seen = {**RESULT, "content": [{"type": "text", "text": "4 degrees"}, {"type": "image", "source": object()}]}
+    rows = [*MESSAGES[:2], {"role": "user", "content": [seen, {"type": "image", "source": object()}]}]
+    question, call, result, picture = messages_of("assistant", rows, "the reply")
+    assert question["content"] == MESSAGES[0]["content"] and call["reasoning_content"] == "I look."
+    assert call["tool_calls"] == [{"id": "t1", "name": "weather", "arguments": {"town": "Oslo"}}]
+    assert result == {
+        "role": "tool", "tool_call_id": "t1", "content": [{"type": "text", "text": "4 degrees"}, {"type": "image"}]
+    }  # fmt: skip
+    assert picture["content"] == [{"type": "image"}]
 
 
 @pytest.mark.parametrize("record", ["text", 3, None, {"messages": {}}, {}])
