@@ -64,13 +64,13 @@ class Coverage:
         found = self.found()
         if found is not None and (found["median"] < LOW or found["below_0.5"]):
             log.warning(
-                "the judge read %.0f%% of the median transcript (%d of %d below 90%%, %d below half; least of %s): what decided a run may "
+                "the judge read %s of the median transcript (%d of %d below 90%%, %d below half; least of %s): what decided a run may "
                 "stand in the rest; %s",
-                100 * found["median"],
+                percent(found["median"]),
                 found["below_0.9"],
                 found["rows"],
                 found["below_0.5"],
-                ", ".join(f"{printable(id, 80)!r} {100 * share:.0f}%" for id, share in found["lowest"].items()),
+                ", ".join(f"{printable(id, 80)!r} {percent(share)}" for id, share in found["lowest"].items()),
                 to_read_more(
                     about,
                     served=hasattr(judge, "address"),
@@ -78,6 +78,11 @@ class Coverage:
                 ),
             )
         return found
+
+
+def percent(share: float) -> str:
+    """A share in words; of a small one two digits, so that little is not told as nothing."""
+    return f"{100 * share:.0f}%" if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def to_read_more(about: Mapping[str, Any], *, served: bool = False, steps: bool = False) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rrm.coverage import LOW, percent
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Status
 from rrm.ledger import Known, Ledger, keys_of, order_of
@@ -90,7 +91,7 @@ class Judged:
         failure = None
         for _, row in self._output.rows():
             if row["status"] != "scored" and row["id"] in ids:
-                failure = failure or f"{row['status']}: {row.get('reason')}"
+                failure = failure or failure_text(row["status"], row.get("reason"), share_of(row))
                 if row["status"] == FAILED:
                     return row.get("reason"), failure
         return None, failure
@@ -131,15 +132,28 @@ def enter(ledger: Ledger, row: dict[str, Any]) -> None:
     Raises:
         KeyError, TypeError, AttributeError, ValueError: not a row of a scoring run.
     """
-    share, outside, answers = row.get("coverage"), row.get("outside"), row.get("criteria")
+    outside, answers = row.get("outside"), row.get("criteria")
     ledger.add(
         row["id"],
         row["status"],
         row["source"]["digest"],
-        share if isinstance(share, int | float) and not isinstance(share, bool) else None,
+        share_of(row),
         outside if isinstance(outside, bool) else None,
         values_of(answers) if isinstance(answers, dict) else None,
     )
+
+
+def share_of(row: Mapping[str, Any]) -> float | None:
+    """A row's `coverage`."""
+    share = row.get("coverage")
+    return share if isinstance(share, int | float) and not isinstance(share, bool) else None
+
+
+def failure_text(status: str, reason: Any, coverage: float | None) -> str:
+    """What is told of a row without a score: its status and reason, and how much was read where that is little and may be why."""
+    if coverage is None or not 0 < coverage < LOW:
+        return f"{status}: {reason}"
+    return f"{status}: {reason} ({percent(coverage)} of the transcript was read)"
 
 
 def values_of(answers: Mapping[str, Any]) -> dict[str, float | None]:

@@ -26,7 +26,7 @@ import numpy as np
 from rrm.coverage import Coverage
 from rrm.errors import RRMError, ServerGone, SpendingLimit
 from rrm.feedback import OUTSIDE, Feedback, Mode, Reads
-from rrm.judged import FAILED, Judged, is_failed
+from rrm.judged import FAILED, Judged, failure_text, is_failed
 from rrm.money import Purse
 from rrm.output import open_output
 from rrm.pacing import beside, windows
@@ -80,10 +80,11 @@ class ScoreSummary:
     first_error: str | None = None
     """Reason of the first `judge_error`, of this run or else of the rows that it resumed."""
     first_failure: str | None = None
-    """Status and reason of the first row without a score, whatever its status; of this run or else of the rows that it resumed."""
+    """Status and reason of the first row without a score, whatever its status, and what was read of it where that is little; of this run or
+    else of the rows that it resumed."""
     coverage: dict[str, Any] | None = None
-    """`Coverage.found` of the scored rows, of this run and resumed ones alike: the share that was read, its `median`, and the `lowest`. None where
-    no row says."""
+    """`Coverage.found` of the rows, scored or not, of this run and resumed ones alike: the share that was read, its `median`, and the `lowest`.
+    Without those of which nothing was read and whose status says why. None where no row says."""
     not_text: dict[str, Any] | None = None
     """`Unshown.found` of all rows: how many `transcripts` hold images or other parts that this judge is not shown, and the `parts` by kind."""
     outside: dict[str, int] | None = None
@@ -282,7 +283,7 @@ class _Taking:
         self.give_up_after, self.failing = give_up_after, 0
         self.waiting: dict[str, Trajectory] = {}
         self.coverage = Coverage()
-        """Of the scored rows."""
+        """Of all rows but those without a score of which nothing was read."""
         self.marks = bytearray()
         """Whether a row is outside what the judge was measured on, of the rows that say."""
         self.answers = Answers()
@@ -290,8 +291,8 @@ class _Taking:
         """Of the transcripts under way that take several."""
 
     def cover(self, id: str, status: str, coverage: float | None) -> None:
-        """Note what was read for a scored row."""
-        if status == "scored" and coverage is not None:
+        """Note what was read for a row. Where that is nothing and there is no score, the status says why: no larger budget would mend it."""
+        if coverage is not None and (coverage > 0 or status == "scored"):
             self.coverage.add(id, coverage)
 
     def place(self, outside: bool | None) -> None:
@@ -333,7 +334,7 @@ class _Taking:
         answers = feedback.criteria
         self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:
-            self.summary.first_failure = f"{feedback.status}: {feedback.reason}"
+            self.summary.first_failure = failure_text(feedback.status, feedback.reason, feedback.coverage)
         self.failing = self.failing + 1 if feedback.status == FAILED else 0
         if self.failing:
             self.summary.first_error = self.summary.first_error or feedback.reason

@@ -135,7 +135,10 @@ def _sheet(
     made, key = make_sheet(pairs(), names, **options)
     write_sheet(made, key, sheet, key_path)
     left_out = key.left_out | ({"without transcript": n} if (n := counts["without_transcript"]) else {})
-    return {"sheet": str(sheet), "key": str(key_path), "items": len(made), "left_out": left_out, "seed": key.seed}
+    summary = {"sheet": str(sheet), "key": str(key_path), "items": len(made), "left_out": left_out, "seed": key.seed}
+    if options["category"] is not None:
+        summary["without_category"] = sum(item.category is None for item in key.items.values())
+    return summary
 
 
 def _analyse(key_path: Path, files: list[str], output: Path | None, seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from rrm.errors import RRMError
 from rrm.feedback import Feedback
 from rrm.output import file_when_whole
+from rrm.printing import printable
 from rrm.questions import question_of
 from rrm.report.images import Room
 from rrm.report.page import csp_hash, embed_json
@@ -33,6 +34,8 @@ Side = Literal["left", "right"]
 SCRIPTS = ("dom.js", "message.js")
 OWN_SCRIPTS = ("sha256.js", "sheet.js")
 STYLES = ("style.css", "views.css")
+FIELDS = 12
+"""That are named where no transcript has the category."""
 
 
 class KeyItem(BaseModel):
@@ -102,7 +105,7 @@ def make_sheet(
         scores: show the scores as well.
 
     Raises:
-        RRMError: there is nothing to compare, with the reasons; or a row is not one of `rrm score`.
+        RRMError: there is nothing to compare, with the reasons; no transcript has the category; or a row is not one of `rrm score`.
     """
     left_out, shown = Counter[str](), list[tuple[Trajectory, dict[str, Any], dict[str, Any]]]()
     for trajectory, row_a, row_b in pairs:
@@ -124,6 +127,8 @@ def make_sheet(
     if items is not None and len(shown) > items:
         left_out["not drawn"] = len(shown) - items
         shown = shown[:items]
+    if category is not None and all(_category(trajectory, category) is None for trajectory, _, _ in shown):
+        raise RRMError(_no_category(category, [trajectory for trajectory, _, _ in shown]))
     sides: list[Side] = ["left", "right"] * (len(shown) // 2 + 1)
     sides = sides[: len(shown)] if rng.random() < 0.5 else sides[1 : len(shown) + 1]
     rng.shuffle(sides)
@@ -184,3 +189,21 @@ def _category(trajectory: Trajectory, path: str | None) -> str | None:
     for name in path.split(".") if path else ():
         value = value.get(name) if isinstance(value, dict) else None
     return None if path is None or value is None or isinstance(value, dict | list) else str(value)
+
+
+def _no_category(path: str, trajectories: Iterable[Trajectory]) -> str:
+    """What is said where no transcript has a category: the fields that could be one."""
+    names = Counter(name for trajectory in trajectories for name in _fields(trajectory.meta))
+    first = sorted(names, key=lambda name: (-names[name], name))[:FIELDS]
+    said = ", ".join(printable(name, 60) for name in first)
+    there = f"there are {said}{', …' if len(names) > FIELDS else ''}" if names else "it holds no text or number"
+    return f"--category {path}: no transcript on the sheet has this field in its meta: {there}"
+
+
+def _fields(meta: Mapping[str, Any], above: str = "", depth: int = 3) -> Iterator[str]:
+    """Dotted paths of the values in `meta` that `_category` takes."""
+    for name, value in meta.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{above}{name}.", depth - 1) if depth > 1 else ()
+        elif value is not None and not isinstance(value, list):
+            yield above + name

@@ -354,7 +354,7 @@ $("comment").addEventListener("close", offer); // the next, where several were r
 
 // Keys
 
-const move = (by) => { const n = now.n + by; if (n >= 1 && n <= now.total) load(n); else flash(by > 0 ? "This is the last transcript" : "This is the first transcript"); };
+const move = (by) => { if (!now) return; flash(""); const n = now.n + by; if (n >= 1 && n <= now.total) load(n); else flash(by > 0 ? "This is the last transcript" : "This is the first transcript"); };
 
 /** What is still to be said of the transcript on screen; "": it is done. Goes to the first step that lacks a verdict. */
 function missing() {
@@ -437,8 +437,8 @@ $("goto-number").addEventListener("keydown", (event) => {
   if (Number.isInteger(n) && n >= 1 && n <= now.total) load(n);
   else flash(`There is no transcript ${$("goto-number").value}`);
 });
-$("help-open").addEventListener("click", () => $("help").showModal());
-$("help-close").addEventListener("click", () => $("help").close());
+const CLICKS = { back: KEYS.k, forth: KEYS.j, "help-open": KEYS["?"], "help-close": () => $("help").close() };
+for (const [id, action] of Object.entries(CLICKS)) $(id).addEventListener("click", action);
 // what another tab said meanwhile
 document.addEventListener("visibilitychange", () => { if (!document.hidden && now && !waiting.length && !document.querySelector("dialog[open]")) load(now.n, step); });
 // a page that is left sends what waits once more, all together: what arrives twice counts once

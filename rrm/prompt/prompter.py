@@ -21,6 +21,8 @@ GRID = tuple(round(i / 10, 1) for i in range(11))
 """The values a score may take in text: 0.0, 0.1 … 1.0."""
 VERDICTS = (" good", " bad")
 """What a slot's next token may be."""
+TOO_LONG = "sequence-length-is-longer-than-the-specified-maximum"
+"""The warning of transformers where a text has more tokens than a model's positions: a transcript is counted, then cut."""
 _CONTENT = "the transcript stands here"
 
 
@@ -61,6 +63,8 @@ class Prompter:
         self.tokenizer = tokenizer
         self.transcript_tokens = transcript_tokens
         self.version = version
+        if isinstance(told := getattr(tokenizer, "deprecation_warnings", None), dict):
+            told[TOO_LONG] = True  # not by a larger model_max_length, which would be saved with the judge
         self.eos_token_id: int = set_template(tokenizer)
         """Ends a reply: the base's own end of a turn."""
         self._disarm = Disarm(tokenizer)

@@ -25,7 +25,7 @@ from rrm.prompt.characters import CHARACTERS_PER_TOKEN
 from rrm.serve.address import KEY as KEY
 from rrm.serve.address import TIMEOUT_S, Address, Fault, TooLarge
 from rrm.serve.calls import PATIENCE_S, Busy, Calls, Pauses
-from rrm.serve.wire import About
+from rrm.serve.wire import About, check_row
 from rrm.trajectory import Trajectory
 from rrm.usage import Usage
 
@@ -197,7 +197,7 @@ class RemoteJudge(AgentRRM):
                     if "error" in line:
                         self._broken_off(line["error"])
                     if "row" in line:
-                        at, feedback = self._row(line, places, left)
+                        at, feedback = self._row(line, places, left, trajectories)
                         left.remove(at)
                         pauses.answered()
                         yield at, feedback
@@ -240,7 +240,9 @@ class RemoteJudge(AgentRRM):
             raise Busy(why)
         raise RRMError(why)
 
-    def _row(self, line: Mapping[str, Any], places: Sequence[int], left: Sequence[int]) -> tuple[int, Feedback]:
+    def _row(
+        self, line: Mapping[str, Any], places: Sequence[int], left: Sequence[int], trajectories: Sequence[Trajectory]
+    ) -> tuple[int, Feedback]:
         """A streamed row, and the place it is of.
 
         Raises:
@@ -251,6 +253,7 @@ class RemoteJudge(AgentRRM):
             feedback = Feedback.model_validate(line["row"])
             if at not in left:
                 raise ValueError("a row twice")
+            check_row(feedback, trajectories[at])
         except (ValueError, TypeError, LookupError) as error:
             raise self.address.another(error) from error
         return at, self._own(feedback)
@@ -313,8 +316,8 @@ class RemoteJudge(AgentRRM):
             (row,) = said["rankings"]
             usage = row.pop("usage", None)
             feedback = [self._own(Feedback.model_validate(one)) for one in row.pop("feedback")]
-            if [one.id for one in feedback] != [t.id for t in group]:
-                raise ValueError("rows of other attempts")
+            for one, attempt in zip(feedback, group, strict=True):
+                check_row(one, attempt)
             return Ranking(feedback, **row, usage=None if usage is None else Usage.model_validate(usage))
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise self.address.another(error) from error

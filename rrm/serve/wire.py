@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rrm.feedback import Feedback, Mode
+from rrm.trajectory import Trajectory
 
 MOST_SAMPLES = 64
 MOST_HEAT = 26
@@ -108,3 +109,13 @@ class Health(BaseModel):
     waiting: int
     """Transcripts accepted and not yet handed to a worker."""
     judging: int
+
+
+def check_row(row: Feedback, trajectory: Trajectory) -> None:
+    """`ValueError` for a row of another transcript, or one that speaks of steps which the transcript has not."""
+    if row.id != trajectory.id:
+        raise ValueError(f"a row of {row.id!r} in the place of {trajectory.id!r}")
+    named = {finding.step for finding in row.findings}
+    named.update(step for answer in (row.criteria or {}).values() for step in answer.steps)
+    if named and (beyond := sorted(named - set(range(1, len(trajectory.steps) + 1)))):
+        raise ValueError(f"it speaks of step {beyond[0]} of {trajectory.id!r}, which has {len(trajectory.steps)}")

@@ -11,16 +11,14 @@ Lines of JSON over pipes: no pickle, and nothing of a transcript is run. What a 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import IO, Any, get_args
+from typing import IO, Any, NoReturn, get_args
 
 from rrm import __version__
 from rrm.cli.judge_options import JudgeOptions
@@ -86,6 +84,8 @@ class Worker:
             at = "blend" if isinstance(error, _NoBlend) else None if apart else "mode"
             again = isinstance(error, SpendingLimit)
             self.tell({"job": number, "error": str(error), "refused": True, "at": at, "again": again})
+        except BrokenPipeError:  # of `tell`: nobody hears any more
+            raise
         except Exception as error:  # the pool tries the items one by one, and names the one that does it
             log.error("a job of %d failed", len(job["items"]), exc_info=True)
             self.tell({"job": number, "error": f"{type(error).__name__}: {error}", "refused": False})
@@ -136,7 +136,7 @@ class Worker:
 
 
 def run(load: Callable[[Mapping[str, Any]], AgentRRM]) -> None:
-    """Serve jobs until the input ends.
+    """Serve jobs until the input ends, or nobody hears the answers: what is judged or loaded then is left.
 
     Args:
         load: the judge, by the options that the pool was given.
@@ -149,34 +149,45 @@ def run(load: Callable[[Mapping[str, Any]], AgentRRM]) -> None:
         answers.write(json.dumps(said, allow_nan=False).encode() + b"\n")
         answers.flush()
 
-    asked = json.loads(sys.stdin.buffer.readline() or b"null")
-    if asked is None:
-        return
+    said = ahead(map(json.loads, os.fdopen(os.dup(0), "rb")))  # not sys.stdin, which Python closes while it is read
     try:
-        judge = load(asked["options"])
-    except (RRMError, ImportError, OSError, ValueError) as error:
-        tell({"failed": str(error)})
-        return
-    tell({"about": about(judge)})
-    worker = Worker(judge, tell)
-    with contextlib.suppress(BrokenPipeError):
-        for job in ahead(map(json.loads, sys.stdin.buffer)):
-            worker.do(job)
+        for asked in said:
+            try:
+                judge = load(asked["options"])
+            except (RRMError, ImportError, OSError, ValueError) as error:
+                tell({"failed": str(error)})
+                return
+            tell({"about": about(judge)})
+            worker = Worker(judge, tell)
+            for job in said:
+                worker.do(job)
+    except BrokenPipeError:
+        _leave()
 
 
 def ahead(jobs: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The jobs, the next one read while one is done: more than a pipe holds has come when it is wanted."""
-    read: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    """The jobs, the next one read while one is done: more than a pipe holds has come when it is wanted. Where they end before what was read
+    is done, the process ends: a server that lives waits for the answers."""
+    read: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
     def follow() -> None:
         try:
             for job in jobs:
                 read.put(job)
+            if read.unfinished_tasks:
+                _leave()
         finally:
             read.put(None)
 
     threading.Thread(target=follow, name="rrm-jobs", daemon=True).start()
-    yield from iter(read.get, None)
+    for job in iter(read.get, None):
+        yield job
+        read.task_done()
+
+
+def _leave() -> NoReturn:
+    """End at once, whatever threads do: the server was killed."""
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -92,3 +92,35 @@ def test_a_scoring_run_names_rows_of_this_run_and_resumed_ones(
     summary = score_file(Skims(), transcripts(6), tmp_path / "out.jsonl")
     assert summary.resumed == 3 and summary.coverage and summary.coverage["lowest"] == {"t1": 0.1, "t4": 0.1}
     assert "2 below half; least of 't1' 10%, 't4' 10%" in caplog.text
+
+
+def test_a_run_of_which_little_was_read_is_named_although_it_has_no_score(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing was read the status says why, and a larger budget would not mend it."""
+    shares = {
+        "t1": ("unparsable", 0.0045),
+        "t2": ("judge_error", 0.0),
+        "t3": ("too_long", 0.0),
+        "t4": ("truncated", 0.93),
+    }
+
+    class Fails(ChatJudge):
+        def judge(self, trajectories: Any, *, on_feedback: Any = None, **options: Any) -> Any:
+            def failed(feedback: Any) -> None:
+                status, share = shares.get(feedback.id, ("scored", 1.0))
+                lacks = {} if status == "scored" else {"score": None, "raw_score": None, "reason": "no score"}
+                on_feedback(feedback.model_copy(update={"status": status, "coverage": share, **lacks}))
+
+            return super().judge(trajectories, on_feedback=failed, **options)
+
+    caplog.set_level(logging.WARNING)
+    for _ in range(2):  # judged, and resumed
+        caplog.clear()
+        summary = score_file(Fails(), transcripts(5), tmp_path / "out.jsonl")
+        assert summary.coverage == {
+            "median": 0.93, "below_0.9": 1, "below_0.5": 1, "rows": 3, "lowest": {"t1": 0.0045}
+        }  # fmt: skip
+        assert "least of 't1' 0.45%" in caplog.text
+        assert summary.first_failure == "unparsable: no score (0.45% of the transcript was read)"
+    assert summary.resumed == 5

@@ -61,6 +61,7 @@ def sheet(tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Ke
     )
     assert code == 0 and summary["items"] == 40 and summary["key"] == "out.key.json"
     assert summary["left_out"] == {"both say the same": 1, "one of them says nothing": 1}
+    assert summary["without_category"] == 0
     return Key.model_validate(json.loads(Path("out.key.json").read_text()))
 
 
@@ -75,6 +76,24 @@ def test_a_sheet_does_not_say_whose_is_which(sheet: Key) -> None:
     first, again, other = (make_sheet(pairs, ("a", "b"), seed=seed) for seed in (1, 1, 2))
     assert first == again and first[1].sheet != other[1].sheet
     assert len(make_sheet(pairs, ("a", "b"), seed=1, items=4)[0]) == 4
+
+
+def test_a_category_that_no_transcript_has_is_refused_with_those_there_are(tmp_path: Path, invoke: Invoke) -> None:
+    written(tmp_path, 4)
+    runs = [run(n) for n in range(6)]
+    for n in range(2):  # the sheet has four
+        runs[n].meta = {"task": {"domain": f"d{n}"}, "tags": ["x"], "a\nb": 1}
+    write_jsonl(tmp_path / "runs.jsonl", runs)
+    sheet = tmp_path / "out.html"
+    words = (tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--transcripts", tmp_path / "runs.jsonl", "--sheet", sheet)
+    with pytest.raises(RRMError) as error:
+        invoke(compare_cmd.command, *words, "--category", "sourse")
+    assert str(error.value) == (
+        "--category sourse: no transcript on the sheet has this field in its meta: there are a b, source, task.domain"
+    )
+    assert not sheet.exists()
+    code, summary = invoke(compare_cmd.command, *words, "--category", "task.domain")
+    assert code == 0 and (summary["items"], summary["without_category"]) == (4, 2)
 
 
 def test_a_sheet_is_answered_from_the_keyboard_and_keeps_the_answers(

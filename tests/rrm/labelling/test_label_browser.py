@@ -196,3 +196,42 @@ def test_long_results_and_pictures_of_the_task_are_shown(browser: Chromium, tmp_
         browser.wait("document.querySelector('header > .picture')?.naturalWidth === 1")
         assert not browser.evaluate("document.querySelector('.prelude').open")
         assert not complaints(browser, server.address)
+
+
+def clicked(browser: Chromium, id: str) -> None:
+    """Press what stands where the middle of an element is."""
+    box = f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.getElementById('{id}').getBoundingClientRect())"
+    x, y = browser.evaluate(box)
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+
+def test_on_a_telephone_one_gets_from_run_to_run_and_the_keys_leave_room(browser: Chromium, tmp_path: Path) -> None:
+    wide = "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).length"
+    sizes = "['back', 'forth'].map((id) => document.getElementById(id).getBoundingClientRect())"
+    browser.resize(390, 844)
+    try:
+        with served([run(n) for n in range(1, 4)], tmp_path / "labels.jsonl") as server:
+            opened(browser, server.address)
+            assert browser.evaluate(f"[innerWidth, {wide}]") == [390, 0]
+            assert browser.evaluate(f"{sizes}.every(({{width, height}}) => width >= 40 && height >= 40)")
+            names = "['back', 'forth'].map((id) => document.getElementById(id).ariaLabel)"
+            assert browser.evaluate(names) == ["Previous transcript", "Next transcript"]
+            for id, n in (("forth", 2), ("forth", 3), ("back", 2), ("back", 1)):
+                clicked(browser, id)
+                at(browser, n)
+            clicked(browser, "back")
+            browser.wait("document.getElementById('hint').textContent === 'This is the first transcript'")
+            clicked(browser, "forth")
+            at(browser, 2)
+            browser.wait("!document.getElementById('hint').textContent")
+            clicked(browser, "help-open")
+            browser.wait("document.getElementById('help').open")
+            keys = "Math.max(...[...document.querySelectorAll('#help dt')].map((e) => e.offsetWidth))"
+            assert browser.evaluate(f"{keys} / document.querySelector('#help .keys').offsetWidth") < 0.4
+            assert browser.evaluate(wide) == 0
+            clicked(browser, "help-close")
+            browser.wait("!document.getElementById('help').open")
+            assert not complaints(browser, server.address)
+    finally:
+        browser.resize(1280, 800)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,3 +207,21 @@ def test_a_server_is_sent_no_special_token_of_a_common_family() -> None:
     assert not [t for t in tokens if t in sent] and "(TOOL_CALLS)" in sent
     assert "[1, 2] <b>bold</b> [INFO] [ERROR]" in sent and "[step 1]\nagent:" in sent
     assert neutralise_special(sent) == sent
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_transcript_that_is_cut_is_not_warned_of(
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers spoke of indexing errors wherever a transcript was longer than the model, which reads a part of it."""
+    tokenizer = build_lab_tokenizer(["<score>0.1</score> critique think a task fine good bad"], 400)
+    text, most = "fine " * 3000, tokenizer.model_max_length
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    run = Trajectory(id="long", task="t", messages=[Message(role="assistant", content=text)])
+    prompt = Prompter(tokenizer, 200, version).prompt(run, "score")
+    assert prompt.truncated_tokens > most and not caplog.messages
+    tokenizer.save_pretrained(str(tmp_path))
+    saved = PreTrainedTokenizerFast.from_pretrained(str(tmp_path))
+    assert saved.model_max_length == most
+    saved.encode(text)
+    assert "longer than the specified maximum" in caplog.text

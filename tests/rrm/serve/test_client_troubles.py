@@ -64,6 +64,35 @@ def test_a_first_line_that_is_cut_is_asked_for_again_and_what_is_no_row_is_not()
             judged([other], runs("a", "b"))
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"id": "b"}, "a row of 'b' in the place of 'a'"),
+        ({"findings": [{"step": 1, "verdict": "good"}, {"step": 2, "verdict": "bad"}]}, "step 2 of 'a', which has 1"),
+        ({"criteria": {"safe": {"value": 1.0, "steps": [0, 1]}}}, "step 0 of 'a', which has 1"),
+    ],
+)
+def test_rows_of_other_transcripts_and_steps_are_refused(change: dict[str, Any], why: str) -> None:
+    """They were taken, scored, and findings stood on steps that nobody took."""
+    said = json.loads(row(0, "a"))
+    said["row"] |= change
+
+    def other(connection: socket.socket, body: Any) -> None:
+        connection.sendall(OPEN_END + json.dumps(said).encode() + b'\n{"done": 1}\n')
+
+    with pytest.raises(RRMError, match=f"does not answer as rrm serve does: .*{why}"):
+        judged([other], runs("a", "b"))
+
+
+def test_a_ranking_of_other_attempts_is_refused() -> None:
+    def other(connection: socket.socket, body: Any) -> None:
+        rows = [json.loads(row(at, one))["row"] for at, one in enumerate("ac")]
+        connection.sendall(OPEN_END + json.dumps({"rankings": [{"feedback": rows}]}).encode())
+
+    with cutting([other]) as server, pytest.raises(RRMError, match="a row of 'c' in the place of 'b'"):
+        RemoteJudge(Address(server.url)).rank_groups([runs("a", "b")])
+
+
 @pytest.mark.parametrize("said", [[], 3, "up", {}, {"status": "ok"}, {"model": "x", "settings": {}}])
 def test_json_of_another_service_is_no_version_of_this_one(said: Any) -> None:
     with cutting([], judge=said) as server, pytest.raises(RRMError) as error:

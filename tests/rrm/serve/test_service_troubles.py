@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -276,6 +277,31 @@ def test_items_are_written_before_they_reach_the_loop(served: Served, monkeypatc
 
 
 # ---- the worker ----
+
+
+@pytest.mark.parametrize("end", ["input", "output"])
+def test_a_worker_whose_server_was_killed_ends_without_a_word(end: str) -> None:
+    """It judged on to the end of its job, and told of thirty lines in which telling failed."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, str(WORKER)], stdin=pipe, stdout=pipe, stderr=pipe) as worker:
+        assert worker.stdin and worker.stdout and worker.stderr
+        worker.stdin.write(b'{"options": {}}\n')
+        worker.stdin.flush()
+        assert b"about" in worker.stdout.readline()
+        how = {"mode": "full", "samples": 1, "seed": 0, "blend": None}
+        text = "WAIT 900 score 0.5" if end == "input" else "score 0.5"
+        if end == "output":
+            worker.stdout.close()
+        job = {"job": 0, "what": "score", "how": how, "items": [run("a", text)]}
+        worker.stdin.write(json.dumps(job).encode() + b"\n")
+        worker.stdin.flush()
+        if end == "input":
+            worker.stdin.close()
+        try:
+            worker.wait(300)
+        finally:
+            worker.kill()
+        assert worker.returncode == 0 and worker.stderr.read() == b""
 
 
 def test_a_lexical_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
