@@ -22,7 +22,7 @@ def command(
     ),
     port: int = typer.Option(8321, min=0, max=65535, help="0: any free one, which is said."),
     workers: int = typer.Option(1, min=1, help="Processes, each with the judge loaded."),
-    batch: int = typer.Option(64, min=1, help="Transcripts that a worker is given at once."),
+    batch: int = typer.Option(32, min=1, help="Transcripts that a worker is given at once."),
     most_waiting: int = typer.Option(
         4096, min=1, help="Transcripts that may wait; a request beyond is told to come again."
     ),
