@@ -18,7 +18,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -37,6 +37,19 @@ CONTEXT = (
 """The likely cause where rows over a server differ in how much of a transcript is read at once."""
 SYNC_SECONDS = 1.0
 """A row is with the system as soon as it is appended, which a killed run does not undo; on disk after this long."""
+
+
+@contextmanager
+def writing(path: Path, way_out: str) -> Iterator[None]:
+    """What the system refuses within is an error that names the file and what to do.
+
+    Raises:
+        RRMError: the disk is full or gone, or the like.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RRMError(f"cannot write {path}: {error.strerror}; {way_out}") from error
 
 
 class Output:
@@ -118,14 +131,8 @@ class Output:
             with self._writing(), file:
                 os.fsync(file.fileno())
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise RRMError(
-                f"cannot write {self.path}: {error.strerror}; mend that and run the same command to continue"
-            ) from error
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self.path, "mend that and run the same command to continue")
 
 
 @contextmanager

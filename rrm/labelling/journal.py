@@ -16,7 +16,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -28,7 +28,7 @@ from rrm.errors import RRMError
 from rrm.labelling.address import address_file, kept_address
 from rrm.labelling.said import RULES, Change, Said, changed, objection
 from rrm.labelling.sayings import Entry, Sayings, Seen, StaleError
-from rrm.output import Output, file_when_whole, header_of, open_output
+from rrm.output import Output, file_when_whole, header_of, open_output, writing
 
 log = logging.getLogger(__name__)
 
@@ -138,14 +138,8 @@ class Journal:
         with self._writing(), open(self.path, "rb") as file:
             os.fsync(file.fileno())
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise RRMError(
-                f"cannot write {self.path}: {error.strerror}; what was said is in {self._output.path}: mend that, and it is written"
-            ) from error
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self.path, f"what was said is in {self._output.path}: mend that, and it is written")
 
     def _keep_other(self) -> None:
         """A file of annotations that the journal does not make (a person's edit) is kept under another name. One that it made some actions ago, where
