@@ -225,6 +225,21 @@ def test_figures_by_hand() -> None:
     assert grpo["em_over_rival"]["value"] is None  # the rival was never right
 
 
+def test_a_gain_is_compared_with_that_of_its_control_each_over_its_own_start() -> None:
+    """Two sittings whose warm starts are 0.25 apart: what is left of a gain of 0.5 where the control gains 0.25."""
+    low, high = answered([0.0] * 8, [0.0] * 8), answered([0.25] * 8, [0.0] * 8)
+    policies = {
+        "start": [low, high],
+        "arm": [answered([0.5] * 8, [0.0] * 8)],
+        "dealt": [answered([0.5] * 8, [0.0] * 8)],
+    }
+    where = {"start": [0, 1], "arm": [0], "dealt": [1]}
+    found = figures(policies, where, "start", "none", {"arm": "dealt"})
+    assert found["arm"]["f1_less_control"]["value"] == 0.25 and "f1_less_control" not in found["dealt"]
+    del policies["dealt"]
+    assert "f1_less_control" not in figures(policies, where, "start", "none", {"arm": "dealt"})["arm"]
+
+
 def test_a_difference_has_the_interval_of_its_questions() -> None:
     rng = np.random.default_rng(0)
     gains = rng.choice([0.0, 1.0], size=400, p=[0.7, 0.3])
@@ -277,6 +292,10 @@ def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
             assert config[key] == configs["grpo"][key]
         assert config["rollout"] | {"dynamic_sampling": 0} == configs["grpo"]["rollout"]
     assert configs["filled"]["rollout"]["dynamic_sampling"] and configs["filled"]["loss"]["advantage_scale"] == "none"
+    filled, control = configs["filled"], configs["shuffled"]
+    assert filled["feedback"]["mode"] == "none" and control["feedback"]["mode"] == "shuffled"
+    own = ("feedback", "output_dir")
+    assert {k: v for k, v in control.items() if k not in own} == {k: v for k, v in filled.items() if k not in own}
     assert configs["judge"]["environment"]["label_share"] == 0 and configs["judge"]["feedback"]["mode"] == "r"
     assert configs["grpo"]["environment"]["label_share"] == 1 and configs["grpo"]["feedback"]["mode"] == "none"
     assert configs["grpo"]["max_updates"] >= 40 and configs["grpo"]["threads"] == 1
