@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
+from benchmarks.studies.smollm2 import training
 from benchmarks.studies.smollm2_qa import ARMS, Study, collect
 from benchmarks.studies.smollm2_qa_demos import METHODS, Direct, MultiHop, NaiveRag, demonstrations, drawn, queries
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
@@ -348,6 +349,25 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
     pytest.importorskip("matplotlib")
     plot(found["figures"]["held_out"], {"judge": [one["reward"]]}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5000
+
+
+def test_rewards_of_filled_updates_are_those_of_all_that_was_played(tmp_path: Path) -> None:
+    """What is learned was chosen by its rewards: an arm's curve of these alone would stand beside another's of all."""
+    folder = tmp_path / "runs" / "filled" / "seed0"
+    folder.mkdir(parents=True)
+    update = {
+        "update": 0, "episodes": 72, "learned/reward": 0.5, "episode/reward": 0.1, "learned/flat_groups": 0.0,
+        "sampling/tasks": 9.0, "sampling/groups": 8.0, "sampling/differing": 3.0,
+    }  # fmt: skip
+    (folder / "done.json").write_text(json.dumps({"seconds": 60, "commits": ["c"], "options": []}))
+    for change, reward, flat, sampled in (
+        ({}, [0.1], None, [[8.0, 3.0]]),
+        ({"sampling/groups": None}, [0.5], [0.0], None),
+    ):
+        row = {k: v for k, v in (update | change).items() if v is not None}
+        (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        found = training(folder)
+        assert (found["reward"], found.get("flat_groups"), found.get("sampled")) == (reward, flat, sampled)
 
 
 def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_path: Path) -> None:
