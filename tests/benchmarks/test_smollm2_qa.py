@@ -435,4 +435,7 @@ def test_the_plan_adds_up() -> None:
     arms = {"grpo": Hours(40, 0.5, 1.0, 0.0), "judge": Hours(40, 0.5, 1.0, 0.25)}
     said = told(arms, {"grpo": 2, "judge": 1}, {"warm/tool_call": 1.0, "evaluation/tool_call": 0.5})
     assert "2 x  1.50 h" in said[0] and "1 x  1.75 h" in said[1]
+    assert not any("one draw" in line for line in said)
+    (filled, *_) = told({"filled": Hours(40, 0.5, 1.0, 0.0, draws=7)}, {"filled": 2}, {"evaluation/tool_call": 0.5})
+    assert filled.endswith("judging 0.00; of one draw: up to 7 times as much is played)")
     assert "7.75 h" in said[-1]  # 2 x 1.5 + 1.75 + 1 + 0.5, and an evaluation of each of the three runs
