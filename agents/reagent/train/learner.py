@@ -257,12 +257,13 @@ class Learner(Forwards):
             denominator = 1.0  # of no token: the step is the texts' alone
         found = self.imitate(texts)
         still = self._without_gradient(prepared, index)
+        looked_at = sorted(i for i in still if bool(mask[i].any()))  # of an unknown row there are no figures either
         most = self.config.optim.microbatch_tokens
         groups = microbatches(prepared.batch.lengths, [i for i in index if i not in still], most)
         with torch.no_grad():
             found += [
                 self._loss(prepared, rows, mask, denominator)[1]
-                for rows in microbatches(prepared.batch.lengths, sorted(still), most)
+                for rows in microbatches(prepared.batch.lengths, looked_at, most)
             ]
         # gradients are added up over processes: one without rows brings zeros, or the others wait for ever
         rounds = self.rounds(groups) or [None]

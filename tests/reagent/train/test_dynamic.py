@@ -161,6 +161,29 @@ def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Pa
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-7, msg=name)
 
 
+def test_a_row_of_unknown_reward_takes_no_forward_in_a_step(base: Path, tmp_path: Path) -> None:
+    found = []
+    for known in (True, False):
+        trainer = make_trainer(settings(base, tmp_path / str(known), algorithm="grpo"))
+        episodes = trainer.collect(0)
+        for e in episodes:
+            e.outcome_reward = float(e.attempt)
+        for e in episodes[:4] if not known else ():
+            e.outcome_reward = None
+        seen: list[int] = []
+        loss = trainer._loss
+
+        def noted(prepared: Any, rows: list[int], *rest: Any, loss: Any = loss, seen: list[int] = seen) -> Any:
+            seen += rows
+            return loss(prepared, rows, *rest)
+
+        trainer._loss = noted
+        metrics = trainer.learn(episodes)
+        found.append((sorted(seen), metrics["tokens"], metrics["unknown_rows"]))
+    (every, tokens, _), (some, fewer, unknown) = found
+    assert every == list(range(8)) and some == [4, 5, 6, 7] and 0 < fewer < tokens and unknown == 4
+
+
 @pytest.mark.parametrize("loss", [{"entropy_coef": 0.01}, {"kl_coef": 0.1}])
 def test_a_term_over_all_rows_takes_a_backward_over_all_rows(
     base: Path, tmp_path: Path, loss: dict[str, float]
