@@ -144,7 +144,12 @@ class Learner(Forwards):
         """Every pass and minibatch: this process's metrics, and the gradient norms."""
         rank, optim = self.accelerator.process_index, self.config.optim
         self.whole = False
-        everyones: list[tuple[str, int, int]] = gather_object([(name, rank, i) for i, name in enumerate(names)])
+        taught = prepared.advantages.loss_mask.any(1).tolist()
+        rows: list[tuple[str, int, int, bool]] = gather_object(
+            [(name, rank, i, told) for i, (name, told) in enumerate(zip(names, taught, strict=True))]
+        )
+        # no place is for a row that teaches nothing: one that stands in for a process without rows is there on no other number of processes
+        everyones = [row[:3] for row in rows if row[3]] or [row[:3] for row in rows]
         counts = gather_object([[sum(row.kind == kind for row in texts) for kind in KINDS]])
         before: dict[Kind, int] = {kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(KINDS)}
         parts: list[LossMetrics] = []

@@ -184,6 +184,26 @@ def test_a_row_of_unknown_reward_takes_no_forward_in_a_step(base: Path, tmp_path
     assert every == list(range(8)) and some == [4, 5, 6, 7] and 0 < fewer < tokens and unknown == 4
 
 
+def test_rows_of_unknown_reward_take_no_place_in_minibatches(base: Path, tmp_path: Path) -> None:
+    """Four known rows of eight in four minibatches: each has one of them, and none is passed over for want of any."""
+    trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", optim={"minibatches": 4}))
+    episodes = trainer.collect(0)
+    for e in episodes:
+        e.outcome_reward = float(e.attempt)
+    for e in episodes[2:6]:
+        e.outcome_reward = None
+    dealt: list[list[int]] = []
+    step = trainer.step
+    trainer.step = lambda prepared, index, *rest: dealt.append(list(index)) or step(prepared, index, *rest)
+    trainer.learn(episodes)
+    assert sorted(dealt) == [[0], [1], [6], [7]]
+    for e in episodes:  # where nothing is known, steps are counted all the same: texts may be learned in them
+        e.outcome_reward = None
+    dealt.clear()
+    trainer.learn(episodes)
+    assert sorted(i for part in dealt for i in part) == list(range(8)) and len(dealt) == 4
+
+
 @pytest.mark.parametrize("loss", [{"entropy_coef": 0.01}, {"kl_coef": 0.1}])
 def test_a_term_over_all_rows_takes_a_backward_over_all_rows(
     base: Path, tmp_path: Path, loss: dict[str, float]
