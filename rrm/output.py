@@ -2,6 +2,7 @@
 
 OUT.jsonl             the rows, one JSON object a line
 OUT.jsonl.run.json    what made them: rows of different making are never mixed in a file
+OUT.jsonl.replaced    with its own .run.json: what --overwrite is to replace, until there is a first new row
 OUT.jsonl.lock        locked while a run writes (the file itself stays: who has opened it, and waits, would lock another than who comes next)
 
 And what takes the place of another only when all of it is written: one file (`file_when_whole`), the files of a folder
@@ -171,7 +172,7 @@ def open_output(
             made = [file for file in (path, header) if not file.exists()]
             stack.push(lambda failed, *_: _leave_nothing(path, made) if failed and path in made else None)
             run = stack.enter_context(os.fdopen(os.open(header, os.O_RDWR | os.O_CREAT, 0o644), "r+", encoding="ascii"))
-            if overwrite and path.exists() and path.stat().st_size:
+            if overwrite:
                 stack.push(_put_aside(path, header))
             if overwrite or not path.exists():
                 path.write_bytes(b"")
@@ -206,25 +207,33 @@ def _why_locked(path: Path, lock: Path) -> str:
 
 def _put_aside(path: Path, header: Path) -> Callable[..., None]:
     """Move an earlier run's rows aside. What is returned, called with how the run ended, brings them back where it failed before its
-    first row, and else drops them."""
-    aside, said = Path(f"{path}.replaced"), header.read_bytes()
-    os.replace(path, aside)
+    first row, and else drops them. Where there are none, those that a run which was killed before its first row has put there."""
+    aside = Path(f"{path}.replaced")
+    said = Path(f"{aside}.run.json")
+    if _has_rows(path):
+        shutil.copyfile(header, said)
+        os.replace(path, aside)
 
     def end(failed: object, *_: object) -> None:
         with suppress(OSError):
-            if failed and path.stat().st_size == 0:
+            if failed and not _has_rows(path):
                 os.replace(aside, path)
-                header.write_bytes(said)
+                os.replace(said, header)
             else:
                 aside.unlink()
+                said.unlink()
 
     return end
+
+
+def _has_rows(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _leave_nothing(path: Path, made: Sequence[Path]) -> None:
     """Take away the files that a run made which wrote no row; while it holds the lock, which stays."""
     with suppress(OSError):
-        if not path.exists() or path.stat().st_size == 0:
+        if not _has_rows(path):
             for file in made:
                 file.unlink(missing_ok=True)
 

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 ABORTED = "exitcode  : -6"
 """What torch's launcher says of a rank that native code ended (SIGABRT): no Python of ours raises it."""
+GRACE_S = 60.0
+"""For a launcher that is asked to end its ranks and itself."""
 MISMATCH = "collective mismatch"
 """What gloo says before it ends a rank that met another collective than its own."""
 
@@ -51,8 +54,9 @@ def launch(
 
 
 def _launch(command: Iterable[object], timeout: float, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *map(str, command)],
+    arguments = [sys.executable, "-m", *map(str, command)]
+    started = subprocess.Popen(
+        arguments,
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "agents"), str(ROOT), str(ROOT / "tests")]),
@@ -62,11 +66,21 @@ def _launch(command: Iterable[object], timeout: float, environment: dict[str, st
             **environment,
         },
         cwd=ROOT,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=timeout,
     )
+    try:
+        said = started.communicate(timeout=timeout)
+    except BaseException:
+        # not killed at once: its ranks are sessions of their own, which it alone ends
+        started.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            started.communicate(timeout=GRACE_S)
+        started.kill()
+        started.wait()
+        raise
+    return subprocess.CompletedProcess(arguments, started.returncode, *said)
 
 
 def _told(done: subprocess.CompletedProcess[str]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from processes import emptied, launch
@@ -54,3 +57,26 @@ def test_an_error_of_python_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="wrong"):
         launch([*STARTED, script], timeout=100)
     assert (tmp_path / "starts").read_text() == "x"
+
+
+def test_a_try_that_is_given_up_leaves_no_rank(tmp_path: Path) -> None:
+    """A test that took too long left its ranks at work: their launcher alone was killed."""
+    script, pid = tmp_path / "worker.py", tmp_path / "pid"
+    script.write_text(
+        "import os, pathlib, signal, sys\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\n"
+        "os.kill(int(sys.argv[2]), signal.SIGUSR1)\n"
+        "signal.pause()\n"
+    )
+
+    def give_up(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, give_up)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch([*STARTED, script, pid, os.getpid()], timeout=100)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

@@ -94,7 +94,11 @@ def answer_held_out(description: str | None, row: Row, shown: Sequence[str]) -> 
 
 
 def training(folder: Path) -> dict[str, Any]:
-    """What a finished run logged: by update its reward and what it did, what it took, and the evaluations on the way."""
+    """What a finished run logged: by update its reward and what it did, what it took, and the evaluations on the way.
+
+    Of updates that are filled with groups that differ (`rollout.dynamic_sampling`) `reward` is that of all first attempts, since those that are
+    learned were chosen by their rewards; `sampled` is [groups of which the update was chosen, those of them that differ].
+    """
     rows, done = lines(folder / "metrics.jsonl"), json.loads((folder / "done.json").read_text())
     noted = folder.with_suffix(".vllm.json")
     held = folder.resolve().parents[1]  # of the study's runs: no machine's path is recorded
@@ -103,6 +107,10 @@ def training(folder: Path) -> dict[str, Any]:
         "malformed": "episode/malformed_share", "flat_groups": "learned/flat_groups", "score": "feedback/score",
         "entropy": "entropy",
     }  # fmt: skip
+    filled = "sampling/groups" in rows[0]
+    if filled:
+        keys["reward"] = "episode/reward"
+        del keys["flat_groups"]  # of those that were chosen, 0
     evaluations = lines(folder / "eval.jsonl") if (folder / "eval.jsonl").is_file() else []
     return {
         "updates": len(rows),
@@ -119,4 +127,5 @@ def training(folder: Path) -> dict[str, Any]:
         "sampled_by": f"vllm {json.loads(noted.read_text())}" if noted.is_file() else "hf",
         "on_the_way": [{k: e.get(k) for k in ("update", "success", "f1", "exact_match", "score")} for e in evaluations],
         **{name: [row.get(key) for row in rows] for name, key in keys.items() if key in rows[0]},
+        **({"sampled": [[row["sampling/groups"], row["sampling/differing"]] for row in rows]} if filled else {}),
     }

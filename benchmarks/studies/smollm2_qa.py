@@ -9,7 +9,7 @@ HotpotQA and 2WikiMultihopQA, split by the hash of each question into `warm`, `t
 evaluation alone. One BM25 corpus of all their passages. Three methods (`smollm2_qa_demos`) get equal warm starts: the same questions
 demonstrated, as many steps. From the warm start of `tool_call` the arms train a LoRA adapter on the same tasks in the same order, 40 updates of
 24 episodes (8 of each of 3 questions): `grpo` on outcomes (two seeds), `judge` on the shipped judge's word and no outcome, `ppo` on outcomes,
-and `filled`, a remedy (below).
+`filled`, a remedy, and `shuffled`, its control (both below).
 Every policy then answers all held-out questions greedily, by the same engine. All of it is in runs/smollm2_qa, is not repeated once it
 is done, and continues where it was stopped. Where a folder does not outlive a machine, `--keep` goes on from the record: what it holds is not made
 again, and each run is compared with the warm start of its own sitting. With --vllm-python episodes are sampled by a server of each run's own. Writes
@@ -40,6 +40,12 @@ earned alike and taught nothing (in 3 and 10 of the updates all three), and a gr
 weighed as much as one with a right answer, for GRPO divides by each group's deviation. What the seeds learned from so little is how often to
 search: two times always, and once. `filled` draws up to six more batches of questions until three groups differ (dynamic sampling), and does not
 divide (Dr. GRPO). `filled` less its warm start, F1, mean of two seeds: interval above 0 wanted, +0.04 expected.
+
+**Written down before `shuffled` was run.** `shuffled` is `filled` with each group's rewards dealt anew among its attempts (`feedback.mode=shuffled`):
+as many questions differ, advantages are as large, and nothing says which attempt was better. Intervals over questions take the seeds as they
+are: with `grpo`'s two, 0.065 apart, the mean of two seeds of an arm that learns nothing would be above its warm start by more than such an interval
+about once in four times. `shuffled` less its warm start: 0 expected, each seed within ±0.03. `filled` less `shuffled`, each less its own warm
+start (`f1_less_control`): interval above 0, and every seed of `filled` above every seed of `shuffled` (by chance once in six times), wanted.
 
 An answer of the two searches' passages is held by about six in ten questions at best (a script that knows the titles), so 0.6 is the ceiling.
 """
@@ -86,13 +92,17 @@ JUDGED = (
     "algorithm=grpo", "optim.minibatches=1", "environment.label_share=0", "feedback.mode=r", "feedback.judge=default",
     "feedback.score_mode=steps", "feedback.score_weight=1",
 )  # fmt: skip
+FILLED = ("algorithm=grpo", "optim.minibatches=1", "rollout.dynamic_sampling=6", "loss.advantage_scale=none")
 ARMS: dict[str, tuple[str, ...]] = {
     "grpo": ("algorithm=grpo", "optim.minibatches=1"),
-    "filled": ("algorithm=grpo", "optim.minibatches=1", "rollout.dynamic_sampling=6", "loss.advantage_scale=none"),
+    "filled": FILLED,
+    "shuffled": (*FILLED, "feedback.mode=shuffled"),
     "judge": JUDGED,
     "ppo": ("algorithm=ppo",),
 }
-SEEDS = {"grpo": 2, "filled": 2, "judge": 1, "ppo": 1}
+SEEDS = {"grpo": 2, "filled": 2, "shuffled": 2, "judge": 1, "ppo": 1}
+CONTROLS = {"filled": "shuffled"}
+"""Arm → the one that differs from it in what its rewards say alone."""
 CHOSEN = 150
 """Held-out questions of which one of eight attempts is chosen; judging them takes most of the time."""
 CHOOSING = (
@@ -243,7 +253,7 @@ def collect(study: Study, facts: Mapping[str, Any], kept: Mapping[str, Any] | No
 
 def figures_of(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of both sets, from the rows of every sitting."""
-    return {tasks: figures(*pooled(sittings, tasks), START, RIVAL) for tasks in SETS}
+    return {tasks: figures(*pooled(sittings, tasks), START, RIVAL, CONTROLS) for tasks in SETS}
 
 
 def chosen(folder: Path) -> dict[str, Any]:

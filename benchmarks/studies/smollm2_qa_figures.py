@@ -59,7 +59,11 @@ def _told(found: Interval) -> dict[str, float | None]:
 
 
 def figures(
-    policies: Mapping[str, Sequence[Rows]], sittings: Mapping[str, Sequence[int]], start: str, rival: str
+    policies: Mapping[str, Sequence[Rows]],
+    sittings: Mapping[str, Sequence[int]],
+    start: str,
+    rival: str,
+    controls: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """By policy: its figures, by source too, and what it does.
 
@@ -68,6 +72,7 @@ def figures(
         sittings: name → in which sitting each of these runs was made.
         start: what `less_start` is taken from; rival: what `over_rival` is divided by. Both of a run's own sitting; runs of one without
             are left out of the comparison.
+        controls: name → the policy whose gain over the start is taken from its own, `less_control`.
     """
     found: dict[str, Any] = {}
     for name, runs in policies.items():
@@ -83,6 +88,9 @@ def figures(
                     difference(seed[None], began[None]) for seed, began in zip(runs_, base, strict=True)
                 ]
                 one["seeds_less_start"] = len(runs_)
+                control = (controls or {}).get(name, "")
+                if control in policies and (other := _beside(policies, sittings, control, start, metric)) is not None:
+                    one[f"{metric}_less_control"] = difference(runs_ - base, other[0] - other[1])
             if name != rival and (beside := _beside(policies, sittings, name, rival, metric)) is not None:
                 one[f"{metric}_over_rival"] = ratio(*beside)
         one["by_source"] = by_source(runs)

@@ -29,10 +29,12 @@ class Hours:
     rollout: float
     update: float
     judge: float
+    draws: int = 1
+    """Times so much may be played and judged, at most (`rollout.dynamic_sampling`)."""
 
     @property
     def training(self) -> float:
-        """Of all updates."""
+        """Of all updates, of one draw each."""
         return self.rollout + self.update + self.judge
 
 
@@ -59,7 +61,8 @@ def planned(options: Sequence[str], like: Path | None) -> Hours:
     judged = 0.0 if config.feedback.mode == "none" else forward_flops(config, shape, JUDGED_TOKENS, 0)
     judge = work.episodes * judged / speed.update
     n = config.max_updates
-    return Hours(n, *(n * s / 3600 for s in (seconds["rollout"], seconds["update"], judge)))
+    rollout, update, judging = (n * s / 3600 for s in (seconds["rollout"], seconds["update"], judge))
+    return Hours(n, rollout, update, judging, work.draws)
 
 
 def others(options: Sequence[str], questions: int, epochs: int, like: Path | None) -> dict[str, float]:
@@ -79,7 +82,8 @@ def told(arms: Mapping[str, Hours], seeds: Mapping[str, int], rest: Mapping[str,
     """Lines for people, and the sum."""
     said = [
         f"{arm:22s} {seeds[arm]} x {one.training:5.2f} h   ({one.updates} updates: playing {one.rollout:.2f}, "
-        f"learning {one.update:.2f}, judging {one.judge:.2f})"
+        f"learning {one.update:.2f}, judging {one.judge:.2f}"
+        + (f"; of one draw: up to {one.draws} times as much is played)" if one.draws > 1 else ")")
         for arm, one in arms.items()
     ]
     said += [f"{name:22s} 1 x {hours:5.2f} h" for name, hours in rest.items()]

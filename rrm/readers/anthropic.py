@@ -132,7 +132,9 @@ def _add(message: dict[str, Any], kind: str, block: dict[str, Any]) -> None:
         calls.append(call)
     elif kind in ("thinking", "redacted_thinking"):
         thought = "[redacted thinking]" if block.get("thinking") is None else block["thinking"]
-        message["reasoning_content"] = _join(message.get("reasoning_content"), as_text(thought))
+        # Mistral's are of the same type, and lists of parts
+        said = text_of(thought) or as_text(thought)
+        message["reasoning_content"] = _join(message.get("reasoning_content"), said)
     elif kind == "text" and not isinstance(message["content"], list):
         message["content"] = _join(message["content"], as_text(block.get("text", "")))
     else:  # an image or document: from here on the content is a list of parts

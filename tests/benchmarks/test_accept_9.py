@@ -34,6 +34,7 @@ ANSWERED = {
     "direct": [rows(10)],
     "grpo": [rows(90), rows(80)],
     "filled": [rows(90), rows(80)],
+    "shuffled": [rows(52), rows(48)],
     "judge": [rows(50)],
     "ppo": [rows(60)],
 }

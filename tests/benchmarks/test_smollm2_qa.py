@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
+from benchmarks.studies.smollm2 import training
 from benchmarks.studies.smollm2_qa import ARMS, Study, collect
 from benchmarks.studies.smollm2_qa_demos import METHODS, Direct, MultiHop, NaiveRag, demonstrations, drawn, queries
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
@@ -225,6 +226,21 @@ def test_figures_by_hand() -> None:
     assert grpo["em_over_rival"]["value"] is None  # the rival was never right
 
 
+def test_a_gain_is_compared_with_that_of_its_control_each_over_its_own_start() -> None:
+    """Two sittings whose warm starts are 0.25 apart: what is left of a gain of 0.5 where the control gains 0.25."""
+    low, high = answered([0.0] * 8, [0.0] * 8), answered([0.25] * 8, [0.0] * 8)
+    policies = {
+        "start": [low, high],
+        "arm": [answered([0.5] * 8, [0.0] * 8)],
+        "dealt": [answered([0.5] * 8, [0.0] * 8)],
+    }
+    where = {"start": [0, 1], "arm": [0], "dealt": [1]}
+    found = figures(policies, where, "start", "none", {"arm": "dealt"})
+    assert found["arm"]["f1_less_control"]["value"] == 0.25 and "f1_less_control" not in found["dealt"]
+    del policies["dealt"]
+    assert "f1_less_control" not in figures(policies, where, "start", "none", {"arm": "dealt"})["arm"]
+
+
 def test_a_difference_has_the_interval_of_its_questions() -> None:
     rng = np.random.default_rng(0)
     gains = rng.choice([0.0, 1.0], size=400, p=[0.7, 0.3])
@@ -277,6 +293,10 @@ def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
             assert config[key] == configs["grpo"][key]
         assert config["rollout"] | {"dynamic_sampling": 0} == configs["grpo"]["rollout"]
     assert configs["filled"]["rollout"]["dynamic_sampling"] and configs["filled"]["loss"]["advantage_scale"] == "none"
+    filled, control = configs["filled"], configs["shuffled"]
+    assert filled["feedback"]["mode"] == "none" and control["feedback"]["mode"] == "shuffled"
+    own = ("feedback", "output_dir")
+    assert {k: v for k, v in control.items() if k not in own} == {k: v for k, v in filled.items() if k not in own}
     assert configs["judge"]["environment"]["label_share"] == 0 and configs["judge"]["feedback"]["mode"] == "r"
     assert configs["grpo"]["environment"]["label_share"] == 1 and configs["grpo"]["feedback"]["mode"] == "none"
     assert configs["grpo"]["max_updates"] >= 40 and configs["grpo"]["threads"] == 1
@@ -329,6 +349,25 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
     pytest.importorskip("matplotlib")
     plot(found["figures"]["held_out"], {"judge": [one["reward"]]}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5000
+
+
+def test_rewards_of_filled_updates_are_those_of_all_that_was_played(tmp_path: Path) -> None:
+    """What is learned was chosen by its rewards: an arm's curve of these alone would stand beside another's of all."""
+    folder = tmp_path / "runs" / "filled" / "seed0"
+    folder.mkdir(parents=True)
+    update = {
+        "update": 0, "episodes": 72, "learned/reward": 0.5, "episode/reward": 0.1, "learned/flat_groups": 0.0,
+        "sampling/tasks": 9.0, "sampling/groups": 8.0, "sampling/differing": 3.0,
+    }  # fmt: skip
+    (folder / "done.json").write_text(json.dumps({"seconds": 60, "commits": ["c"], "options": []}))
+    for change, reward, flat, sampled in (
+        ({}, [0.1], None, [[8.0, 3.0]]),
+        ({"sampling/groups": None}, [0.5], [0.0], None),
+    ):
+        row = {k: v for k, v in (update | change).items() if v is not None}
+        (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        found = training(folder)
+        assert (found["reward"], found.get("flat_groups"), found.get("sampled")) == (reward, flat, sampled)
 
 
 def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_path: Path) -> None:
@@ -396,4 +435,7 @@ def test_the_plan_adds_up() -> None:
     arms = {"grpo": Hours(40, 0.5, 1.0, 0.0), "judge": Hours(40, 0.5, 1.0, 0.25)}
     said = told(arms, {"grpo": 2, "judge": 1}, {"warm/tool_call": 1.0, "evaluation/tool_call": 0.5})
     assert "2 x  1.50 h" in said[0] and "1 x  1.75 h" in said[1]
+    assert not any("one draw" in line for line in said)
+    (filled, *_) = told({"filled": Hours(40, 0.5, 1.0, 0.0, draws=7)}, {"filled": 2}, {"evaluation/tool_call": 0.5})
+    assert filled.endswith("judging 0.00; of one draw: up to 7 times as much is played)")
     assert "7.75 h" in said[-1]  # 2 x 1.5 + 1.75 + 1 + 0.5, and an evaluation of each of the three runs

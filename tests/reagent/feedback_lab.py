@@ -20,7 +20,7 @@ from rrm.engines.scripted import ScriptedChatEngine
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.trajectory import Message, Trajectory
 
-MODES = ("none", "c", "r", "u", "process", "retry", "placebo")
+MODES = ("none", "c", "r", "u", "process", "retry", "placebo", "shuffled")
 TURNS = {"options": {"parser": "search_tags"}}
 """An untrained policy writes no tags, so that every turn but the last is answered by an observation."""
 

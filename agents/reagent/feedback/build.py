@@ -20,6 +20,7 @@ from reagent.feedback.modes import (
 )
 from reagent.feedback.process import ProcessFeedback
 from reagent.feedback.settings import FeedbackConfig, ModeName
+from reagent.feedback.shuffled import ShuffledRewards
 from reagent.feedback.texts import TextWriter
 from reagent.train.config import AgentConfig, EnvironmentConfig
 from rrm.errors import ConfigError, RRMError
@@ -35,6 +36,7 @@ MODES: dict[ModeName, type[Adapter]] = {
     "process": ProcessFeedback,
     "retry": RetryFeedback,
     "placebo": PlaceboFeedback,
+    "shuffled": ShuffledRewards,
 }
 
 

@@ -3,6 +3,7 @@
 | mode | episodes | reward | what else is learned |
 |---|---|---|---|
 | none | o1 | R_env | |
+| shuffled | o1 | R_env, dealt anew among the attempts at a task (`reagent.feedback.shuffled`) | |
 | r | o1 | R_env + λ·s | |
 | process | o1 | R_env + the findings on each turn, or how the judge's opinion changed with it | |
 | c | o1, o2 after the critique | R_env | |

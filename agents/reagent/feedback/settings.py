@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from rrm.config import Section
 from rrm.feedback import Mode as JudgeMode
 
-ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo"]
+ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffled"]
 Refinement = Literal["critique", "retry", "placebo", "none"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 """A number that is one."""
@@ -161,7 +161,8 @@ class FeedbackConfig(Section):
 
     mode: ModeName = "none"
     """`none`; `c` critique, `r` score, `u` both and the judge's texts; `process` findings as turn rewards; `retry` and
-    `placebo`, the controls of `c`: a second attempt without a critique, or with another task's."""
+    `placebo`, the controls of `c`: a second attempt without a critique, or with another task's; `shuffled`, that of `none`: rewards
+    dealt anew among the attempts at a task."""
     judge: str = "lab"
     """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`. `lab` reads runs of the
     search lab alone."""

@@ -131,7 +131,7 @@ ALARMS = (
             f"rollout.temperature={config.rollout.temperature:g} is too low, or rollout.group_size={config.rollout.group_size} too small"
             + (
                 "; rollout.dynamic_sampling draws tasks until groups differ"
-                if config.algorithm in GROUP_METHODS
+                if config.algorithm in GROUP_METHODS and not config.rollout.dynamic_sampling
                 else ""
             )
         ),

@@ -144,7 +144,12 @@ class Learner(Forwards):
         """Every pass and minibatch: this process's metrics, and the gradient norms."""
         rank, optim = self.accelerator.process_index, self.config.optim
         self.whole = False
-        everyones: list[tuple[str, int, int]] = gather_object([(name, rank, i) for i, name in enumerate(names)])
+        taught = prepared.advantages.loss_mask.any(1).tolist()
+        rows: list[tuple[str, int, int, bool]] = gather_object(
+            [(name, rank, i, told) for i, (name, told) in enumerate(zip(names, taught, strict=True))]
+        )
+        # no place is for a row that teaches nothing: one that stands in for a process without rows is there on no other number of processes
+        everyones = [row[:3] for row in rows if row[3]] or [row[:3] for row in rows]
         counts = gather_object([[sum(row.kind == kind for row in texts) for kind in KINDS]])
         before: dict[Kind, int] = {kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(KINDS)}
         parts: list[LossMetrics] = []
@@ -257,12 +262,13 @@ class Learner(Forwards):
             denominator = 1.0  # of no token: the step is the texts' alone
         found = self.imitate(texts)
         still = self._without_gradient(prepared, index)
+        looked_at = sorted(i for i in still if bool(mask[i].any()))  # of an unknown row there are no figures either
         most = self.config.optim.microbatch_tokens
         groups = microbatches(prepared.batch.lengths, [i for i in index if i not in still], most)
         with torch.no_grad():
             found += [
                 self._loss(prepared, rows, mask, denominator)[1]
-                for rows in microbatches(prepared.batch.lengths, sorted(still), most)
+                for rows in microbatches(prepared.batch.lengths, looked_at, most)
             ]
         # gradients are added up over processes: one without rows brings zeros, or the others wait for ever
         rounds = self.rounds(groups) or [None]

@@ -110,6 +110,8 @@ class Work:
     """Of all tokens without gradients: old log-probabilities, reference."""
     padded: Padded
     """Of one process."""
+    draws: int
+    """Times so many episodes are played at most for the update (`rollout.dynamic_sampling`), one draw after the other; as many are learned from."""
     flops: float
     """Of the update, padding included: 2 a parameter and token forward, 4 backward (2 with an adapter: no gradients of frozen weights), and the
     forwards without gradients; attention's own come to them."""
@@ -249,6 +251,7 @@ def work_of(config: AgentConfig, shape: Shape, measured: Speed | None, processes
         tokens=episodes * tokens,
         forwards=forwards,
         padded=held,
+        draws=1 + rollout.dynamic_sampling,
         flops=processes * update_flops(config, shape, rows, held, sampled, forwards),
     )
 
@@ -322,7 +325,8 @@ def speed_of(folder: Path, device: str) -> Speed:
     first = settings.rollout.tasks_per_update * settings.rollout.group_size
     learned = middle("learned/rows", first)
     second = max(learned - first, 0.0) if stages > 1 else 0.0
-    played, busy, taken = first + second, middle("time/rollout_busy_s"), middle("time/update_s")
+    draws = middle("sampling/tasks", settings.rollout.tasks_per_update) / settings.rollout.tasks_per_update
+    played, busy, taken = first + second, middle("time/rollout_busy_s") / draws, middle("time/update_s")
 
     def mean(key: str) -> float:
         return (first * middle(f"episode/{key}") + second * middle(f"refined/{key}", 0.0)) / played
@@ -357,6 +361,10 @@ def told(found: Plan) -> list[tuple[str, str]]:
             f"{work.episodes} episodes, at most {work.tokens:,.0f} tokens (none is longer than rollout.max_episode_tokens), "
             f"{work.sampled:,.0f} of them taken as sampled"
         )
+    if work.draws > 1:
+        episodes += (
+            f"; up to {work.draws} times as many are played until enough groups differ (rollout.dynamic_sampling)"
+        )
     rows = [("parameters", f"{found.parameters:,}, {found.trained:,} of them trained ({share})")]
     rows += [(f"memory: {name}", f"{size / GIB:.2f} GiB") for name, size in parts.items() if size]
     if memory.sent:
@@ -381,6 +389,7 @@ def told(found: Plan) -> list[tuple[str, str]]:
             ("time", "unknown without a measured run of this machine: name one (--like RUN; two updates are enough)"),
         ]
     seconds, speed, held = found.seconds, found.speed, work.padded
+    times = f" a draw, of at most {work.draws}" if work.draws > 1 else ""
     padding = (
         "not counted: the measured run does not say how much its episodes differ in length"
         if speed.spread is None
@@ -392,6 +401,6 @@ def told(found: Plan) -> list[tuple[str, str]]:
             "measured",
             f"{speed.run}: {speed.rollout:,.0f} sampled tokens/s, {speed.update / 1e9:,.1f} GFLOP/s learning on each of {speed.processes}",
         ),
-        ("time of an update", f"{seconds['rollout']:,.1f} s at play, {seconds['update']:,.1f} s learning"),
+        ("time of an update", f"{seconds['rollout']:,.1f} s at play{times}, {seconds['update']:,.1f} s learning"),
     ]
     return rows

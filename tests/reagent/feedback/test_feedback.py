@@ -400,7 +400,7 @@ def test_every_mode_trains_from_the_same_config_by_one_key(base, tmp_path, algor
         assert [row["episodes"] for row in rows] == ([16, 32] if refines else [8, 16])
         assert all(row["loss"] is not None and row["grad_norm"] > 0 and row["tokens"] > 0 for row in rows)
         assert ("refined/reward" in rows[0]) == refines
-        assert ("feedback/score" in rows[0]) == (mode not in ("none", "retry"))
+        assert ("feedback/score" in rows[0]) == (mode not in ("none", "retry", "shuffled"))
         policies.add((tmp_path / mode / "policy" / "model.safetensors").read_bytes())
     assert len(policies) == len(MODES)  # no two modes taught the same
 

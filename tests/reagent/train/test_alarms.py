@@ -43,6 +43,13 @@ def test_each_condition_is_raised_once_it_has_held_for_a_while(name: str) -> Non
     assert at_the_end.startswith(f"updates 0 to {PATIENCE + 1}: ")
 
 
+def test_dynamic_sampling_is_advised_where_it_is_off_alone() -> None:
+    for sampling, advised in ((0, True), (3, False)):
+        alarms = Alarms(grpo(**{"max_updates": 1, "rollout.dynamic_sampling": sampling}))
+        (said,) = alarms.observe(0, HEALTHY | SICK["no_difference"][0])
+        assert ("rollout.dynamic_sampling draws" in said) == advised
+
+
 def test_a_run_that_learns_raises_nothing() -> None:
     alarms = Alarms(grpo())
     change = SICK["no_reward"][0]

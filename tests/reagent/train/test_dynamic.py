@@ -118,6 +118,9 @@ def test_a_run_goes_on_with_the_tasks_it_had_come_to(base: Path, tmp_path: Path)
         ({"algorithm": "ppo"}, "compares none"),
         ({"rollout": {"max_lag": 1}}, "set rollout.max_lag=0"),
         ({"rollout": {"dynamic_sampling": -1}}, "greater than or equal to 0"),
+        # a group that failed throughout was left out, with the critiques that say why; and `distil.most` held for each draw
+        ({"feedback": {"mode": "c", "context": {"weight": 0.1}}}, "feedback.context also from those that earned alike"),
+        ({"feedback": {"mode": "retry", "distil": {"weight": 0.1}}}, "feedback.distil.weight=0"),
     ],
 )
 def test_what_it_cannot_do_is_refused(base: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -156,6 +159,49 @@ def test_rows_without_an_advantage_take_a_forward_alone(base: Path, tmp_path: Pa
     assert gradients.keys() == expected.keys()
     for name, gradient in expected.items():
         torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-7, msg=name)
+
+
+def test_a_row_of_unknown_reward_takes_no_forward_in_a_step(base: Path, tmp_path: Path) -> None:
+    found = []
+    for known in (True, False):
+        trainer = make_trainer(settings(base, tmp_path / str(known), algorithm="grpo"))
+        episodes = trainer.collect(0)
+        for e in episodes:
+            e.outcome_reward = float(e.attempt)
+        for e in episodes[:4] if not known else ():
+            e.outcome_reward = None
+        seen: list[int] = []
+        loss = trainer._loss
+
+        def noted(prepared: Any, rows: list[int], *rest: Any, loss: Any = loss, seen: list[int] = seen) -> Any:
+            seen += rows
+            return loss(prepared, rows, *rest)
+
+        trainer._loss = noted
+        metrics = trainer.learn(episodes)
+        found.append((sorted(seen), metrics["tokens"], metrics["unknown_rows"]))
+    (every, tokens, _), (some, fewer, unknown) = found
+    assert every == list(range(8)) and some == [4, 5, 6, 7] and 0 < fewer < tokens and unknown == 4
+
+
+def test_rows_of_unknown_reward_take_no_place_in_minibatches(base: Path, tmp_path: Path) -> None:
+    """Four known rows of eight in four minibatches: each has one of them, and none is passed over for want of any."""
+    trainer = make_trainer(settings(base, tmp_path, algorithm="grpo", optim={"minibatches": 4}))
+    episodes = trainer.collect(0)
+    for e in episodes:
+        e.outcome_reward = float(e.attempt)
+    for e in episodes[2:6]:
+        e.outcome_reward = None
+    dealt: list[list[int]] = []
+    step = trainer.step
+    trainer.step = lambda prepared, index, *rest: dealt.append(list(index)) or step(prepared, index, *rest)
+    trainer.learn(episodes)
+    assert sorted(dealt) == [[0], [1], [6], [7]]
+    for e in episodes:  # where nothing is known, steps are counted all the same: texts may be learned in them
+        e.outcome_reward = None
+    dealt.clear()
+    trainer.learn(episodes)
+    assert sorted(i for part in dealt for i in part) == list(range(8)) and len(dealt) == 4
 
 
 @pytest.mark.parametrize("loss", [{"entropy_coef": 0.01}, {"kl_coef": 0.1}])

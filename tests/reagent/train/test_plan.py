@@ -203,6 +203,20 @@ def test_time_is_that_of_a_measured_run(base, tmp_path) -> None:
     assert twice.seconds["update"] == pytest.approx(2 * more["update"])
     assert twice.seconds["rollout"] == pytest.approx(2 * more["rollout"])
     config.feedback.mode, config.rollout.tasks_per_update = "r", config.rollout.tasks_per_update // 2
+    # updates that were filled took two draws: what is played at once took half of that, and is played up to four times
+    filled = [{**row, "sampling/tasks": 2.0 * config.rollout.tasks_per_update} for row in (rows[0], *rows)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in filled))
+    config.rollout.dynamic_sampling = 3
+    found = plan(config, like=tmp_path)
+    assert found.seconds is not None and found.seconds["rollout"] == pytest.approx(same.seconds["rollout"] / 2)
+    assert found.work.episodes == same.work.episodes and found.work.draws == 4
+    lines = dict(told(found))
+    assert (
+        "up to 4 times as many are played" in lines["an update"]
+        and "a draw, of at most 4" in lines["time of an update"]
+    )
+    config.rollout.dynamic_sampling = 0
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in short))
     assert any(what == "time of an update" for what, _ in told(same)) and "at most" not in dict(told(same))["an update"]
     unmeasured = dict(told(plan(config)))
     assert unmeasured["time"].startswith("unknown without a measured run") and "--like" in unmeasured["time"]

@@ -11,6 +11,7 @@ import pytest
 from rrm.errors import ReadError
 from rrm.integrations.rows import messages_of
 from rrm.readers import read, read_value, sniff
+from rrm.readers.messages import chat_messages
 from rrm.trajectory import Trajectory
 
 USE = {"type": "tool_use", "id": "t1", "name": "weather", "input": {"town": "Oslo"}}
@@ -130,3 +131,13 @@ def test_a_row_of_a_data_set_keeps_them_without_its_pictures() -> None:
 def test_what_has_no_list_is_refused(record: Any) -> None:
     (error,) = read_value(record, "body", format="anthropic")
     assert isinstance(error, ReadError) and "no list of `messages`" in error.reason
+
+
+def test_a_thought_in_parts_is_read_as_its_text() -> None:
+    """Mistral's reasoning models write them so, in messages of OpenAI's shape."""
+    thought = {
+        "type": "thinking",
+        "thinking": [{"type": "text", "text": "I look."}, {"type": "text", "text": "Then I add."}],
+    }
+    messages = chat_messages([{"role": "assistant", "content": [thought, {"type": "text", "text": "4"}]}])
+    assert messages == [{"role": "assistant", "content": "4", "reasoning_content": "I look.\nThen I add."}]
