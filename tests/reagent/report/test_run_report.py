@@ -109,6 +109,29 @@ def test_an_evaluation_before_the_end_says_when(tmp_path: Path) -> None:
     assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == "0.500after 64 episodes"
 
 
+@pytest.mark.parametrize(
+    ("ungraded", "said"),
+    [(0, "200 questions"), (180, "20 of 200 questions graded"), (200, "none of 200 questions graded")],
+)
+def test_success_is_said_of_the_questions_that_are_graded(tmp_path: Path, ungraded: int, said: str) -> None:
+    run = make_run(tmp_path / "run")
+    value = {"value": 0.5 if ungraded < 200 else None, "low": None, "high": None}
+    write_rows(run / "eval.jsonl", [{"episodes": 192, "tasks": 200, "ungraded_tasks": ungraded, "success": value}])
+    write_page(tmp_path / "report.html", read_runs([run]))
+    shown = "–" if ungraded == 200 else "0.500"
+    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == shown + said
+
+
+def test_what_judges_read_for_the_guards_counts_as_judge_tokens(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", mode="r", updates=2)
+    rows = [
+        json.loads(line) | {"auditor/judge_tokens": 300.0} for line in (run / "metrics.jsonl").read_text().splitlines()
+    ]
+    write_rows(run / "metrics.jsonl", rows)
+    write_rows(run / "eval.jsonl", [{"update": n, "tasks": 200, "judge_tokens": 5000} for n in (-1, 1)])
+    assert read_runs([run])[0].judge_tokens == 2 * 1000 + 2 * 300 + 2 * 5000
+
+
 def test_different_environments_are_pointed_out(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, environment={"name": name}) for name in ("search", "calculator")]
     write_page(tmp_path / "report.html", read_runs(runs))
