@@ -190,7 +190,7 @@ def _fired(run: Run, row: dict[str, Any]) -> dict[str, str]:
         "run": run.name,
         "guard": str(row.get("guard", NONE)),
         "action": {"stop": "stopped the run", "warn": "warned"}.get(str(row.get("action")), NONE),
-        "when": NONE if update is None else f"{update:,.0f}",
+        "when": NONE if update is None else "before the first" if update < 0 else f"{update:,.0f}",
         "text": str(row.get("text", "")),
     }
 

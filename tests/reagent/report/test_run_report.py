@@ -405,6 +405,7 @@ def guarded(folder: Path, said: str = "the score moved, success did not") -> Pat
     ]
     write_rows(run / "eval.jsonl", rows)
     write_rows(run / "guards.jsonl", [
+        {"update": -1, "episodes": 0, "guard": "auditor", "action": "warn", "text": "they part ways"},
         {"update": 1, "episodes": 128, "guard": "length", "action": "warn", "text": "longer"},
         {"update": 2, "episodes": 192, "guard": "drift", "action": "stop", "text": said},
     ])  # fmt: skip
@@ -417,13 +418,14 @@ def test_success_stands_beside_score_and_guards_that_fired_are_marked(tmp_path: 
     found = Page(page)
     assert found.tables["Guards"] == [
         ["run", "guard", "it", "after update", "what it saw"],
+        ["gamed", "auditor", "warned", "before the first", "they part ways"],
         ["gamed", "length", "warned", "1", "longer"],
         ["gamed", "drift", "stopped the run", "2", "the score moved, success did not"],
     ]
     assert "Success beside the judge's score" in found.text and "a judge being gamed" in found.text
     svg = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title.startswith("Success beside"))
     plain = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title == "Success")
-    assert svg.count('stroke-opacity="0.55"') == 2 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
+    assert svg.count('stroke-opacity="0.55"') == 3 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
 
 
 def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> None:
@@ -436,4 +438,4 @@ def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> 
 def test_what_a_guard_saw_is_text(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     write_page(page, read_runs([guarded(tmp_path / "gamed", EVIL)]))
-    assert "<script" not in page.read_text() and "49" not in Page(page).tables["Guards"][2][4]
+    assert "<script" not in page.read_text() and "49" not in Page(page).tables["Guards"][3][4]
