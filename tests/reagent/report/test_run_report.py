@@ -428,6 +428,20 @@ def test_success_stands_beside_score_and_guards_that_fired_are_marked(tmp_path: 
     assert svg.count('stroke-opacity="0.55"') == 3 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
 
 
+def test_without_judged_evaluations_success_stands_beside_scores_of_one_calibration(tmp_path: Path) -> None:
+    """Under feedback.recalibrate `feedback/score` is of another map after each refit."""
+    drawn = []
+    for name, paid, own in (("refit", 0.9, 0.5), ("own", 0.5, None)):
+        run = guarded(tmp_path / name)
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        more = {} if own is None else {"feedback/own_score": own}
+        write_rows(run / "metrics.jsonl", [row | {"feedback/score": paid} | more for row in rows])
+        rows = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+        write_rows(run / "eval.jsonl", [{k: v for k, v in row.items() if k != "score"} for row in rows])
+        drawn.append(next(p.svg for p in draw(read_runs([run])) if p.title.startswith("Success beside")))
+    assert drawn[0] == drawn[1]
+
+
 def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> None:
     page = tmp_path / "page.html"
     write_page(page, read_runs([run]))
