@@ -21,8 +21,7 @@ from typing import Any
 from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
-from benchmarks.studies.no_answer_key_figures import ALARMS, GUARDS, POOLED, by_n, derived, final
-from benchmarks.studies.study import two_way_interval
+from benchmarks.studies.no_answer_key_figures import ALARMS, GUARDS, POOLED, arm_of, by_n, derived, start_of_arm
 from rrm.evaluation.choosing import success_of
 
 STUDY = "no_answer_key"
@@ -72,7 +71,10 @@ def problems(found: Found) -> list[str]:
     wrong = [f"no {key}" for key in ("command", "commit", "policy", "judge", "arms", "starts") if not found.get(key)]
     if found.get("overrides"):
         wrong.append(f"a try-out: {' '.join(found['overrides'])}")
-    wrong += [f"{name}: {text}" for name, arm in found.get("arms", {}).items() for text in arm_problems(name, arm)]
+    starts = found.get("starts") or {}
+    wrong += [
+        f"{name}: {text}" for name, arm in found.get("arms", {}).items() for text in arm_problems(name, arm, starts)
+    ]
     if found.get("judge") and found["judge"] != JUDGE:
         wrong.append(f"the judge {found['judge']}, not the one that was named beforehand")
     for name, made in found.get("judges", {}).items():
@@ -87,8 +89,12 @@ def problems(found: Found) -> list[str]:
     ]
 
 
-def arm_problems(name: str, arm: Found) -> list[str]:
-    """What is wrong with an arm's part of it."""
+def arm_problems(name: str, arm: Found, starts: Mapping[str, str]) -> list[str]:
+    """What is wrong with an arm's part of it.
+
+    Args:
+        starts: success of the policy at the start, a digit a task.
+    """
     runs, known = arm.get("runs"), ARMS.get(name)
     if known is None or not runs or not all(run.get("evaluations") for run in runs):
         return ["no raw rows" if known else "no arm of the study"]
@@ -104,8 +110,12 @@ def arm_problems(name: str, arm: Found) -> list[str]:
         wrong.append("a run that no commit made")
     if any(len(e["success"]) != TASKS or set(e["success"]) - {"0", "1"} for run in runs for e in run["evaluations"]):
         wrong.append(f"an evaluation that is not of {TASKS} tasks")
-    elif not same(arm["success"], two_way_interval(final(arm), within=(0.0, 1.0))):
-        wrong.append("its success is not what the raw rows say")
+    elif start_of_arm(name) not in starts:
+        wrong.append("nothing of the policy at its start")
+    else:
+        made = arm_of(name, runs, starts)
+        other = [key for key in made if not same(made[key], arm.get(key))]
+        wrong += [f"its {key} is not what the raw rows say" for key in other]
     return wrong
 
 

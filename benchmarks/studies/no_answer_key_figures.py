@@ -265,7 +265,7 @@ def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> 
     arm: dict[str, Any] = {"part": ARMS[name].part, "judge": ARMS[name].judge, "runs": runs}
     hops, table = hops_of_arm(name), final(arm)
     of = np.array([hops_of(f"-{n}", hops) for n in range(table.shape[1])])
-    start = starts["start-long" if len(hops) == 2 else "start"]
+    start = starts[start_of_arm(name)]
     return arm | {
         "seeds": [run["seed"] for run in runs],
         "tasks": table.shape[1],
@@ -282,6 +282,11 @@ def arm_of(name: str, runs: list[dict[str, Any]], starts: Mapping[str, str]) -> 
 def hops_of_arm(name: str) -> list[int]:
     """Of its held-out tasks."""
     return [3, 4] if LONG[1] in ARMS[name].options else [1, 2, 3, 4]
+
+
+def start_of_arm(name: str) -> str:
+    """The evaluation of the policy at the start that is of its held-out tasks."""
+    return "start-long" if len(hops_of_arm(name)) == 2 else "start"
 
 
 def field_of(arms: Mapping[str, Any], start: str) -> dict[str, Any] | None:

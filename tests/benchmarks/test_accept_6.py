@@ -11,8 +11,7 @@ from study_runs import TASKS, hoped_for, solved
 from benchmarks import accept_6
 from benchmarks.acceptance import Bar
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE
-from benchmarks.studies.no_answer_key_figures import GUARDS, derived, final, gamed, regained
-from benchmarks.studies.study import two_way_interval
+from benchmarks.studies.no_answer_key_figures import GUARDS, arm_of, derived, gamed, regained
 from rrm.evaluation.choosing import success_of
 
 
@@ -97,6 +96,12 @@ def test_the_bars_pass_on_what_was_hoped_for_and_miss_what_is_not_there(
         (("overrides",), ["max_updates=1"]),
         (("ratios", "judge / outcome", "value"), 1.2),
         (("arms", "judge", "success", "value"), 0.9),
+        (("arms", "judge", "area", "value"), 0.9),
+        (("arms", "judge", "success_by_hops", "4", "value"), 0.9),
+        (("arms", "judge", "each", 0), 0.9),
+        (("arms", "tenth+judge", "labels"), [38] * 5),
+        (("arms", "judge", "judge_tokens", 0), 7),
+        (("starts",), {"start-long": solved(0.25)}),
         (("arms", "judge", "runs", 0, "options"), ["feedback.mode=none"]),
         (("arms", "judge", "runs", 0, "options", 0), "algorithm=ppo"),
         (("judges",), {"rows-100": {"options": ["drills.rows=0", "output_dir=RUNS/judges/rows-100"]}}),
@@ -129,9 +134,9 @@ def test_worse_runs_and_fewer_of_them_miss_their_bars(monkeypatch: pytest.Monkey
     for run in found["arms"]["judge"]["runs"]:
         run["evaluations"][-1]["success"] = solved(0.3)
     gamed_arm = found["arms"]["gamed"]
-    gamed_arm |= {"runs": gamed_arm["runs"][:4], "seeds": [0, 1, 2, 3]}
+    gamed_arm |= {"runs": gamed_arm["runs"][:4]}
     for name in ("judge", "gamed"):
-        found["arms"][name]["success"] = two_way_interval(final(found["arms"][name]), within=(0, 1))
+        found["arms"][name] = arm_of(name, found["arms"][name]["runs"], found["starts"])
     found |= derived(found)
     seen = bars(monkeypatch, found)
     assert verdicts(seen, "the record", *HEADLINE) == [True, False, True, False, True, False]

@@ -36,14 +36,28 @@ def check_labels(settings: FeedbackConfig, env_factory: EnvFactory, tasks: Seque
         )
     if not ungraded or MODES[settings.mode].pays_feedback(settings):
         return
+    said, instead = unpaid(settings)
     if ungraded == len(tasks):
         raise ConfigError(
-            f"none of the {len(tasks)} training tasks has an answer to grade by, and with feedback.mode={settings.mode} "
-            "(as it is set) the reward is nothing but the grade: choose feedback.mode=r|u|process, whose reward is also a "
-            "judge's, or give the tasks an `answer`, or the environment a grader of its own (`grade`)"
+            f"none of the {len(tasks)} training tasks has an answer to grade by, and with {said} (as it is set) the reward is nothing "
+            f"but the grade: {instead}, or give the tasks an `answer`, or the environment a grader of its own (`grade`)"
         )
     logger.warning(
-        "%d of %d training tasks have no answer to grade by: with feedback.mode=%s they are played and teach nothing; "
-        "feedback.mode=r|u|process learns from a judge's feedback on them",
-        ungraded, len(tasks), settings.mode,
+        "%d of %d training tasks have no answer to grade by: with %s they are played and teach nothing. To learn from a judge's "
+        "feedback on them, %s",
+        ungraded, len(tasks), said, instead,
     )  # fmt: skip
+
+
+def unpaid(settings: FeedbackConfig) -> tuple[str, str]:
+    """Why a judge's feedback is no part of the reward, and what to set instead."""
+    mode, pay, paid = settings.mode, settings.process.pay, "set feedback.score_weight above 0"
+    if mode in ("r", "u"):
+        return f"feedback.mode={mode} and feedback.score_weight={settings.score_weight:g}", paid
+    if mode != "process":
+        return f"feedback.mode={mode}", "choose feedback.mode=r|u|process, whose reward is also a judge's"
+    if pay == "shaping":
+        return f"feedback.process.pay={pay}, which adds up to 0,", "choose feedback.process.pay=spread or findings"
+    if pay == "spread":
+        return f"feedback.process.pay={pay} and feedback.score_weight={settings.score_weight:g}", paid
+    return "feedback.process.good=0 and bad=0", "set them, as 0.05 and -0.05"

@@ -190,7 +190,7 @@ def _fired(run: Run, row: dict[str, Any]) -> dict[str, str]:
         "run": run.name,
         "guard": str(row.get("guard", NONE)),
         "action": {"stop": "stopped the run", "warn": "warned"}.get(str(row.get("action")), NONE),
-        "when": NONE if update is None else f"{update:,.0f}",
+        "when": NONE if update is None else "before the first" if update < 0 else f"{update:,.0f}",
         "text": str(row.get("text", "")),
     }
 
@@ -207,9 +207,13 @@ def _by_hops(evaluation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluated(run: Run, evaluation: dict[str, Any]) -> list[str]:
-    """How many questions, and after how many episodes where that was not the end."""
+    """How many questions, how many of them nobody can grade, and after how many episodes where that was not the end."""
     tasks, at = number(evaluation.get("tasks")), number(evaluation.get("episodes"))
+    ungraded = number(evaluation.get("ungraded_tasks")) or 0.0
     parts = [] if tasks is None else [f"{tasks:,.0f} questions"]
+    if tasks is not None and ungraded:
+        graded = f"{tasks - ungraded:,.0f}" if tasks > ungraded else "none"
+        parts = [f"{graded} of {tasks:,.0f} questions graded"]
     if at is not None and at != run.episodes:
         parts.append(f"after {at:,.0f} episodes")
     return parts

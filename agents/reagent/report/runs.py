@@ -18,6 +18,8 @@ from rrm.errors import ConfigError, ReadError, RRMError
 Row = dict[str, Any]
 SPENT = ("time/sync_s", "time/rollout_s", "time/update_s", "time/judge_s")
 """What an update's wall-clock time is made of."""
+JUDGED = ("feedback/judge_tokens", "auditor/judge_tokens")
+"""Tokens of an update's judges; an evaluation's are its `judge_tokens`."""
 
 OWN = ("seed", "output_dir", "report_to")
 """Of a config, what makes no other setting."""
@@ -90,8 +92,16 @@ class Run:
 
     @property
     def judge_tokens(self) -> float | None:
-        """What the judge read and wrote during training."""
-        return self.total("feedback/judge_tokens") if self.distillation is None else self.distillation.judge_tokens
+        """What judges read and wrote: of an update's episodes, of held-out ones for the guards, and a second judge's."""
+        if self.distillation is not None:
+            return self.distillation.judge_tokens
+        rows = [row.get(key) for row in self.rows for key in JUDGED]
+        found = [
+            n
+            for value in [*rows, *(row.get("judge_tokens") for row in self.evaluations)]
+            if (n := number(value)) is not None
+        ]
+        return sum(found) if found else None
 
     @property
     def minutes(self) -> tuple[float | None, bool]:

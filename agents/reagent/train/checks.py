@@ -47,7 +47,8 @@ class Evaluation:
     score: Score | None
     """The paying judge's, of the same episodes by task; or its means."""
     source: Source
-    """Of the score: what it is compared with comes from there too."""
+    """Of the score: what it is compared with comes from there too. Beside means of training updates the figures by task are those in
+    the middle of this evaluation and the one before."""
     auditor: Known
     """The second judge's."""
     correlation: float | None

@@ -22,6 +22,7 @@ from reagent.train.checks import (
     Check,
     Evaluation,
     KLGrows,
+    Known,
     LengthDrifts,
     ScoreDrifts,
     Seen,
@@ -38,6 +39,14 @@ logger = logging.getLogger(__name__)
 def middle(value: Any) -> float | None:
     """The value of `{value, low, high}`; None where there is none."""
     return number(value, "value") if isinstance(value, Mapping) else None
+
+
+def between(before: Known, now: Known) -> Known:
+    """Figures by task in the middle of two evaluations, of the tasks that both have: what a mean over the updates between them is
+    compared with. Beside the later one alone a policy that learns would have a score that lags, and then seems to rise by itself."""
+    if before is None or now is None:
+        return None
+    return {task: (before[task] + value) / 2 for task, value in now.items() if task in before} or None
 
 
 @dataclass(frozen=True)
@@ -156,6 +165,7 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
 
     def few(wanted: int) -> str:
         made = f"{evaluations} evaluations are made before the last update (eval.every={every}, max_updates={updates})"
+        wanted += not guards.evaluate  # scores of updates stand between two evaluations
         return f"{made}, and it takes {wanted}" if evaluations < wanted else ""
 
     tasks = config.environment.eval_tasks
@@ -200,7 +210,9 @@ class Guards:
     def __post_init__(self) -> None:
         self._spells = _spells(self.config, self.watched)
         self._paid: list[float] = []
-        """The judge's mean score of each update since the last evaluation."""
+        """The judge's mean score of each update since the last evaluation, which said this of"""
+        self._before: tuple[Known, Known] = None, None
+        """success, and of the auditor."""
         self._update = -1
 
     def observe(self, update: int, metrics: Metrics) -> list[Event]:
@@ -214,12 +226,16 @@ class Guards:
         """Take in an evaluation, a row of eval.jsonl; the guards that fire at it."""
         update: int = row["update"]
         score, source = self._score(row)
+        success, auditor = now = row.get("by_task") or None, row.get("auditor_by_task") or None
+        if source == "training":
+            success, auditor = map(between, self._before, now)
+        self._before = now
         found = Evaluation(
             update=update,
-            success=row.get("by_task") or None,
+            success=success,
             score=score,
             source=source,
-            auditor=row.get("auditor_by_task") or None,
+            auditor=auditor,
             correlation=number(row, "auditor_correlation"),
             compared=number(row, "auditor_compared"),
         )

@@ -108,7 +108,7 @@ def plot_curves(metrics: Path, evaluations: Path, target: Path) -> None:
         found = [(r["update"], value) for r in held_out if (value := middle(r.get(key))) is not None]
         if found:
             axes[0, 1].plot(*zip(*found, strict=True), "o-", color=colour, markersize=4, label=name)
-    if held_out:
+    if axes[0, 1].lines:  # without one answer there may be none
         axes[0, 1].legend(fontsize=8)
     for axis in axes[1]:
         axis.set_xlabel("update")
@@ -162,7 +162,8 @@ class RunLog:
         better = None
         if self.main:
             row = {"update": self.trainer.update_index - 1, "episodes": self.trainer.episodes_seen, **found}
-            if self.trainer.watch.evaluates and middle(found["success"]) is None and not self.evaluations():
+            looked_at = self.trainer.watch.learns and self.trainer.config.eval.every > 0
+            if looked_at and middle(found["success"]) is None and not self.evaluations():
                 logger.warning(NOTHING_GRADED)
             append_line(self.eval, row)
             before = self.guards.best

@@ -235,13 +235,17 @@ def test_where_no_judge_is_paid_or_none_asked_for_evaluations_are_as_they_were(b
     assert (tmp_path / "run" / "best").exists() == (mode == "r") and (found["best"] is not None)
 
 
-def test_held_out_tasks_without_answers_leave_guards_blind_and_that_is_said(base, tmp_path, caplog) -> None:
-    environment = {"name": "test_ungraded:OpenEnv"}
-    config = configured(base, tmp_path / "run", "r", max_updates=1, eval={"every": 1}, environment=environment)
+@pytest.mark.filterwarnings("error:No artists with labels")  # of a drawing of success that there is nowhere
+@pytest.mark.parametrize("judged", [True, False])
+def test_held_out_tasks_without_answers_leave_guards_blind_and_that_is_said(base, tmp_path, caplog, judged) -> None:
+    environment, guards = {"name": "test_ungraded:OpenEnv"}, {"evaluate": judged}
+    changes = {"max_updates": 1, "eval": {"every": 1}, "environment": environment, "guards": guards}
+    config = configured(base, tmp_path / "run", "r", **changes)
     with caplog.at_level(logging.WARNING):
         found = train(config, judge=scripted())
-    assert caplog.text.count("no held-out task can be graded") == 1
-    assert found["best"] is None and all(r["score"]["value"] is not None for r in read(tmp_path / "run" / "eval.jsonl"))
+    assert caplog.text.count("no held-out task can be graded") == 1 and found["best"] is None
+    rows = read(tmp_path / "run" / "eval.jsonl")
+    assert len(rows) == 1 + judged and all(("score" in r and r["score"]["value"] is not None) == judged for r in rows)
 
 
 def test_an_auditor_is_named_where_it_cannot_be_used(base, tmp_path) -> None:

@@ -176,29 +176,37 @@ def test_a_task_set_without_any_answer_is_an_error_where_grades_are_all_there_is
     assert not (tmp_path / "run").exists()
 
 
+SPREAD, SHAPING = ({"mode": "process", "process": {"pay": pay}} for pay in ("spread", "shaping"))
+
+
 @pytest.mark.parametrize(
-    ("settings", "learns"),
+    ("settings", "said"),
     [
-        ({"mode": "none"}, False),
-        ({"mode": "c"}, False),
-        ({"mode": "retry"}, False),
-        ({"mode": "r", "score_weight": 0.0}, False),
-        ({"mode": "u", "score_weight": 0.0}, False),
-        ({"mode": "process", "process": {"good": 0.0, "bad": 0.0}}, False),
-        ({"mode": "r"}, True),
-        ({"mode": "u"}, True),
-        ({"mode": "process"}, True),
+        ({"mode": "none"}, "feedback.mode=none .*: choose feedback.mode=r"),
+        ({"mode": "c"}, "feedback.mode=c .*: choose feedback.mode=r"),
+        ({"mode": "retry"}, "feedback.mode=retry .*: choose feedback.mode=r"),
+        ({"mode": "r", "score_weight": 0.0}, "feedback.score_weight=0 .*: set feedback.score_weight above 0"),
+        ({"mode": "u", "score_weight": 0.0}, "feedback.score_weight=0 .*: set feedback.score_weight above 0"),
+        ({"mode": "process", "process": {"good": 0.0, "bad": 0.0}}, "good=0 and bad=0 .*: set them"),
+        ({**SPREAD, "score_weight": 0.0}, "feedback.score_weight=0 .*: set feedback.score_weight above 0"),
+        (SHAPING, "pay=shaping, which adds up to 0, .*: choose feedback.process.pay=spread or findings"),
+        ({"mode": "r"}, None),
+        ({"mode": "u"}, None),
+        ({"mode": "process"}, None),
+        (SPREAD, None),
+        ({"mode": "c", "distil": {"weight": 0.1}}, None),
     ],
 )
-def test_which_modes_learn_without_answers(settings: dict[str, Any], learns: bool) -> None:
+def test_which_modes_learn_without_answers(settings: dict[str, Any], said: str | None) -> None:
+    """What does not says by which setting, and never to choose what is chosen already."""
     from reagent.feedback.check import check_labels
 
     feedback = FeedbackConfig.model_validate(settings)
-    if learns:
+    if said is None:
         check_labels(feedback, ToolEnv, [OPEN])
-    else:
-        with pytest.raises(ConfigError, match="none of the 1 training tasks"):
-            check_labels(feedback, ToolEnv, [OPEN])
+        return
+    with pytest.raises(ConfigError, match=rf"none of the 1 training tasks .*{said}"):
+        check_labels(feedback, ToolEnv, [OPEN])
 
 
 def test_some_tasks_without_answers_are_said_where_they_teach_nothing(caplog: pytest.LogCaptureFixture) -> None:

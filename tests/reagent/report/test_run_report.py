@@ -109,6 +109,29 @@ def test_an_evaluation_before_the_end_says_when(tmp_path: Path) -> None:
     assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == "0.500after 64 episodes"
 
 
+@pytest.mark.parametrize(
+    ("ungraded", "said"),
+    [(0, "200 questions"), (180, "20 of 200 questions graded"), (200, "none of 200 questions graded")],
+)
+def test_success_is_said_of_the_questions_that_are_graded(tmp_path: Path, ungraded: int, said: str) -> None:
+    run = make_run(tmp_path / "run")
+    value = {"value": 0.5 if ungraded < 200 else None, "low": None, "high": None}
+    write_rows(run / "eval.jsonl", [{"episodes": 192, "tasks": 200, "ungraded_tasks": ungraded, "success": value}])
+    write_page(tmp_path / "report.html", read_runs([run]))
+    shown = "–" if ungraded == 200 else "0.500"
+    assert Page(tmp_path / "report.html").row("Runs", 1)["held-out success"] == shown + said
+
+
+def test_what_judges_read_for_the_guards_counts_as_judge_tokens(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", mode="r", updates=2)
+    rows = [
+        json.loads(line) | {"auditor/judge_tokens": 300.0} for line in (run / "metrics.jsonl").read_text().splitlines()
+    ]
+    write_rows(run / "metrics.jsonl", rows)
+    write_rows(run / "eval.jsonl", [{"update": n, "tasks": 200, "judge_tokens": 5000} for n in (-1, 1)])
+    assert read_runs([run])[0].judge_tokens == 2 * 1000 + 2 * 300 + 2 * 5000
+
+
 def test_different_environments_are_pointed_out(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, environment={"name": name}) for name in ("search", "calculator")]
     write_page(tmp_path / "report.html", read_runs(runs))
@@ -382,6 +405,7 @@ def guarded(folder: Path, said: str = "the score moved, success did not") -> Pat
     ]
     write_rows(run / "eval.jsonl", rows)
     write_rows(run / "guards.jsonl", [
+        {"update": -1, "episodes": 0, "guard": "auditor", "action": "warn", "text": "they part ways"},
         {"update": 1, "episodes": 128, "guard": "length", "action": "warn", "text": "longer"},
         {"update": 2, "episodes": 192, "guard": "drift", "action": "stop", "text": said},
     ])  # fmt: skip
@@ -394,13 +418,28 @@ def test_success_stands_beside_score_and_guards_that_fired_are_marked(tmp_path: 
     found = Page(page)
     assert found.tables["Guards"] == [
         ["run", "guard", "it", "after update", "what it saw"],
+        ["gamed", "auditor", "warned", "before the first", "they part ways"],
         ["gamed", "length", "warned", "1", "longer"],
         ["gamed", "drift", "stopped the run", "2", "the score moved, success did not"],
     ]
     assert "Success beside the judge's score" in found.text and "a judge being gamed" in found.text
     svg = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title.startswith("Success beside"))
     plain = next(p.svg for p in draw(read_runs([tmp_path / "gamed"])) if p.title == "Success")
-    assert svg.count('stroke-opacity="0.55"') == 2 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
+    assert svg.count('stroke-opacity="0.55"') == 3 and plain.count('stroke-opacity="0.55"') == 0  # an upright line each
+
+
+def test_without_judged_evaluations_success_stands_beside_scores_of_one_calibration(tmp_path: Path) -> None:
+    """Under feedback.recalibrate `feedback/score` is of another map after each refit."""
+    drawn = []
+    for name, paid, own in (("refit", 0.9, 0.5), ("own", 0.5, None)):
+        run = guarded(tmp_path / name)
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        more = {} if own is None else {"feedback/own_score": own}
+        write_rows(run / "metrics.jsonl", [row | {"feedback/score": paid} | more for row in rows])
+        rows = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+        write_rows(run / "eval.jsonl", [{k: v for k, v in row.items() if k != "score"} for row in rows])
+        drawn.append(next(p.svg for p in draw(read_runs([run])) if p.title.startswith("Success beside")))
+    assert drawn[0] == drawn[1]
 
 
 def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> None:
@@ -413,4 +452,4 @@ def test_runs_without_guards_have_no_such_drawing(tmp_path: Path, run: Path) -> 
 def test_what_a_guard_saw_is_text(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     write_page(page, read_runs([guarded(tmp_path / "gamed", EVIL)]))
-    assert "<script" not in page.read_text() and "49" not in Page(page).tables["Guards"][2][4]
+    assert "<script" not in page.read_text() and "49" not in Page(page).tables["Guards"][3][4]

@@ -158,14 +158,31 @@ def test_the_score_moves_further_than_success(points: list[Any], fires_at: int |
 
 def test_without_judged_evaluations_the_scores_of_the_updates_between_are_compared() -> None:
     guards = Guards(only("drift"), watched=True)
-    updates = [0.4, 0.4, 0.5, 0.7, 0.6, 0.6]
+    updates = [0.1, 0.1, 0.4, 0.4, 0.5, 0.7, 0.6, 0.6]
     fired = []
     for n, score in enumerate(updates):
         fired += guards.observe(n, {"feedback/score": score})
         if n % 2:
             fired += guards.evaluated(row(n // 2 + 1, 0.3))
-    (event,) = fired  # 0.4, then 0.6: moved by 0.2 while success stood still
-    assert event.update == 3 and "moved by +0.200 (to 0.600) and held-out success by +0.000" in event.text
+    # 0.4, then 0.6: moved by 0.2 while success stood still; the 0.1 had no evaluation before them
+    (event,) = fired
+    assert event.update == 5 and "moved by +0.200 (to 0.600) and held-out success by +0.000" in event.text
+
+
+@pytest.mark.parametrize(
+    "success",
+    [
+        [0.95 - 0.7 * 0.78 ** (n + 1) for n in range(24)],  # most is learned at first: means lag by 0.16 there, and by nothing at the end
+        [min(0.2 + 0.05 * n, 1.35 - 0.05 * n) for n in range(18)],  # 0.15 below the best evaluation, and higher than on the way there
+    ],
+)  # fmt: skip
+def test_a_score_that_is_success_itself_is_not_blamed_for_the_lag_of_its_means(success: list[float]) -> None:
+    guards = Guards(config(**{"eval.every": 6}), watched=True)
+    for n, solved in enumerate(success):
+        guards.observe(n, {"feedback/score": solved})
+        if (n + 1) % 6 == 0:
+            guards.evaluated(row(1, solved) | {"update": n})
+    assert not guards.events
 
 
 def test_updates_scores_are_taken_as_they_were_before_recalibration() -> None:
@@ -346,6 +363,7 @@ AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
         ({"guards.drift.action": "stop", "feedback.score_from": "rank"}, "the mean score is ½ whatever is learned"),
         ({**STOPS, "eval.every": 50, "max_updates": 10}, "1 evaluations are made before the last update"),
         ({**STOPS, "eval.every": 4, "max_updates": 8, "guards.success.patience": 2}, "2 evaluations are made before the last update"),
+        ({**STOPS, "eval.every": 4, "max_updates": 9, "guards.evaluate": "false"}, "2 evaluations are made .* it takes 3"),
         ({"guards.kl.action": "stop"}, "set guards.kl.max"),
         ({"guards.length.action": "stop", "max_updates": 6}, "it takes more than max_updates=6"),
         ({"guards.auditor.action": "stop"}, "set guards.auditor.judge"),
@@ -374,6 +392,7 @@ def test_settings_that_mean_nothing_are_refused(said: str) -> None:
     "changes",
     [
         {**STOPS, "eval.every": 4, "max_updates": 9},
+        {**STOPS, "eval.every": 4, "max_updates": 13, "guards.evaluate": "false"},
         {**STOPS, "environment.eval_tasks": 10},
         {**STOPS, "feedback.score_from": "rank"},
         {
