@@ -118,7 +118,7 @@ async function refused({ act: { change, digest, undo: undoing }, n }, status, bo
   if (body.last !== undefined) progress(body);
   if (undoing) {
     const to = status === STALE ? body.last?.n : null;
-    refusals.push(`Not undone: ${body.error}.${to ? ` Transcript ${to} holds it: z takes it back from here.` : ""}`);
+    refusals.push(`Not undone: ${body.error}.${to ? ` Transcript ${to} holds it: undo (z) takes it back from here.` : ""}`);
     tellTrouble();
     if (now && !going) await load(to ?? now.n, to && to !== now.n ? null : step);
     return;

@@ -38,6 +38,11 @@ function keepComment() {
   act({ digest: of.digest, change: { field, value, ...(k === null ? {} : { step: k }) } }, of); // another came on screen meanwhile
 }
 
+function leaveComment() {
+  draft($("comment").of, null);
+  $("comment").close();
+}
+
 $("comment-text").maxLength = KNOWN.most_chars;
 $("comment-text").addEventListener("input", () => draft($("comment").of, $("comment-text").value));
 $("comment-text").addEventListener("keydown", (event) => {

@@ -68,20 +68,28 @@ function articleView() {
     steps ? h("ol", { class: "steps" }, ...items) : h("p", { class: "empty" }, "The agent never spoke: there are no steps."));
 }
 
-function choice(chosen, [value, key, mark], label, onclick) {
-  return h("button", { type: "button", class: `choice ${value}`, "aria-pressed": String(chosen === value), onclick }, icon(mark), label, h("kbd", null, key));
+function choice(of, chosen, [value, key, mark], label, onclick) {
+  return h("button", { type: "button", id: `${of}-${value}`, class: `choice ${value}`, "aria-pressed": String(chosen === value), onclick }, icon(mark), label, h("kbd", null, key));
 }
+
+/** A button of a step that does what a key does to the chosen one. */
+const onStep = (k, name, label, spoken, key, action) => h("button", { type: "button", id: `${name}-${k}`, class: "quiet", "aria-label": spoken, "aria-keyshortcuts": key, "aria-haspopup": "dialog",
+  onclick: () => { flash(""); choose(k, false); action(k); } }, label, h("kbd", null, key));
 
 const fill = (el, ...children) => el.replaceChildren(...children.filter((child) => child !== null));
 
 function draw() {
   const { said, steps } = now;
+  const { id: focused } = document.activeElement; // a button that is drawn anew keeps the focus
   for (let k = 1; k <= steps; k++) {
     const one = said.steps[k] || {};
     $(`step-${k}`).className = `step ${one.verdict || ""}`;
     const place = $(`said-${k}`);
     fill(place,
-      h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
+      h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(`step-${k}`, one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
+      h("div", { class: "deeds" },
+        onStep(k, "comment", "Comment", `Comment on step ${k}`, "c", comment),
+        WRONG.has(one.verdict) ? onStep(k, "wrong", "What was wrong", `What was wrong with step ${k}`, "f", categories) : null),
       one.category ? h("p", { class: "tag" }, one.category) : null,
       one.comment ? h("p", { class: "text note" }, one.comment) : null,
       one.comment && !one.verdict && !one.category ? h("p", { class: "note unsaid" }, icon("warn"), " In no label yet: say whether the step was good, bad or unclear.") : null,
@@ -89,9 +97,10 @@ function draw() {
   }
   fill($("outcome"),
     h("span", { class: "muted" }, KNOWN.ask === "steps" ? "Outcome (not asked for)" : "Did the run do what was asked?"),
-    h("div", { class: "choices", role: "group", "aria-label": "Outcome" }, ...OUTCOMES.map((o) => choice(said.outcome, o, o[0], () => outcome(o[0])))),
+    h("div", { class: "choices", role: "group", "aria-label": "Outcome" }, ...OUTCOMES.map((o) => choice("run", said.outcome, o, o[0], () => outcome(o[0])))),
     said.comment ? h("p", { class: "text note" }, said.comment) : null,
   );
+  if (focused && !document.activeElement?.id) $(focused)?.focus({ preventScroll: true });
   mark();
 }
 
@@ -237,8 +246,14 @@ $("goto-number").addEventListener("keydown", (event) => {
   if (Number.isInteger(n) && n >= 1 && n <= now.total) load(n);
   else flash(`There is no transcript ${$("goto-number").value}`);
 });
-const CLICKS = { back: KEYS.k, forth: KEYS.j, "help-open": KEYS["?"], "help-close": () => $("help").close() };
+const shown = (action) => () => { if (now) { flash(""); action(); } };
+const CLICKS = {
+  back: KEYS.k, forth: KEYS.j, "comment-run": shown(KEYS.C), undo: shown(undo), "help-open": KEYS["?"],
+  "help-close": () => $("help").close(), "categories-leave": () => $("categories").close(), "comment-keep": keepComment, "comment-leave": leaveComment,
+};
 for (const [id, action] of Object.entries(CLICKS)) $(id).addEventListener("click", action);
+// a click leaves the focus where the keys had it: Space and Enter do not press the button again
+$("label").addEventListener("mousedown", (event) => { if (event.target.closest("button")) event.preventDefault(); });
 // what another tab said meanwhile
 document.addEventListener("visibilitychange", () => { if (!document.hidden && now && !waiting.length && !document.querySelector("dialog[open]")) load(now.n, step); });
 // a page that is left sends what waits once more, all together: what arrives twice counts once
