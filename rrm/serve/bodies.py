@@ -42,7 +42,15 @@ def dumps(run: Trajectory) -> str:
 
 
 class BodyRequest(Request):
-    """A request whose JSON is parsed in a thread unless it is `SMALL`."""
+    """A request whose body is put together and parsed in a thread unless it is `SMALL`."""
+
+    async def body(self) -> bytes:
+        """All of it."""
+        if not hasattr(self, "_body"):
+            chunks = [chunk async for chunk in self.stream()]
+            small = sum(map(len, chunks)) <= SMALL
+            self._body = b"".join(chunks) if small else await asyncio.to_thread(b"".join, chunks)
+        return self._body
 
     async def json(self) -> Any:
         """Its body's value; as `loads` raises."""
