@@ -41,8 +41,8 @@ from reagent.feedback.base import judgeable
 from reagent.feedback.build import Asker
 from reagent.feedback.judging import Report
 from reagent.feedback.modes import CritiqueFeedback
+from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode, read_episodes, write_episodes
-from reagent.rollout.rollout import plan
 from reagent.train.batch import make_batch
 from reagent.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
