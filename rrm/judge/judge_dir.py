@@ -191,6 +191,22 @@ LATER_OF_BLENDS: dict[str, Any] = {"windowed": None, "pooled": False}
 """The same of a blend's map of one mode."""
 
 
+def base_of(folder: Path, settings: JudgeSettings) -> str:
+    """What an adapter is over: as its judge.json says, else as its adapter_config.json does.
+
+    Raises:
+        RRMError: neither names a base.
+    """
+    config = folder / "adapter_config.json"
+    try:
+        base = settings.base or json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (ValueError, AttributeError) as error:
+        raise RRMError(f"{config}: not an adapter's settings: {error}") from error
+    if not isinstance(base, str) or not base:
+        raise RRMError(f"{folder}: an adapter without its base: name it as `base` in {FILE}")
+    return base
+
+
 def content_hash(*folders: Path) -> str:
     """Twelve hex digits over what decides a judge's scores: its own folder's weights and settings, and its base's weights."""
     digest = hashlib.sha256()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from rrm.extras import needs
 from rrm.judge.judge_dir import (
     FILE,
     JudgeSettings,
+    base_of,
     content_hash,
     judge_folder,
     load_settings,
@@ -428,22 +428,6 @@ def load_weights(
 
         weights = PeftModel.from_pretrained(weights, str(folder)).merge_and_unload().to(dtype)
     return weights, tokenizer, content_hash(folder, place) if adapter else content_hash(folder)
-
-
-def base_of(folder: Path, settings: JudgeSettings) -> str:
-    """What an adapter is over: as its judge.json says, else as its adapter_config.json does.
-
-    Raises:
-        RRMError: neither names a base.
-    """
-    config = folder / "adapter_config.json"
-    try:
-        base = settings.base or json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (ValueError, AttributeError) as error:
-        raise RRMError(f"{config}: not an adapter's settings: {error}") from error
-    if not isinstance(base, str) or not base:
-        raise RRMError(f"{folder}: an adapter without its base: name it as `base` in {FILE}")
-    return base
 
 
 def _base_folder(folder: Path, settings: JudgeSettings, options: Options, *, weights: bool = True) -> Path:

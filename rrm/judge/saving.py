@@ -10,8 +10,7 @@ from typing import Any, Protocol, cast
 
 from rrm.engines.server_options import saved
 from rrm.errors import RRMError
-from rrm.judge.judge_dir import CALIBRATED, CONFIGS, FILE, JudgeSettings, own_code, save_settings
-from rrm.judge.loading import base_of
+from rrm.judge.judge_dir import CALIBRATED, CONFIGS, FILE, JudgeSettings, base_of, own_code, save_settings
 from rrm.models.hub import upload
 from rrm.output import files_when_whole
 

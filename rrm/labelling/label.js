@@ -1,179 +1,14 @@
-// The labelling page. Every action is kept in this browser, under the label file, until the server says that it is on the disk: neither a reload, nor a
-// tab that is closed, nor a restart of `rrm label` loses any.
-
-const KNOWN = JSON.parse($("known").textContent);
-const WAITING = `rrm-label/${KNOWN.file}/`; // begins the name of each action's entry: tabs keep theirs side by side
-const DRAFT = `rrm-label-draft/${KNOWN.file}`;
-const PAGE = crypto.randomUUID(); // who acts: what other pages said meanwhile and this one does not show is not overwritten
-const AGAIN_MS = 1000;
-const STALE = 409; // another tab said something of it that this one does not show
-const ELSEWHERE = 410; // of a transcript that is not among these: kept for when it is
-const NEVER = new Set([400, STALE, ELSEWHERE, 413]); // an action that was refused so is not taken by asking again
+// The labelling page: one transcript on screen, and what is said of it by keys and buttons. What was said is kept and sent in actions.js.
 
 const OUTCOMES = [["good", "1", "good"], ["bad", "2", "bad"], ["unsure", "3", "warn"]];
 const VERDICTS = [["good", "g", "good"], ["bad", "b", "bad"], ["unclear", "u", "warn"]];
 const highlight = () => {}; // nothing is searched here
 const main = $("main");
 let now = null; // the transcript on screen: {n, digest, id, steps, view, said, version}
-let version = 0; // how far this page has heard of what was said
 let step = 0; // the step that keys speak of; 0: none
 let turn = 0; // of transcripts asked for: only the last one is shown
 let going = 0; // the number of the one that is on its way; 0: none
 let leaving = 0; // how many look for the next that is not done
-let last = null; // the change that undoing would take back: {number, page, n}; null: none stands
-let began = 0; // how far things had come when this page began
-
-/** What a browser keeps, or `otherwise`: where storage is blocked every touch of it throws. */
-const guarded = (touch, otherwise = null) => { try { return touch(); } catch { return otherwise; } };
-const forget = (name) => guarded(() => localStorage.removeItem(name));
-
-// Comments that are not sent, of this tab: half written, or refused
-const drafts = new Map(guarded(() => Object.entries(JSON.parse(sessionStorage.getItem(DRAFT)) || {}), []).filter(([, one]) => one?.digest));
-
-/** Keep the text of a comment that is no action yet; null: it is one now, or not wanted. */
-function draft({ digest, step: k }, text) {
-  const name = `${digest}/${k ?? ""}`;
-  if (text === null) drafts.delete(name);
-  else drafts.set(name, { digest, step: k, text });
-  guarded(() => sessionStorage.setItem(DRAFT, JSON.stringify(Object.fromEntries(drafts))));
-}
-
-// Talking to the server
-
-/** What was not sent of this file, by whichever tab, in its order; what two tabs send counts once. */
-function kept() {
-  const names = guarded(() => Object.keys(localStorage).filter((name) => name.startsWith(WAITING)).sort(), []);
-  const found = names.map((name) => { try { return { ...JSON.parse(localStorage.getItem(name)), name }; } catch { return {}; } });
-  return found.filter(({ act }) => act);
-}
-
-const waiting = kept(); // {act, n, name}: what is posted, the transcript's number, and the entry it is kept under
-let acted = 0;
-let settle;
-const settled = new Promise((done) => (settle = done)); // what an earlier page left was sent, or cannot be just now
-let sending = false;
-
-async function get(path) {
-  const reply = await fetch(path, { cache: "no-store" });
-  const body = await reply.json();
-  if (!reply.ok) throw new Error(body.error);
-  return body;
-}
-
-let away = ""; // why nothing can be read or saved just now
-const refusals = []; // what was not taken, each in a sentence; until the next action
-
-function tellTrouble() {
-  $("trouble").hidden = !away && !refusals.length;
-  $("trouble").textContent = [...refusals, away].filter(Boolean).join(" ");
-}
-
-function seen() {
-  refusals.length = 0;
-  tellTrouble();
-}
-
-function trouble(text) {
-  away = text;
-  tellTrouble();
-}
-
-function act(action, { n, version: known }) {
-  seen();
-  const id = crypto.randomUUID();
-  const name = `${WAITING}${String(Date.now()).padStart(15, "0")}-${String(acted++).padStart(6, "0")}-${id}`;
-  const one = { act: { action: id, page: PAGE, seen: known, ...action }, n };
-  waiting.push({ ...one, name });
-  try { localStorage.setItem(name, JSON.stringify(one)); } catch { flash("This browser keeps nothing: leave the tab open until it says Saved"); }
-  send();
-}
-
-/** Number of the change that a page's undo means, the last: its own, or one that it shows or that stood when it began; 0: none of these. */
-function meant(page) {
-  const known = last && (last.page === page || last.number <= began || (last.n === now?.n && last.number <= now.version));
-  return known ? last.number : 0;
-}
-
-// what is before it in the queue is not known to stand yet: `send` says then what is meant
-const undo = () => act(waiting.length ? { undo: true } : { undo: true, undoes: meant(PAGE) }, { n: now.n, version });
-
-/** Send what waits, in its order, until nothing does. */
-async function send() {
-  if (sending) return;
-  sending = true;
-  while (waiting.length) {
-    $("saved").textContent = "Saving…";
-    let reply, body;
-    const { act: next } = waiting[0];
-    if (next.undo) next.undoes ??= meant(next.page);
-    try {
-      reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(next), keepalive: true });
-      body = await reply.json();
-    } catch {
-      await later(`rrm label does not answer: ${count(waiting.length, "action")} not saved yet. Start it again with the same command: this page goes on by itself.`);
-      continue;
-    }
-    if (!reply.ok && !NEVER.has(reply.status)) { // the disk is full, or it was started anew under another address: kept here until it can be saved
-      await later(`Not saved yet: ${body.error}`);
-      continue;
-    }
-    const sent = waiting.shift();
-    if (reply.status !== ELSEWHERE || next.undo) forget(sent.name);
-    trouble("");
-    if (reply.ok) answered(sent.act, body);
-    else await refused(sent, reply.status, body);
-  }
-  sending = false;
-  settle();
-  $("saved").textContent = refusals.length ? "Not taken" : "Saved";
-}
-
-async function later(why) {
-  trouble(why);
-  settle();
-  await new Promise((again) => setTimeout(again, AGAIN_MS));
-}
-
-/** Say what was not taken, and show how things stand; a comment is not lost, it is offered again. */
-async function refused({ act: { change, digest, undo: undoing }, n }, status, body) {
-  if (body.last !== undefined) progress(body);
-  if (undoing) {
-    const to = status === STALE ? body.last?.n : null;
-    refusals.push(`Not undone: ${body.error}.${to ? ` Transcript ${to} holds it: z takes it back from here.` : ""}`);
-    tellTrouble();
-    if (now && !going) await load(to ?? now.n, to && to !== now.n ? null : step);
-    return;
-  }
-  dropUndo();
-  const elsewhere = n && n !== now?.n;
-  const again = elsewhere ? " Say again there what you meant." : " Here it is as it stands: say again what you meant.";
-  const then = { [STALE]: again, [ELSEWHERE]: " It stays in this browser until it is." }[status] || "";
-  const of = { digest, step: change?.step ?? null };
-  const typing = $("comment").open && $("comment").of.digest === digest && $("comment").of.step === of.step; // that is newer
-  if (status === STALE && change?.value && (change.field === "comment" || change.field === "step_comment") && !typing) draft(of, change.value);
-  refusals.push(`Not taken${elsewhere ? ` of transcript ${n}` : ""}: ${body.error}.${then}`);
-  tellTrouble();
-  if (now && !going) await load(now.n, step);
-}
-
-/** An undo that waits behind a change that was refused has nothing to take back. */
-function dropUndo() {
-  let changes = 0;
-  const at = waiting.findIndex(({ act: { undo: undoing } }) => (undoing ? changes-- === 0 : void changes++));
-  if (at >= 0) forget(waiting.splice(at, 1)[0].name);
-}
-
-function answered(sent, body) {
-  progress(body);
-  if (sent.undo && !body.undone) return flash("Nothing to undo");
-  if (sent.undo) flash("Undone");
-  if (sent.undo && body.n && body.digest !== now?.digest) return load(body.n);
-  if (body.digest === now?.digest && !waiting.length) {
-    now.said = body.said;
-    now.version = body.version;
-    draw();
-  }
-}
 
 /** What a key did not do, or what was undone: until the next key. */
 function flash(text) {
@@ -217,12 +52,6 @@ async function load(n, at = null) {
   offer();
 }
 
-/** Open a comment on the transcript on screen that was not sent. */
-function offer() {
-  const one = !document.querySelector("dialog[open]") && [...drafts.values()].find(({ digest }) => digest === now.digest);
-  if (one) comment(one.step, one.text);
-}
-
 const address = () => history.replaceState(null, "", `#${now.n}${step > 1 ? `/${step}` : ""}`);
 
 function articleView() {
@@ -239,20 +68,28 @@ function articleView() {
     steps ? h("ol", { class: "steps" }, ...items) : h("p", { class: "empty" }, "The agent never spoke: there are no steps."));
 }
 
-function choice(chosen, [value, key, mark], label, onclick) {
-  return h("button", { type: "button", class: `choice ${value}`, "aria-pressed": String(chosen === value), onclick }, icon(mark), label, h("kbd", null, key));
+function choice(of, chosen, [value, key, mark], label, onclick) {
+  return h("button", { type: "button", id: `${of}-${value}`, class: `choice ${value}`, "aria-pressed": String(chosen === value), onclick }, icon(mark), label, h("kbd", null, key));
 }
+
+/** A button of a step that does what a key does to the chosen one. */
+const onStep = (k, name, label, spoken, key, action) => h("button", { type: "button", id: `${name}-${k}`, class: "quiet", "aria-label": spoken, "aria-keyshortcuts": key, "aria-haspopup": "dialog",
+  onclick: () => { flash(""); choose(k, false); action(k); } }, label, h("kbd", null, key));
 
 const fill = (el, ...children) => el.replaceChildren(...children.filter((child) => child !== null));
 
 function draw() {
   const { said, steps } = now;
+  const { id: focused } = document.activeElement; // a button that is drawn anew keeps the focus
   for (let k = 1; k <= steps; k++) {
     const one = said.steps[k] || {};
     $(`step-${k}`).className = `step ${one.verdict || ""}`;
     const place = $(`said-${k}`);
     fill(place,
-      h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
+      h("div", { class: "choices", role: "group", "aria-label": `Step ${k}` }, ...VERDICTS.map((v) => choice(`step-${k}`, one.verdict, v, v[0], () => { choose(k, false); verdict(v[0]); }))),
+      h("div", { class: "deeds" },
+        onStep(k, "comment", "Comment", `Comment on step ${k}`, "c", comment),
+        WRONG.has(one.verdict) ? onStep(k, "wrong", "What was wrong", `What was wrong with step ${k}`, "f", categories) : null),
       one.category ? h("p", { class: "tag" }, one.category) : null,
       one.comment ? h("p", { class: "text note" }, one.comment) : null,
       one.comment && !one.verdict && !one.category ? h("p", { class: "note unsaid" }, icon("warn"), " In no label yet: say whether the step was good, bad or unclear.") : null,
@@ -260,9 +97,10 @@ function draw() {
   }
   fill($("outcome"),
     h("span", { class: "muted" }, KNOWN.ask === "steps" ? "Outcome (not asked for)" : "Did the run do what was asked?"),
-    h("div", { class: "choices", role: "group", "aria-label": "Outcome" }, ...OUTCOMES.map((o) => choice(said.outcome, o, o[0], () => outcome(o[0])))),
+    h("div", { class: "choices", role: "group", "aria-label": "Outcome" }, ...OUTCOMES.map((o) => choice("run", said.outcome, o, o[0], () => outcome(o[0])))),
     said.comment ? h("p", { class: "text note" }, said.comment) : null,
   );
+  if (focused && !document.activeElement?.id) $(focused)?.focus({ preventScroll: true });
   mark();
 }
 
@@ -322,35 +160,6 @@ function categories() {
     h("button", { type: "button", class: "choice", onclick: () => category(null) }, h("kbd", null, "0"), "nothing of these"));
   $("categories").showModal();
 }
-
-function comment(k, text = null) {
-  if (k === null || k <= now.steps) {
-    $("comment").of = { digest: now.digest, step: k, n: now.n, version: now.version };
-    $("comment-title").textContent = k === null ? "Comment on the run" : `Comment on step ${k}`;
-    $("comment-text").value = text ?? (k === null ? now.said.comment : now.said.steps[k]?.comment || "");
-    $("comment").showModal();
-    $("comment-text").focus();
-  }
-}
-
-function keepComment() {
-  const { of } = $("comment");
-  const [field, value, k] = [of.step === null ? "comment" : "step_comment", $("comment-text").value.trim() || null, of.step];
-  draft(of, null);
-  $("comment").close();
-  if (of.digest === now.digest) return say(field, value, k);
-  act({ digest: of.digest, change: { field, value, ...(k === null ? {} : { step: k }) } }, of); // another came on screen meanwhile
-}
-
-$("comment-text").maxLength = KNOWN.most_chars;
-$("comment-text").addEventListener("input", () => draft($("comment").of, $("comment-text").value));
-$("comment-text").addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  keepComment();
-});
-$("comment").addEventListener("cancel", () => draft($("comment").of, null));
-$("comment").addEventListener("close", offer); // the next, where several were refused
 
 // Keys
 
@@ -437,8 +246,14 @@ $("goto-number").addEventListener("keydown", (event) => {
   if (Number.isInteger(n) && n >= 1 && n <= now.total) load(n);
   else flash(`There is no transcript ${$("goto-number").value}`);
 });
-const CLICKS = { back: KEYS.k, forth: KEYS.j, "help-open": KEYS["?"], "help-close": () => $("help").close() };
+const shown = (action) => () => { if (now) { flash(""); action(); } };
+const CLICKS = {
+  back: KEYS.k, forth: KEYS.j, "comment-run": shown(KEYS.C), undo: shown(undo), "help-open": KEYS["?"],
+  "help-close": () => $("help").close(), "categories-leave": () => $("categories").close(), "comment-keep": keepComment, "comment-leave": leaveComment,
+};
 for (const [id, action] of Object.entries(CLICKS)) $(id).addEventListener("click", action);
+// a click leaves the focus where the keys had it: Space and Enter do not press the button again
+$("label").addEventListener("mousedown", (event) => { if (event.target.closest("button")) event.preventDefault(); });
 // what another tab said meanwhile
 document.addEventListener("visibilitychange", () => { if (!document.hidden && now && !waiting.length && !document.querySelector("dialog[open]")) load(now.n, step); });
 // a page that is left sends what waits once more, all together: what arrives twice counts once

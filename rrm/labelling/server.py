@@ -50,7 +50,7 @@ MOST_BODY = 64 * 1024
 SECONDS = 30.0
 """A connection may be silent."""
 REPORT_SCRIPTS = ("dom.js", "message.js")
-SCRIPTS = ("label.js",)
+SCRIPTS = ("actions.js", "comment.js", "label.js")
 STYLES = ("style.css", "views.css")
 
 

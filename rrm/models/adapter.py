@@ -10,8 +10,7 @@ from rrm.config import LoraSettings
 from rrm.errors import RRMError
 from rrm.imports import is_import_path
 from rrm.judge.card import HUB_NAMES
-from rrm.judge.judge_dir import FILE, judge_folder, load_settings
-from rrm.judge.loading import base_of
+from rrm.judge.judge_dir import FILE, base_of, judge_folder, load_settings
 from rrm.models.base import base_path, lora_config
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

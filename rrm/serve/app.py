@@ -19,6 +19,7 @@ from rrm.errors import ConfigError, ReadError
 from rrm.feedback import Feedback, Mode
 from rrm.readers import read_value
 from rrm.readers.base import Unfolding
+from rrm.serve.bodies import SMALL, BodyRoute, dumps
 from rrm.serve.limits import AGAIN_S, GONE, Ascii, Gate, Limits, answer
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Ask, Full, GivenUp, Pool, Refused, TooMany
@@ -33,8 +34,6 @@ from rrm.serve.wire import (
     ScoreResponse,
 )
 
-SMALL = 2**15
-"""Bytes of a body that is read between two others; a larger one would keep them waiting."""
 _ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"description": "no key, or another one"},
     408: {"description": "the body came too slowly"},
@@ -71,6 +70,7 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
         lifespan=life,
         description="A reasoning reward model over HTTP: `rrm serve`.",
     )
+    app.router.route_class = BodyRoute
 
     def known() -> About:
         if pool.about is None:
@@ -286,7 +286,7 @@ def transcripts(given: Sequence[Any], format: str, most: int, at: str, unfolding
         if run.id in found:
             raise Wrong(f"the id {run.id!r} occurs twice; ids must be unique in a request", place)
         try:
-            found[run.id] = json.dumps(run.model_dump(mode="json"))
+            found[run.id] = dumps(run)
         except (ValueError, RecursionError) as error:
             raise Wrong(f"cannot be handed on to the judge: {error}", place) from error
     return [(said, id) for id, said in found.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Iterator
@@ -62,6 +63,8 @@ async def serve(
         options = asdict(judge)
         pool = Pool(options, workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics, job_s=job_s)
         about = await pool.start()
+        gc.collect()
+        gc.freeze()  # what was imported stays: to look through it while large bodies are read held the loop for a third of a second
         where = f"[{host}]" if ":" in host else host
         app = make_app(pool, limits, metrics)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)

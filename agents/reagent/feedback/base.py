@@ -22,8 +22,8 @@ from reagent.feedback.recalibration import Recalibration
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import weight_at
 from reagent.feedback.texts import TextRow, TextWriter
+from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import Attempt, PromptHook, plan
 from rrm.annotation import Finding
 from rrm.feedback import Feedback, Mode, Status
 from rrm.trajectory import Message, Trajectory

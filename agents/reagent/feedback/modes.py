@@ -32,8 +32,8 @@ from reagent.feedback.refine import second_attempt
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_score
 from reagent.feedback.texts import TEXT_KINDS, TextKind, TextRow, attempt_row
+from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import Attempt
 from rrm.feedback import Mode
 from rrm.seeds import derive_seed
 

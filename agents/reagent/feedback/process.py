@@ -16,8 +16,8 @@ from reagent.feedback.judging import Report
 from reagent.feedback.potentials import carried, lowest_so_far, prefixes
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import unknown, with_differences, with_findings, with_score
+from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import Attempt
 from rrm.feedback import Mode
 
 

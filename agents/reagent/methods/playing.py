@@ -13,8 +13,8 @@ from typing import Any
 from reagent.env.task import Task
 from reagent.feedback.base import Adapter, as_judged
 from reagent.feedback.judging import JudgeFailure
+from reagent.rollout.attempts import Attempt, plan
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import Attempt, plan
 from reagent.train.config import AgentConfig
 from rrm.errors import RRMError
 from rrm.output import Output

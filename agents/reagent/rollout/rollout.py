@@ -17,7 +17,7 @@ import math
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -26,43 +26,21 @@ from pydantic import ValidationError
 from reagent.env.env import EnvFactory, Environment, StepResult, takes_stop_reason
 from reagent.env.guarded import HALTED, GuardedEnv, Said
 from reagent.env.task import Task
+from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.envloop import EnvLoop
-from reagent.rollout.episode import Episode, Stage, Status, Turn, attempt_key, jsonable
+from reagent.rollout.episode import Episode, Stage, Turn, jsonable
 from reagent.rollout.observations import MIN_OBSERVATION, fit
+from reagent.rollout.row import Row
+from reagent.rollout.row import TokenDriftError as TokenDriftError
 from reagent.rollout.templates import TurnTemplate
 from rrm.engines.base import Completion, SamplingParams, Session, StopReason, TokenEngine
 from rrm.engines.sessions import open_session
-from rrm.errors import RRMError
 from rrm.trajectory import Message, Trajectory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
-
-
-class TokenDriftError(RRMError):
-    """An episode's tokens are not the ones its engine was given and returned: nothing may be learned from it."""
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One episode to be played."""
-
-    task: Task
-    group_id: str
-    number: int = 0
-    """Within its group and stage."""
-    stage: Stage = "initial"
-
-    @property
-    def key(self) -> str:
-        """Names the episode: its cache and its random numbers."""
-        return attempt_key(self.group_id, self.stage, self.number)
-
-
-PromptHook = Callable[[Attempt, list[dict[str, Any]]], list[dict[str, Any]]]
-"""(attempt, the environment's messages) → the messages the episode begins with, e.g. with a first attempt's critique."""
 
 
 @dataclass(frozen=True)
@@ -76,17 +54,6 @@ class Limits:
     """Of one turn's observations; longer ones lose their middle."""
     env_timeout_s: float = 300.0
     """For a reset or a step; tools and guards have time-outs of their own."""
-
-
-def plan(tasks: Sequence[Task], group_size: int = 1, stage: Stage = "initial") -> list[Attempt]:
-    """`group_size` attempts a task, side by side. A task that comes again makes a group of its own (`id#2`)."""
-    attempts: list[Attempt] = []
-    seen: dict[str, int] = {}
-    for task in tasks:
-        seen[task.id] = seen.get(task.id, 0) + 1
-        group = task.id if seen[task.id] == 1 else f"{task.id}#{seen[task.id]}"
-        attempts += [Attempt(task, group, number, stage) for number in range(group_size)]
-    return attempts
 
 
 def rollout(
@@ -137,57 +104,6 @@ def rollout(
     return player.play(attempts, prompt_messages or (lambda _, messages: messages), on_end)
 
 
-@dataclass
-class _Row:
-    """An episode at play."""
-
-    attempt: Attempt
-    env: Environment | None = None
-    template: TurnTemplate | None = None
-    prompt_ids: list[int] = field(default_factory=list)
-    held: list[int] = field(default_factory=list)
-    """What the engine was given and returned so far."""
-    turns: list[Turn] = field(default_factory=list)
-    messages: list[dict[str, Any]] = field(default_factory=list)
-    given: int = 0
-    """How many of them the prompt has."""
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    stop: tuple[str, ...] = ()
-    status: Status | None = None
-    error: str | None = None
-    outcome: float | None = None
-    success: bool | None = None
-    graded: bool = True
-    """Whether the task has an answer key, as far as the environment says."""
-    ungraded: bool = False
-    at_guard: bool = False
-    """Its turn was taken, and a guard is being asked whether it may go on."""
-
-    def end(self, status: Status, outcome: float | None = None, success: bool | None = None) -> None:
-        """The episode was played to an end; an outcome of None is one that nobody can grade."""
-        outcome, success = (outcome, success) if self.graded else (None, None)
-        self.status, self.outcome, self.success, self.ungraded = status, outcome, success, outcome is None
-
-    def end_at_limit(self, status: Status, outcome: float | None = None, success: bool = False) -> None:
-        """A limit ended it: not solved, unless the environment says so. It may price that."""
-        self.end(status, float(getattr(self.env, "unanswered_reward", 0.0)) if outcome is None else outcome, success)
-
-    def fail(self, status: Status, error: str) -> None:
-        """It could not be played to an end of its own: its outcome is unknown."""
-        self.status, self.error = status, error
-
-    def tokens(self) -> list[int]:
-        """Prompt, outputs and observations; starts with all that is held, or the episode is worth nothing."""
-        ids = self.prompt_ids + [i for turn in self.turns for i in (*turn.output_ids, *turn.observation_ids)]
-        if ids[: len(self.held)] != self.held:
-            at = next((i for i, (a, b) in enumerate(zip(ids, self.held, strict=False)) if a != b), len(ids))
-            raise TokenDriftError(
-                f"{self.attempt.key}, turn {len(self.turns)}: token {at} of {len(ids)} is not what the engine holds "
-                f"({len(self.held)} tokens): ids must be kept as they were sampled, never encoded again"
-            )
-        return ids
-
-
 @dataclass(frozen=True)
 class _Opening:
     """What an environment says before the first turn."""
@@ -227,7 +143,7 @@ class _Player:
     def play(
         self, attempts: Sequence[Attempt], prompt_messages: PromptHook, on_end: Callable[[Episode], None] | None
     ) -> list[Episode]:
-        rows = {attempt.key: _Row(attempt) for attempt in attempts}
+        rows = {attempt.key: Row(attempt) for attempt in attempts}
         with EnvLoop(self.limits.env_timeout_s) as loop:
             try:
                 self._begin(rows, loop, prompt_messages)
@@ -254,10 +170,10 @@ class _Player:
 
     # ---- before the first turn ----
 
-    def _begin(self, rows: dict[str, _Row], loop: EnvLoop, prompt_messages: PromptHook) -> None:
+    def _begin(self, rows: dict[str, Row], loop: EnvLoop, prompt_messages: PromptHook) -> None:
         """Reset all environments. All prompts are there before the first is run: equal ones are then run once."""
 
-        def reset(row: _Row) -> _Opening:
+        def reset(row: Row) -> _Opening:
             env = row.env = self.env_factory()
             messages, tools = env.reset(row.attempt.task), [*env.tools]
             stop, is_graded = tuple(getattr(env, "stop", ())), getattr(env, "is_graded", None)
@@ -276,7 +192,7 @@ class _Player:
                     else:
                         self._prompt(rows[key], opening, prompt_messages)
 
-    def _prompt(self, row: _Row, opening: _Opening, prompt_messages: PromptHook) -> None:
+    def _prompt(self, row: Row, opening: _Opening, prompt_messages: PromptHook) -> None:
         name = json.dumps(opening.template_tools, sort_keys=True, default=str)
         if name not in self._templates:
             eos = getattr(self.engine, "eos_ids", {self.engine.eos_token_id})
@@ -300,13 +216,13 @@ class _Player:
         if len(row.prompt_ids) >= self.budget:
             row.fail("token_limit", f"the prompt's {len(row.prompt_ids)} tokens leave no room in {self.budget}")
 
-    def _with_stop_texts(self, rows: dict[str, _Row]) -> SamplingParams:
+    def _with_stop_texts(self, rows: dict[str, Row]) -> SamplingParams:
         own = [text for row in rows.values() for text in row.stop]
         return replace(self.params, stop=tuple(dict.fromkeys([*self.params.stop, *own])))
 
     # ---- turn by turn ----
 
-    def _go_on(self, row: _Row, session: Session) -> None:
+    def _go_on(self, row: Row, session: Session) -> None:
         """Submit the next turn, unless the episode is over."""
         if row.status is not None:
             return
@@ -314,7 +230,7 @@ class _Player:
         session.submit(row.attempt.key, ids, min(self.params.max_new_tokens, self.budget - len(ids)))
         row.held = ids
 
-    def _sampled(self, row: _Row, completion: Completion, loop: EnvLoop) -> None:
+    def _sampled(self, row: Row, completion: Completion, loop: EnvLoop) -> None:
         """Take a sampled turn to the environment."""
         assert row.env is not None and row.template is not None
         opened = row.template.opened(row.held)  # the parser is to read the turn's thoughts as thoughts, closed or not
@@ -330,7 +246,7 @@ class _Player:
         env = row.env.env if isinstance(row.env, GuardedEnv) else row.env  # its guard is asked apart
         loop.start(row.attempt.key, _step(env, text, turn.stop_reason, has_room))
 
-    def _answered(self, row: _Row, job: Future[Any], session: Session, loop: EnvLoop) -> None:
+    def _answered(self, row: Row, job: Future[Any], session: Session, loop: EnvLoop) -> None:
         """Take in what the environment answered, ask the guard if there is one, and go on if the episode does."""
         if row.at_guard:
             row.at_guard = False
@@ -343,7 +259,7 @@ class _Player:
                 return
         self._go_on(row, session)
 
-    def _stepped(self, row: _Row, job: Future[Any]) -> None:
+    def _stepped(self, row: Row, job: Future[Any]) -> None:
         """Take in what the environment answered."""
         result = self._result(row, job, "step")
         if row.status is not None:
@@ -372,7 +288,7 @@ class _Player:
             return
         self._observe(row, turn, result.observations)
 
-    def _judged(self, row: _Row, job: Future[Any]) -> None:
+    def _judged(self, row: Row, job: Future[Any]) -> None:
         """Take in what the guard said of an episode that would go on."""
         assert isinstance(row.env, GuardedEnv)
         late = not job.cancelled() and isinstance(job.exception(), TimeoutError)
@@ -390,7 +306,7 @@ class _Player:
         else:
             row.fail("halted", said.why)
 
-    def _observe(self, row: _Row, turn: Turn, observations: list[dict[str, Any]]) -> None:
+    def _observe(self, row: Row, turn: Turn, observations: list[dict[str, Any]]) -> None:
         assert row.template is not None
         room = self.budget - len(row.held) - 1  # one token at least must be left to say
         ids, shown, cut = fit(row.template, observations, turn.output_ids, self.limits.max_observation_tokens, room)
@@ -403,7 +319,7 @@ class _Player:
         else:
             turn.observation_ids = ids
 
-    def _result(self, row: _Row, job: Future[Any], what: str) -> Any:
+    def _result(self, row: Row, job: Future[Any], what: str) -> Any:
         """A job's result; what it raised ends the episode."""
         error = RuntimeError("cancelled") if job.cancelled() else job.exception()
         if error is None:
@@ -415,7 +331,7 @@ class _Player:
 
     # ---- after the last turn ----
 
-    def _episode(self, row: _Row) -> Episode:
+    def _episode(self, row: Row) -> Episode:
         attempt, task = row.attempt, row.attempt.task
         assert row.status is not None
         row.tokens()

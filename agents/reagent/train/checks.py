@@ -16,8 +16,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from reagent.train.alarms import Metrics, number
-from reagent.train.config import AuditorGuard, DriftGuard, KLGuard, LengthGuard, SuccessGuard
 from reagent.train.falls import FEWEST, LEVEL, NEARLY, Falls, Look, Point, Score, aligned, critical
+from reagent.train.guard_settings import AuditorGuard, DriftGuard, KLGuard, LengthGuard, SuccessGuard
 
 WINDOW = 5
 """Updates that are one look of the auditor's at training rows: one update's share is a handful of episodes."""

@@ -30,8 +30,8 @@ from reagent.feedback.base import Judged
 from reagent.feedback.build import Asker, make_feedback
 from reagent.feedback.judging import Report
 from reagent.feedback.modes import CritiqueFeedback
+from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import plan
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close
 from reagent.train.evaluate import Player, has_grade, load_player, mean_interval, summarise

@@ -13,12 +13,13 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from reagent.feedback.settings import FeedbackConfig, JudgeOptions
+from reagent.feedback.settings import FeedbackConfig
+from reagent.train.guard_settings import GuardsConfig
+from reagent.train.numbers import Count, NotNegative, Positive, Share, Whole
 from rrm.config import BaseSettings, LoraSettings, Section, Sharding, find_config, read_config
 from rrm.engines.base import SamplingParams
 from rrm.engines.vllm_http import servers_of
 from rrm.errors import ConfigError
-from rrm.feedback import Mode as JudgeMode
 
 log = logging.getLogger(__name__)
 Algorithm = Literal["ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline"]
@@ -26,11 +27,6 @@ GROUP_METHODS: tuple[Algorithm, ...] = ("grpo", "rloo", "reinforce++-baseline")
 """Those that compare the episodes of one task with each other."""
 TOKEN_METHODS: tuple[Algorithm, ...] = ("ppo", "reinforce++")
 """Those whose credit flows from token to token, discounted by `loss.gamma`."""
-Count = Annotated[int, Field(ge=1)]
-Whole = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -268,79 +264,6 @@ class DistilRunConfig(Section):
                 f"distil.min_score is a bound on the judge's scores, which distil.by={self.by} never asks for"
             )
         return self
-
-
-class GuardConfig(Section):
-    """What every guard has."""
-
-    action: Literal["none", "warn", "stop"] = "warn"
-    """`none` does not look; `stop` ends the training where the guard fires, with a checkpoint; exit code 3."""
-    patience: Count = 1
-    """Evaluations (updates, where the guard watches those) running that its condition must hold for."""
-
-
-class SuccessGuard(GuardConfig):
-    """Held-out success falls, by more than chance, and the judge does not see it."""
-
-    drop: Positive = 0.05
-    """How far success is below its best, means of one to eight evaluations, while the judge's mean score has not followed: by half of
-    what it differs with success."""
-
-
-class DriftGuard(GuardConfig):
-    """The judge's mean score moves beyond what held-out success explains."""
-
-    gap: Positive = 0.15
-    """How much further than success the score has risen since the first evaluation; by more than chance, too."""
-
-
-class LengthGuard(GuardConfig):
-    """Episodes grow or shrink."""
-
-    patience: Count = 3
-    ratio: float = Field(default=2.0, gt=1, allow_inf_nan=False)
-    """Mean action tokens, or turns, against those of the first updates: above it, or below 1/ratio."""
-    first: Count = 3
-    """Updates that are the measure."""
-
-
-class KLGuard(GuardConfig):
-    """The policy leaves the one it started from."""
-
-    patience: Count = 2
-    max: Positive | None = None
-    """Nats a token, of an update's sampled tokens while it learns from them (`kl`, by k3 where `loss.kl_coef` is 0: a forward of
-    the start policy more an update); null: no limit."""
-
-
-class AuditorGuard(GuardConfig):
-    """A second judge, whose word pays nothing, disagrees with the first."""
-
-    judge: str | None = None
-    """As `feedback.judge`; another model, or another kind of judge, than the one that pays. null: none."""
-    judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
-    judge_mode: JudgeMode = "score"
-    share: Share = 0.25
-    """Of an update's tasks, drawn by seed, whose first attempts it reads; of an evaluation's it reads all."""
-    fall: Positive = 0.05
-    """How far its mean score is below its best, by more than chance, while the first judge's has not followed."""
-    min_correlation: float = Field(default=0.0, ge=-1, le=1)
-    """Rank correlation of the two judges' scores, between attempts at one task where there are several, below which by more than chance
-    they disagree."""
-
-
-class GuardsConfig(Section):
-    """Guards against a judge that is gamed (reagent.train.guards), where anything a judge says is learned from; `kl` in every mode. They change nothing in what is learned, and may be changed when a run is continued."""
-
-    evaluate: bool = True
-    """With `eval.every`: the policy is also evaluated before its first update, and the judge reads every evaluation."""
-    keep_best: bool = True
-    """Keep the policy of the best evaluation in `best/`."""
-    success: SuccessGuard = Field(default_factory=SuccessGuard)
-    drift: DriftGuard = Field(default_factory=DriftGuard)
-    length: LengthGuard = Field(default_factory=LengthGuard)
-    kl: KLGuard = Field(default_factory=KLGuard)
-    auditor: AuditorGuard = Field(default_factory=AuditorGuard)
 
 
 class AgentConfig(Section):

@@ -41,15 +41,16 @@ from reagent.feedback.base import judgeable
 from reagent.feedback.build import Asker
 from reagent.feedback.judging import Report
 from reagent.feedback.modes import CritiqueFeedback
+from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode, read_episodes, write_episodes
-from reagent.rollout.rollout import plan
 from reagent.train.batch import make_batch
 from reagent.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
 from reagent.train.choosing import attempts_of, make_chooser, policy_tokens
-from reagent.train.config import AgentConfig, GuardsConfig
+from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine, sync
 from reagent.train.evaluate import Player, evaluate
 from reagent.train.export import export
+from reagent.train.guard_settings import GuardsConfig
 from reagent.train.launch import make_accelerator
 from reagent.train.learner import Learner, Prepared
 from reagent.train.optimizer import learning_rate_factor

@@ -17,8 +17,9 @@ from reagent.env.graders import Grader
 from reagent.env.grading import Grading
 from reagent.env.task import Task
 from reagent.feedback.base import Adapter
+from reagent.rollout.attempts import Attempt, plan
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import Attempt, plan, rollout
+from reagent.rollout.rollout import rollout
 from reagent.train.config import AgentConfig
 from reagent.train.metrics import episode_metrics, mean, pass_at_k
 from reagent.train.policy import precision

@@ -29,8 +29,9 @@ from reagent.train.checks import (
     Source,
     SuccessFalls,
 )
-from reagent.train.config import AgentConfig, GuardConfig
+from reagent.train.config import AgentConfig
 from reagent.train.falls import FEWEST, Score
+from reagent.train.guard_settings import GuardConfig
 from rrm.errors import ConfigError
 
 logger = logging.getLogger(__name__)

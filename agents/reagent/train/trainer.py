@@ -27,8 +27,9 @@ from reagent.env.env import Environment
 from reagent.env.task import Task
 from reagent.feedback.base import Play, Round
 from reagent.feedback.build import make_feedback
+from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import Attempt, rollout
+from reagent.rollout.rollout import rollout
 from reagent.train.ahead import Ahead
 from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint, save_sharded, wait_for
 from reagent.train.config import AgentConfig

@@ -16,8 +16,10 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from reagent.env.env import StepResult, ToolEnv
 from reagent.env.task import Task
 from reagent.env.tool import tool
+from reagent.rollout.attempts import Attempt
 from reagent.rollout.episode import Episode
-from reagent.rollout.rollout import Attempt, TokenDriftError, _Row, plan, rollout
+from reagent.rollout.rollout import plan, rollout
+from reagent.rollout.row import Row, TokenDriftError
 from reagent.train.config import RolloutConfig
 from rrm.engines.base import Completion, SamplingParams, StopReason
 from rrm.engines.hf.decoder import Decoder
@@ -136,7 +138,7 @@ def test_each_turns_prompt_is_the_full_rendering(name: str, ended: bool, env: ty
 
 
 def test_a_new_prompt_that_departs_from_what_is_held_is_an_error() -> None:
-    row = _Row(Attempt(Task("t", "q"), "t"), prompt_ids=[1, 2, 3], held=[1, 9])
+    row = Row(Attempt(Task("t", "q"), "t"), prompt_ids=[1, 2, 3], held=[1, 9])
     with pytest.raises(TokenDriftError, match=r"t/initial/0, turn 0: token 1 of 3 is not what the engine holds"):
         row.tokens()
 

@@ -21,11 +21,11 @@ from rrm.judge import loading, saving
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import (
     JudgeSettings,
+    base_of,
     content_hash,
     load_settings,
     save_settings,
 )
-from rrm.judge.loading import base_of
 from rrm.models.hub import HubError
 from rrm.questions import met_before, question_hash, question_keys
 from rrm.splits import apply_split, make_split

@@ -1,9 +1,11 @@
-"""The labelling page in a browser, by the keyboard alone."""
+"""The labelling page in a browser: by the keyboard alone, by touch alone, and by both."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from labelled_runs import at, complaints, opened, reloaded, run, saved, served
 
 from benchmarks.speed.devtools import Chromium
@@ -198,6 +200,106 @@ def test_long_results_and_pictures_of_the_task_are_shown(browser: Chromium, tmp_
         assert not complaints(browser, server.address)
 
 
+@pytest.fixture
+def telephone(browser: Chromium) -> Iterator[Chromium]:
+    """The browser as wide as a telephone, with a finger for a pointer."""
+    browser.resize(390, 844)
+    browser.send("Emulation.setTouchEmulationEnabled", enabled=True)
+    yield browser
+    browser.send("Emulation.setTouchEmulationEnabled", enabled=False)
+    browser.resize(1280, 800)
+
+
+def tapped(browser: Chromium, id: str) -> None:
+    """Touch the middle of an element, which must be what stands there and large enough for a finger."""
+    box = f"(document.getElementById('{id}').scrollIntoView({{block: 'center'}}), document.getElementById('{id}').getBoundingClientRect().toJSON())"
+    at = browser.evaluate(box)
+    x, y = at["x"] + at["width"] / 2, at["y"] + at["height"] / 2
+    assert at["height"] >= 40 and at["width"] >= 40 and at["x"] >= 0 and at["right"] <= 390, (id, at)
+    assert browser.evaluate(f"document.elementFromPoint({x}, {y}).closest('button').id") == id
+    browser.send("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+    browser.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+
+def buttons(browser: Chromium) -> list[str]:
+    """What a screen reader calls the buttons, in their order."""
+    nodes = browser.send("Accessibility.getFullAXTree")["nodes"]
+    return [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == "button"]
+
+
+def test_on_a_telephone_all_is_said_commented_and_undone_without_a_key(telephone: Chromium, tmp_path: Path) -> None:
+    browser, labels = telephone, tmp_path / "labels.jsonl"
+    shown = "document.getElementById('comment').open"
+    with served([run(1), run(2)], labels, ask="both") as server:
+        opened(browser, server.address)
+        assert {"Comment on step 1", "Comment on step 3", "Comment on the run", "Undo the last change"} <= {
+            *buttons(browser)
+        }
+        assert "What was wrong with step 2" not in buttons(browser)  # nothing was yet
+        tapped(browser, "step-2-bad")
+        tapped(browser, "wrong-2")
+        browser.wait("document.getElementById('categories').open")
+        tapped(browser, "categories-leave")
+        browser.wait("!document.getElementById('categories').open")
+        tapped(browser, "comment-2")
+        browser.wait(f"{shown} && document.activeElement.id === 'comment-text'")
+        assert browser.evaluate("document.getElementById('comment-title').textContent") == "Comment on step 2"
+        browser.send("Input.insertText", text="Asks twice.")
+        tapped(browser, "comment-keep")
+        browser.wait("document.querySelector('#said-2 .note')?.textContent === 'Asks twice.'")
+        tapped(browser, "comment-run")
+        browser.wait(f"{shown} && document.getElementById('comment-title').textContent === 'Comment on the run'")
+        browser.send("Input.insertText", text="By chance.")
+        tapped(browser, "comment-leave")
+        browser.wait(f"!{shown}")
+        tapped(browser, "comment-run")
+        browser.wait(f"{shown} && !document.getElementById('comment-text').value")
+        browser.send("Input.insertText", text="By luck.")
+        tapped(browser, "comment-keep")
+        tapped(browser, "run-good")
+        tapped(browser, "run-bad")
+        tapped(browser, "undo")
+        browser.wait("document.querySelector('#outcome .good[aria-pressed=true]')")
+        saved(browser)
+        tapped(browser, "forth")
+        at(browser, 2)
+        assert not complaints(browser, server.address)
+    (found,) = read_annotations(labels)
+    assert (found.score, found.critique) == (1.0, "By luck.\n[step 2] bad: Asks twice.")
+    assert [(f.step, f.verdict, f.text) for f in found.findings or ()] == [(2, "bad", "Asks twice.")]
+
+
+def test_buttons_leave_the_keys_where_they_were(browser: Chromium, tmp_path: Path) -> None:
+    focused = "document.activeElement.id"
+    with served([run(1), run(2)], tmp_path / "labels.jsonl") as server:
+        opened(browser, server.address)
+        browser.press("n")  # step 2 has the focus
+        browser.press("g")
+        clicked(browser, "comment-3")
+        browser.wait("document.getElementById('comment').open")
+        clicked(browser, "comment-leave")
+        browser.wait("!document.getElementById('comment').open")
+        assert browser.evaluate(focused) == "step-2"
+        browser.press("u")  # of the step whose comment was opened
+        browser.wait("document.querySelector('#step-3.unclear')")
+        clicked(browser, "undo")
+        browser.wait("!document.querySelector('#step-3.unclear')")
+        browser.press(" ")
+        saved(browser)
+        assert browser.evaluate(focused) == "step-2" and browser.evaluate(
+            "Boolean(document.querySelector('#step-2.good'))"
+        )
+        browser.evaluate("document.getElementById('run-bad').focus()")
+        browser.press("Enter")
+        browser.wait("document.querySelector('#run-bad[aria-pressed=true]')")
+        saved(browser)
+        assert browser.evaluate(focused) == "run-bad"  # drawn anew, it is where a keyboard or a screen reader was
+        browser.evaluate("document.activeElement.blur()")
+        browser.press("Enter")
+        at(browser, 2)
+        assert not complaints(browser, server.address)
+
+
 def clicked(browser: Chromium, id: str) -> None:
     """Press what stands where the middle of an element is."""
     box = f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.getElementById('{id}').getBoundingClientRect())"
@@ -206,32 +308,29 @@ def clicked(browser: Chromium, id: str) -> None:
         browser.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
 
-def test_on_a_telephone_one_gets_from_run_to_run_and_the_keys_leave_room(browser: Chromium, tmp_path: Path) -> None:
+def test_on_a_telephone_one_gets_from_run_to_run_and_the_keys_leave_room(telephone: Chromium, tmp_path: Path) -> None:
+    browser = telephone
     wide = "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).length"
     sizes = "['back', 'forth'].map((id) => document.getElementById(id).getBoundingClientRect())"
-    browser.resize(390, 844)
-    try:
-        with served([run(n) for n in range(1, 4)], tmp_path / "labels.jsonl") as server:
-            opened(browser, server.address)
-            assert browser.evaluate(f"[innerWidth, {wide}]") == [390, 0]
-            assert browser.evaluate(f"{sizes}.every(({{width, height}}) => width >= 40 && height >= 40)")
-            names = "['back', 'forth'].map((id) => document.getElementById(id).ariaLabel)"
-            assert browser.evaluate(names) == ["Previous transcript", "Next transcript"]
-            for id, n in (("forth", 2), ("forth", 3), ("back", 2), ("back", 1)):
-                clicked(browser, id)
-                at(browser, n)
-            clicked(browser, "back")
-            browser.wait("document.getElementById('hint').textContent === 'This is the first transcript'")
-            clicked(browser, "forth")
-            at(browser, 2)
-            browser.wait("!document.getElementById('hint').textContent")
-            clicked(browser, "help-open")
-            browser.wait("document.getElementById('help').open")
-            keys = "Math.max(...[...document.querySelectorAll('#help dt')].map((e) => e.offsetWidth))"
-            assert browser.evaluate(f"{keys} / document.querySelector('#help .keys').offsetWidth") < 0.4
-            assert browser.evaluate(wide) == 0
-            clicked(browser, "help-close")
-            browser.wait("!document.getElementById('help').open")
-            assert not complaints(browser, server.address)
-    finally:
-        browser.resize(1280, 800)
+    with served([run(n) for n in range(1, 4)], tmp_path / "labels.jsonl") as server:
+        opened(browser, server.address)
+        assert browser.evaluate(f"[innerWidth, {wide}]") == [390, 0]
+        assert browser.evaluate(f"{sizes}.every(({{width, height}}) => width >= 40 && height >= 40)")
+        names = "['back', 'forth'].map((id) => document.getElementById(id).ariaLabel)"
+        assert browser.evaluate(names) == ["Previous transcript", "Next transcript"]
+        for id, n in (("forth", 2), ("forth", 3), ("back", 2), ("back", 1)):
+            clicked(browser, id)
+            at(browser, n)
+        clicked(browser, "back")
+        browser.wait("document.getElementById('hint').textContent === 'This is the first transcript'")
+        clicked(browser, "forth")
+        at(browser, 2)
+        browser.wait("!document.getElementById('hint').textContent")
+        clicked(browser, "help-open")
+        browser.wait("document.getElementById('help').open")
+        keys = "Math.max(...[...document.querySelectorAll('#help dt')].map((e) => e.offsetWidth))"
+        assert browser.evaluate(f"{keys} / document.querySelector('#help .keys').offsetWidth") < 0.4
+        assert browser.evaluate(wide) == 0
+        clicked(browser, "help-close")
+        browser.wait("!document.getElementById('help').open")
+        assert not complaints(browser, server.address)

@@ -8,7 +8,6 @@ import logging
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import pool as pools
 from rrm.serve.address import Address
-from rrm.serve.app import SMALL
 from rrm.serve.client import RemoteJudge
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Pool
@@ -261,19 +259,6 @@ def test_half_a_surrogate_pair_and_nan_are_no_faults(served: Served) -> None:
     assert [(row.id, row.score) for row in rows] == [("a\ud800", 0.5), ("b", 0.25)]
     assert served.ask("/v1/score", {"transcripts": asked[:1] * 2})[0] == 422
     assert metric(served, "rrm_worker_restarts_total") == before
-
-
-def test_items_are_written_before_they_reach_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, threads = Trajectory.model_dump, set[str]()
-
-    def noted(self: Trajectory, **how: Any) -> Any:
-        threads.add(threading.current_thread().name)
-        return real(self, **how)
-
-    monkeypatch.setattr(Trajectory, "model_dump", noted)
-    large = run("a", "score 0.5") | {"meta": {"text": "x" * SMALL}}  # a small one is written where it is read
-    assert served.ask("/v1/score", {"transcripts": [large]})[0] == 200
-    assert threads and served.thread.name not in threads
 
 
 # ---- the worker ----

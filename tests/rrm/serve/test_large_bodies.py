@@ -1,0 +1,154 @@
+"""A large body keeps nobody waiting while it is read: not on the loop's thread, and not in one piece."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from serving import Served, run, serving
+
+from rrm.serve import bodies
+from rrm.serve.bodies import SMALL
+from rrm.trajectory import Trajectory
+
+LARGE = {"transcripts": [run("a", "score 0.5") | {"meta": {"text": "x" * SMALL}}]}
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving() as found:
+        yield found
+
+
+class Parsing:
+    """The parser, which begins with a large body only when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+        self.threads: list[str] = []
+
+    def __call__(self, body: bytes, real: Callable[[bytes], Any] = bodies.loads) -> Any:
+        self.threads.append(threading.current_thread().name)
+        if len(body) > SMALL:
+            self.begun.set()
+            assert self.goes_on.wait(60)
+        return real(body)
+
+
+@pytest.fixture
+def parsing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parsing]:
+    found = Parsing()
+    monkeypatch.setattr(bodies, "loads", found)
+    yield found
+    found.goes_on.set()
+
+
+def requests(found: Served, status: int) -> int:
+    """How many to score were answered so."""
+    name = f'rrm_requests_total{{path="/v1/score",status="{status}"}}'
+    told = found.ask("/metrics")[1].splitlines()
+    return next((int(float(line.rsplit(" ", 1)[1])) for line in told if line.startswith(name)), 0)
+
+
+def test_others_are_answered_while_a_large_body_is_parsed(served: Served, parsing: Parsing) -> None:
+    small = {"transcripts": [run("b", "score 0.25")]}
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(served.ask, "/v1/score", LARGE)
+        assert parsing.begun.wait(60)
+        assert served.ask("/healthz")[0] == 200
+        assert served.ask("/v1/score", small)[1]["rows"][0]["score"] == 0.25
+        assert not asked.done()
+        parsing.goes_on.set()
+        status, said = asked.result()
+    assert status == 200 and said["rows"][0]["score"] == 0.5
+    large, little = parsing.threads
+    assert large != served.thread.name == little
+
+
+def test_a_stop_answers_a_body_that_is_being_parsed(served: Served, parsing: Parsing) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(served.ask, "/v1/score", LARGE)
+        assert parsing.begun.wait(60)
+        served.stop()
+        parsing.goes_on.set()
+        status, said = asked.result()
+    assert status == 200 and said["rows"][0]["score"] == 0.5
+
+
+def test_who_goes_while_its_body_is_parsed_leaves_nothing_waiting(served: Served, parsing: Parsing) -> None:
+    host, port = served.url.removeprefix("http://").split(":")
+    slow = [run(str(n), "WAIT 0.5 score 0.5") | {"meta": {"text": "x" * 4000}} for n in range(40)]
+    data = json.dumps({"transcripts": slow}).encode()
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
+        head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        raw.sendall(head % len(data) + data)
+        assert parsing.begun.wait(60)
+    parsing.goes_on.set()
+    while not requests(served, 499):
+        time.sleep(0.005)
+    assert served.pool.load.waiting == 0 and requests(served, 200) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [(b"[" * 2 * SMALL, "not JSON"), (b'{"a": "\xff"}' + b" " * SMALL, "not JSON")]
+)
+def test_what_is_no_json_is_told_as_of_a_small_body(served: Served, body: bytes, said: str) -> None:
+    status, answer = served.ask("/v1/score", raw=body)
+    assert status == 422 and said in answer["error"]["message"] and answer["error"]["at"] == "body"
+
+
+def test_items_are_written_before_they_reach_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, threads = Trajectory.model_dump, set[str]()
+
+    def noted(self: Trajectory, **how: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return real(self, **how)
+
+    monkeypatch.setattr(Trajectory, "model_dump", noted)
+    assert served.ask("/v1/score", LARGE)[0] == 200  # a small one is written where it is read
+    assert threads and served.thread.name not in threads
+
+
+def calls_of(work: Callable[[], Any]) -> tuple[Any, int]:
+    """What it returns, and how many functions of Python it called: in each the interpreter may turn to another thread."""
+    calls = 0
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        found = work()
+    finally:
+        sys.setprofile(None)
+    return found, calls
+
+
+def test_reading_and_writing_let_others_have_their_turn_all_along() -> None:
+    many = run("a", "score 0.5") | {"messages": [{"role": "assistant", "content": str(n)} for n in range(500)]}
+    body = json.dumps(many).encode()
+    found, calls = calls_of(lambda: bodies.loads(body))
+    assert found == many and calls >= 500
+    written, calls = calls_of(lambda: bodies.dumps(Trajectory.model_validate(many)))
+    assert calls >= 500 and json.loads(written)["messages"][499]["content"] == "499"
+
+
+def test_a_run_is_written_as_it_is() -> None:
+    call = {"name": "search", "arguments": {"q": "café \ud800"}, "id": "c", "more": [1]}
+    told = [
+        {"role": "user", "content": [{"type": "text", "text": 'a "quoted"\n\u2028 line'}]},
+        {"role": "assistant", "content": None, "tool_calls": [call], "logprobs": [-0.5, float("inf")]},
+        {"role": "tool", "content": "]}, {", "tool_call_id": "c", "timestamp": 3.5},
+    ]
+    whole = Trajectory.model_validate({"id": "x", "task": "t", "messages": told, "meta": {"k": {"messages": []}}})
+    for one in (whole, whole.model_copy(update={"messages": []})):
+        assert json.loads(bodies.dumps(one)) == json.loads(json.dumps(one.model_dump(mode="json")))
+        assert bodies.dumps(one).isascii()
