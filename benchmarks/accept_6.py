@@ -21,7 +21,17 @@ from typing import Any
 from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
-from benchmarks.studies.no_answer_key_figures import ALARMS, GUARDS, POOLED, arm_of, by_n, derived, start_of_arm
+from benchmarks.studies.no_answer_key_figures import (
+    ALARMS,
+    GUARDS,
+    POOLED,
+    arm_of,
+    by_n,
+    derived,
+    fell_at,
+    gamed,
+    start_of_arm,
+)
 from rrm.evaluation.choosing import success_of
 
 STUDY = "no_answer_key"
@@ -285,7 +295,16 @@ def gamed_bars(found: Found) -> Iterator[Bar]:
     shown = f"{sum(fell)} of {len(fell)}, of {len(runs)} runs: {fired}"
     ok = len(fell) >= LEAST_FELL and sum(fell) * GAMED_RUNS >= IN_TIME * len(fell)
     yield bar(found, what, wanted, ("gamed",), shown, ok)
+    yield by_guard_bar(found)
     yield alarm_bar(found)
+
+
+def by_guard_bar(found: Found) -> Bar:
+    """E6: each guard that counts by itself. `length` looks at what this judge likes, and `success` at what is to be foreseen."""
+    runs = [run for run in found["arms"].get("gamed", {"runs": []})["runs"] if fell_at(run) is not None]
+    in_time = {name: sum(gamed(run, [name])["in_time"] for run in runs) for name in found["guards_counted"]}
+    each = ", ".join(f"{name} in {number}" for name, number in in_time.items()) or "none counts"
+    return Bar(f"E6 in time by one guard alone, of {len(runs)} runs that fell", each, "reported", None)
 
 
 def alarm_bar(found: Found) -> Bar:

@@ -243,13 +243,17 @@ def made_before(record_: dict[str, Any], field: bool) -> set[tuple[str, int]]:
     """The runs of a record, as (arm, number), that need not be made again.
 
     Args:
-        field: whether part U is to be measured: of its arms that needs the policies, which no record holds.
+        field: whether part U is to be measured: of its arms' first `FIELD_SEEDS` runs that needs the policies, which no record holds.
     """
-    return {
-        (name, ARMS[name].number(run["seed"]))
+    held = {
+        (name, ARMS[name].number(run["seed"])): "field" in run
         for name, arm in record_["arms"].items()
         for run in arm["runs"]
-        if not (field and name in FIELD and "field" not in run)
+    }
+    return {
+        (name, number)
+        for (name, number), measured in held.items()
+        if measured or not (field and name in FIELD and number < FIELD_SEEDS)
     }
 
 

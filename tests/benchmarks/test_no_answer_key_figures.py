@@ -13,7 +13,7 @@ from study_runs import MADE, TASKS, begun, by_task, hoped_for, made, solved
 
 from benchmarks.studies import no_answer_key_tables as tables
 from benchmarks.studies.no_answer_key import Study, kept, made_before
-from benchmarks.studies.no_answer_key_arms import JUDGE
+from benchmarks.studies.no_answer_key_arms import FIELD_SEEDS, JUDGE
 from benchmarks.studies.no_answer_key_figures import GUARDS, POOLED, as_digits, by_n, collect, fell_at, gamed
 from benchmarks.studies.study import two_way_interval, two_way_ratio
 
@@ -216,6 +216,8 @@ def test_a_record_stands_for_the_folders_of_its_runs(tmp_path: Path) -> None:
     assert [len(arm["runs"]) for arm in kept(record, facts)["arms"].values()] == [2, 1]
     assert made_before(record, field=False) == {("outcome", 0), ("outcome", 1), ("judge", 0), ("judge", 1)}
     assert made_before(record, field=True) == {("judge", 0), ("judge", 1)}
+    record["arms"]["outcome"]["runs"].append({"seed": FIELD_SEEDS})  # of which the field asks nothing
+    assert made_before(record, field=True) == {("judge", 0), ("judge", 1), ("outcome", FIELD_SEEDS)}
     with pytest.raises(SystemExit, match="another policy"):
         kept(record, facts | {"policy": "q"})
 
