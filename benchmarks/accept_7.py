@@ -34,7 +34,7 @@ SUITES = {
         "tests/rrm/prompt/test_criteria.py tests/rrm/cli/test_criteria_command.py"
     ),
     "2 rank: ties, orders by seed, both orders, heats, every failure typed": (
-        "tests/rrm/judge/test_rank.py tests/rrm/judge/test_heats.py"
+        "tests/rrm/judge/test_rank.py tests/rrm/judge/test_rank_run.py tests/rrm/judge/test_heats.py"
     ),
     "2 rank and criteria as rewards": "tests/reagent/feedback/test_rank_and_criteria.py",
     "3 calibrate: servers, criteria, few labels and the interval they leave": (
