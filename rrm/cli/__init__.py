@@ -96,7 +96,12 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
     logging.getLogger("rrm.progress").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*")  # transformers' own, of its own code
     try:
-        app()
+        try:
+            app()
+        except Exception as error:
+            if not terminated:
+                raise
+            raise KeyboardInterrupt from error  # of the stop, native code that was being imported has made an error of its own
     except SpendingLimit as limit:
         _fail(limit, STOPPED)
     except RRMError as error:

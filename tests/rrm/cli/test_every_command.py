@@ -65,8 +65,27 @@ def test_termination_is_said_as_an_interruption_is(tmp_path: Path) -> None:
         time.sleep(0.01)
     child.send_signal(signal.SIGTERM)
     _, said = child.communicate(timeout=60)
-    assert child.returncode == 143 and "terminated; the same command begins anew" in said
+    assert child.returncode == 143 and "terminated; the same command begins anew" in said, said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_termination_that_other_code_makes_an_error_of_is_said(tmp_path: Path) -> None:
+    """Once in some runs the command ended with code 1: it was stopped while something was imported that turns any exception into its own."""
+    program = (
+        "import os, signal\n"
+        "from rrm import cli\n"
+        "import typer\n"
+        "app = typer.Typer()\n"
+        "@app.command()\n"
+        "def work():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    except KeyboardInterrupt:\n"
+        "        raise ImportError('initialization failed')\n"
+        "cli.run(app, ())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program, "work"], capture_output=True, text=True)
+    assert run.returncode == 143 and run.stderr.startswith("terminated;"), run.stderr
 
 
 @pytest.mark.parametrize("command", [("convert", "IN", "-o", "-"), ("check", "IN"), ("criteria", "list")])
