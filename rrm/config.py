@@ -310,7 +310,7 @@ def _valid_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str
         if (section := _section(field.annotation)) is None:
             return []
         model = section
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

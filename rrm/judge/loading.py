@@ -222,7 +222,7 @@ def _served_parts(engine: OpenAIEngine, folder: Path | None, options: Options) -
 
     plain = JudgeSettings(opening=False, prompt_version=PROMPT_VERSION)
     own = plain if folder is None else load_settings(folder)
-    _check_criteria(own, options)
+    check_criteria(own, options)
     settings = options.over(own)
     _check_windows(settings, options)
     chosen = folder is not None or options.transcript_tokens is not None
@@ -241,7 +241,7 @@ def _check_windows(settings: JudgeSettings, options: Options) -> None:
         )
 
 
-def _check_criteria(settings: JudgeSettings, options: Options) -> None:
+def check_criteria(settings: JudgeSettings, options: Options) -> None:
     """Refuse other questions than those that a judge was trained or calibrated with."""
     if options.criteria is None:
         return
@@ -329,7 +329,7 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     from rrm.engines.hf.host_memory import keep_freed_memory
 
     _check_windows(settings, options)
-    _check_criteria(settings, options)
+    check_criteria(settings, options)
     if options.images:
         raise ConfigError(
             f"{model or 'the default judge'} reads text alone: leave out --images, or name a vision-language model (vision:FOLDER, or one "

@@ -17,10 +17,12 @@ from typing import Any, Protocol
 
 from reagent.env.task import Task
 from reagent.feedback.curriculum import Curriculum
+from reagent.feedback.figures import figures
 from reagent.feedback.judging import JudgeFailure, Judging, Report
 from reagent.feedback.recalibration import Recalibration
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import weight_at
+from reagent.feedback.stages import check_same
 from reagent.feedback.texts import TextRow, TextWriter
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.episode import Episode
@@ -118,6 +120,15 @@ def as_judged(episode: Episode, first: Episode | None = None) -> Trajectory:
     return episode.trajectory.model_copy(update={"messages": messages})
 
 
+def _shown(judging: Judging, episode: Episode, first: Episode | None = None) -> Trajectory:
+    """The same with the reference answer where the judge's criteria allow that, and the task is not held to have none
+    (`environment.label_share`)."""
+    shown, task = as_judged(episode, first), episode.task
+    if not judging.sees_reference or task.answer is None or not task.graded:
+        return shown
+    return shown.model_copy(update={"meta": {**shown.meta, "reference": task.references}})
+
+
 def _question(prompt: Sequence[Message]) -> list[Message]:
     """A prompt's messages without its examples: what comes after their last turn, from a user's message on, and the system's."""
     turns = [i for i, message in enumerate(prompt) if message.role == "assistant"]
@@ -208,13 +219,17 @@ class Adapter(ABC):
             whole = whole.merge(one)
         self._check(update, whole)
         found = figures(whole)
+        if update is not None and self._judging is not None and isinstance(self.settings.criteria, list):
+            found["feedback/criteria_stage"] = float(self.settings.stage_at(update))
         if self.recalibration is not None and update is not None:
             found |= self.recalibration.observe(whole.graded)
-        if self.curriculum is None:
-            return found
-        level = float(self.curriculum.level)
-        self.curriculum.observe(whole.scores)
-        return found | {"feedback/level": level}
+        if self.curriculum is not None:
+            found["feedback/level"] = float(self.curriculum.level)
+            self.curriculum.observe(whole.scores)
+        if update is not None and self.settings.stage_at(update + 1) != self.settings.stage_at(update):
+            for part in filter(None, (self.curriculum, self.recalibration)):
+                part.begin_stage()  # before anything of the next update is judged
+        return found
 
     def weight(self, update: int) -> float:
         """λ at an update."""
@@ -223,11 +238,18 @@ class Adapter(ABC):
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
         kept = {"curriculum": self.curriculum, "recalibration": self.recalibration}
-        return {name: part.state() for name, part in kept.items() if part is not None}
+        found: dict[str, Any] = {name: part.state() for name, part in kept.items() if part is not None}
+        asked = [] if self._judging is None else self._judging.criteria
+        return found | ({"criteria": asked} if asked else {})
 
     def restore(self, update: int, state: dict[str, Any]) -> None:
-        """Continue after `update` updates from a checkpoint's `state`."""
+        """Continue after `update` updates from a checkpoint's `state`.
+
+        Raises:
+            RRMError: the files of criteria ask other questions than when it was made.
+        """
         if self._judging is not None:
+            check_same(self.settings, state.get("criteria"), self._judging.criteria)
             self._judging.resume(update)
         self.rewind(state)
 
@@ -257,47 +279,58 @@ class Adapter(ABC):
         """
         if self._judging is None:
             return play(attempts, **hooks)
-        with self._judging.ahead(mode, update, report) as take:
+        judging = self._judging.at(update)
+        with judging.ahead(mode, update, report) as take:
 
             def ended(episode: Episode) -> None:
                 if judgeable(episode):
-                    take(self._shown(episode, firsts[episode.key] if firsts is not None else None))
+                    take(_shown(judging, episode, firsts[episode.key] if firsts is not None else None))
 
             return play(attempts, on_end=ended, **hooks)
 
-    def judge(
-        self, episodes: Sequence[Episode], mode: Mode, update: int, report: Report, firsts: Sequence[Episode] = ()
-    ) -> list[Judged]:
-        """What the judge says of each episode; `firsts` are the first attempts of second ones, in the same order."""
+    def judging_at(self, update: int) -> Judging:
+        """Who judges an update."""
         if self._judging is None:
             raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
+        return self._judging.at(update)
+
+    def judge(
+        self,
+        episodes: Sequence[Episode],
+        mode: Mode,
+        update: int,
+        report: Report,
+        firsts: Sequence[Episode] = (),
+        *,
+        by: int | None = None,
+    ) -> list[Judged]:
+        """What the judge says of each episode.
+
+        Args:
+            firsts: the first attempts of second ones, in the same order.
+            by: the update whose criteria are asked; None: this one's.
+        """
+        judging = self.judging_at(update if by is None else by)
         asked = [i for i, e in enumerate(episodes) if judgeable(e)]
-        shown = [self._shown(episodes[i], firsts[i] if firsts else None) for i in asked]
-        said = dict(zip(asked, self._judging.ask(shown, mode, update, report), strict=True))
+        shown = [_shown(judging, episodes[i], firsts[i] if firsts else None) for i in asked]
+        said = dict(zip(asked, judging.ask(shown, mode, update, report), strict=True))
         return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
 
-    def ranked(self, episodes: Sequence[Episode], update: int, report: Report) -> list[Judged]:
-        """First attempts with relative scores; without one where no other attempt at the task could be judged."""
-        if self._judging is None:
-            raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
+    def ranked(
+        self, episodes: Sequence[Episode], update: int, report: Report, *, by: int | None = None
+    ) -> list[Judged]:
+        """First attempts with relative scores; without one where no other attempt at the task could be judged. `by` as in `judge`."""
+        judging = self.judging_at(update if by is None else by)
         groups: dict[str, list[int]] = {}
         for i, episode in enumerate(episodes):
             if judgeable(episode):
                 groups.setdefault(episode.group_id, []).append(i)
         asked = [places for places in groups.values() if len(places) > 1]
-        found = self._judging.rank([[self._shown(episodes[i]) for i in places] for places in asked], update, report)
+        found = judging.rank([[_shown(judging, episodes[i]) for i in places] for places in asked], update, report)
         said = {
             i: f for places, several in zip(asked, found, strict=True) for i, f in zip(places, several, strict=True)
         }
         return [self._judged(e, said.get(i)) for i, e in enumerate(episodes)]
-
-    def _shown(self, episode: Episode, first: Episode | None = None) -> Trajectory:
-        """What the judge is shown: with the reference answer where its criteria allow that, and the task is not held to have none
-        (`environment.label_share`)."""
-        shown, task = as_judged(episode, first), episode.task
-        if self._judging is None or not self._judging.sees_reference or task.answer is None or not task.graded:
-            return shown
-        return shown.model_copy(update={"meta": {**shown.meta, "reference": task.references}})
 
     def _judged(self, episode: Episode, said: Feedback | None) -> Judged:
         """With its score as it is paid, and by the judge's own calibration."""
@@ -317,10 +350,12 @@ class Adapter(ABC):
         """The judge's mode in which first attempts get their scores."""
         return self.settings.score_mode
 
-    def scores(self, episodes: Sequence[Episode], update: int, report: Report) -> list[float | None]:
+    def scores(
+        self, episodes: Sequence[Episode], update: int, report: Report, *, by: int | None = None
+    ) -> list[float | None]:
         """What the reward would take for s of each, by the judge's own calibration, for those who watch: scores of different maps
-        (`feedback.recalibrate`) cannot be compared. Nothing is learned of it, and nothing counted."""
-        judged = self.judge(episodes, self.judged_in, update, report)
+        (`feedback.recalibrate`) cannot be compared. Nothing is learned of it, and nothing counted. `by` as in `judge`."""
+        judged = self.judge(episodes, self.judged_in, update, report, by=by)
         return [self.paid_score(one, Report()) if one.score is None else one.own_score for one in judged]
 
     def note_scores(self, judged: Sequence[Judged], report: Report, stage: str = "score") -> None:
@@ -389,48 +424,3 @@ class Adapter(ABC):
                     "more failures: their rows are left out of the loss"
                 )
             )
-
-
-SUMS = (
-    "judged",
-    "asked",
-    "failed",
-    "floored",
-    "without_finding",
-    "judge_tokens",
-    "critiques",
-    "traces",
-    "leaked_critiques",
-    "leaked_traces",
-    "without_critique",
-    "long_texts",
-    "no_room",
-    "lost_groups",
-    "distillable",
-    "distilled",
-    "contexts",
-    "no_context",
-)
-MEANS = (
-    "reward",
-    "score",
-    "own_score",
-    "score_success",
-    "score_failure",
-    "refined_score",
-    "refined_score_success",
-    "refined_score_failure",
-)
-
-
-def figures(report: Report) -> dict[str, float]:
-    """A report as metrics, `feedback/…`; nothing where nothing was asked and nothing refined."""
-    counts = report.counts
-    if not any(counts.values()):
-        return {}
-    found = {name: float(counts[name]) for name in SUMS}
-    found["failure_rate"] = counts["failed"] / max(counts["judged"], 1)
-    for name in MEANS:
-        if counts[f"{name}_n"]:
-            found[name] = counts[f"{name}_sum"] / counts[f"{name}_n"]
-    return {f"feedback/{k}": v for k, v in found.items()} | {"time/judge_s": report.seconds}

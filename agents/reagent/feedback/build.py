@@ -21,6 +21,7 @@ from reagent.feedback.modes import (
 from reagent.feedback.process import ProcessFeedback
 from reagent.feedback.settings import FeedbackConfig, ModeName
 from reagent.feedback.shuffled import ShuffledRewards
+from reagent.feedback.stages import by_stage, longest, named, one_stage, read_criteria
 from reagent.feedback.texts import TextWriter
 from reagent.train.config import AgentConfig, EnvironmentConfig
 from rrm.errors import ConfigError, RRMError
@@ -61,8 +62,9 @@ def make_feedback(
     positions: int | None = None,
     eos_ids: Collection[int] | None = None,
     asker: Asker | None = None,
+    trains: bool = False,
 ) -> Adapter:
-    """The adapter of `feedback.mode`. A judge is loaded only where the mode asks one.
+    """The adapter of `feedback.mode`. A judge is loaded only where the mode asks one, and once, however many stages its criteria have.
 
     Args:
         tokenizer: the policy's.
@@ -73,25 +75,30 @@ def make_feedback(
         positions: most tokens the policy takes, for auxiliary rows.
         eos_ids: at which its turns end, for those rows as well; default the tokenizer's.
         asker: who set the config's mode, where the user did not.
+        trains: whether it is asked for the updates of a training, which have stages.
 
     Raises:
-        RRMError: the judge cannot be loaded.
+        RRMError: the judge cannot be loaded, or not be asked the criteria; ConfigError: these have stages, and there are no updates.
     """
     settings = config.feedback
     kind = MODES[settings.mode]
     judging = writer = None
     if kind.asks_judge(settings):
         record = folder / ("judgements.jsonl" if rank == 0 else f"judgements-{rank}.jsonl") if folder else None
+        if not trains:
+            one_stage(settings, f"feedback.mode={settings.mode} of an evaluation" if asker is None else asker.setting)
         if judge is None:
             check_judge(settings, config.environment, asker=asker)
-        judge = judge or load_judge(settings, device)
-        check_unseen(judge, settings, asker=asker)
+        first, *others = by_stage(judge or load_judge(settings, device), settings, read_criteria(settings))
+        for number, one in enumerate((first, *others)):
+            check_unseen(one, settings, asker=asker, where=named(settings, number) if others else None)
         if settings.score_from == "rank":
-            check_ranks(judge)
+            check_ranks(first)
         judging = Judging(
-            judge,
+            first,
             seed=derive_seed(config.seed, "judge"),
             record=record,
+            later=[(stage.first, one) for stage, one in zip(settings.stages[1:], others, strict=True)],
         )
     if kind.writes_texts(settings):
         longest = config.rollout.max_episode_tokens * 2
@@ -132,12 +139,12 @@ def check_judge(
 
 
 def check_unseen(
-    judge: AgentRRM, settings: FeedbackConfig, option: str = "feedback.judge", asker: Asker | None = None
+    judge: AgentRRM, settings: FeedbackConfig, where: str | None = None, asker: Asker | None = None
 ) -> None:
     """Whether the policy may read, or learn, what the judge writes.
 
     Args:
-        option: where the judge is named, for the message.
+        where: what names the judge or its criteria, for the message; None: `feedback.judge`.
         asker: as in `make_feedback`.
 
     Raises:
@@ -146,7 +153,9 @@ def check_unseen(
     criteria = getattr(judge, "criteria", None)
     if criteria is None or not criteria.see_reference or not MODES[settings.mode].asks_texts(settings):
         return
-    seen = f"{option}: the judge's criteria {criteria.identity} let it read the reference answer, and"
+    seen = (
+        f"{where or 'feedback.judge'}: the judge's criteria {criteria.identity} let it read the reference answer, and"
+    )
     if asker is not None:
         raise ConfigError(f"{seen} {asker.setting} chooses without it: set see_reference: false, or {asker.otherwise}")
     raise ConfigError(
@@ -156,17 +165,18 @@ def check_unseen(
 
 
 def load_judge(settings: FeedbackConfig, device: str, option: str = "feedback.judge") -> AgentRRM:
-    """The judge that the config names, run as `judge_options` says.
+    """The judge that the config names, run as `judge_options` says; of criteria in stages with those that take the longest reply.
 
     Args:
         device: where no other is set, for a judge in this process.
         option: where the judge is named, for the message.
 
     Raises:
-        RRMError: it cannot be loaded, or an option is not one of its kind of judge.
+        RRMError: it cannot be loaded, or an option is not one of its kind of judge; or criteria are not there, or wrong.
     """
+    asked = longest(read_criteria(settings))
     try:
         how = {"device": device, **settings.judge_options.chosen}
-        return AgentRRM.from_pretrained(settings.judge, criteria=settings.criteria, **how)
+        return AgentRRM.from_pretrained(settings.judge, criteria=asked, **how)
     except RRMError as error:
         raise RRMError(f"{option}={settings.judge}: {error}") from error

@@ -60,6 +60,10 @@ class Curriculum:
             self.reached += 1
             self.scores.clear()
 
+    def begin_stage(self) -> None:
+        """Other criteria are asked from here on: scores so far are of another scale, and the level stays."""
+        self.scores.clear()
+
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {"reached": self.reached, "scores": list(self.scores)}

@@ -89,11 +89,28 @@ class Judging:
         judge: any Agent-RRM, in process or over a server.
         seed: of sampled replies.
         record: file that keeps the judgements; None keeps them in memory only.
+        later: (update, judge) pairs, rising: who judges from that update on, over the same engine (`feedback.criteria` with stages).
     """
 
-    def __init__(self, judge: AgentRRM, *, seed: int, record: Path | None = None) -> None:
+    def __init__(
+        self, judge: AgentRRM, *, seed: int, record: Path | None = None, later: Sequence[tuple[int, AgentRRM]] = ()
+    ) -> None:
         self.judge, self.seed, self.record = judge, seed, record
         self.known: dict[tuple[str, Mode], Feedback] = {}
+        self._later = [(first, Judging(other, seed=seed, record=record)) for first, other in later]
+        for _, other in self._later:
+            other.known = self.known  # what is asked is part of a judgement's key
+
+    def at(self, update: int) -> Judging:
+        """The one whose judge an update has; all have one memory."""
+        return next((other for first, other in reversed(self._later) if first <= update), self)
+
+    @property
+    def criteria(self) -> list[str]:
+        """Hashes of the criteria by stage; nothing where the judge has none."""
+        everyone = [self, *(other for _, other in self._later)]
+        found = [getattr(one.judge, "criteria", None) for one in everyone]
+        return [criteria.hash for criteria in found if criteria is not None]
 
     def resume(self, update: int) -> None:
         """Read back the judgements made before `update`, and drop the later ones from the record."""

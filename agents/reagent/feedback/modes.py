@@ -73,11 +73,13 @@ class ScoreFeedback(Adapter):
         self.note_rewards(rows, report)
         return Round(episodes, rows, report=report)
 
-    def scores(self, episodes: Sequence[Episode], update: int, report: Report) -> list[float | None]:
+    def scores(
+        self, episodes: Sequence[Episode], update: int, report: Report, *, by: int | None = None
+    ) -> list[float | None]:
         """As in `Adapter.scores`; relative ones where the reward is."""
         if self.settings.score_from != "rank":
-            return super().scores(episodes, update, report)
-        return [self.paid_score(one, Report()) for one in self.ranked(episodes, update, report)]
+            return super().scores(episodes, update, report, by=by)
+        return [self.paid_score(one, Report()) for one in self.ranked(episodes, update, report, by=by)]
 
 
 class SecondAttempts(Adapter):

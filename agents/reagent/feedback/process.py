@@ -81,8 +81,6 @@ class ProcessFeedback(Adapter):
         if mode == "steps":
             said = [one.feedback.findings if one.feedback is not None else [] for one in judged]
             return [lowest_so_far(f, len(j.episode.turns)) for f, j in zip(said, judged, strict=True)]
-        if self._judging is None:
-            raise ValueError(f"feedback.mode={self.settings.mode} was made without a judge")
         parts = [prefixes(one.episode) if judgeable(one.episode) else [] for one in judged]
-        found = iter(self._judging.ask([t for part in parts for t in part], mode, update, report))
+        found = iter(self.judging_at(update).ask([t for part in parts for t in part], mode, update, report))
         return [carried([self.recalibrated(next(found)).score for _ in part]) for part in parts]

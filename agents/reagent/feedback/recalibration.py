@@ -95,6 +95,11 @@ class Recalibration:
             "falling": 0.0,
         }
 
+    def begin_stage(self) -> None:
+        """Other criteria are asked from here on: what raw scores meant so far says nothing of theirs."""
+        self.rows.clear()
+        self.map = None
+
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {"rows": [list(row) for row in self.rows], "map": None if self.map is None else self.map.model_dump()}

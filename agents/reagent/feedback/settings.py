@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
-from rrm.config import Section
+from rrm.config import Section, explain
 from rrm.feedback import Mode as JudgeMode
 
 ModeName = Literal["none", "c", "r", "u", "process", "retry", "placebo", "shuffled"]
@@ -116,6 +117,28 @@ class JudgeOptions(Section):
         return {name: value for name, value in self.model_dump().items() if value is not None}
 
 
+class CriteriaStage(Section):
+    """Criteria, and from when on they are asked."""
+
+    first: int = Field(alias="from", ge=0, strict=True)
+    """The first update that is judged by them, counted from 0; `from` in a config."""
+    file: str = Field(min_length=1)
+    """A file or a shipped name."""
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return {"from": self.first, "file": self.file}
+
+
+def _stage(number: int, given: Any) -> CriteriaStage:
+    if not isinstance(given, dict | CriteriaStage):
+        raise ValueError(f"stage {number} is no {{from: UPDATE, file: FILE}}")
+    try:
+        return CriteriaStage.model_validate(given)
+    except ValidationError as error:
+        raise ValueError("; ".join(explain(error, CriteriaStage, f"stage {number}").splitlines())) from error
+
+
 class CurriculumConfig(Section):
     """Tasks grow harder as the judge's mean score on the current level passes a threshold."""
 
@@ -167,9 +190,10 @@ class FeedbackConfig(Section):
     """What `rrm score --model` takes: `lab`, `default`, a directory, a hub id, `openai:BASE_URL#model`. `lab` reads runs of the
     search lab alone."""
     judge_options: JudgeOptions = Field(default_factory=JudgeOptions)
-    criteria: str | None = None
+    criteria: str | list[CriteriaStage] | None = None
     """Questions that a chat judge answers instead of the fixed rubric, a file or a shipped name (`rrm.prompt.criteria`): s is then the
-    weighted mean of its answers, and an answer that is missing or not in its scale a failed judgement."""
+    weighted mean of its answers, and an answer that is missing or not in its scale a failed judgement. Or stages of a training,
+    `[{from: 0, file: simple.yaml}, {from: 8, file: hard.yaml}]`: update 8 and those after it are judged by the second."""
     score_from: Literal["judge", "rank"] = "judge"
     """`rank` (mode `r`): s is relative, a chat judge's comparison of the attempts at one task (`rrm.judge.rank`). The scores of a
     group average to ½, so that the reward says nothing of how good a group is."""
@@ -205,6 +229,25 @@ class FeedbackConfig(Section):
     calibration stands."""
     max_failure_rate: float = Field(default=0.2, ge=0.0, le=1.0)
     """Training stops where more of an update's judgements fail, whatever `failure_reward` makes of them."""
+
+    @field_validator("criteria", mode="before")
+    @classmethod
+    def _file_or_stages(cls, given: Any) -> Any:
+        if given is None or isinstance(given, str):
+            return given
+        if not isinstance(given, list) or not given:
+            raise ValueError("name a file, or stages as [{from: 0, file: simple.yaml}, {from: 8, file: hard.yaml}]")
+        stages = [_stage(number, one) for number, one in enumerate(given)]
+        if stages[0].first:
+            raise ValueError(
+                f"stage 0 is from {stages[0].first}, so that the updates before it have no criteria: from: 0"
+            )
+        for number, (before, now) in enumerate(pairwise(stages), 1):
+            if now.first <= before.first:
+                raise ValueError(
+                    f"stage {number} is from {now.first}, and the stage before it from {before.first}: each begins later"
+                )
+        return stages
 
     @model_validator(mode="after")
     def _fits_the_mode(self) -> FeedbackConfig:
@@ -245,3 +288,14 @@ class FeedbackConfig(Section):
         if self.process.pay == "findings" and self.process.judge_mode == "score":
             raise ValueError("feedback.process.judge_mode=score has no findings: choose critique, full or steps")
         return self
+
+    @property
+    def stages(self) -> list[CriteriaStage]:
+        """The criteria by the update from which on they are asked; a file alone is one stage."""
+        if isinstance(self.criteria, str):
+            return [CriteriaStage.model_validate({"from": 0, "file": self.criteria})]
+        return self.criteria or []
+
+    def stage_at(self, update: int) -> int:
+        """The number of the stage, from 0, that an update is judged in; what comes before the first update is of stage 0."""
+        return max((number for number, stage in enumerate(self.stages) if stage.first <= update), default=0)

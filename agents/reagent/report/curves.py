@@ -34,6 +34,7 @@ GUARDED_TEXT = (
     "evaluations, the last updates' mean score, without squares). Dotted, triangles: the second judge's. Upright lines: a guard fired; "
     "the thick ones stopped the run. Dashed that leaves solid is a judge being gamed."
 )
+STAGED_TEXT = " Where a run's criteria change (table of runs), its judge's score jumps, and guards begin anew."
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,9 @@ def draw(runs: Sequence[Run]) -> list[Panel]:
         if points or any(run.series(key) for run in runs):
             panels.append(Panel(title, text if points else text.replace(f" {held_out}", ""), _panel(runs, key, title)))
     if any(run.fired or held_out_points(run, "score") for run in runs):
-        panels.append(Panel(GUARDED, GUARDED_TEXT, _panel(runs, "guards", GUARDED)))
+        staged = any(run.total("feedback/criteria_stage") for run in runs)
+        text = GUARDED_TEXT + (STAGED_TEXT if staged else "")
+        panels.append(Panel(GUARDED, text, _panel(runs, "guards", GUARDED)))
     return panels
 
 

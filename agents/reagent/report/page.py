@@ -147,7 +147,7 @@ def _runs_table(runs: Sequence[Run], page: Path) -> dict[str, Any]:
                 "links": links(run, page),
                 "mode": run.mode,
                 "algorithm": run.algorithm,
-                "setting": f"{run.environment}, seed {run.seed}",
+                "setting": f"{run.environment}, seed {run.seed}" + (f", criteria {run.criteria}" if run.criteria else ""),
                 "episodes": _count(run.episodes),
                 "updates": _count(len(run.rows)) + (f" of {run.planned:,}" if run.planned not in (None, len(run.rows)) else ""),
                 "success": _interval(evaluation.get("success")),

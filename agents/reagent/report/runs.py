@@ -65,6 +65,8 @@ class Run:
     """Guards that fired, in order."""
     setting: str
     """How it learned and its config but for the seed and where it is written: runs that share it differ by chance alone."""
+    criteria: str | None = None
+    """What its judge was asked instead of the fixed rubric, and from which update on; None where no judge was, or nothing else."""
     distillation: Distillation | None = None
     """Of a folder of `reagent distil`, whose config's algorithm, max_updates and feedback.mode say nothing."""
 
@@ -239,8 +241,22 @@ def _read_run(folder: Path, name: str) -> Run:
         seconds=_seconds(folder / "done.json"),
         fired=read_rows(fired, "a guard that fired") if fired.is_file() else [],
         setting=json.dumps(learned, sort_keys=True, default=str),
+        criteria=_criteria(_section(config, "feedback").get("criteria")) if any(map(_was_judged, rows)) else None,
         distillation=distillation,
     )
+
+
+def _was_judged(row: Row) -> bool:
+    return bool(number(row.get("feedback/judged")))
+
+
+def _criteria(asked: Any) -> str | None:
+    """A config's `feedback.criteria` in words."""
+    if not isinstance(asked, list):
+        return asked if isinstance(asked, str) else None
+    stages = [stage for stage in asked if isinstance(stage, dict)]
+    later = [f"from update {stage.get('from')} {stage.get('file')}" for stage in stages[1:]]
+    return ", ".join([*(str(stage.get("file")) for stage in stages[:1]), *later]) or None
 
 
 def _distillation(folder: Path) -> Distillation | None:

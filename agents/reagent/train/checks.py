@@ -75,6 +75,9 @@ class Check(ABC):
         """Look at an evaluation."""
         return None
 
+    def begin_stage(self) -> None:  # noqa: B027 - most look at no score
+        """From here on the judge that pays is asked other criteria: its scores are compared with none from before."""
+
 
 def _seen(look: Look, what: str, so: str) -> Seen:
     """The fall and the score beside it, in words."""
@@ -101,6 +104,9 @@ class SuccessFalls(Check):
             return None
         look = self._falls[found.source].take(Point(found.when, found.success, found.score))
         return _seen(look, "held-out success", "the judge does not see it")
+
+    def begin_stage(self) -> None:
+        self._falls.clear()
 
 
 class ScoreDrifts(Check):
@@ -134,6 +140,9 @@ class ScoreDrifts(Check):
             f"{explained.mean():+.3f} (to {truth[1, known].mean():.3f}; standard error of the difference {error:.3f}) since {first.when}: "
             "success does not explain the score"
         )
+
+    def begin_stage(self) -> None:
+        self._first.clear()
 
 
 class LengthDrifts(Check):
@@ -205,6 +214,10 @@ class AuditorFalls(Check):
         self._said, self._paid = {}, {}
         return self._look(now, "training")
 
+    def begin_stage(self) -> None:
+        self._falls.clear()
+        self._said, self._paid = {}, {}
+
     def _look(self, now: Point, source: Source) -> Seen:
         return _seen(self._falls[source].take(now), "the auditor's mean score", "the two judges part ways")
 
@@ -235,6 +248,9 @@ class AuditorDisagrees(Check):
         value = sum(value * n for value, n in self._last) / compared
         self._last = []
         return self._look(value, compared, f"over the last {WINDOW} updates that have one, to update {update}")
+
+    def begin_stage(self) -> None:
+        self._last = []
 
     def _look(self, value: float, compared: float, when: str) -> Seen:
         """Of rankings that have nothing to do with each other the correlation has mean 0 and variance 1/`compared`."""

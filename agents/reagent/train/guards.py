@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from reagent.feedback.build import MODES
@@ -161,11 +161,13 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
 def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
     """By guard, what keeps it from ever firing before the last update; "" where nothing does."""
     guards, every, updates = config.guards, config.eval.every, config.max_updates
-    evaluations = (updates - 1) // every + guards.evaluate if every else 0
-    looks = (updates - 1) // WINDOW if guards.auditor.share > 0 else 0
+    stages = _stretches(config)
+    evaluations = max(sum(n > 0 or guards.evaluate for n in stage if every and n % every == 0) for stage in stages)
+    looks = max((len(stage) - 1) // WINDOW for stage in stages) if guards.auditor.share > 0 else 0
+    where = "in any stage of feedback.criteria " if len(stages) > 1 else ""
 
     def few(wanted: int) -> str:
-        made = f"{evaluations} evaluations are made before the last update (eval.every={every}, max_updates={updates})"
+        made = f"{evaluations} evaluations are made {where}before the last update (eval.every={every}, max_updates={updates})"
         wanted += not guards.evaluate  # scores of updates stand between two evaluations
         return f"{made}, and it takes {wanted}" if evaluations < wanted else ""
 
@@ -193,6 +195,16 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
     }  # fmt: skip
 
 
+def _stretches(config: AgentConfig) -> list[range]:
+    """Numbers of updates made, before the last one, by stage of the criteria: scores are compared within one. What stands between two
+    belongs to both."""
+    ends = [stage.first for stage in config.feedback.stages] or [0]
+    return [
+        range(first, min(end, config.max_updates - 1) + 1)
+        for first, end in zip(ends, [*ends[1:], config.max_updates], strict=True)
+    ]
+
+
 @dataclass
 class Guards:
     """The guards of a run.
@@ -215,9 +227,13 @@ class Guards:
         self._before: tuple[Known, Known] = None, None
         """success, and of the auditor."""
         self._update = -1
+        self._stage = 0
+        """Of the criteria by which the judge pays (`feedback.criteria`)."""
 
     def observe(self, update: int, metrics: Metrics) -> list[Event]:
         """Take in an update's metrics; the guards that fire at it."""
+        if self.config.feedback.stage_at(update) != self._stage:  # no evaluation stands between the two stages
+            self._begin_stage(update, before=(None, None))
         own = number(metrics, "feedback/own_score")  # under feedback.recalibrate: by one map throughout
         if (score := number(metrics, "feedback/score") if own is None else own) is not None:
             self._paid.append(score)
@@ -246,7 +262,15 @@ class Guards:
         if value is not None and better:
             low, high = (number(row[by], bound) for bound in ("low", "high"))
             self.best = Best(update, row.get("episodes", 0), by, value, low, high)
-        return self._take(update, [(spell, spell.check.evaluation(found)) for spell in self._spells])
+        fired = self._take(update, [(spell, spell.check.evaluation(found)) for spell in self._spells])
+        if self.config.feedback.stage_at(update + 1) != self._stage:
+            self._begin_stage(update + 1, before=now)
+            begun = replace(
+                found, success=now[0], score=row.get("next_score_by_task") or None, source="held-out", auditor=now[1], compared=None
+            )  # fmt: skip
+            for spell in self._spells:
+                spell.check.evaluation(begun)  # the first of its stage, which those to come are compared with
+        return fired
 
     def replay(self, updates: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]) -> None:
         """Take in a run's rows so far, as they came: metrics.jsonl's and eval.jsonl's."""
@@ -258,6 +282,17 @@ class Guards:
     def standing(self) -> list[Event]:
         """The guards with `action: stop` whose condition holds now: reason enough to stop, or not to go on."""
         return [s.event(self._update) for s in self._spells if s.settings.action == "stop" and s.stands]
+
+    def _begin_stage(self, update: int, before: tuple[Known, Known]) -> None:
+        """From this update on the judge pays by other criteria, and nothing is compared with what it said before. What fired stands until
+        a look says otherwise.
+
+        Args:
+            before: success, and the auditor's word, of an evaluation just before it.
+        """
+        self._stage, self._paid, self._before = self.config.feedback.stage_at(update), [], before
+        for spell in self._spells:
+            spell.check.begin_stage()
 
     def _score(self, row: Mapping[str, Any]) -> tuple[Score | None, Source]:
         """The judge's score and where it is from: the evaluation's episodes, else the updates since the last evaluation."""

@@ -9,6 +9,7 @@ from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.feedback.build import MODES, check_judge
 from reagent.feedback.check import check_labels
+from reagent.feedback.stages import check_stages
 from reagent.rollout.templates import template
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
@@ -40,8 +41,8 @@ def prepare(
 
     Raises:
         ConfigError: an environment or tasks that cannot be made, or teach nothing; guards that could never do what they are asked to; a
-        judge that cannot read the environment; no such chat template; processes that would wait for each other; RRMError: tasks that
-        do not divide among processes.
+        judge that cannot read the environment; criteria that are wrong; no such chat template; processes that would wait for each other;
+        RRMError: tasks that do not divide among processes.
     """
     check_guards(config, audited=audited)
     check_divides(config, processes)
@@ -50,8 +51,10 @@ def prepare(
         template(config.policy.chat_template)
     found = make_environment(config.environment, seed=config.seed)
     check_labels(config.feedback, found[0], found[1])
-    if MODES[config.feedback.mode].asks_judge(config.feedback) and not judged:
-        check_judge(config.feedback, config.environment)
+    if MODES[config.feedback.mode].asks_judge(config.feedback):
+        check_stages(config.feedback, config.max_updates)
+        if not judged:
+            check_judge(config.feedback, config.environment)
     return found
 
 

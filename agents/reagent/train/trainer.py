@@ -90,6 +90,7 @@ class AgentTrainer(Learner):
             rank=accelerator.process_index,
             positions=getattr(engine, "max_positions", None),
             eos_ids=getattr(engine, "eos_ids", None),
+            trains=True,
         )
         self.watch = make_watch(
             config,

@@ -105,6 +105,9 @@ class Watch:
         """What is added to an evaluation's figures: `score` and `auditor`, means with their intervals over tasks (a failed
         judgement that is paid for counts as what it is paid), by task, of successes and failures apart, and how many have none.
 
+        `score` is by the criteria that paid the last update. Where the next one's are others, `next_score` is by these: what the guards
+        compare scores of that stage with.
+
         Args:
             episodes: all of them, on every process; all processes call this together.
             update: the last one made, −1 before the first.
@@ -115,9 +118,16 @@ class Watch:
         own = [episodes[i] for i in mine]
         first = self.feedback.scores(own, update, report)
         second = self._audited(own, update, report)
-        everyones = gather_object(list(zip(mine, first, second, strict=True)))
-        said = {i: (a, b) for i, a, b in everyones}
+        now, after = (self.config.feedback.stage_at(at) for at in (update, update + 1))
+        later = first if now == after else self.feedback.scores(own, update, report, by=update + 1)
+        everyones = gather_object(list(zip(mine, first, second, later, strict=True)))
+        said = {i: (a, b) for i, a, b, _ in everyones}
         found = _means(episodes, [said[i][0] for i in range(len(episodes))], "score", self.config.seed)
+        if isinstance(self.config.feedback.criteria, list):
+            found["criteria_stage"] = now
+        if now != after:
+            next_said = {i: score for i, _, _, score in everyones}
+            found |= _means(episodes, [next_said[i] for i in range(len(episodes))], "next_score", self.config.seed)
         found["judge_tokens"] = sum(gather_object([report.counts["judge_tokens"]]))
         if self.auditor is not None:
             found |= _means(episodes, [said[i][1] for i in range(len(episodes))], "auditor", self.config.seed)
