@@ -117,10 +117,6 @@ def test_processes_make_the_steps_of_one_in_bfloat16(one: Path, several: tuple[i
             assert update["metrics"]["logprob_gap"] > 1e-3  # of episodes that were played in float32
         (mine, *_), (theirs, *_) = share["updates"], whole["updates"]
         sums = [{k: v for k, v in one["metrics"].items() if k not in LARGEST} for one in (mine, theirs)]
-        norms = [one.pop("grad_norm") for one in sums]
-        assert norms[0] == pytest.approx(
-            norms[1], rel=0.15
-        )  # 0.205 and 0.223 of one step where float32 has 0.180: rounding
         assert sums[0] == pytest.approx(sums[1], rel=5e-3, abs=2e-3)
     alone, ddp, mine = (
         load_file(path / f"{case}-{how}.safetensors")
