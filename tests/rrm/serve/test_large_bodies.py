@@ -124,6 +124,18 @@ def test_items_are_written_before_they_reach_the_loop(served: Served, threads: s
     assert threads and served.thread.name not in threads
 
 
+def test_what_a_header_says_of_a_bodys_size_is_not_believed(served: Served, threads: set[str]) -> None:
+    """Where a body comes in chunks its length is none: it was written on the loop's thread."""
+    host, port = served.url.removeprefix("http://").split(":")
+    data = json.dumps(LARGE).encode()
+    head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    sizes = b"Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data)
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
+        raw.sendall(head + sizes + data + b"\r\n0\r\n\r\n")
+        assert raw.recv(15).startswith(b"HTTP/1.1 200")
+    assert threads and served.thread.name not in threads
+
+
 def calls_of(work: Callable[[], Any]) -> tuple[Any, int]:
     """What it returns, and how many functions of Python it called: in each the interpreter may turn to another thread."""
     calls = 0
