@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
@@ -19,6 +19,8 @@ from rrm.jsonnumbers import strict
 
 SCHEMA_VERSION = 1
 Role = Literal["system", "developer", "user", "assistant", "tool"]
+Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
+"""The first that is none is told: an error for each would take minutes and gigabytes of a file that holds millions."""
 
 
 class ToolCall(BaseModel):
@@ -60,10 +62,10 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     role: Role
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Objects | None = None
     """Text, or content parts (`{"type": "text"|"image_url"|…}`), or None for a message that only calls tools."""
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
     name: str | None = None
     timestamp: str | float | None = None
@@ -120,8 +122,8 @@ class Trajectory(BaseModel):
     """The question's text, as the agent was asked."""
     question_id: str | None = None
     """Groups attempts at the same question; splits are made by it, never by row."""
-    messages: list[Message]
-    tools: list[dict[str, Any]] | None = None
+    messages: Annotated[list[Message], Field(fail_fast=True)]
+    tools: Objects | None = None
     outcome: float | None = None
     """Success in [0, 1] where known. The judge never sees it."""
     meta: dict[str, Any] = Field(default_factory=dict)

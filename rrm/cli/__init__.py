@@ -99,9 +99,11 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
         try:
             app()
         except Exception as error:
-            if not terminated:
+            if not (terminated or _interrupted(error)):
                 raise
-            raise KeyboardInterrupt from error  # of the stop, native code that was being imported has made an error of its own
+            if (problem := error if isinstance(error, RRMError) else file_problem(error)) is not None:
+                _tell(problem)  # what went wrong as it stopped: a disk that is full
+            raise KeyboardInterrupt from error  # else code that was being imported has made an error of its own of the stop
     except SpendingLimit as limit:
         _fail(limit, STOPPED)
     except RRMError as error:
@@ -127,6 +129,12 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
         _flush()
 
 
+def _interrupted(error: BaseException) -> bool:
+    """Whether it came up while a Ctrl-C was on its way."""
+    before = error.__cause__ or error.__context__
+    return before is not None and (isinstance(before, KeyboardInterrupt) or _interrupted(before))
+
+
 def _flush() -> None:
     """Print what is left, if anybody reads it: at Python's end a pipe that is closed would be an error without a place.
 
@@ -148,9 +156,13 @@ def _way_on(arguments: Sequence[str], continues: Sequence[str]) -> str:
     return "run the same command again to continue" if keeps else "the same command begins anew"
 
 
-def _fail(error: RRMError, code: int = 2) -> NoReturn:
+def _tell(error: RRMError) -> None:
     # soft_wrap: off a terminal a line stays one line, so that a command in it can be copied
     Console(stderr=True, highlight=False).print(f"error: {error}", markup=False, style="red", soft_wrap=True)
+
+
+def _fail(error: RRMError, code: int = 2) -> NoReturn:
+    _tell(error)
     sys.exit(code)
 
 

@@ -165,9 +165,12 @@ function categories() {
 
 const move = (by) => { if (!now) return; flash(""); const n = now.n + by; if (n >= 1 && n <= now.total) load(n); else flash(by > 0 ? "This is the last transcript" : "This is the first transcript"); };
 
+/** What a hint calls a way on: a key, or where keys are not named (label.css) a button. */
+const way = (key, button) => (matchMedia("(max-width: 599px), (hover: none) and (pointer: coarse)").matches ? button : key);
+
 /** What is still to be said of the transcript on screen; "": it is done. Goes to the first step that lacks a verdict. */
 function missing() {
-  if (KNOWN.ask !== "steps" && !now.said.outcome) return "No outcome yet: 1 good, 2 bad, 3 unsure";
+  if (KNOWN.ask !== "steps" && !now.said.outcome) return `No outcome yet: ${way("1 good, 2 bad, 3 unsure", "good, bad or unsure")}`;
   const open = KNOWN.ask === "outcome" ? [] : Array.from({ length: now.steps }, (_, i) => i + 1).filter((k) => !now.said.steps[k]?.verdict);
   if (open.length) choose(open[0]);
   return open.length ? `No verdict yet on ${count(open.length, "step")}` : "";
@@ -176,7 +179,7 @@ function missing() {
 async function nextOpen() {
   seen();
   const lacks = missing();
-  if (lacks) return flash(`${lacks}; j goes on without`);
+  if (lacks) return flash(`${lacks}; ${way("j", "›")} goes on without`);
   const from = now.digest;
   leaving++;
   try {
@@ -184,7 +187,7 @@ async function nextOpen() {
       await new Promise((again) => setTimeout(again, 10));
     }
     if (now.digest !== from) return; // another was asked for meanwhile
-    if (refusals.length) return flash("Something was not taken: Enter goes on all the same");
+    if (refusals.length) return flash(`Something was not taken: ${way("Enter", "Next open")} goes on all the same`);
     const { n } = await get(`open/${now.n}`);
     if (n) await load(n);
     else flash("All are done");
@@ -248,7 +251,7 @@ $("goto-number").addEventListener("keydown", (event) => {
 });
 const shown = (action) => () => { if (now) { flash(""); action(); } };
 const CLICKS = {
-  back: KEYS.k, forth: KEYS.j, "comment-run": shown(KEYS.C), undo: shown(undo), "help-open": KEYS["?"],
+  back: KEYS.k, forth: KEYS.j, "comment-run": shown(KEYS.C), undo: shown(undo), "next-open": shown(KEYS.Enter), "help-open": KEYS["?"],
   "help-close": () => $("help").close(), "categories-leave": () => $("categories").close(), "comment-keep": keepComment, "comment-leave": leaveComment,
 };
 for (const [id, action] of Object.entries(CLICKS)) $(id).addEventListener("click", action);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rrm.feedback import Feedback, Mode
 from rrm.trajectory import Trajectory
@@ -21,6 +21,15 @@ class Asked(BaseModel):
     format: str = "auto"
     """A name that `rrm score --format` takes."""
     seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_strange_key(cls, given: Any) -> Any:
+        """Of keys that there are not the first alone is told: an error each would take seconds and gigabytes of a large body."""
+        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
+            return given
+        strange = next(key for key in given if key not in cls.model_fields)
+        return {key: given[key] for key in (*cls.model_fields, strange) if key in given}
 
 
 class ScoreRequest(Asked):
@@ -39,7 +48,7 @@ class ScoreRequest(Asked):
 class RankRequest(Asked):
     """Groups of attempts at one question each, to be compared."""
 
-    groups: list[list[Any]] = Field(min_length=1)
+    groups: list[list[Any]] = Field(min_length=1, fail_fast=True)
     heat: int = Field(default=6, ge=2, le=MOST_HEAT)
     both_orders: bool = False
 

@@ -101,9 +101,9 @@ def make_feedback(
             later=[(stage.first, one) for stage, one in zip(settings.stages[1:], others, strict=True)],
         )
     if kind.writes_texts(settings):
-        longest = config.rollout.max_episode_tokens * 2
+        room = config.rollout.max_episode_tokens * 2
         options = config.rollout.template_options
-        writer = TextWriter(tokenizer, min(longest, positions or longest), eos_ids, options)
+        writer = TextWriter(tokenizer, min(room, positions or room), eos_ids, options)
     return kind(settings, judging=judging, writer=writer, updates=config.max_updates, seed=config.seed)
 
 

@@ -1,8 +1,8 @@
 """Mode `shuffled`, the control of `none`: what attempts at a task earned is dealt anew among them.
 
-Groups, their rewards and the size of every advantage are those of `none`, and nothing says which attempt was better: each row's expected
-reward is its group's mean. What a policy becomes by it (shorter, another number of searches, another answer rate) is drift, and a gain that is no larger
-teaches nothing.
+Groups, their rewards and the size of every advantage are those of `none` (with `loss.credit: turn` where no turn earns by itself), and
+nothing says which attempt was better: each row's expected reward is its group's mean. What a policy becomes by it (shorter, another number
+of searches, another answer rate) is drift, and a gain that is no larger teaches nothing.
 """
 
 from __future__ import annotations

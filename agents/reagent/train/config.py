@@ -316,6 +316,11 @@ class AgentConfig(Section):
             )
         if self.feedback.score_from == "rank" and self.rollout.group_size < 2:
             raise ValueError("feedback.score_from=rank compares episodes of one task: set rollout.group_size ≥ 2")
+        if self.feedback.mode == "shuffled" and self.rollout.group_size < 2:
+            raise ValueError(
+                "feedback.mode=shuffled deals rewards among the episodes of one task, and with one of each it would be feedback.mode=none: "
+                "set rollout.group_size ≥ 2"
+            )
         if not self.loss.action_mask and self.loss.advantage_mask and self.algorithm in ("ppo", "reinforce++"):
             raise ValueError(
                 "loss.action_mask=false with loss.advantage_mask=true leaves observation tokens without an advantage: "

@@ -10,7 +10,9 @@ from feedback_lab import configured, make_episode, trainer_of
 
 from reagent.feedback.shuffled import shuffled
 from reagent.rollout.episode import Episode
+from reagent.train.config import load_agent_config
 from reagent.train.dynamic import compared
+from rrm.errors import ConfigError
 
 
 def group(name: str, *outcomes: float | None) -> list[Episode]:
@@ -61,3 +63,11 @@ def test_a_trainer_learns_the_groups_that_it_would_with_their_own_rewards(base: 
     ]  # what is logged of them is what they earned
     assert sum(e.reward or 0.0 for e in own.rows) == pytest.approx(sum(e.reward or 0.0 for e in dealt.rows))
     assert [e.reward for e in own.rows] != [e.reward for e in dealt.rows]
+
+
+def test_a_control_that_would_change_nothing_is_refused() -> None:
+    """PPO takes groups of one: the rewards would be their own, under the name of the control."""
+    told = ["algorithm=ppo", "feedback.mode=shuffled"]
+    with pytest.raises(ConfigError, match=r"feedback\.mode=shuffled deals rewards among .*set rollout\.group_size ≥ 2"):
+        load_agent_config("lab", [*told, "rollout.group_size=1"])
+    assert load_agent_config("lab", [*told, "rollout.group_size=2"]).feedback.mode == "shuffled"

@@ -69,23 +69,45 @@ def test_termination_is_said_as_an_interruption_is(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_termination_that_other_code_makes_an_error_of_is_said(tmp_path: Path) -> None:
+STOPPED = (
+    "import os, signal\n"
+    "from rrm import cli\n"
+    "from rrm.errors import RRMError\n"
+    "import typer\n"
+    "app = typer.Typer()\n"
+    "@app.command()\n"
+    "def work():\n"
+    "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # tests in the background ignore it
+    "    try:\n"
+    "        os.kill(os.getpid(), signal.{0})\n"
+    "    except KeyboardInterrupt:\n"
+    "        raise {1}\n"
+    "cli.run(app, ())\n"
+)
+"""A program that is stopped where other code makes another error of it."""
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"), [("SIGTERM", 143, "terminated;"), ("SIGINT", cli.INTERRUPTED, "interrupted;")]
+)
+def test_a_stop_that_other_code_makes_an_error_of_is_said(sent: str, code: int, said: str) -> None:
     """Once in some runs the command ended with code 1: it was stopped while something was imported that turns any exception into its own."""
-    program = (
-        "import os, signal\n"
-        "from rrm import cli\n"
-        "import typer\n"
-        "app = typer.Typer()\n"
-        "@app.command()\n"
-        "def work():\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    except KeyboardInterrupt:\n"
-        "        raise ImportError('initialization failed')\n"
-        "cli.run(app, ())\n"
-    )
+    program = STOPPED.format(sent, "ImportError('initialization failed')")
     run = subprocess.run([sys.executable, "-c", program, "work"], capture_output=True, text=True)
-    assert run.returncode == 143 and run.stderr.startswith("terminated;"), run.stderr
+    assert run.returncode == code and run.stderr.strip().startswith(said), run.stderr
+    assert "initialization failed" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [("RRMError('not kept: why')", "not kept: why"), ("OSError(28, 'x', 'out')", "no space left")]
+)
+def test_what_went_wrong_while_a_command_stopped_is_said_too(error: str, said: str) -> None:
+    """A user who runs it again is to know that the rows are not all there."""
+    run = subprocess.run(
+        [sys.executable, "-c", STOPPED.format("SIGTERM", error), "work"], capture_output=True, text=True
+    )
+    first, last = run.stderr.strip().splitlines()
+    assert run.returncode == 143 and first.startswith("error: ") and said in first and last.startswith("terminated;")
 
 
 @pytest.mark.parametrize("command", [("convert", "IN", "-o", "-"), ("check", "IN"), ("criteria", "list")])

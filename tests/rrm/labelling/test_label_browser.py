@@ -334,3 +334,33 @@ def test_on_a_telephone_one_gets_from_run_to_run_and_the_keys_leave_room(telepho
         clicked(browser, "help-close")
         browser.wait("!document.getElementById('help').open")
         assert not complaints(browser, server.address)
+
+
+def test_on_a_telephone_one_gets_to_the_next_run_that_is_not_done(telephone: Chromium, tmp_path: Path) -> None:
+    browser, labels = telephone, tmp_path / "labels.jsonl"
+    said = "document.getElementById('hint').textContent"
+    with served([run(n) for n in range(1, 5)], labels) as server:
+        opened(browser, server.address)
+        assert "Next open transcript: this one is done" in buttons(browser)
+        tapped(browser, "next-open")  # what is left to say, by the names of buttons
+        assert browser.evaluate(said) == "No outcome yet: good, bad or unsure; › goes on without"
+        tapped(browser, "forth")
+        at(browser, 2)
+        assert not browser.evaluate(said)
+        tapped(browser, "run-bad")
+        tapped(browser, "back")
+        at(browser, 1)
+        tapped(browser, "run-good")
+        tapped(browser, "next-open")  # over the one that is done
+        at(browser, 3)
+        tapped(browser, "run-unsure")
+        tapped(browser, "next-open")
+        at(browser, 4)
+        tapped(browser, "run-good")
+        tapped(browser, "next-open")
+        browser.wait(f"{said} === 'All are done'")
+        assert not complaints(browser, server.address)
+    # in the order in which they were said; who is unsure gives no label
+    assert [(a.trajectory_id, a.score) for a in read_annotations(labels)] == [
+        ("run/2", 0.0), ("run/1", 1.0), ("run/4", 1.0),
+    ]  # fmt: skip

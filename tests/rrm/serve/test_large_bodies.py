@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 from serving import Served, run, serving
 
 from rrm.serve import bodies
 from rrm.serve.bodies import SMALL
+from rrm.serve.wire import RankRequest, ScoreRequest
 from rrm.trajectory import Trajectory
 
 LARGE = {"transcripts": [run("a", "score 0.5") | {"meta": {"text": "x" * SMALL}}]}
@@ -104,15 +106,33 @@ def test_what_is_no_json_is_told_as_of_a_small_body(served: Served, body: bytes,
     assert status == 422 and said in answer["error"]["message"] and answer["error"]["at"] == "body"
 
 
-def test_items_are_written_before_they_reach_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, threads = Trajectory.model_dump, set[str]()
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of those that write runs."""
+    real, found = Trajectory.model_dump, set[str]()
 
     def noted(self: Trajectory, **how: Any) -> Any:
-        threads.add(threading.current_thread().name)
+        found.add(threading.current_thread().name)
         return real(self, **how)
 
     monkeypatch.setattr(Trajectory, "model_dump", noted)
+    return found
+
+
+def test_items_are_written_before_they_reach_the_loop(served: Served, threads: set[str]) -> None:
     assert served.ask("/v1/score", LARGE)[0] == 200  # a small one is written where it is read
+    assert threads and served.thread.name not in threads
+
+
+def test_what_a_header_says_of_a_bodys_size_is_not_believed(served: Served, threads: set[str]) -> None:
+    """Where a body comes in chunks its length is none: it was written on the loop's thread."""
+    host, port = served.url.removeprefix("http://").split(":")
+    data = json.dumps(LARGE).encode()
+    head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    sizes = b"Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data)
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
+        raw.sendall(head + sizes + data + b"\r\n0\r\n\r\n")
+        assert raw.recv(15).startswith(b"HTTP/1.1 200")
     assert threads and served.thread.name not in threads
 
 
@@ -139,6 +159,32 @@ def test_reading_and_writing_let_others_have_their_turn_all_along() -> None:
     assert found == many and calls >= 500
     written, calls = calls_of(lambda: bodies.dumps(Trajectory.model_validate(many)))
     assert calls >= 500 and json.loads(written)["messages"][499]["content"] == "499"
+
+
+HERE = {"id": "a", "task": "t", "messages": [{"role": "user", "content": "q"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "place"),
+    [
+        (RankRequest, {"groups": [1] * 99}, ("groups", 0)),
+        (ScoreRequest, {"transcripts": [1], **{f"x{n}": 1 for n in range(99)}}, ("x0",)),
+        (Trajectory, HERE | {"messages": [1] * 99}, ("messages", 0)),
+        (Trajectory, HERE | {"tools": [1] * 99}, ("tools", 0)),
+        (Trajectory, HERE | {"messages": [{"role": "user", "content": [1] * 99}]}, ("messages", 0, "content", "str")),
+        (Trajectory, HERE | {"messages": [{"role": "user", "tool_calls": [1] * 99}]}, ("messages", 0, "tool_calls", 0)),
+    ],
+)
+def test_of_many_mistakes_the_first_is_found_alone(kind: type[BaseModel], body: Any, place: tuple[Any, ...]) -> None:
+    """An error for each of a hundred thousand took seconds, with the loop held, and hundreds of megabytes."""
+    with pytest.raises(ValidationError) as raised:
+        kind.model_validate(body)
+    assert raised.value.error_count() <= 2 and raised.value.errors()[0]["loc"] == place
+
+
+def test_a_key_that_is_not_there_is_named_among_many(served: Served) -> None:
+    status, said = served.ask("/v1/score", LARGE | {f"x{n}": 1 for n in range(9)})
+    assert status == 422 and said["error"] == {"message": "Extra inputs are not permitted", "at": "x0"}
 
 
 def test_a_run_is_written_as_it_is() -> None:
