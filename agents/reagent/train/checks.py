@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from abc import ABC
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from reagent.train.alarms import Metrics, number
-from reagent.train.falls import FEWEST, LEVEL, NEARLY, Falls, Look, Point, Score, aligned, critical
+from reagent.train.falls import FEWEST, LEVEL, NEARLY, Falls, Look, Point, Score, aligned, critical, joint, wobble
 from reagent.train.guard_settings import AuditorGuard, DriftGuard, KLGuard, LengthGuard, SuccessGuard
 
 WINDOW = 5
@@ -118,12 +118,16 @@ class ScoreDrifts(Check):
         self._gap = settings.gap
         self._first: dict[Source, Point] = {}
         self._looks: Counter[Source] = Counter()
+        self._means: dict[Source, list[float]] = defaultdict(list)
+        """All scores since the first of which means alone are known."""
 
     def evaluation(self, found: Evaluation) -> Seen:
         if found.success is None or found.score is None:
             return None
         now = Point(found.when, found.success, found.score)
         first = self._first.setdefault(found.source, now)
+        if isinstance(now.score, tuple):
+            self._means[found.source] += now.score
         truth, score = aligned([first, now])
         known = ~np.isnan(truth).any(0)
         tasks = int(known.sum())
@@ -132,8 +136,9 @@ class ScoreDrifts(Check):
         self._looks[found.source] += 1
         risen, explained = (part[1, known] - part[0, known] for part in (score, truth))
         gap = risen - explained
-        wide, error = float(gap.mean()), float(gap.std(ddof=1)) / math.sqrt(tasks)
-        if wide <= self._gap + NEARLY or wide <= error * critical(tasks - 1, LEVEL / self._looks[found.source]):
+        error, freedom = self._error(gap, (first, now), self._means[found.source])
+        wide, least = float(gap.mean()), error * critical(freedom, LEVEL / self._looks[found.source])
+        if wide <= max(self._gap + NEARLY, least):
             return ""
         return (
             f"the judge's mean score moved by {risen.mean():+.3f} (to {score[1, known].mean():.3f}) and held-out success by "
@@ -141,8 +146,25 @@ class ScoreDrifts(Check):
             "success does not explain the score"
         )
 
+    @staticmethod
+    def _error(gap: np.ndarray, points: tuple[Point, Point], means: Sequence[float]) -> tuple[float, float]:
+        """Standard error of the gap's mean over tasks, and its degrees of freedom.
+
+        Args:
+            means: the whole series where scores are means: these have noise of their own, that of neighbours.
+        """
+        error, freedom = float(gap.std(ddof=1)) / math.sqrt(len(gap)), len(gap) - 1.0
+        counts = [len(p.score) for p in points if isinstance(p.score, tuple)]
+        if len(counts) < len(points):
+            return error, freedom
+        noise, theirs = wobble(np.array(means))
+        noise *= math.sqrt(sum(1 / n for n in counts))
+        both = joint(np.array(error), np.array(freedom), np.array(noise), np.array(theirs))
+        return math.hypot(error, noise), float(both)
+
     def begin_stage(self) -> None:
         self._first.clear()
+        self._means.clear()
 
 
 class LengthDrifts(Check):

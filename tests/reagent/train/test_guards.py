@@ -158,15 +158,39 @@ def test_the_score_moves_further_than_success(points: list[Any], fires_at: int |
 
 def test_without_judged_evaluations_the_scores_of_the_updates_between_are_compared() -> None:
     guards = Guards(only("drift"), watched=True)
-    updates = [0.1, 0.1, 0.4, 0.4, 0.5, 0.7, 0.6, 0.6]
+    updates = [*[0.1] * 8, *[0.4] * 8, *[0.5, 0.7] * 4, *[0.6] * 8]
     fired = []
     for n, score in enumerate(updates):
         fired += guards.observe(n, {"feedback/score": score})
-        if n % 2:
-            fired += guards.evaluated(row(n // 2 + 1, 0.3))
-    # 0.4, then 0.6: moved by 0.2 while success stood still; the 0.1 had no evaluation before them
+        if n % 8 == 7:
+            fired += guards.evaluated(row(1, 0.3) | {"update": n})
+    # 0.4, then 0.6: moved by 0.2 while success stood still; the 0.1 had no evaluation before them. Neighbours differ by 0.1 once and
+    # by 0.2 seven times in 15 pairs: noise √(0.29 / 30), of means of eight half of that
     (event,) = fired
-    assert event.update == 5 and "moved by +0.200 (to 0.600) and held-out success by +0.000" in event.text
+    assert event.update == 23 and "moved by +0.200 (to 0.600) and held-out success by +0.000" in event.text
+    assert "standard error of the difference 0.049" in event.text
+
+
+def test_means_of_few_updates_that_differ_among_themselves_prove_no_drift() -> None:
+    """Two updates each, 0.1 apart where the level is: 0.2 more is 2.2 of the error, of which one knows as much as of two values."""
+    guards = Guards(only("drift"), watched=True)
+    for n, score in enumerate([0.1, 0.1, 0.4, 0.4, 0.5, 0.7]):
+        assert not guards.observe(n, {"feedback/score": score})
+        assert not (n % 2 and guards.evaluated(row(n // 2 + 1, 0.3)))
+
+
+@pytest.mark.parametrize("episodes", [8, 64])
+def test_scores_that_only_scatter_are_seldom_taken_for_a_drift(episodes: int) -> None:
+    """Nothing changes: an update's episodes have scores spread over [0, 1], and every second update is evaluated."""
+    rng, fired = np.random.default_rng(5), 0
+    for _ in range(100):
+        guards = Guards(only("drift"), watched=True)
+        for n in range(24):
+            guards.observe(n, {"feedback/score": float(rng.random(episodes).mean())})
+            if n % 2:
+                guards.evaluated(row(n // 2 + 1, 0.3))
+        fired += bool(guards.events)
+    assert fired <= 3
 
 
 @pytest.mark.parametrize(
@@ -324,13 +348,13 @@ def test_what_stands_stops_until_it_no_longer_holds_or_is_only_to_warn() -> None
 
 
 def test_replaying_takes_updates_and_evaluations_in_the_order_they_came() -> None:
-    updates = [{"update": n, "feedback/score": s} for n, s in enumerate([0.4, 0.4, 0.7, 0.7])]
-    evaluations = [row(0, 0.3), row(1, 0.3), row(2, 0.3)]
+    updates = [{"update": n, "feedback/score": s} for n, s in enumerate([0.4] * 8 + [0.7] * 8)]
+    evaluations = [row(0, 0.3) | {"update": n} for n in (-1, 7, 15)]
     guards = Guards(only("drift"), watched=True)
     guards.replay(updates, evaluations)
-    assert [(e.guard, e.update) for e in guards.events] == [("drift", 3)]
+    assert [(e.guard, e.update) for e in guards.events] == [("drift", 15)]
     assert guards.events[0].as_row(256) == {
-        "update": 3, "episodes": 256, "guard": "drift", "action": "warn", "text": guards.events[0].text,
+        "update": 15, "episodes": 256, "guard": "drift", "action": "warn", "text": guards.events[0].text,
     }  # fmt: skip
 
 

@@ -65,18 +65,18 @@ def test_a_stage_that_no_evaluation_begins_is_compared_from_its_first_one_on() -
     assert seen == [9]
 
 
-@pytest.mark.parametrize("second", [4, 5])
+@pytest.mark.parametrize("second", [8, 9])
 def test_scores_of_updates_are_of_one_stage_too(second: int) -> None:
     """guards.evaluate=false: the means between two evaluations. One that holds two scales is left out."""
     stages = f"[{{from: 0, file: a.yaml}}, {{from: {second}, file: b.yaml}}]"
     config = only("drift", stages, "guards.evaluate=false")
     guards, seen = Guards(config, watched=True), []
-    for update in range(14):
-        score = 0.3 if update < second else 0.8 if update < 12 else 1.0
+    for update in range(28):
+        score = 0.3 if update < second else 0.8 if update < 24 else 1.0
         guards.observe(update, {"feedback/score": score})
-        if update % 2:
+        if update % 4 == 3:
             seen += [update] * bool(guards.evaluated(row(update, 0.3, None)))
-    assert seen == [13]
+    assert seen == [27]
 
 
 def test_an_auditor_over_updates_is_compared_within_a_stage() -> None:
