@@ -80,29 +80,32 @@ const undo = () => act(waiting.length ? { undo: true } : { undo: true, undoes: m
 async function send() {
   if (sending) return;
   sending = true;
-  while (waiting.length) {
-    $("saved").textContent = "Saving…";
-    let reply, body;
-    const { act: next } = waiting[0];
-    if (next.undo) next.undoes ??= meant(next.page);
-    try {
-      reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(next), keepalive: true });
-      body = await reply.json();
-    } catch {
-      await later(`rrm label does not answer: ${count(waiting.length, "action")} not saved yet. Start it again with the same command: this page goes on by itself.`);
-      continue;
+  try {
+    while (waiting.length) {
+      $("saved").textContent = "Saving…";
+      let reply, body;
+      const { act: next } = waiting[0];
+      if (next.undo) next.undoes ??= meant(next.page);
+      try {
+        reply = await fetch("act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(next), keepalive: true });
+        body = await reply.json();
+      } catch {
+        await later(`rrm label does not answer: ${count(waiting.length, "action")} not saved yet. Start it again with the same command: this page goes on by itself.`);
+        continue;
+      }
+      if (!reply.ok && !NEVER.has(reply.status)) { // the disk is full, or it was started anew under another address: kept here until it can be saved
+        await later(`Not saved yet: ${body.error}`);
+        continue;
+      }
+      const sent = waiting.shift();
+      if (reply.status !== ELSEWHERE || next.undo) forget(sent.name);
+      trouble("");
+      if (reply.ok) answered(sent.act, body);
+      else await refused(sent, reply.status, body);
     }
-    if (!reply.ok && !NEVER.has(reply.status)) { // the disk is full, or it was started anew under another address: kept here until it can be saved
-      await later(`Not saved yet: ${body.error}`);
-      continue;
-    }
-    const sent = waiting.shift();
-    if (reply.status !== ELSEWHERE || next.undo) forget(sent.name);
-    trouble("");
-    if (reply.ok) answered(sent.act, body);
-    else await refused(sent, reply.status, body);
+  } finally {
+    sending = false; // also where a transcript could not be drawn: what waits is still sent
   }
-  sending = false;
   settle();
   $("saved").textContent = refusals.length ? "Not taken" : "Saved";
 }
