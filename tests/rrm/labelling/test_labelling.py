@@ -198,6 +198,7 @@ def test_nobody_but_the_page_is_answered(server: LabelServer) -> None:
     assert ask(server, "POST", f"{inside}/act", act, Content_Type="text/plain")[0] == 415  # what a form may send
     assert ask(server, "POST", f"{inside}/act", act, Content_Length="-1")[0] == 411
     assert ask(server, "POST", f"{inside}/act", b" " * (MOST_BODY + 1))[0] == 413
+    assert ask(server, "POST", f"{inside}/act", act, Content_Length="9" * 5000)[0] == 413
     assert ask(server, "PUT", f"{inside}/act", act)[0] == 501
     assert ask(server, "POST", f"{inside}/act", act)[0] == 200
 
