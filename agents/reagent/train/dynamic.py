@@ -5,8 +5,8 @@
 
 A group whose episodes all earned the same has advantages of 0: its tasks were too hard or too easy, and the update is made of the rest.
 Where these are few, more batches of tasks are drawn, at most `further` of them, until there are enough groups that
-differ; only those are learned. Sampled rewards alone decide, a judge's where a judge pays. Which groups those are does not hang on how
-many processes share the sampling.
+differ; only those are learned (texts that a judge wrote, of `feedback.aux`, are learned of every group that was played). Sampled rewards
+alone decide, a judge's where a judge pays. Which groups those are does not hang on how many processes share the sampling.
 """
 
 from __future__ import annotations
