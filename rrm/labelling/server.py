@@ -362,9 +362,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "say how long the body is")
-        if (
-            len(length) > len(str(MOST_BODY)) or int(length) > MOST_BODY
-        ):  # of thousands of digits Python makes no number
+        # of thousands of digits Python makes no number
+        if len(length) > len(str(MOST_BODY)) or int(length) > MOST_BODY:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MOST_BODY} bytes")
         try:
             sent = json.loads(self.rfile.read(int(length)))
