@@ -34,9 +34,10 @@ Scored = tuple[str, float, float]
 def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
     """Spearman's, of two judges' scores, and how many free comparisons it is of.
 
-    Between the attempts at one task, where tasks have several: what both judges see of a task's difficulty, no policy is paid for. The
-    mean over tasks weighs each by its attempts less one; tasks to which a judge gives one score say nothing. Of rankings that have
-    nothing to do with each other it has mean 0 and variance 1/comparisons. None of fewer than two comparisons.
+    Between the attempts at one task, where tasks have several: what both judges see of a task's difficulty, no policy is paid for. Attempts
+    that came out the same are judged the same, and count as one. The mean over tasks weighs each by its attempts less one; tasks to
+    which a judge gives one score say nothing. Of rankings that have nothing to do with each other it has mean 0 and variance
+    1/comparisons. None of fewer than two comparisons.
     """
     from scipy.stats import spearmanr
 
@@ -46,6 +47,8 @@ def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
     parts = list(groups.values())
     if all(len(part) == 1 for part in parts):
         parts = [[pair for part in parts for pair in part]]
+    else:
+        parts = [list(dict.fromkeys(part)) for part in parts]
     total, comparisons = 0.0, 0
     for first, second in (np.array(part).T for part in parts if part):
         if np.ptp(first) > 0 and np.ptp(second) > 0:

@@ -273,6 +273,9 @@ def test_rank_correlation_by_hand() -> None:
     tasks = [("a", 1, 3), ("a", 2, 2), ("a", 3, 1), ("b", 11, 11), ("b", 12, 12), ("c", 5, 5), ("c", 5, 6), ("d", 9, 9)]
     assert rank_correlation(tasks) == (pytest.approx((2 * -1 + 1 * 1) / 3), 3)
     assert rank_correlation([]) == (None, 0)
+    # attempts that came out the same are no further comparison: of four that are two kinds there is one, of one kind none
+    same = [("e", 1.0, 2.0)] * 3 + [("e", 2.0, 1.0), *[("f", 1.0, 1.0)] * 4]
+    assert rank_correlation([*tasks, *same]) == (pytest.approx((2 * -1 + 1 * 1 - 1) / 4), 4)
 
 
 def test_judges_that_share_the_tasks_difficulty_and_nothing_else_disagree() -> None:
