@@ -33,6 +33,7 @@ def made(
     curve: Sequence[float],
     *,
     ungraded: float = 0.0,
+    unknown: float = 0.0,
     guards: Sequence[tuple[str, int]] = (),
 ) -> None:
     """A run's folder: two updates between evaluations, the last of them after the last update."""
@@ -44,6 +45,7 @@ def made(
             "update": update,
             "episodes": 64 * (update + 1),
             "episode/ungraded": ungraded,
+            "episode/unknown": unknown,
             "feedback/judge_tokens": 100.0,
         }
         append_line(folder / "metrics.jsonl", row)

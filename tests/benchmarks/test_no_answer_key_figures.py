@@ -31,11 +31,12 @@ def test_a_run_says_what_it_took(tmp_path: Path) -> None:
     begun(tmp_path)
     made(tmp_path, "tenth", 0, [0.4, 0.6], ungraded=0.875)
     made(tmp_path, "nothing", 0, [0.2, 0.1])
+    made(tmp_path, "judge", 0, [0.2, 0.1], ungraded=0.75, unknown=0.25)
     made(tmp_path, "tenth-repeated", 0, [0.3, 0.5])
     made(tmp_path, "outcome-again", 0, [0.3, 0.5], guards=[("length", 3)])
     arms = collect(tmp_path)["arms"]
-    # four updates of 16 tasks, an eighth of them graded; no outcome is paid; 38 tasks over and over
-    assert [arms[name]["labels"] for name in ("tenth", "nothing", "tenth-repeated")] == [[8], [0], [38]]
+    # four updates of 16 tasks, an eighth of them graded; no outcome is paid; a tool that failed told none; 38 tasks over and over
+    assert [arms[name]["labels"] for name in ("tenth", "nothing", "judge", "tenth-repeated")] == [[8], [0], [0], [38]]
     (run,) = arms["outcome-again"]["runs"]
     assert (run["seed"], run["episodes"], run["judge_tokens"], run["minutes"]) == (100, 256, 414, 2.0)
     assert run["guards"] == [{"guard": "length", "update": 3}]
