@@ -40,6 +40,7 @@ IN_TIME, GAMED_RUNS, LEAST_FELL = 4, 5, 3
 SAMPLES = "8"
 LENGTHS = ("longest", "shortest")
 """Of these the one with more success is the rival, on every task: whoever chooses by length may choose which."""
+REMEDY = "by votes that the judge's scores weigh"
 RIVALS = "majority and the better of longest and shortest"
 LEAST_SUCCESS = 0.1
 """Of a real task, by chance: where hardly an attempt succeeds there is nothing to choose."""
@@ -232,14 +233,14 @@ def reported_bars(found: Found) -> Iterator[Bar]:
         yield Bar(f"6 the field, area under the curve: {name}", shown, "reported", None)
 
 
-def ahead(measured: Mapping[str, Any] | None) -> tuple[str, bool]:
-    """The judge's success, how far it is above each rival, and whether each difference lies above 0."""
+def ahead(measured: Mapping[str, Any] | None, who: str = "judge") -> tuple[str, bool]:
+    """The judge's success (or of votes that it weighs), how far it is above each rival, and whether each difference lies above 0."""
     if not measured:
         return "not measured", False
     by_length = [name for name in LENGTHS if measured["success"].get(name)]
     best = max(by_length, key=lambda name: measured["success"][name]["value"], default=LENGTHS[0])
-    apart = {rival: measured["judge_minus"].get(rival) for rival in ("majority", best)}
-    shown = [f"judge {interval(measured['success']['judge'])}"]
+    apart = {rival: measured.get(f"{who}_minus", {}).get(rival) for rival in ("majority", best)}
+    shown = [f"{who} {interval(measured['success'][who]) if who in measured['success'] else 'not measured'}"]
     shown += [f"− {rival} {'not defined' if one is None else interval(one)}" for rival, one in apart.items()]
     ok = all(one is not None and one.get("low") is not None and one["low"] > 0 for one in apart.values())
     return "; ".join(shown), ok
@@ -255,6 +256,7 @@ def choosing_bars(found: Found) -> Iterator[Bar]:
         known = same(lab["by_n"], by_n(lab["raw"], lab["attempts"])) and len(lab["raw"]) == TASKS
         shown, ok = ahead(lab["by_n"].get(SAMPLES))
         yield Bar(what, shown if known else "not what the raw rows say", wanted, ok and known)
+        yield Bar(f"{what}, {REMEDY}", ahead(lab["by_n"].get(SAMPLES), "weighted")[0], "reported", None)
     yield from real_bars(found["choosing"].get("real"))
 
 
@@ -267,6 +269,7 @@ def real_bars(real: Mapping[str, Any] | None) -> Iterator[Bar]:
         yield missing(what, wanted, STUDY)
         return
     counted: dict[str, bool] = {}
+    remedied: dict[str, str] = {}
     for name, sizes in real["best_of_n"].items():
         for n, report in sizes.items():
             if report is None:
@@ -276,9 +279,12 @@ def real_bars(real: Mapping[str, Any] | None) -> Iterator[Bar]:
             by_chance = measured["success"].get("random", {}).get("value") or 0
             if n == SAMPLES and by_chance >= LEAST_SUCCESS and measured["judge_minus"].keys() >= {"majority", *LENGTHS}:
                 counted[name] = ok
+                remedied[name] = ahead(measured, "weighted")[0]
             yield Bar(f"E5 {name}, one of {n}, {report['questions']} questions", shown, "reported", None)
     kind = f"{SAMPLES} attempts, comparable answers and a success of {LEAST_SUCCESS} by chance"
     said = f"on {sum(counted.values())} of {', '.join(counted)}" if counted else f"not measured: no task with {kind}"
+    for name, shown in remedied.items():
+        yield Bar(f"E5 {name}, one of {SAMPLES}, {REMEDY}", shown, "reported: the remedy", None)
     yield Bar(what, said, wanted, bool(counted) and all(counted.values()))
 
 

@@ -320,7 +320,7 @@ def measure(
 
     Returns:
         `n, questions, attempts`, and `metrics` and `differences` (judge − strategy) of `outcome` with paired intervals over
-        questions (`rrm.evaluation.bootstrap.compare`).
+        questions (`rrm.evaluation.bootstrap.compare`); `weighted_differences` (weighted − strategy) where that is among them.
     """
     enough = [g for g in groups if g.known and len(g) >= (n or 1)]
     if not enough:
@@ -331,13 +331,19 @@ def measure(
     }
     attempts = sum(map(len, enough))
     few = too_few(len(enough), attempts)
-    measured = compare(table, len(enough), thin=lambda _: few, n=resamples, seed=seed)
+    drawing: dict[str, Any] = {"thin": lambda _: few, "n": resamples, "seed": seed}
+    measured = compare(table, len(enough), **drawing)
+    if WEIGHTED in table:
+        others = {name: one for name, one in table.items() if name not in OF_SCORES}
+        by_votes = compare({JUDGE: table[WEIGHTED], **others}, len(enough), **drawing)
+        measured["weighted_differences"] = by_votes["differences"]
     return {"n": n, "questions": len(enough), "attempts": attempts, **measured}
 
 
 def success_of(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """What `measure` found as figures say it: `success` of each strategy, and `judge_minus` each other one."""
-    return {
-        "success": {name: one["outcome"] for name, one in measured["metrics"].items()},
-        "judge_minus": {name: one["outcome"] for name, one in measured["differences"].items() if one},
-    }
+    """What `measure` found as figures say it: `success` of each strategy, `judge_minus` each other one, and `weighted_minus`."""
+    figures = {"success": {name: one["outcome"] for name, one in measured["metrics"].items()}}
+    for key, name in (("differences", "judge_minus"), ("weighted_differences", "weighted_minus")):
+        if key in measured:
+            figures[name] = {other: one["outcome"] for other, one in measured[key].items() if one}
+    return figures

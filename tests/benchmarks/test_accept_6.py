@@ -43,6 +43,18 @@ def test_real_attempts_have_one_try_at_their_bar(tasks: dict[str, Any], ok: bool
     assert last.ok is ok and last.measured.startswith(said)
 
 
+def test_votes_that_the_judge_weighs_stand_beside_and_decide_nothing() -> None:
+    report = real_report(0.0)
+    report["metrics"]["weighted"] = report["metrics"]["judge"]
+    report["weighted_differences"] = {
+        name: {"outcome": {"value": 0.2, "low": 0.1, "high": 0.3}} for name in ("majority", "longest")
+    }
+    made = {"command": "c", "commit": "abc", "seed": 0}
+    *_, remedy, last = accept_6.real_bars({"made": made, "best_of_n": {"a": {"8": report}}})
+    assert remedy.ok is None and "− majority 0.200 [0.100, 0.300]; − longest 0.200" in remedy.measured
+    assert last.ok is False and last.measured == "on 0 of a"
+
+
 def test_the_rival_by_length_is_the_better_of_two() -> None:
     """Here the shortest is as good as the judge."""
     report = real_report(0.1)

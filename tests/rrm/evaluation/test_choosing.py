@@ -23,6 +23,7 @@ from rrm.evaluation.choosing import (
     grouped,
     measure,
     strategies_of,
+    success_of,
 )
 from rrm.trajectory import Message, Trajectory
 
@@ -268,8 +269,13 @@ def test_figures_are_over_questions_and_paired() -> None:
     }  # fmt: skip
     assert found["differences"]["random"]["outcome"]["low"] > 0
     assert found["differences"]["oracle"]["outcome"]["value"] == -0.25
+    votes = success_of(found)["weighted_minus"]  # with no answers to vote on they are the judge's choice
+    assert {name: one["value"] for name, one in votes.items()} == {
+        "majority": 0.5, "longest": 0.75, "shortest": -0.25, "random": 0.5, "oracle": -0.25,
+    }  # fmt: skip
+    assert votes["majority"] == found["differences"]["majority"]["outcome"]
     of_two = measure(groups, ["judge", "random"], n=2, resamples=50, seed=0)
-    assert of_two is not None
+    assert of_two is not None and "weighted_minus" not in success_of(of_two)
     # of the six pairs three hold the success, which a right judge takes; a wrong one sees no difference in the two of them
     # that do not hold its choice
     assert of_two["metrics"]["judge"]["outcome"]["value"] == pytest.approx((9 * 3 / 6 + 3 * (2 / 2) / 6) / 12)
