@@ -90,11 +90,8 @@ def labels_of(config: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -
     rewards = (environment.get("options") or {}).get("rewards") or {}
     if rewards.get("outcome", 1.0) == 0:
         return 0
-    graded = sum(
-        rollout["tasks_per_update"] * (1 - row["episode/ungraded"] - (row.get("episode/unknown") or 0.0))
-        for row in metrics
-    )
-    return min(round(graded), environment["train_tasks"])
+    graded = sum(1 - row["episode/ungraded"] - (row.get("episode/unknown") or 0.0) for row in metrics)
+    return min(round(graded * rollout["tasks_per_update"]), environment["train_tasks"])
 
 
 def without_runs(options: Sequence[str], inside: str) -> list[str]:
