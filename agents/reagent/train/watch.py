@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from accelerate.utils import gather_object
 
 from reagent.feedback.base import Adapter, as_judged, judgeable
 from reagent.feedback.build import check_judge, load_judge
-from reagent.feedback.judging import Judging, Report
+from reagent.feedback.judging import Judging, Report, content_key
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import mean_interval
@@ -34,10 +34,10 @@ Scored = tuple[str, float, float]
 def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
     """Spearman's, of two judges' scores, and how many free comparisons it is of.
 
-    Between the attempts at one task, where tasks have several: what both judges see of a task's difficulty, no policy is paid for. Attempts
-    that came out the same are judged the same, and count as one. The mean over tasks weighs each by its attempts less one; tasks to
-    which a judge gives one score say nothing. Of rankings that have nothing to do with each other it has mean 0 and variance
-    1/comparisons. None of fewer than two comparisons.
+    Between the attempts at one task, where tasks have several: what both judges see of a task's difficulty, no policy is paid for. The
+    mean over tasks weighs each by its attempts less one; tasks to which a judge gives one score say nothing. Of rankings that have
+    nothing to do with each other it has mean 0 and variance 1/comparisons, of attempts that differ (`without_copies`). None of fewer
+    than two comparisons.
     """
     from scipy.stats import spearmanr
 
@@ -47,8 +47,6 @@ def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
     parts = list(groups.values())
     if all(len(part) == 1 for part in parts):
         parts = [[pair for part in parts for pair in part]]
-    else:
-        parts = [list(dict.fromkeys(part)) for part in parts]
     total, comparisons = 0.0, 0
     for first, second in (np.array(part).T for part in parts if part):
         if np.ptp(first) > 0 and np.ptp(second) > 0:
@@ -58,15 +56,30 @@ def rank_correlation(rows: Sequence[Scored]) -> tuple[float | None, float]:
     return (total / comparisons if comparisons > 1 else None), float(comparisons)
 
 
+def without_copies(episodes: Sequence[Episode], rows: Sequence[Scored | None]) -> list[Scored]:
+    """The rows that there are, one of each content: attempts at a task that came out the same are judged the same, and compare nothing."""
+    first: dict[tuple[str, str], Scored] = {}
+    for episode, row in zip(episodes, rows, strict=True):
+        if row is not None:
+            first.setdefault((episode.group_id, content_key(episode.trajectory)), row)
+    return list(first.values())
+
+
 @dataclass
 class Audit:
     """One process's share of an update's first attempts, as both judges see them."""
 
     scored: list[Scored]
     """Those that both could read."""
+    compared: list[Scored] = field(default_factory=list)
+    """Of these, one of each content."""
     asked: int = 0
     tokens: int = 0
     problem: str | None = None
+
+
+def _known(episode: Episode, first: float | None, second: float | None) -> Scored | None:
+    return None if first is None or second is None else (episode.group_id, first, second)
 
 
 class Watch:
@@ -134,10 +147,9 @@ class Watch:
         found["judge_tokens"] = sum(gather_object([report.counts["judge_tokens"]]))
         if self.auditor is not None:
             found |= _means(episodes, [said[i][1] for i in range(len(episodes))], "auditor", self.config.seed)
-            both = [(e.group_id, *said[i]) for i, e in enumerate(episodes)]
-            known = [(group, a, b) for group, a, b in both if a is not None and b is not None]
-            found["auditor_correlation"], found["auditor_compared"] = rank_correlation(known)
-            self._tell(len(known), len(episodes), report.problem)
+            both = [_known(e, *said[i]) for i, e in enumerate(episodes)]
+            found["auditor_correlation"], found["auditor_compared"] = rank_correlation(without_copies(episodes, both))
+            self._tell(sum(row is not None for row in both), len(episodes), report.problem)
         return found
 
     def share_of(self, episodes: Sequence[Episode]) -> list[int]:
@@ -159,11 +171,10 @@ class Watch:
         report, asked_again = Report(), Report()
         second = self._audited(mine, update, report)
         first = self.feedback.scores(mine, update, asked_again)
-        scored = [
-            (e.group_id, a, b) for e, a, b in zip(mine, first, second, strict=True) if a is not None and b is not None
-        ]
+        both = [_known(e, a, b) for e, a, b in zip(mine, first, second, strict=True)]
         tokens = report.counts["judge_tokens"] + asked_again.counts["judge_tokens"]
-        return Audit(scored, len(mine), tokens, report.problem)
+        scored = [row for row in both if row is not None]
+        return Audit(scored, without_copies(mine, both), len(mine), tokens, report.problem)
 
     def figures(self, audits: Sequence[Audit]) -> dict[str, float]:
         """An update's `auditor/…` metrics, of all processes' audits in order."""
@@ -172,7 +183,7 @@ class Watch:
         scored = [row for audit in audits for row in audit.scored]
         asked = sum(audit.asked for audit in audits)
         self._tell(len(scored), asked, next((a.problem for a in audits if a.problem), None))
-        correlation, compared = rank_correlation(scored)
+        correlation, compared = rank_correlation([row for audit in audits for row in audit.compared])
         return {
             "auditor/score": mean([second for _, _, second in scored]),
             "auditor/judge_score": mean([first for _, first, _ in scored]),

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from reagent.train.guards import Best
 from reagent.train.metrics import mean
 from reagent.train.run import build, train
 from reagent.train.trainer import AgentTrainer
-from reagent.train.watch import rank_correlation
+from reagent.train.watch import rank_correlation, without_copies
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.calibration import Platt
 
@@ -118,13 +119,13 @@ def test_a_kill_while_the_best_policy_is_replaced_leaves_the_earlier_one(base, t
     trainer, folder = trainer_of(configured(base, tmp_path, "none")), tmp_path / "best"
     earlier, later = Best(1, 8, "success", 0.5, 0.2, 0.8), Best(3, 16, "success", 0.6, 0.3, 0.9)
     keep_best(trainer.policy, trainer.tokenizer, folder, earlier)
-    replace, done = os.replace, list[Path]()
+    rename, done = os.replace, list[Path]()
 
     def killed(a: Path, b: Path) -> None:
         if done:
             raise KeyboardInterrupt
         done.append(b)
-        replace(a, b)
+        rename(a, b)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", killed)
@@ -273,9 +274,16 @@ def test_rank_correlation_by_hand() -> None:
     tasks = [("a", 1, 3), ("a", 2, 2), ("a", 3, 1), ("b", 11, 11), ("b", 12, 12), ("c", 5, 5), ("c", 5, 6), ("d", 9, 9)]
     assert rank_correlation(tasks) == (pytest.approx((2 * -1 + 1 * 1) / 3), 3)
     assert rank_correlation([]) == (None, 0)
-    # attempts that came out the same are no further comparison: of four that are two kinds there is one, of one kind none
-    same = [("e", 1.0, 2.0)] * 3 + [("e", 2.0, 1.0), *[("f", 1.0, 1.0)] * 4]
-    assert rank_correlation([*tasks, *same]) == (pytest.approx((2 * -1 + 1 * 1 - 1) / 4), 4)
+
+
+def test_copies_of_an_attempt_are_one_comparison_and_equal_scores_of_others_are_not(base, tmp_path) -> None:
+    trainer, _ = build(configured(base, tmp_path, "r"), judge=scripted())
+    one, other, *_ = trainer.round(0).played  # two attempts at one task
+    other = replace(other, trajectory=other.trajectory.model_copy(update={"messages": []}))
+    copy = replace(one)
+    rows = [("e", 1.0, 2.0), ("e", 1.0, 2.0), ("e", 1.0, 2.0), None]
+    assert without_copies([one, copy, other, one], rows) == [("e", 1.0, 2.0)] * 2
+    assert without_copies([one], [None]) == []
 
 
 def test_judges_that_share_the_tasks_difficulty_and_nothing_else_disagree() -> None:
