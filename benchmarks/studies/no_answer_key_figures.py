@@ -15,29 +15,13 @@ import numpy as np
 import yaml
 
 from benchmarks.acceptance import load
-from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LONG, METHODS
+from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LONG, METHODS, SAID
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.falls import Falls, Point
 from rrm.evaluation.bootstrap import JUDGE
 from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, grouped, measure, success_of
 from rrm.trajectory import Trajectory, read_canonical
 
-SAID = {
-    "outcome": "outcomes",
-    "outcome-again": "outcomes, other seeds",
-    "judge": "judge alone, no outcome",
-    "nothing": "neither",
-    "tenth+judge": "judge, and a tenth of the outcomes",
-    "tenth": "a tenth of the outcomes",
-    "tenth-repeated": "the same tenth, ten times over",
-    "tenth+judge-refit": "judge refitted on that tenth",
-    "outcome+judge": "outcomes and judge",
-    "weak": "judge without its trace alone",
-    "length": "length as the judge",
-    "placebo": "another task's scores",
-    **{f"rows-{n}": f"a judge of {n:,} labelled runs alone" for n in (100, 1_000, 10_000)},
-}
-"""In words."""
 SHARE = (0.0, 1.0)
 """What a success can be."""
 POOLED = "judge / outcome, the other algorithms together"
@@ -429,7 +413,7 @@ def plot(found: Mapping[str, Any], target: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5))
     names = [name for name in HEADLINE if name in found["arms"]]
     for name in names:
-        left.plot(*curve(found["arms"][name], found["starts"]["start"]), marker=".", label=SAID.get(name, name))
+        left.plot(*curve(found["arms"][name], found["starts"]["start"]), marker=".", label=SAID[name])
     left.set_xlabel("episodes")
     left.set_ylabel("held-out success")
     left.legend(fontsize=8)
@@ -438,7 +422,7 @@ def plot(found: Mapping[str, Any], target: Path) -> None:
     errors = [[m - v["low"] for m, v in zip(middle, values, strict=True)],
               [v["high"] - m for m, v in zip(middle, values, strict=True)]]  # fmt: skip
     right.errorbar(middle, range(len(names)), xerr=errors, fmt="o")
-    right.set_yticks(range(len(names)), [SAID.get(name, name) for name in names])
+    right.set_yticks(range(len(names)), [SAID[name] for name in names])
     right.invert_yaxis()
     right.set_xlabel("held-out success after training")
     for axis in (left, right):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.acceptance import interval
-from benchmarks.studies.no_answer_key_figures import SAID
+from benchmarks.studies.no_answer_key_arms import SAID
 from rrm.evaluation.choosing import STRATEGIES
 
 Found = Mapping[str, Any]
@@ -38,7 +38,7 @@ def arms(found: Found) -> Rows:
         area = "–" if arm["area"] is None else interval(arm["area"])
         cells = [interval(arm["success"]), area, f"{statistics.fmean(arm['labels']):.0f}", *costs]
         minutes = f"{statistics.median(arm['minutes']):.1f}"
-        rows.append([arm["part"], f"`{name}`", SAID.get(name, ""), *cells, minutes, str(len(arm["runs"]))])
+        rows.append([arm["part"], f"`{name}`", SAID[name], *cells, minutes, str(len(arm["runs"]))])
     return rows
 
 
