@@ -363,7 +363,8 @@ class Adapter(ABC):
         for one in judged:
             if one.score is None:
                 continue
-            apart = [] if one.episode.ungraded else [f"{stage}_{'success' if one.episode.success else 'failure'}"]
+            success = one.episode.success
+            apart = [] if success is None else [f"{stage}_{'success' if success else 'failure'}"]
             for name in (stage, *apart):
                 report.counts[f"{name}_sum"] += one.score  # pyright: ignore[reportArgumentType]
                 report.counts[f"{name}_n"] += 1

@@ -13,10 +13,10 @@ chooses among first and second ones. How many attempts alone the same tokens buy
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor
+from math import ceil, comb, floor
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -26,9 +26,9 @@ from reagent.env.graders import Grader
 from reagent.env.grading import Grading
 from reagent.env.registry import held_out_tasks
 from reagent.env.task import Task
-from reagent.feedback.base import Judged
+from reagent.feedback.base import Judged, as_judged, judgeable
 from reagent.feedback.build import Asker, make_feedback
-from reagent.feedback.judging import Report
+from reagent.feedback.judging import Report, content_key
 from reagent.feedback.modes import CritiqueFeedback
 from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode
@@ -139,6 +139,37 @@ def attempts_of(
 def policy_tokens(episodes: Sequence[Episode]) -> int:
     """Tokens that the policy read and wrote: prompts, turns and observations, each once."""
     return sum(len(e.prompt_ids) + sum(len(t.output_ids) + len(t.observation_ids) for t in e.turns) for e in episodes)
+
+
+def distinct_by_n(episodes: Sequence[Episode], samples: int) -> list[float]:
+    """(samples + 1) how many contents a judge reads of 0, 1, 2 … attempts drawn of each task's `samples`, in expectation: copies of an
+    attempt are judged once."""
+    copies = Counter((e.group_id, content_key(as_judged(e))) for e in episodes if judgeable(e))
+    return [sum(1 - comb(samples - k, n) / comb(samples, n) for k in copies.values()) for n in range(samples + 1)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What attempts take, by how many of each task's there are."""
+
+    policy: int
+    """Tokens of all of them."""
+    judge: int
+    distinct: Sequence[float]
+    """As of `distinct_by_n`; the judge's tokens go with them."""
+
+    def at(self, n: float) -> tuple[float, float]:
+        """The policy's tokens and the judge's of n attempts a task; between two whole numbers those of a mixture of both."""
+        whole = np.arange(len(self.distinct))
+        read = float(np.interp(n, whole, self.distinct)) / max(self.distinct[-1], 1e-9)
+        return self.policy * n / float(whole[-1]), self.judge * read
+
+    def attempts(self, tokens: float) -> float:
+        """How many attempts a task take so many tokens; where there are not as many, at the mean price of all."""
+        costs = [sum(self.at(n)) for n in range(len(self.distinct))]
+        if tokens > costs[-1]:
+            return (len(costs) - 1) * tokens / max(costs[-1], 1e-9)
+        return float(np.interp(tokens, costs, range(len(costs))))
 
 
 def success_by_n(groups: Sequence[Attempts], strategies: Sequence[str], samples: int, seed: int) -> dict[str, Any]:
@@ -307,11 +338,11 @@ class Choosing:
         both = attempts_of(tried, [*(score_of[e.key] for e in firsts), *second_scores], self.is_graded)
         spent = policy_tokens(tried)
         asked = _tokens(played.critique_report) + _tokens(played.score_report) + _tokens(report)
-        alone = {"policy_tokens": policy_tokens(played.episodes), "judge_tokens": played.judge_tokens}
-        share = (spent + asked) / max(sum(alone.values()), 1)
-        figures = at_equal_tokens(played.groups, both, share, self.config)
-        part = figures["samples"]["attempts"] / self.config.eval.samples
-        figures["samples"] |= {name: round(part * tokens) for name, tokens in alone.items()}
+        distinct = distinct_by_n(played.episodes, self.config.eval.samples)
+        alone = Cost(policy_tokens(played.episodes), played.judge_tokens, distinct)
+        figures = at_equal_tokens(played.groups, both, alone.attempts(spent + asked), self.config)
+        of_policy, of_judge = map(round, alone.at(figures["samples"]["attempts"]))
+        figures["samples"] |= {"policy_tokens": of_policy, "judge_tokens": of_judge}
         figures |= {
             "retries": len(firsts) // max(len(both), 1),
             "first": self._mean_success(firsts),
@@ -330,7 +361,7 @@ class Choosing:
 
 
 def at_equal_tokens(
-    alone: Sequence[Attempts], both: Sequence[Attempts], share: float, config: AgentConfig
+    alone: Sequence[Attempts], both: Sequence[Attempts], wanted: float, config: AgentConfig
 ) -> dict[str, Any]:
     """What the judge chooses among first and second attempts (`success`), and among as many first ones alone as take the same
     tokens (`samples`), by task, and the paired difference.
@@ -340,10 +371,9 @@ def at_equal_tokens(
     Args:
         alone: `eval.samples` first attempts a task.
         both: first and second attempts, the same tasks in the same order.
-        share: the tokens of `both` per token of `alone`; more than 1 is more than `eval.samples` can show, and said.
+        wanted: how many of `alone` take the tokens of `both`; more than there are is said.
     """
     samples = config.eval.samples
-    wanted = share * samples
     if wanted > samples:
         logger.warning(
             "second attempts took the tokens of %.1f first attempts a task, and there are %d: they are compared with all of "

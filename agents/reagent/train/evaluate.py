@@ -111,8 +111,9 @@ def summarise(
 
 
 def has_grade(attempts: Sequence[Episode], is_graded: Callable[[Task], bool]) -> bool:
-    """Whether a task is graded: as one of its attempts says, a failed one not knowing."""
-    if any(e.ungraded for e in attempts):
+    """Whether a task is graded: as one of its attempts says, a failed one not knowing. One that was paid, and of which the environment
+    does not say whether that is a success, has none."""
+    if any(e.ungraded or (e.outcome_reward is not None and e.success is None) for e in attempts):
         return False
     return any(e.success is not None for e in attempts) or is_graded(attempts[0].task)
 

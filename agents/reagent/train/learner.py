@@ -100,12 +100,14 @@ class Learner(Forwards):
         factor = learning_rate_factor(self.update_index, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
-        found, norms = self._steps(prepared, row_names(episodes), texts)
+        found, norms, texted = self._steps(prepared, row_names(episodes), texts)
         steps = max(len(norms), 1)
         merged = merge_metrics(gather_object(found))  # each process holds its share
-        for name in ("loss", "policy_loss", "value_loss", *(f"{kind}_nll" for kind in KINDS)):
-            if name in merged:
-                merged[name] /= steps
+        of = {"loss": steps, "policy_loss": steps, "value_loss": steps} | {
+            f"{kind}_nll": texted[kind] for kind in KINDS
+        }
+        for name in of.keys() & merged.keys():
+            merged[name] /= of[name]
         return (
             metrics | merged | {"grad_norm": sum(norms) / steps, "learning_rate": self.optimizer.param_groups[0]["lr"]}
         )
@@ -140,8 +142,9 @@ class Learner(Forwards):
 
     def _steps(
         self, prepared: Prepared, names: Sequence[str], texts: Sequence[TextRow]
-    ) -> tuple[list[LossMetrics], list[float]]:
-        """Every pass and minibatch: this process's metrics, and the gradient norms."""
+    ) -> tuple[list[LossMetrics], list[float], dict[Kind, int]]:
+        """Every pass and minibatch: this process's metrics, the gradient norms, and in how many of them on any process each kind of
+        text stands."""
         rank, optim = self.accelerator.process_index, self.config.optim
         self.whole = False
         taught = prepared.advantages.loss_mask.any(1).tolist()
@@ -152,17 +155,21 @@ class Learner(Forwards):
         everyones = [row[:3] for row in rows if row[3]] or [row[:3] for row in rows]
         counts = gather_object([[sum(row.kind == kind for row in texts) for kind in KINDS]])
         before: dict[Kind, int] = {kind: sum(one[at] for one in counts[:rank]) for at, kind in enumerate(KINDS)}
+        everyones_texts: dict[Kind, int] = {kind: sum(one[at] for one in counts) for at, kind in enumerate(KINDS)}
+        texted: dict[Kind, int] = dict.fromkeys(KINDS, 0)
         parts: list[LossMetrics] = []
         norms: list[float] = []
         for epoch in range(optim.epochs):
             seed = derive_seed(self.config.seed, "minibatches", self.update_index, epoch)
             dealt = minibatches(everyones, rank, optim.minibatches, seed)
+            for kind, number in everyones_texts.items():
+                texted[kind] += min(number, len(dealt))  # as `deal` deals them
             for number, index in enumerate(dealt):
                 where = f"update {self.update_index}, pass {epoch}, minibatch {number}"
                 found, norm = self.step(prepared, index, where, deal(texts, number, len(dealt), before))
                 parts += found
                 norms.append(norm)
-        return parts, norms
+        return parts, norms, texted
 
     # ---- before the first step ----
 

@@ -227,3 +227,16 @@ def test_settings_that_could_learn_nothing_are_refused() -> None:
             FeedbackConfig.model_validate({"mode": mode, "context": {"weight": 0.1}, **more})
     with pytest.raises(ValueError, match="train_initial"):
         FeedbackConfig.model_validate({"mode": "c", "context": {"weight": 0.1}, "train_initial": False})
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_logged_nll_is_of_the_steps_that_have_texts(base, tmp_path, parts: int) -> None:
+    """One attempt is in one of four minibatches: a mean over all four would say a quarter of its loss."""
+    optim = {"minibatches": parts, "learning_rate": 1e-12}
+    trainer = trainer_of(configured(base, tmp_path, "none", algorithm="grpo", optim=optim))
+    rows, ids = trainer.round(0).rows, [1, 5, 6, 7]
+    with torch.no_grad():
+        told = trainer.policy.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    wanted = -sum(float(told[t - 1, ids[t]]) for t in (2, 3)) / 2
+    metrics = trainer.learn(rows, [TextRow(ids, 2, "attempt", 0.1)])
+    assert metrics["attempt_nll"] == pytest.approx(wanted, rel=1e-3) and "trace_nll" not in metrics

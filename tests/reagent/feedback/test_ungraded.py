@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,19 @@ def test_tasks_without_answers_train_on_the_judges_word_alone(base, tmp_path, mo
     assert metrics["feedback/reward"] == pytest.approx(metrics["learned/reward"])
     assert "feedback/score_failure" not in metrics  # neither successes nor failures
     assert any(not p.equal(before[n]) for n, p in trainer.policy.named_parameters())
+
+
+def test_scores_of_what_nobody_calls_a_success_are_of_no_failures(base, tmp_path) -> None:
+    """An environment may pay and never say what a success is."""
+    trainer = trainer_of(configured(base, tmp_path, "r", algorithm="grpo"), scripted())
+
+    def play(*args: Any, **hooks: Any) -> list[Episode]:
+        return [replace(e, success=None) for e in trainer.play(*args, **hooks)]
+
+    round_ = trainer.round(0, play)
+    assert not any(e.ungraded for e in round_.played) and all(row.reward is not None for row in round_.rows)
+    figures = trainer.feedback.report(0, [round_.report])
+    assert "feedback/score" in figures and not {"feedback/score_success", "feedback/score_failure"} & figures.keys()
 
 
 def test_a_failed_judgement_of_an_ungraded_episode_is_unknown(base, tmp_path) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from feedback_lab import PaidEnv, calls_of, configured, scripted
+from feedback_lab import PaidEnv, calls_of, configured, make_episode, scripted
 
 from reagent.env.task import Task
 from reagent.feedback.judging import content_key
 from reagent.rollout.episode import Episode
-from reagent.train.choosing import at_equal_tokens, evaluate_chosen, policy_tokens
+from reagent.train.choosing import Cost, at_equal_tokens, distinct_by_n, evaluate_chosen, policy_tokens
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import evaluate_config
 from rrm.errors import ConfigError
 from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference
+from rrm.trajectory import Message
 
 
 class OpenEnv(PaidEnv):
@@ -137,16 +139,36 @@ def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
     settings = config(base, tmp_path)
     alone = [group([0.9, 0.5, 0.4, 0.3], [1, 0, 0, 0])] * 12  # n attempts hold the success n times in four
     both = [group([0.1, 0.2], [1, 0])] * 6 + [group([0.1, 0.2], [0, 1])] * 6
-    found = at_equal_tokens(alone, both, 2.5 / 4, settings)
+    found = at_equal_tokens(alone, both, 2.5, settings)
     assert found["samples"] | {"success": None} == {"attempts": 2.5, "wanted": 2.5, "success": None}
     assert found["samples"]["success"]["value"] == pytest.approx((0.5 + 0.75) / 2)
     assert found["success"]["value"] == 0.5
     assert found["minus_samples"]["value"] == pytest.approx(0.5 - 0.625)
     assert found["minus_samples"]["low"] < found["minus_samples"]["value"] < found["minus_samples"]["high"]
     assert not caplog.text
-    more = at_equal_tokens(alone, both, 1.3, settings)
+    more = at_equal_tokens(alone, both, 5.2, settings)
     assert (more["samples"]["attempts"], more["samples"]["success"]["value"]) == (4.0, 1.0)
     assert "set eval.samples=6 or more" in caplog.text
+
+
+def test_copies_of_an_attempt_are_judged_once_so_few_attempts_cost_more_than_their_share() -> None:
+    """Of four attempts at a task three are the same: the judge reads two of them. One attempt was said to cost a quarter of that."""
+    first = make_episode([0.0])
+    other = make_episode([0.0])
+    other.trajectory.messages[-1] = Message(role="assistant", content="something else")
+    episodes = [first, first, other, first]
+    distinct = distinct_by_n(episodes, 4)
+    assert distinct == pytest.approx(
+        [0, 1, 1.5, 1.75, 2]
+    )  # by hand: the other one is among n of four with n/4, the copies' with …
+    cost = Cost(policy=400, judge=200, distinct=distinct)
+    assert [cost.at(n) for n in (1, 2, 4)] == [(100, 100), (200, 150), (400, 200)]
+    assert cost.at(1.5) == (150, 125)  # half of one attempt's and half of two attempts'
+    for n in (1, 1.5, 3, 4):
+        assert cost.attempts(sum(cost.at(n))) == pytest.approx(n)
+    assert cost.attempts(1200) == pytest.approx(8)  # more than there are: at the mean price
+    assert distinct_by_n([replace(first, turns=[])] * 4, 4) == [0] * 5  # nothing to judge
+    assert Cost(policy=400, judge=0, distinct=[0.0] * 5).attempts(200) == pytest.approx(2)
 
 
 @pytest.mark.parametrize("same_mode", [True, False])

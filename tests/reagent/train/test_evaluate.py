@@ -114,6 +114,17 @@ def test_an_ungraded_task_whose_environment_failed_is_no_failure() -> None:
     assert summarise(failed, samples=2, seed=0)["by_task"] == {"known": 0.0}
 
 
+def test_where_an_environment_pays_and_never_says_what_a_success_is_there_is_none() -> None:
+    """Its every episode was a failure: success 0, from which a judge's score seems to part (`guards.drift`)."""
+    task = Task("paid", "?")
+    paid = [replace(played(task, None, group="paid"), outcome_reward=r, status="finished") for r in (1.0, 0.5)]
+    cut = replace(played(task, False, group="paid"), status="turn_limit")  # which a limit ended is no success by itself
+    for attempts in (paid, [*paid, cut]):
+        found = summarise(attempts, samples=len(attempts), seed=0)
+        assert (found["ungraded_tasks"], found["success"]["value"], found["by_task"]) == (1, None, {})
+    assert found["reward"] == pytest.approx(0.5)
+
+
 def test_unknown_grades_of_long_answers_are_told_apart() -> None:
     task = Task("t", "?", "a")
 
