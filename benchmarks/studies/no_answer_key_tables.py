@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.acceptance import interval
 from benchmarks.studies.no_answer_key_arms import SAID
-from rrm.evaluation.choosing import STRATEGIES
+from rrm.evaluation.choosing import STRATEGIES, expected_distinct
 
 Found = Mapping[str, Any]
 Rows = list[list[str]]
@@ -61,12 +62,16 @@ def comparisons(found: Found) -> Rows:
 
 
 def choosing(found: Found) -> Rows:
-    """Success of what is chosen among 2, 4, 8, 16 attempts in the lab, with the tokens that were spent."""
+    """Success of what is chosen among 2, 4, 8, 16 attempts in the lab, with the tokens that are spent: the judge reads copies once."""
     rows = [["one of", *STRATEGIES, "judge − majority", "judge − longest", "policy tokens", "judge tokens"]]
     lab = found["choosing"].get("lab")
-    for n, one in (lab["by_n"] if lab else {}).items():
-        share = int(n) / lab["attempts"]
-        tokens = [f"{lab[key] * share / 1000:,.0f} k" for key in ("policy_tokens", "judge_tokens")]
+    if lab is None:
+        return rows
+    alike = Counter((question, *map(str, one)) for question, ones in lab["raw"].items() for one in ones)
+    read = expected_distinct(alike.values(), lab["attempts"])
+    for n, one in lab["by_n"].items():
+        shares = {"policy_tokens": int(n) / lab["attempts"], "judge_tokens": read[int(n)] / read[-1]}
+        tokens = [f"{lab[key] * share / 1000:,.0f} k" for key, share in shares.items()]
         apart = [interval(one["judge_minus"][rival]) for rival in ("majority", "longest")]
         rows.append([n, *(interval(one["success"][name]) for name in STRATEGIES), *apart, *tokens])
     return rows

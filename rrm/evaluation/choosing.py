@@ -272,6 +272,18 @@ class Attempts:
         return int(random.Random(derive_seed(seed, "choose", strategy, self.question)).choice(best.tolist()))
 
 
+def expected_distinct(copies: Iterable[int], attempts: int) -> list[float]:
+    """(attempts + 1) how many contents there are among 0, 1, 2 … attempts drawn without putting back, in expectation: what a judge
+    reads, that reads copies once.
+
+    Args:
+        copies: of each content, how many of the attempts have it; where there are several questions, of all their contents.
+        attempts: at each question.
+    """
+    counts = list(copies)
+    return [sum(1 - comb(attempts - k, n) / comb(attempts, n) for k in counts) for n in range(attempts + 1)]
+
+
 def grouped(rows: Sequence[Trajectory], scores: Mapping[str, Sequence[float | None]] | None = None) -> list[Attempts]:
     """The questions of transcripts, in the order in which they first come.
 

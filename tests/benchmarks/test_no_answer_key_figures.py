@@ -233,10 +233,9 @@ def test_what_is_recorded_is_not_made_again(tmp_path: Path) -> None:
 
 def test_the_tables_have_a_row_for_all_that_was_measured(tmp_path: Path) -> None:
     found = json.loads(hoped_for(tmp_path / "runs"))
-    found["choosing"]["lab"] = {
-        "attempts": 2, "policy_tokens": 4000, "judge_tokens": 2000,
-        "by_n": by_n({f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] for n in range(TASKS)}, 2),
-    }  # fmt: skip
+    raw = {f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] * 2 for n in range(TASKS)}
+    lab = {"attempts": 4, "policy_tokens": 8000, "judge_tokens": 12000, "by_n": by_n(raw, 4), "raw": raw}
+    found["choosing"]["lab"] = lab
     arms, comparisons, choosing, gamed_runs = (
         make(found) for make in (tables.arms, tables.comparisons, tables.choosing, tables.gamed)
     )
@@ -247,5 +246,6 @@ def test_the_tables_have_a_row_for_all_that_was_measured(tmp_path: Path) -> None
     assert comparisons[1][0] == "judge / outcome" and len(comparisons) == 1 + len(found["ratios"]) + len(
         found["differences"]
     )
-    assert choosing[1][0] == "2" and choosing[1][-2:] == ["4 k", "2 k"]
+    # two contents, two copies of each: of two attempts 5/3 are read, of four 2
+    assert [[row[0], *row[-2:]] for row in choosing[1:]] == [["2", "4 k", "10 k"], ["4", "8 k", "12 k"]]
     assert [row[2] for row in gamed_runs[1:]] == ["drift, 5"] * 5

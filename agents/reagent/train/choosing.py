@@ -16,7 +16,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, comb, floor
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -39,7 +39,16 @@ from rrm.choose import marked
 from rrm.errors import ConfigError
 from rrm.evaluation.baselines import transcript_length
 from rrm.evaluation.bootstrap import JUDGE, Ratio, paired_bootstrap, too_few
-from rrm.evaluation.choosing import OF_SCORES, STRATEGIES, Attempts, as_compared, as_preference, measure, success_of
+from rrm.evaluation.choosing import (
+    OF_SCORES,
+    STRATEGIES,
+    Attempts,
+    as_compared,
+    as_preference,
+    expected_distinct,
+    measure,
+    success_of,
+)
 
 if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
@@ -145,7 +154,7 @@ def distinct_by_n(episodes: Sequence[Episode], samples: int) -> list[float]:
     """(samples + 1) how many contents a judge reads of 0, 1, 2 … attempts drawn of each task's `samples`, in expectation: copies of an
     attempt are judged once."""
     copies = Counter((e.group_id, content_key(as_judged(e))) for e in episodes if judgeable(e))
-    return [sum(1 - comb(samples - k, n) / comb(samples, n) for k in copies.values()) for n in range(samples + 1)]
+    return expected_distinct(copies.values(), samples)
 
 
 @dataclass(frozen=True)

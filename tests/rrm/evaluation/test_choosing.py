@@ -18,6 +18,7 @@ from rrm.evaluation.choosing import (
     answers_of,
     as_preference,
     expected_best,
+    expected_distinct,
     expected_majority,
     expected_weighted,
     grouped,
@@ -126,6 +127,15 @@ def test_weighted_votes_are_what_every_draw_gives_on_average(rows, data) -> None
     assert expected_weighted(answers, scores, outcomes, n) == pytest.approx(
         of_every_draw(choose, len(rows), n), abs=1e-12
     )
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=6))
+def test_contents_read_of_n_are_what_every_draw_gives_on_average(contents) -> None:
+    found = expected_distinct(Counter(contents).values(), len(contents))
+    every = [
+        of_every_draw(lambda draw: len({contents[i] for i in draw}), len(contents), n) for n in range(len(contents) + 1)
+    ]
+    assert found == pytest.approx(every)
 
 
 def test_weighted_votes_by_hand() -> None:
