@@ -33,7 +33,7 @@ of Reagent-U (item 6) it is the area under the learning curve over episodes. Bar
 
 Expected besides: a judge that has nothing to say (`placebo`: scores of other tasks' attempts) ends where it started or below
 (0.25); the judge without its trace (`weak`, mode `score`) between that and the judge (0.5). A tenth of the outcomes alone learns
-slowly (0.45); the same tenth of the tasks played ten times over (`tenth-repeated`) is the rival that matters, as whoever has few labels
+slowly (0.45); a tenth as many tasks played ten times over (`tenth-repeated`) is the rival that matters, as whoever has few labels
 would do that (0.65). Two arms of the same kind with other seeds (`outcome-again`) differ by less than 0.03. The study is judged by a
 judge trained on the lab's labels by construction: the labels it has had stand in the record (`judge_trained_on`), and `rows-…`
 are judges trained on 100, 1,000 and 10,000 labelled runs (and 48,000 drills, which are no runs).

@@ -131,7 +131,7 @@ SAID = {
     "nothing": "neither",
     "tenth+judge": "judge, and a tenth of the outcomes",
     "tenth": "a tenth of the outcomes",
-    "tenth-repeated": "the same tenth, ten times over",
+    "tenth-repeated": "outcomes of a tenth as many tasks, ten times over",
     "tenth+judge-refit": "judge refitted on that tenth",
     "outcome+judge": "outcomes and judge",
     "weak": "judge without its trace alone",
