@@ -187,6 +187,12 @@ def test_aime_in_its_copies(tmp_path: Path) -> None:
     path = write(tmp_path / "25.jsonl", [{"question": "Find it too.", "answer": "70"}])
     assert Aime25.read(path)[0].meta == {"benchmark": "aime25"}
     assert boxed_equal(first, r"\boxed{33}") == 1.0 and boxed_equal(first, r"\boxed{034}") == 0.0
+    degrees = [
+        {"question": f"Find {n}.", "answer": said} for n, said in enumerate((r"336^\circ", r"$336^{\circ}$", "336°"))
+    ]
+    assert {t.answer for t in Aime25.read(write(tmp_path / "d.jsonl", degrees))} == {
+        "336"
+    }  # opencompass/AIME2025, II-5
     with pytest.raises(ReadError, match="a whole number from 0 to 999, not '1000'"):
         Aime25.read(write(tmp_path / "w.jsonl", [{"question": "?", "answer": "1000"}]))
 
