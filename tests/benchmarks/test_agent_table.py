@@ -144,6 +144,18 @@ def test_attempts_played_without_a_judge_are_judged_later(settings: Settings) ->
     assert (folder / "attempts.jsonl").read_bytes() == before and len(lines(folder / "scored.jsonl")) == 4
 
 
+def test_a_failure_under_another_judge_does_not_outlive_it(settings: Settings) -> None:
+    """Figures that stand are shown again once they are what is asked for."""
+    asked, judges = replace(settings, methods=["direct"]), {"j": judge(), "k": mute()}
+    run_table(asked, judges)
+    refused = run_table(replace(asked, judge="k"), judges)
+    assert refused["failed"] == ["hotpotqa/direct"] and refused["played"] == 0
+    summary = run_table(asked, judges)
+    assert (summary["played"], summary["kept"], summary["failed"]) == (0, 1, [])
+    [row] = json.loads((settings.output / "table.json").read_text())["rows"]
+    assert "figures" in row and "failure" not in row
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
