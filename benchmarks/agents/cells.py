@@ -196,9 +196,10 @@ def play_cell(cell: Cell, player: Player, *, retry_errors: bool = False) -> dict
     claim_folder(config, folder)
     with open_output(folder / ATTEMPTS, cell.made_by) as output, Grading(factory) as grading:
         kept = Kept(replace(player, env_factory=factory, config=config), output)
-        if retry_errors and kept.forget(lambda e: e.status == "env_error"):
-            for name in (SCORED, f"{SCORED}.run.json"):
+        if retry_errors and any(e.status == "env_error" for e in kept.held.values()):
+            for name in (METRICS, SCORED, f"{SCORED}.run.json"):  # the figures first: they would count as done
                 (folder / name).unlink(missing_ok=True)
+            kept.forget(lambda e: e.status == "env_error")
         try:
             played = play_method(config, kept, tasks, _feedback(cell, player))
         except JudgeFailure:

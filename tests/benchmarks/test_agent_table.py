@@ -263,6 +263,29 @@ def test_attempts_that_the_environment_failed_are_counted_and_played_again(
     assert again["judge"]["status"] == {"scored": 3} and figures(again=True)[0] == 0
 
 
+def test_a_retry_that_was_stopped_leaves_no_old_figures(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would stand beside new transcripts, and the cell would count as done."""
+    gone, name = tmp_path / "gone", "test_agent_table:Flaky"
+    gone.touch()
+    monkeypatch.setenv("GONE", str(gone))
+    path = hotpot_file(tmp_path, 3)
+    asked = replace(settings, tasks=[name], methods=["direct"], paths={name: str(path)}, limit=None)
+    run_table(asked, {"j": judge()})
+    gone.unlink()
+
+    def stop(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_table(replace(asked, retry_errors=True), {"j": AgentRRM(ScriptedChatEngine(stop), model="scripted")})
+    summary = run_table(asked, {"j": judge()})
+    assert (summary["played"], summary["kept"], summary["failed"]) == (1, 0, [])
+    [row] = json.loads((settings.output / "table.json").read_text())["rows"]
+    assert row["figures"]["left_out"] == {} and row["figures"]["judge"]["status"] == {"scored": 3}
+
+
 KILLING = '''
 import os, signal
 from pathlib import Path
