@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import torch
 from multihop import hotpot_file, install_search
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from benchmarks.agents.cells import Judges
 from benchmarks.agents.page import interval
-from benchmarks.agents.run import Settings, main, parse, run_table
+from benchmarks.agents.run import Settings, main, parse, plan_cells, run_table
 from reagent.env.env import StepResult
 from reagent.lab.model import build_lab_tokenizer
 from reagent.methods.base import MethodSettings
@@ -27,6 +29,7 @@ from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.output import differences
 from rrm.trajectory import read_canonical
 
 SMALL = ("cpu=true", "rollout.max_new_tokens=6", "rollout.max_turns=2", "rollout.max_episode_tokens=1800")
@@ -181,6 +184,41 @@ def test_other_questions_or_weights_under_the_same_path_are_noticed(settings: Se
     file.write_text(file.read_text().replace("trade", "craft"))
     with pytest.raises(RRMError, match="questions_sha256 was"):
         run_table(replace(settings, methods=["direct"], judge=None))
+
+
+def test_another_corpus_under_the_same_path_is_noticed(settings: Settings, tmp_path: Path) -> None:
+    """A method without search knows nothing of it, and stays."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "corpus.json").write_text('{"sha256": "a"}')
+    options: dict[str, dict[str, Any]] = {"hotpotqa": {"tools": []}}
+
+    def made_by(method: str) -> dict[str, Any]:
+        asked = replace(settings, corpora={"hotpotqa": str(corpus)}, options=options, methods=[method])
+        ([cell], _) = plan_cells(asked, Judges("j", None, {}))
+        return cell.made_by
+
+    before = [made_by(method) for method in ("direct", "tool_call")]
+    (corpus / "corpus.json").write_text('{"sha256": "b"}')
+    changed = [differences(a, made_by(m)) for a, m in zip(before, ("direct", "tool_call"), strict=True)]
+    assert changed[0] == [] and len(changed[1]) == 1 and changed[1][0].startswith("corpus_sha256 was")
+
+
+def test_cells_of_a_judge_that_was_trained_on_are_judged_again(settings: Settings, tmp_path: Path) -> None:
+    """The name is a folder's: what lies in it may be another judge by now, who reads the other cells."""
+    folder = tmp_path / "judge"
+    shutil.copytree(settings.policy, folder)
+    asked, loaded = replace(settings, methods=["direct"], judge=str(folder)), {str(folder): judge()}
+    assert run_table(asked, loaded)["played"] == 1 and run_table(asked, loaded)["kept"] == 1
+    critic = replace(settings, methods=["reagent_c"], judge=None, critic=str(folder))
+    ([cell], _) = plan_cells(critic, Judges(None, str(folder), {}))
+    before = cell.made_by
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"trained": "on"}))
+    assert run_table(asked, loaded)["kept"] == 0
+    ([now], _) = plan_cells(critic, Judges(None, str(folder), {}))
+    (said,) = differences(before, now.made_by)
+    assert said.startswith("critic_hash was")
 
 
 def test_failures_are_typed_and_the_other_cells_are_played(settings: Settings) -> None:
