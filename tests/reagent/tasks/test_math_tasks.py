@@ -77,6 +77,7 @@ def test_the_real_gsm8k(shared_data: Path) -> None:
         (r"\boxed{}", ""),
         ("42", None),
         (r"\boxedness{4}", None),
+        (r"$\boxed5$", "5"),
     ],
 )
 def test_the_last_box(text: str, box: str | None) -> None:
@@ -105,6 +106,13 @@ def math_verify() -> None:
         ("5", r"\boxed{5\text{ cm}}", 1.0),
         (r"10\%", r"\boxed{10}", 1.0),
         (r"\$18.90", r"\boxed{18.90}", 1.0),
+        ("18", r"\boxed{18\$}", 1.0),
+        ("18", "$18$", 1.0),
+        ("5", "5.", 1.0),
+        ("0.5", "1/2.", 1.0),
+        ("1000", "**1,000.**", 1.0),
+        ("5", "x = 5.", 1.0),
+        ("5", "5.1", 0.0),
         ("10080", r"\boxed{10{,}080}", 1.0),
         ("4", r"\boxed{x = 4}", 1.0),
         ("73", "073", 1.0),
