@@ -77,6 +77,18 @@ class Judges:
         """Who writes critiques."""
         return self.critic or self.judge
 
+    def hash_of(self, name: str | None) -> str | None:
+        """What lies in a judge's folder, read once; None of one that is no folder here."""
+        if name is None or not Path(name).is_dir():
+            return None
+        if name not in self._hashes:
+            self._hashes[name] = content_hash(Path(name))
+        return self._hashes[name]
+
+    @cached_property
+    def _hashes(self) -> dict[str, str]:
+        return {}
+
     def load(self, name: str) -> AgentRRM:
         """A judge by name.
 
@@ -122,6 +134,10 @@ class Cell:
                 found["questions_sha256"] = hashlib.file_digest(file, "sha256").hexdigest()[:16]
         if base.is_dir():
             found["policy_hash"] = content_hash(base)
+        if (corpus := _corpus(tree["environment"]["options"])) is not None:
+            found["corpus_sha256"] = hashlib.sha256(corpus.read_bytes()).hexdigest()[:16]
+        if self.method.headline == "refined" and (critic := self.judges.hash_of(self.judges.critic_name)) is not None:
+            found["critic_hash"] = critic
         return json.loads(json.dumps(found))
 
     @property
@@ -143,8 +159,10 @@ class Cell:
                 "label, or delete the folder to play it again"
             )
         found = _json(self.folder / METRICS)
-        asked = [self.judges.judge, self.judges.mode]
-        return found if found is not None and [found["judge"], found["judge_mode"]] == asked else None
+        if found is None or [found["judge"], found["judge_mode"]] != [self.judges.judge, self.judges.mode]:
+            return None
+        now = self.judges.hash_of(self.judges.judge)
+        return found if found.get("judge_hash", now) == now else None
 
     def questions(self) -> list[Task]:
         """The questions, `limit` of them drawn by the seed of `environment.eval`.
@@ -196,9 +214,10 @@ def play_cell(cell: Cell, player: Player, *, retry_errors: bool = False) -> dict
     claim_folder(config, folder)
     with open_output(folder / ATTEMPTS, cell.made_by) as output, Grading(factory) as grading:
         kept = Kept(replace(player, env_factory=factory, config=config), output)
-        if retry_errors and kept.forget(lambda e: e.status == "env_error"):
-            for name in (SCORED, f"{SCORED}.run.json"):
+        if retry_errors and any(e.status == "env_error" for e in kept.held.values()):
+            for name in (METRICS, SCORED, f"{SCORED}.run.json"):  # the figures first: they would count as done
                 (folder / name).unlink(missing_ok=True)
+            kept.forget(lambda e: e.status == "env_error")
         try:
             played = play_method(config, kept, tasks, _feedback(cell, player))
         except JudgeFailure:
@@ -219,6 +238,7 @@ def play_cell(cell: Cell, player: Player, *, retry_errors: bool = False) -> dict
         "policy": config.policy.base,
         "judge": cell.judges.judge,
         "judge_mode": cell.judges.mode,
+        "judge_hash": cell.judges.hash_of(cell.judges.judge),
         "metric": benchmark_of(config.environment.name).metric,
         "figures": figures | played.feedback,
         "seconds": {"played": round(played_s, 2), "all": round(time.monotonic() - started, 2)},
@@ -276,6 +296,13 @@ def _named(transcript: Trajectory, cell: Cell) -> Trajectory:
     """With an id that no other cell has, and what played it."""
     meta = {**transcript.meta, "benchmark": cell.task, "method": cell.entry.label}
     return transcript.model_copy(update={"id": f"{cell.name}/{transcript.id}", "meta": meta})
+
+
+def _corpus(options: Mapping[str, Any]) -> Path | None:
+    """The file that says of which passages the index is that a method searches; None of one that searches none."""
+    named = options.get("corpus") or ((options.get("tool_options") or {}).get("search") or {}).get("corpus")
+    path = Path(named) / "corpus.json" if isinstance(named, str) else None
+    return path if path is not None and path.is_file() else None
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

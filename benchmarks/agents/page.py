@@ -50,7 +50,8 @@ def rows_of(cells: Sequence[Cell], against: str | None) -> list[Row]:
         if other is None or other is row or "figures" not in row or "figures" not in other:
             continue
         ours, theirs = row["figures"]["by_question"], other["figures"]["by_question"]
-        row["minus"] = {name: difference(ours[name], theirs[name], 0) for name in ours if name in theirs}
+        alike = row["figures"].get("asked_alike")
+        row["minus"] = {name: difference(ours[name], theirs[name], 0, alike) for name in ours if name in theirs}
     return rows
 
 

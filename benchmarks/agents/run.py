@@ -174,6 +174,9 @@ def run_table(settings: Settings, loaded: dict[str, AgentRRM] | None = None) -> 
     done = {cell.name for cell in cells if cell.name not in skipped and cell.done() is not None}
     for cell, problem in hopeless:
         _fail(cell, problem)
+    for cell in cells:
+        if cell.name in done:  # what went wrong under another judge is not what is asked for now
+            (cell.folder / FAILURE).unlink(missing_ok=True)
     again = [cell for cell in cells if settings.retry_errors and cell.name in done and _failed_attempts(cell)]
     waiting = [cell for cell in cells if cell.name not in skipped | done] + again
     policies, about = Policies(), {"environment": environment(), "limit": settings.limit, "judge": settings.judge}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import torch
 from multihop import hotpot_file, install_search
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from benchmarks.agents.cells import Judges
 from benchmarks.agents.page import interval
-from benchmarks.agents.run import Settings, main, parse, run_table
+from benchmarks.agents.run import Settings, main, parse, plan_cells, run_table
 from reagent.env.env import StepResult
 from reagent.lab.model import build_lab_tokenizer
 from reagent.methods.base import MethodSettings
@@ -27,6 +29,7 @@ from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
 from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
+from rrm.output import differences
 from rrm.trajectory import read_canonical
 
 SMALL = ("cpu=true", "rollout.max_new_tokens=6", "rollout.max_turns=2", "rollout.max_episode_tokens=1800")
@@ -144,6 +147,18 @@ def test_attempts_played_without_a_judge_are_judged_later(settings: Settings) ->
     assert (folder / "attempts.jsonl").read_bytes() == before and len(lines(folder / "scored.jsonl")) == 4
 
 
+def test_a_failure_under_another_judge_does_not_outlive_it(settings: Settings) -> None:
+    """Figures that stand are shown again once they are what is asked for."""
+    asked, judges = replace(settings, methods=["direct"]), {"j": judge(), "k": mute()}
+    run_table(asked, judges)
+    refused = run_table(replace(asked, judge="k"), judges)
+    assert refused["failed"] == ["hotpotqa/direct"] and refused["played"] == 0
+    summary = run_table(asked, judges)
+    assert (summary["played"], summary["kept"], summary["failed"]) == (0, 1, [])
+    [row] = json.loads((settings.output / "table.json").read_text())["rows"]
+    assert "figures" in row and "failure" not in row
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -169,6 +184,41 @@ def test_other_questions_or_weights_under_the_same_path_are_noticed(settings: Se
     file.write_text(file.read_text().replace("trade", "craft"))
     with pytest.raises(RRMError, match="questions_sha256 was"):
         run_table(replace(settings, methods=["direct"], judge=None))
+
+
+def test_another_corpus_under_the_same_path_is_noticed(settings: Settings, tmp_path: Path) -> None:
+    """A method without search knows nothing of it, and stays."""
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "corpus.json").write_text('{"sha256": "a"}')
+    options: dict[str, dict[str, Any]] = {"hotpotqa": {"tools": []}}
+
+    def made_by(method: str) -> dict[str, Any]:
+        asked = replace(settings, corpora={"hotpotqa": str(corpus)}, options=options, methods=[method])
+        ([cell], _) = plan_cells(asked, Judges("j", None, {}))
+        return cell.made_by
+
+    before = [made_by(method) for method in ("direct", "tool_call")]
+    (corpus / "corpus.json").write_text('{"sha256": "b"}')
+    changed = [differences(a, made_by(m)) for a, m in zip(before, ("direct", "tool_call"), strict=True)]
+    assert changed[0] == [] and len(changed[1]) == 1 and changed[1][0].startswith("corpus_sha256 was")
+
+
+def test_cells_of_a_judge_that_was_trained_on_are_judged_again(settings: Settings, tmp_path: Path) -> None:
+    """The name is a folder's: what lies in it may be another judge by now, who reads the other cells."""
+    folder = tmp_path / "judge"
+    shutil.copytree(settings.policy, folder)
+    asked, loaded = replace(settings, methods=["direct"], judge=str(folder)), {str(folder): judge()}
+    assert run_table(asked, loaded)["played"] == 1 and run_table(asked, loaded)["kept"] == 1
+    critic = replace(settings, methods=["reagent_c"], judge=None, critic=str(folder))
+    ([cell], _) = plan_cells(critic, Judges(None, str(folder), {}))
+    before = cell.made_by
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"trained": "on"}))
+    assert run_table(asked, loaded)["kept"] == 0
+    ([now], _) = plan_cells(critic, Judges(None, str(folder), {}))
+    (said,) = differences(before, now.made_by)
+    assert said.startswith("critic_hash was")
 
 
 def test_failures_are_typed_and_the_other_cells_are_played(settings: Settings) -> None:
@@ -249,6 +299,29 @@ def test_attempts_that_the_environment_failed_are_counted_and_played_again(
     played, again = figures(again=True)
     assert played == 1 and again["left_out"] == {} and again["by_question"]["success"].keys() == {"q0", "q1", "q2"}
     assert again["judge"]["status"] == {"scored": 3} and figures(again=True)[0] == 0
+
+
+def test_a_retry_that_was_stopped_leaves_no_old_figures(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would stand beside new transcripts, and the cell would count as done."""
+    gone, name = tmp_path / "gone", "test_agent_table:Flaky"
+    gone.touch()
+    monkeypatch.setenv("GONE", str(gone))
+    path = hotpot_file(tmp_path, 3)
+    asked = replace(settings, tasks=[name], methods=["direct"], paths={name: str(path)}, limit=None)
+    run_table(asked, {"j": judge()})
+    gone.unlink()
+
+    def stop(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_table(replace(asked, retry_errors=True), {"j": AgentRRM(ScriptedChatEngine(stop), model="scripted")})
+    summary = run_table(asked, {"j": judge()})
+    assert (summary["played"], summary["kept"], summary["failed"]) == (1, 0, [])
+    [row] = json.loads((settings.output / "table.json").read_text())["rows"]
+    assert row["figures"]["left_out"] == {} and row["figures"]["judge"]["status"] == {"scored": 3}
 
 
 KILLING = '''

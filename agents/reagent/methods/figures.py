@@ -18,9 +18,9 @@ from reagent.env.grading import Grading
 from reagent.methods.base import Headline
 from reagent.rollout.episode import Episode
 from reagent.train.choosing import attempts_of, policy_tokens, success_by_n
-from reagent.train.evaluate import mean_interval, summarise
+from reagent.train.evaluate import by_questions, mean_interval, question_of_task, summarise
 from reagent.train.metrics import mean
-from rrm.evaluation.bootstrap import JUDGE, Ratio, paired_bootstrap, too_few
+from rrm.evaluation.bootstrap import JUDGE, paired_bootstrap, too_few
 from rrm.evaluation.choosing import Attempts
 from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.feedback import Feedback
@@ -54,19 +54,21 @@ class Measure:
     """Of intervals and ties."""
 
     def attempts(self, episodes: Sequence[Episode]) -> Figures:
-        """Figures of all these attempts, means of a question first; `by_question` has these means."""
+        """Figures of all these attempts, means of a task first; `by_question` has these means, `asked_alike` says which tasks ask
+        one question."""
         how = {"is_graded": self.grading.is_graded, "metrics": self.grading.metrics}
         found = summarise(episodes, samples=self.samples, seed=self.seed, **how)
         by_question: dict[str, dict[str, float]] = {"success": found.pop("by_task")}
         for name, grade in self.grading.metrics.items():
             grades = grades_of(episodes, grade)
             by_question[name] = {q: mean([g for _, g in ofs]) for q, ofs in grades.items()}
-            found[name] = self.interval(by_question[name], sum(map(len, grades.values())))
-        return found | {"by_question": by_question}
+            found[name] = self.interval(by_question[name], sum(map(len, grades.values())), episodes)
+        return found | {"by_question": by_question} | _told_alike(episodes)
 
-    def interval(self, values: Mapping[str, float], rows: int) -> dict[str, float | None]:
-        """Mean over questions."""
-        return mean_interval(list(values.values()), rows, seed=self.seed)
+    def interval(self, values: Mapping[str, float], rows: int, episodes: Sequence[Episode]) -> dict[str, float | None]:
+        """Mean of the values, by group of these episodes, with its interval over questions."""
+        alike = asked_alike(episodes)
+        return mean_interval(list(values.values()), rows, seed=self.seed, questions=[alike.get(g, g) for g in values])
 
     def chosen(self, episodes: Sequence[Episode], scores: Sequence[float | None]) -> Figures:
         """Figures of the attempt that the judge scores best, exact expectations where several are scored alike; `choose` has
@@ -75,12 +77,25 @@ class Measure:
         known = [group for group in groups if group.known]
         by_n = success_by_n(groups, BESIDE, self.samples, self.seed)
         by_question: dict[str, dict[str, float]] = {"success": {g.question: g.expected(JUDGE) for g in known}}
-        found: Figures = {"success": self.interval(by_question["success"], sum(map(len, known)))}
+        found: Figures = {"success": self.interval(by_question["success"], sum(map(len, known)), episodes)}
         for name, grade in self.grading.metrics.items():
             grades = grades_of(episodes, grade)
             by_question[name] = {g.question: _expected(g, grades[g.question]) for g in groups if g.question in grades}
-            found[name] = self.interval(by_question[name], sum(map(len, grades.values())))
-        return found | {"by_question": by_question, "choose": {"by_n": by_n, **by_n.get(str(self.samples), {})}}
+            found[name] = self.interval(by_question[name], sum(map(len, grades.values())), episodes)
+        choose = {"by_n": by_n, **by_n.get(str(self.samples), {})}
+        return found | {"by_question": by_question, "choose": choose} | _told_alike(episodes)
+
+
+def asked_alike(episodes: Sequence[Episode]) -> dict[str, str]:
+    """Group → its question, of the groups that share one (BFCL asks each in four categories)."""
+    questions = {e.group_id: question_of_task(e) for e in episodes}
+    groups = Counter(questions.values())
+    return {group: question for group, question in questions.items() if groups[question] > 1}
+
+
+def _told_alike(episodes: Sequence[Episode]) -> Figures:
+    found = asked_alike(episodes)
+    return {"asked_alike": found} if found else {}
 
 
 def grades_of(episodes: Sequence[Episode], grade: Grader) -> dict[str, list[tuple[int, float]]]:
@@ -178,12 +193,19 @@ def judge_figures(transcripts: Sequence[Trajectory], said: Mapping[str, Feedback
     return found
 
 
-def difference(a: Mapping[str, float], b: Mapping[str, float], seed: int) -> dict[str, Any]:
-    """a − b over the questions that both have, paired; without an interval where there are too few."""
+def difference(
+    a: Mapping[str, float], b: Mapping[str, float], seed: int, alike: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """a − b over the groups that both have, paired, with its interval over questions; without one where there are too few.
+
+    Args:
+        alike: the questions of groups that share one (`asked_alike`).
+    """
     both = sorted(a.keys() & b.keys())
     if not both:
         return {"value": None, "low": None, "high": None, "questions": 0}
-    ones = np.ones(len(both))
-    ours, theirs = (Ratio(np.array([side[q] for q in both]), ones) for side in (a, b))
-    found = paired_bootstrap(ours, theirs, len(both), seed=seed).unless(too_few(len(both), 2 * len(both)))
+    asked = [(alike or {}).get(group, group) for group in both]
+    ours, theirs = (by_questions([side[group] for group in both], asked) for side in (a, b))
+    count = len(ours.numerator)
+    found = paired_bootstrap(ours, theirs, count, seed=seed).unless(too_few(count, 2 * len(both)))
     return {**found.to_dict(), "questions": len(both)}

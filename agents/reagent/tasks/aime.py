@@ -14,6 +14,9 @@ from reagent.tasks.base import Limits
 from reagent.tasks.math500 import Boxed
 from reagent.tasks.reading import Row
 
+_ANSWER = re.compile(r"\$?(\d{1,3})\s*(?:°|\^\s*(?:\\circ|\{\s*\\circ\s*\}))?\$?")
+"""Degrees stand behind one of 2025 in a copy on the hub (`336^\\circ`)."""
+
 
 class Aime24(Boxed):
     """AIME 2024, I and II."""
@@ -30,11 +33,12 @@ class Aime24(Boxed):
         """A problem and its number."""
         row = row.lowered()
         answer = row.text("answer").strip()
-        if not re.fullmatch(r"\d{1,3}", answer):
+        number = _ANSWER.fullmatch(answer)
+        if number is None:
             raise row.error(f"an answer of AIME is a whole number from 0 to 999, not {answer!r}")
         return cls.make(
             row.text("problem", "question"),
-            str(int(answer)),
+            str(int(number[1])),
             id=f"{cls.name}-{row.text('id')}" if row.get("id") is not None else None,
         )
 

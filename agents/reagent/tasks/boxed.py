@@ -28,7 +28,10 @@ START_S = 60.0
 """Longest wait for the process to be there: sympy is slow to import on a busy machine."""
 MOST_CHARS = 2000
 """A longer answer is no final answer, and is wrong."""
-_BOX = re.compile(r"\\(?:boxed|fbox)\b\s*")
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_DOLLARS = re.compile(r"\A[\s$]+|(?:\s|(?<!\\)\$)+\Z")
+"""Around a formula; `\\$` is a currency's."""
+_BOLD = re.compile(r"\*\*(.+)\*\*", re.DOTALL)
 _INTEGER = re.compile(r"[-+]?\d{1,30}")
 
 
@@ -60,8 +63,15 @@ def boxed_equal(task: Task, answer: str) -> float:
         ValueError: math-verify cannot read the reference; MissingExtra: it is not installed.
     """
     found = last_boxed(answer)
-    said = answer.strip() if found is None else found
+    said = _unboxed(answer) if found is None else found
     return float(any(same_answer(reference, said) for reference in task.references))
+
+
+def _unboxed(answer: str) -> str:
+    """An answer without a box, out of its emphasis and without the full stop that math-verify would read into a formula."""
+    plain = answer.strip()
+    bold = _BOLD.fullmatch(plain)
+    return (bold[1].strip() if bold else plain).removesuffix(".")
 
 
 def same_answer(reference: str, said: str) -> bool:
@@ -72,7 +82,7 @@ def same_answer(reference: str, said: str) -> bool:
     """
     if not said or len(said) > MOST_CHARS:
         return False
-    plain, wanted = (text.strip().strip("$").strip() for text in (said, reference))
+    plain, wanted = (_DOLLARS.sub("", text) for text in (said, reference))
     if plain == wanted:
         return True
     if _INTEGER.fullmatch(plain) and _INTEGER.fullmatch(wanted):  # `073` of AIME is 73

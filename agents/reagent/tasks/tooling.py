@@ -18,7 +18,7 @@ WEB_TOOLS = ("browse", "search_api")
 """Those that reach the web, and take a list of addresses from which they keep the agent."""
 PUBLISHERS = (
     "huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn", "kaggle.com",
-    "github.com", "githubusercontent.com", "cdn.jsdelivr.net/gh",
+    "github.com", "githubusercontent.com", "jsdelivr.net/gh", "githack.com", "statically.io/gh",
     "translate.goog",
 )  # fmt: skip
 """Where data sets are published with their answers, and copies of them; the last one writes other hosts in a form of its own."""

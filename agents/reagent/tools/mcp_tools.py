@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from reagent.env.tool import Tool, ToolResult
-from reagent.errors import BadArguments
+from reagent.errors import BadArguments, ToolError
 from reagent.tools.audit import Arguments, Audit
 from reagent.tools.mcp_server import McpError, McpServer, ServerSpec
 from reagent.tools.schemas import SchemaChecker, Unfollowable
@@ -35,6 +36,12 @@ _DESCRIPTION_CHARS = 1000
 _SCHEMA_CHARS = 20_000
 
 
+class McpCancelled(ToolError):
+    """Nobody waits for the call any more: its episode was ended. The server may have done it all the same."""
+
+    kind = "mcp_cancelled"
+
+
 class McpTool(Tool):
     """A tool of an MCP server, each call of which is written down."""
 
@@ -42,11 +49,20 @@ class McpTool(Tool):
     audit: Audit | None = None
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """As `Tool.call`; a refused, failed or timed-out call is written down like any other."""
-        result = await super().call(arguments)
+        """As `Tool.call`; a refused, failed, timed-out or cancelled call is written down like any other."""
+        started, clock = time.time(), time.perf_counter()
+        try:
+            result = await super().call(arguments)
+        except asyncio.CancelledError:
+            error = McpCancelled(f"the call of {self.name} was cancelled")
+            self._write(arguments, ToolResult("", error, started, time.perf_counter() - clock))
+            raise
+        self._write(arguments, result)
+        return result
+
+    def _write(self, arguments: Mapping[str, Any], result: ToolResult) -> None:
         if self.audit is not None:
             self.audit.write(self.server, self.name, arguments, result)
-        return result
 
 
 def mcp_tools(

@@ -82,6 +82,8 @@ def describe(outcome: Outcome, limits: Limits) -> str:
     return how + _ENDED + shorten(text, room)[0] if text else how
 
 
+_FILES_SAID = "Files that come with the task lie in the folder /files, to be read only."
+"""Where `files` is given: an agent that is told a file's name alone looks for it in the current folder."""
 _UNREADABLE = """
 import itertools, os
 def refuse(error):
@@ -165,4 +167,6 @@ def python_tools(
             return outcome.output
         raise _ERRORS[outcome.ending](describe(outcome, limits))
 
+    if files is not None:
+        python.schema["function"]["description"] += f" {_FILES_SAID}"
     return [python]

@@ -1,4 +1,4 @@
-"""Evaluating a policy on held-out tasks: success with an interval over tasks, EM, F1, pass@k, turns, tool errors."""
+"""Evaluating a policy on held-out tasks: success with an interval over questions, EM, F1, pass@k, turns, tool errors."""
 
 from __future__ import annotations
 
@@ -33,17 +33,34 @@ if TYPE_CHECKING:
     from rrm.judge.agent_rrm import AgentRRM
 
 
-def mean_interval(values: Sequence[float], rows: int, *, seed: int) -> dict[str, float | None]:
-    """Mean of the values, one a task, with its 95 % interval over tasks; without one of too few (`rrm.evaluation.bootstrap.too_few`), None
-    of nothing.
+def mean_interval(
+    values: Sequence[float], rows: int, *, seed: int, questions: Sequence[str] | None = None
+) -> dict[str, float | None]:
+    """Mean of the values, one a task, with its 95 % interval over questions; without one of too few (`rrm.evaluation.bootstrap.too_few`),
+    None of nothing.
 
     Args:
         rows: episodes that the values are means of, in all.
+        questions: what each task asks; tasks that ask one question are drawn together. None: each another one.
     """
     if not values:
         return Interval(None, None, None).to_dict()
-    mean = Ratio(np.asarray(values, dtype=np.float64), np.ones(len(values)))
-    return bootstrap(mean, len(values), seed=seed).unless(too_few(len(values), rows)).to_dict()
+    mean = by_questions(values, questions)
+    count = len(mean.numerator)
+    return bootstrap(mean, count, seed=seed).unless(too_few(count, rows)).to_dict()
+
+
+def by_questions(values: Sequence[float], questions: Sequence[str] | None) -> Ratio:
+    """The values' mean as a statistic over questions, in the order in which they first come."""
+    places: dict[str, int] = {}
+    names = map(str, range(len(values))) if questions is None else questions
+    at = [places.setdefault(name, len(places)) for name in names]
+    return Ratio(np.bincount(at, weights=values).astype(np.float64), np.bincount(at).astype(np.float64))
+
+
+def question_of_task(episode: Episode) -> str:
+    """What its task asks: some benchmarks ask one question in several ways, each a task."""
+    return episode.task.question_id or episode.group_id
 
 
 def without_interval(figures: Mapping[str, Any]) -> list[str]:
@@ -93,7 +110,8 @@ def summarise(
             hops[str(found[0].task.meta["hops"])].append(t)
 
     def success(names: Collection[str]) -> dict[str, float | None]:
-        return mean_interval([rates[t] for t in names], sum(len(by_task[t]) for t in names), seed=seed)
+        asks = [question_of_task(by_task[t][0]) for t in names]
+        return mean_interval([rates[t] for t in names], sum(len(by_task[t]) for t in names), seed=seed, questions=asks)
 
     counts = [sum(bool(e.success) for e in found) for found in by_task.values()]
     found = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,31 @@ def test_enough_questions_have_an_interval() -> None:
     assert (
         found["success"]["value"] == 0.5 and 0.2 < found["success"]["low"] < 0.4 < 0.6 < found["success"]["high"] < 0.8
     )
+
+
+def test_tasks_that_ask_one_question_are_drawn_together() -> None:
+    """As BFCL's four categories: what is right in all of a question's tasks, or in none, is known no better than of one of them."""
+
+    def asked(q: int, kind: str) -> Episode:
+        e = episode(q, "x y" if q % 3 else "z")
+        task, said = replace(e.task, id=f"{kind}_{q}", question_id=f"q{q}"), e.trajectory
+        said = said.model_copy(update={"id": f"{kind}/{said.id}"})
+        return replace(e, task=task, group_id=task.id, trajectory=said)
+
+    once = [asked(q, "base") for q in range(30)]
+    four = [asked(q, kind) for kind in ("base", "miss_func", "miss_param", "long_context") for q in range(30)]
+    one, all_four = figures(once, "initial"), figures(four, "initial")
+    for name in ("success", "exact_match", "f1"):
+        assert all_four[name] == pytest.approx(one[name])
+    assert "asked_alike" not in one and all_four["asked_alike"]["miss_func_3"] == "q3" and all_four["tasks"] == 120
+    scores: list[float | None] = [0.5] * 120
+    assert figures(four, "chosen", scores)["success"] == pytest.approx(one["success"])
+    zero = dict.fromkeys(all_four["by_question"]["success"], 0.0)
+    minus = difference(all_four["by_question"]["success"], zero, 0, all_four["asked_alike"])
+    alone = difference(one["by_question"]["success"], dict.fromkeys(one["by_question"]["success"], 0.0), 0)
+    assert minus["questions"] == 120 and {**minus, "questions": 30} == pytest.approx(alone)
+    few = figures([e for e in four if int(e.group_id.rpartition("_")[2]) < 8], "initial")
+    assert few["success"]["value"] is not None and few["success"]["low"] is None  # eight questions, of 32 tasks
 
 
 def test_second_attempts_are_the_figures_of_reagent_c() -> None:

@@ -77,6 +77,7 @@ def test_the_real_gsm8k(shared_data: Path) -> None:
         (r"\boxed{}", ""),
         ("42", None),
         (r"\boxedness{4}", None),
+        (r"$\boxed5$", "5"),
     ],
 )
 def test_the_last_box(text: str, box: str | None) -> None:
@@ -105,6 +106,13 @@ def math_verify() -> None:
         ("5", r"\boxed{5\text{ cm}}", 1.0),
         (r"10\%", r"\boxed{10}", 1.0),
         (r"\$18.90", r"\boxed{18.90}", 1.0),
+        ("18", r"\boxed{18\$}", 1.0),
+        ("18", "$18$", 1.0),
+        ("5", "5.", 1.0),
+        ("0.5", "1/2.", 1.0),
+        ("1000", "**1,000.**", 1.0),
+        ("5", "x = 5.", 1.0),
+        ("5", "5.1", 0.0),
         ("10080", r"\boxed{10{,}080}", 1.0),
         ("4", r"\boxed{x = 4}", 1.0),
         ("73", "073", 1.0),
@@ -187,6 +195,12 @@ def test_aime_in_its_copies(tmp_path: Path) -> None:
     path = write(tmp_path / "25.jsonl", [{"question": "Find it too.", "answer": "70"}])
     assert Aime25.read(path)[0].meta == {"benchmark": "aime25"}
     assert boxed_equal(first, r"\boxed{33}") == 1.0 and boxed_equal(first, r"\boxed{034}") == 0.0
+    degrees = [
+        {"question": f"Find {n}.", "answer": said} for n, said in enumerate((r"336^\circ", r"$336^{\circ}$", "336°"))
+    ]
+    assert {t.answer for t in Aime25.read(write(tmp_path / "d.jsonl", degrees))} == {
+        "336"
+    }  # opencompass/AIME2025, II-5
     with pytest.raises(ReadError, match="a whole number from 0 to 999, not '1000'"):
         Aime25.read(write(tmp_path / "w.jsonl", [{"question": "?", "answer": "1000"}]))
 

@@ -26,6 +26,7 @@ from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.registry import TASKS
 from reagent.tasks.tooling import PUBLISHERS, build_tools, calculator
 from reagent.tasks.xbench import XBench
+from reagent.tools.deny import DenyList
 from reagent.train.evaluate import summarise
 from reagent.train.metrics import episode_metrics
 from rrm.errors import ConfigError, ReadError
@@ -183,6 +184,23 @@ def test_web_tools_are_kept_from_published_answers(built: list[tuple[list[str], 
         (["browse"], {"browse": {"deny": []}}),
         (["search_api"], {"search_api": {"deny": [*PUBLISHERS]}}),
     ]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://datasets-server.huggingface.co/rows?dataset=cais/hle",
+        "https://raw.githubusercontent.com/a/b/main/dev.json",
+        "https://cdn.jsdelivr.net/gh/a/b/dev.json",
+        "https://fastly.jsdelivr.net/gh/a/b/dev.json",
+        "https://raw.githack.com/a/b/main/dev.json",
+        "https://rawcdn.githack.com/a/b/main/dev.json",
+        "https://cdn.statically.io/gh/a/b/main/dev.json",
+    ],
+)
+def test_copies_of_published_files_are_on_the_list(url: str) -> None:
+    assert DenyList(PUBLISHERS).entry_for(url) is not None
+    assert DenyList(PUBLISHERS).entry_for("https://cdn.jsdelivr.net/npm/a") is None
 
 
 def test_what_is_kept_from_an_agent_is_counted() -> None:

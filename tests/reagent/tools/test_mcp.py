@@ -79,6 +79,19 @@ def test_calls_and_their_audit(tools: dict[str, Tool], trail: Path) -> None:
     assert lines[0]["at"].endswith("+00:00")
 
 
+def test_a_call_that_is_cancelled_is_in_the_trail(tools: dict[str, Tool], trail: Path) -> None:
+    """As a step of an episode that takes too long is: the server may have done what it was asked for."""
+
+    async def given_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(tools["wait"].call({"seconds": 60}), 0.3)
+
+    asyncio.run(given_up())
+    line = json.loads(trail.read_text().splitlines()[-1])
+    assert (line["tool"], line["arguments"], line["ending"]) == ("wait", {"seconds": 60}, "mcp_cancelled")
+    assert 0.2 < line["duration_s"] < 30 and call(tools["add"], a=5).content == "6"
+
+
 def test_an_audit_without_arguments(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "a.jsonl", "digest")
     audit.write("s", "t", {"key": "s3cret"}, ToolResult("x", None, 0.0, 0.1))

@@ -132,6 +132,28 @@ def test_a_word_document(read: Read) -> None:
     assert read("r.docx", docx()).content == ("# Rivers\nThe Tove is 24 miles long.\n- an item\nTown | People\n\n")
 
 
+def test_words_of_a_word_document_stand_apart_and_once(read: Read) -> None:
+    """Paragraphs of one cell or of a content control, a table within a cell, a text box with its copy for older readers."""
+
+    def said(*words: str) -> str:
+        return "".join(f"<w:p><w:r><w:t>{word}</w:t></w:r></w:p>" for word in words)
+
+    def table(*cells: str) -> str:
+        return f"<w:tbl><w:tr>{''.join(f'<w:tc>{cell}</w:tc>' for cell in cells)}</w:tr></w:tbl>"
+
+    def content(body: str) -> str:
+        spaces = "http://schemas.openxmlformats.org"
+        names = f'xmlns:w="{spaces}/wordprocessingml/2006/main" xmlns:mc="{spaces}/markup-compatibility/2006"'
+        return read("s.docx", docx(f"<w:document {names}><w:body>{body}</w:body></w:document>")).content
+
+    assert content(table(said("Alder", "moor"), said("4120"))) == "Alder moor | 4120\n\n"
+    control = f"<w:sdt><w:sdtPr/><w:sdtContent>{said('one', 'two')}{table(said('x'))}</w:sdtContent></w:sdt>"
+    assert content(control + said("three")) == "one\ntwo\nx\n\nthree\n"
+    assert content(table(said("out") + table(said("in"), said("side")), said("last"))) == "out in | side | last\n\n"
+    box = f"<mc:AlternateContent><mc:Choice>{said('in', 'box')}</mc:Choice><mc:Fallback>{said('in', 'box')}</mc:Fallback></mc:AlternateContent>"
+    assert content(f"<w:p><w:r><w:t>text</w:t></w:r><w:r>{box}</w:r></w:p>") == "text in box\n"
+
+
 def test_an_archive_and_its_members(read: Read) -> None:
     data = zipped(**{"in__towns.csv": "a,b\n1,2\n", "r.docx": docx(), "inner.zip": zipped(x="y")})
     listing = read("all.zip", data).content

@@ -242,6 +242,12 @@ def test_files_are_shown_read_only(tmp_path: Path) -> None:
     assert run(code, files=tmp_path).output == "a,b\n1,2\n\nOSError\n"
 
 
+def test_the_agent_is_told_where_its_files_lie(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    [with_files], [without] = (build(["python"], {"python": own}) for own in ({"files": str(tmp_path)}, {}))
+    assert "/files" in with_files.description and "/files" not in without.description
+
+
 def test_files_that_programs_cannot_read_are_refused_at_the_start(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("who is not root reads what is their own")

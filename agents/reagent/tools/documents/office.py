@@ -19,6 +19,7 @@ MAX_ROWS = 1_048_576
 """Of a sheet, as in a workbook's own limits; a file may claim more."""
 _BLANKS = 3
 """Longer runs of blank rows are one line that says how many."""
+_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
@@ -92,16 +93,29 @@ def word_document(data: bytes) -> Iterator[str]:
     body = ElementTree.fromstring(text).find(f"{_W}body")
     if body is None:
         raise Problem("not a Word document: it has no body")
-    for block in body:
+    yield from _blocks(body)
+
+
+def _blocks(parent: ElementTree.Element) -> Iterator[str]:
+    """Paragraphs and tables, those within content controls too, a line or more each."""
+    for block in parent:
         if block.tag == f"{_W}p":
             yield _paragraph(block) + "\n"
         elif block.tag == f"{_W}tbl":
-            for row in block.iter(f"{_W}tr"):
-                cells = ["".join(_runs(cell)).strip() for cell in row.iter(f"{_W}tc")]
-                yield " | ".join(cells) + "\n"
+            for row in _of(block, "tr"):
+                yield " | ".join(" ".join("".join(_blocks(cell)).split()) for cell in _of(row, "tc")) + "\n"
             yield "\n"
         else:
-            yield "".join(_runs(block))
+            yield from _blocks(block)
+
+
+def _of(parent: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
+    """Rows of a table or cells of a row, those within content controls too, without those of tables in cells."""
+    for child in parent:
+        if child.tag == f"{_W}{name}":
+            yield child
+        else:
+            yield from _of(child, name)
 
 
 def _paragraph(block: ElementTree.Element) -> str:
@@ -114,13 +128,21 @@ def _paragraph(block: ElementTree.Element) -> str:
 
 
 def _runs(block: ElementTree.Element) -> Iterator[str]:
-    for node in block.iter():
+    """A paragraph's text, that of text boxes in it too."""
+    waiting = [block]
+    while waiting:
+        node = waiting.pop()
+        if node.tag == _FALLBACK:
+            continue  # the same again, for older readers
         if node.tag == f"{_W}t":
             yield node.text or ""
         elif node.tag == f"{_W}tab":
             yield "\t"
         elif node.tag in (f"{_W}br", f"{_W}cr"):
             yield "\n"
+        elif node.tag == f"{_W}p" and node is not block:
+            yield " "
+        waiting.extend(reversed(node))
 
 
 def pdf_pages(data: bytes, pages: str) -> Iterator[str]:
