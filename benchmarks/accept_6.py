@@ -223,6 +223,7 @@ def reported_bars(found: Found) -> Iterator[Bar]:
             ("bare-findings - bare", "bare-steps - bare", "bare-labels - bare", "bare-findings - bare-others"),
         ),
         ("E4 second attempts distilled", ("rare-c-distil - rare", "rare-c-distil - rare-c", "rare-c-context - rare-c")),
+        ("E4 the remedy, ten times the weight", ("rare-c-distil-1 - rare", "rare-c-distil-1 - rare-c")),
     ):
         for pair in pairs:
             one = found["differences"].get(pair)

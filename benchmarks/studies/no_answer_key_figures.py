@@ -37,6 +37,7 @@ DIFFERENCES = (
     ("noisy", "outcome"), ("noisy+judge", "noisy"), ("noisy+judge", "judge"), ("noisy+overruled", "noisy"), ("noisy+overruled", "noisy+judge"),
     ("bare-findings", "bare"), ("bare-steps", "bare"), ("bare-labels", "bare"), ("bare-findings", "bare-others"),
     ("rare-c", "rare"), ("rare-c-distil", "rare"), ("rare-c-distil", "rare-c"), ("rare-c-distil", "rare-retry-distil"),
+    ("rare-c-distil-1", "rare"), ("rare-c-distil-1", "rare-c"),
     ("rare-c-context", "rare-c"),
 )  # fmt: skip
 REGAINED = ("noisy+judge", "noisy+overruled")
