@@ -116,6 +116,13 @@ class Imitator(Learner):
         return loss, LossMetrics(losses={"loss": float(loss.detach())})
 
 
+def _write(path: Path, row: Any) -> None:
+    """As JSON, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(row) + "\n", encoding="ascii")
+    os.replace(partial, path)
+
+
 @dataclass(frozen=True)
 class Chosen:
     """What is learned, and what it was chosen from."""
@@ -131,9 +138,7 @@ class Chosen:
         row = {
             "keys": [e.key for e in self.episodes], "scores": self.scores, "tasks": self.tasks, "judge_tokens": self.judge_tokens,
         }  # fmt: skip
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(row) + "\n", encoding="ascii")
-        os.replace(partial, path)
+        _write(path, row)
 
     @classmethod
     def read(cls, path: Path, played: Sequence[Episode]) -> Chosen:
@@ -273,10 +278,14 @@ class Distilling:
         if self.chooser is None:
             return [None] * len(episodes)
         size, scores = PART * self.config.distil.samples, list[float | None]()
+        spent = self.folder / "judge_tokens.json"
+        if spent.is_file():  # of parts that are read back
+            report.counts["judge_tokens"] += json.loads(spent.read_text(encoding="ascii"))
         for start in range(0, len(episodes), size):
             with self.stopping.at_once():
                 mode = self.config.feedback.score_mode
                 judged = self.chooser.judge(episodes[start : start + size], mode, 0, report)
+                _write(spent, int(report.counts["judge_tokens"]))
             scores += [one.score for one in judged]
         self.chooser.report(0, [report])
         return scores

@@ -151,6 +151,24 @@ def test_a_stop_while_playing_loses_a_part(base, tmp_path, monkeypatch, whole) -
     same(tmp_path, whole)
 
 
+def test_what_a_judge_read_before_a_stop_is_counted(base, tmp_path, whole) -> None:
+    asked: list[str] = []
+
+    def stopped(text: str) -> str:
+        asked.append(text)
+        if len(asked) > 8:  # six attempts of the first part, two of the second
+            raise KeyboardInterrupt
+        return reply(text)
+
+    with pytest.raises(KeyboardInterrupt):
+        distil(config(base, tmp_path), judge=scripted(stopped))
+    judge = scripted()
+    summary = distil(config(base, tmp_path), judge=judge)
+    assert 0 < len(calls_of(judge)) < 18
+    assert summary["judge_tokens"] == whole[1]["judge_tokens"]
+    same(tmp_path, whole)
+
+
 def test_a_stop_while_learning_loses_nothing(base, tmp_path, monkeypatch, whole) -> None:
     learn = Imitator.imitate_episodes
 
