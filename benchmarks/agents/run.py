@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -184,7 +185,7 @@ def run_table(settings: Settings, loaded: dict[str, AgentRRM] | None = None) -> 
         for cell in sorted(waiting, key=lambda cell: cell.config.policy.base):  # stable: each policy is loaded once
             log.info("%s", cell.name)
             try:
-                play_cell(cell, policies.player(cell.config), retry_errors=settings.retry_errors)
+                play_cell(cell, partial(policies.player, cell.config), retry_errors=settings.retry_errors)
             except Exception as error:  # one cell's failure is typed and kept, and the others go on
                 log.error("%s: %s", cell.name, error, exc_info=not isinstance(error, RRMError))
                 _fail(cell, error)
