@@ -88,7 +88,13 @@ def base_config(settings: Settings, task: str, policy: str) -> AgentConfig:
     benchmark, own = benchmark_of(config.environment.name), config.environment
     config.policy.base = policy
     own.options = own.options | settings.options.get(task, {})
-    searches = "search" in own.options.get("tools", benchmark.wants)
+    tools = own.options.get("tools", benchmark.wants)
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise ConfigError(
+            f"environment.options.tools of {task} must be a list of names, [] for none, not {tools!r}; without it the benchmark's own "
+            f"are used ({', '.join(benchmark.wants) or 'none'})"
+        )
+    searches = "search" in tools
     corpus = settings.corpora.get(task, settings.corpora.get(EVERY) if searches else None)
     own.options |= {} if corpus is None else {"corpus": corpus}
     own.eval = own.eval | ({"path": settings.paths[task]} if task in settings.paths else {})

@@ -419,6 +419,14 @@ def test_a_killed_run_goes_on_within_the_cell(policy: Path, tmp_path: Path, monk
         (["--path", "hotpotqa"], "--path hotpotqa: write TASK=VALUE"),
         (["--corpus", "a", "--corpus", "b"], r"--corpus: \* is there twice"),
         (["--options", "hotpotqa=[1]"], "write TASK={key: value}"),
+        (
+            ["--options", "hotpotqa={tools: null}"],
+            r"options.tools of hotpotqa must be a list of names, \[\] for none, not None",
+        ),
+        (
+            ["--options", "hotpotqa={tools: search}"],
+            "must be a list of names, .* not 'search'; without it .*own are used",
+        ),
         (["--limit", "0"], "--limit must be at least 1"),
         (["--path", "gsm8k=x"], "gsm8k is none of the tasks hotpotqa"),
         (["--against", "dirct"], "--against dirct: there is no such method"),
