@@ -103,6 +103,13 @@ class ScoreSummary:
     seconds: float = 0.0
 
 
+def fingerprint_of(
+    judge: Judge, *, mode: Mode = "full", samples: int = 1, seed: int = 0, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything that decides the rows of `score_file`."""
+    return {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
+
+
 def score_file(
     judge: Judge,
     inputs: Iterable[Trajectory],
@@ -139,7 +146,7 @@ def score_file(
             changed under its id, an id occurs twice, or the judge keeps failing.
         ServerGone: the judge is behind an address where nobody answers any more; what was judged is kept, the rest has no row.
     """
-    fingerprint = {**judge.describe(), **(settings or {}), "mode": mode, "samples": samples, "seed": seed}
+    fingerprint = fingerprint_of(judge, mode=mode, samples=samples, seed=seed, settings=settings)
     summary, statuses, seen, keys = ScoreSummary(str(output)), Counter[str](), UniqueIds(), array("Q")
     resumed, unshown = (
         Counter[str](),

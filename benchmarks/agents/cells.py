@@ -5,7 +5,7 @@ TASK/LABEL/
   attempts.jsonl   episodes, token for token, appended as each ends (.run.json: what made them)
   episodes.jsonl   the same as canonical trajectories, for `rrm score` and `rrm report`
   judgements.jsonl critiques, where the method has second attempts
-  scored.jsonl     what the judge said of each transcript
+  scored.jsonl     what the first judge said of each transcript; what others said, scored-2.jsonl, …
   metrics.json     the figures: written last, in one move
   failure.json     in its place, what went wrong
 """
@@ -16,9 +16,10 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from reagent.methods.base import Method
 from reagent.methods.figures import Measure, method_figures
 from reagent.methods.playing import Kept, play_method
 from reagent.methods.registry import Entry
+from reagent.rollout.attempts import Attempt
+from reagent.rollout.episode import Episode
 from reagent.tasks.base import Benchmark
 from reagent.train.config import AgentConfig
 from reagent.train.evaluate import Player
@@ -42,11 +45,11 @@ from rrm.judge.blended import scorer_of
 from rrm.judge.judge_dir import content_hash
 from rrm.output import differences, file_when_whole, header_of, open_output
 from rrm.run_folder import claim_folder, recorded
-from rrm.score import score_file
+from rrm.score import fingerprint_of, score_file
 from rrm.trajectory import Trajectory, write_jsonl
 
 log = logging.getLogger(__name__)
-ATTEMPTS, EPISODES, SCORED = "attempts.jsonl", "episodes.jsonl", "scored.jsonl"
+ATTEMPTS, EPISODES = "attempts.jsonl", "episodes.jsonl"
 JUDGEMENTS = "judgements.jsonl"
 """As `reagent.feedback.build` names it."""
 METRICS, FAILURE = "metrics.json", "failure.json"
@@ -154,9 +157,12 @@ class Cell:
         attempts = self.folder / ATTEMPTS
         any_played = attempts.is_file() and attempts.stat().st_size > 0
         if any_played and (changed := differences(header_of(attempts), self.made_by)):
+            critic = header_of(attempts).get("feedback.judge")
+            other = critic != self.made_by.get("feedback.judge")
+            kept = f"--critic {critic} keeps its critiques, whoever is the judge; else " if other else ""
             raise RRMError(
-                f"{self.folder} was played with another config: {'; '.join(changed)}; choose another -o, give the method another "
-                "label, or delete the folder to play it again"
+                f"{self.folder} was played with another config: {'; '.join(changed)}; {kept}choose another -o, give the method "
+                "another label, or delete the folder to play it again"
             )
         found = _json(self.folder / METRICS)
         if found is None or [found["judge"], found["judge_mode"]] != [self.judges.judge, self.judges.mode]:
@@ -194,11 +200,11 @@ def benchmark_of(name: str) -> type[Benchmark]:
     return found
 
 
-def play_cell(cell: Cell, player: Player, *, retry_errors: bool = False) -> dict[str, Any]:
+def play_cell(cell: Cell, load: Callable[[], Player], *, retry_errors: bool = False) -> dict[str, Any]:
     """Play what is left of a cell, judge it, and write its figures; returns them.
 
     Args:
-        player: the cell's policy; environment and config are put in its place.
+        load: the cell's policy, asked for where there is something to play; environment and config are put in its place.
         retry_errors: attempts that the environment failed are played again.
 
     Raises:
@@ -213,20 +219,27 @@ def play_cell(cell: Cell, player: Player, *, retry_errors: bool = False) -> dict
     factory, tasks = make_factory(config.environment.name, **config.environment.options), cell.questions()
     claim_folder(config, folder)
     with open_output(folder / ATTEMPTS, cell.made_by) as output, Grading(factory) as grading:
-        kept = Kept(replace(player, env_factory=factory, config=config), output)
+
+        def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
+            return replace(load(), env_factory=factory, config=config)(attempts, **hooks)
+
+        kept = Kept(play, output)
         if retry_errors and any(e.status == "env_error" for e in kept.held.values()):
-            for name in (METRICS, SCORED, f"{SCORED}.run.json"):  # the figures first: they would count as done
-                (folder / name).unlink(missing_ok=True)
+            for path in (
+                folder / METRICS,
+                *folder.glob("scored*.jsonl*"),
+            ):  # the figures first: they would count as done
+                path.unlink(missing_ok=True)
             kept.forget(lambda e: e.status == "env_error")
         try:
-            played = play_method(config, kept, tasks, _feedback(cell, player))
+            played = play_method(config, kept, tasks, _feedback(cell, load))
         except JudgeFailure:
             (folder / JUDGEMENTS).unlink(missing_ok=True)  # or what could not be read stays on record
             raise
         transcripts = [_named(t, cell) for t in played.transcripts]
         write_jsonl(folder / EPISODES, transcripts)
         played_s = time.monotonic() - started
-        feedback = None if cell.judges.judge is None else judge_cell(cell, transcripts)
+        scored, feedback = (None, None) if cell.judges.judge is None else judge_cell(cell, transcripts)
         if cell.method.headline == "chosen" and feedback is not None:
             _check_scored(feedback, transcripts)
         measure = Measure(grading, config.eval.samples, config.seed)
@@ -239,6 +252,7 @@ def play_cell(cell: Cell, player: Player, *, retry_errors: bool = False) -> dict
         "judge": cell.judges.judge,
         "judge_mode": cell.judges.mode,
         "judge_hash": cell.judges.hash_of(cell.judges.judge),
+        "scored": scored and scored.name,
         "metric": benchmark_of(config.environment.name).metric,
         "figures": figures | played.feedback,
         "seconds": {"played": round(played_s, 2), "all": round(time.monotonic() - started, 2)},
@@ -248,18 +262,34 @@ def play_cell(cell: Cell, player: Player, *, retry_errors: bool = False) -> dict
     return found
 
 
-def judge_cell(cell: Cell, transcripts: Sequence[Trajectory]) -> list[Feedback]:
-    """The judge's word on each transcript that has a step, appended row by row.
+def judge_cell(cell: Cell, transcripts: Sequence[Trajectory]) -> tuple[Path, list[Feedback]]:
+    """The file of the judge's rows, and its word on each transcript that has a step, appended row by row.
 
     Raises:
-        RRMError: the rows are another judge's, or the judge keeps failing.
+        RRMError: the judge keeps failing.
     """
     judge = cell.judges.load(str(cell.judges.judge))
     mode = cell.judges.mode or getattr(getattr(judge, "settings", None), "default_mode", None) or "full"
-    spoken = [t for t in transcripts if t.steps]
-    score_file(scorer_of(judge, mode), spoken, cell.folder / SCORED, mode=mode, retry_errors=True, progress=False)
-    by_id = {f.id: f for f in read_lines(cell.folder / SCORED, Feedback.model_validate_json, "a row of `rrm score`")}
-    return [by_id[t.id] for t in spoken if t.id in by_id]
+    spoken, scorer = [t for t in transcripts if t.steps], scorer_of(judge, mode)
+    path = _rows_of(cell.folder, fingerprint_of(scorer, mode=mode))
+    score_file(scorer, spoken, path, mode=mode, retry_errors=True, progress=False)
+    by_id = {f.id: f for f in read_lines(path, Feedback.model_validate_json, "a row of `rrm score`")}
+    return path, [by_id[t.id] for t in spoken if t.id in by_id]
+
+
+def scored_path(folder: Path, metrics: Mapping[str, Any]) -> Path | None:
+    """The rows that a cell's figures are of; None where nobody judged."""
+    if metrics["judge"] is None:
+        return None
+    return folder / metrics.get("scored", "scored.jsonl")  # tables of before had one judge
+
+
+def _rows_of(folder: Path, made_by: Mapping[str, Any]) -> Path:
+    """The file of rows that were made so; where there is none, the first name that is free. Rows of other judges stay: they
+    took long, or money, and are shown again when their judge is."""
+    wanted = json.loads(json.dumps(made_by))
+    paths = (folder / ("scored.jsonl" if number == 1 else f"scored-{number}.jsonl") for number in count(1))
+    return next(p for p in paths if not p.exists() or not p.stat().st_size or not differences(header_of(p), wanted))
 
 
 def write_whole(path: Path, value: Mapping[str, Any]) -> None:
@@ -268,11 +298,12 @@ def write_whole(path: Path, value: Mapping[str, Any]) -> None:
         file.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
-def _feedback(cell: Cell, player: Player) -> Any:
+def _feedback(cell: Cell, load: Callable[[], Player]) -> Any:
     """What gives second attempts their critiques; None without such."""
     name = cell.judges.critic_name
     if cell.method.headline != "refined" or name is None:
         return None
+    player = load()
     eos_ids = getattr(player.engine, "eos_ids", None)
     critic = cell.judges.load(name)
     return make_feedback(

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agents.cells import EPISODES, METRICS, SCORED, Cell, benchmark_of, write_whole
+from benchmarks.agents.cells import EPISODES, METRICS, Cell, benchmark_of, scored_path, write_whole
 from reagent.methods.base import NotApplicable
 from reagent.methods.figures import difference
 from rrm.cli.score_cmd import pair_rows
@@ -61,16 +61,22 @@ def write_table(cells: Sequence[Cell], folder: Path, against: str | None, about:
     write_whole(folder / TABLE, {**about, "against": against, "rows": rows})
     with file_when_whole(folder / MARKDOWN) as file:
         file.write(markdown(rows, cells, against))
-    judged = [cell for cell in cells if (cell.folder / METRICS).is_file() and (cell.folder / SCORED).is_file()]
+    judged = [
+        (cell, path)
+        for cell, row in zip(cells, rows, strict=True)
+        if "figures" in row and (path := scored_path(cell.folder, row)) is not None
+    ]
     if judged:
         write_report(_pairs(judged), folder / REPORT, title="Benchmarks by method")
+    else:
+        (folder / REPORT).unlink(missing_ok=True)  # of another judge
     return rows
 
 
-def _pairs(cells: Sequence[Cell]) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
-    for cell in cells:
+def _pairs(judged: Sequence[tuple[Cell, Path]]) -> Iterator[tuple[Trajectory, dict[str, Any]]]:
+    for cell, rows in judged:
         spoken = (t for t in read_canonical(cell.folder / EPISODES) if t.steps)
-        yield from pair_rows(spoken, cell.folder / SCORED)
+        yield from pair_rows(spoken, rows)
 
 
 def markdown(rows: Sequence[Row], cells: Sequence[Cell], against: str | None) -> str:

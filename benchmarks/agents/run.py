@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -87,7 +88,13 @@ def base_config(settings: Settings, task: str, policy: str) -> AgentConfig:
     benchmark, own = benchmark_of(config.environment.name), config.environment
     config.policy.base = policy
     own.options = own.options | settings.options.get(task, {})
-    searches = "search" in own.options.get("tools", benchmark.wants)
+    tools = own.options.get("tools", benchmark.wants)
+    if isinstance(tools, str) or not isinstance(tools, Sequence):
+        raise ConfigError(
+            f"environment.options.tools of {task} must be a list of names, [] for none, not {tools!r}; without it the benchmark's own "
+            f"are used ({', '.join(benchmark.wants) or 'none'})"
+        )
+    searches = "search" in tools
     corpus = settings.corpora.get(task, settings.corpora.get(EVERY) if searches else None)
     own.options |= {} if corpus is None else {"corpus": corpus}
     own.eval = own.eval | ({"path": settings.paths[task]} if task in settings.paths else {})
@@ -184,7 +191,7 @@ def run_table(settings: Settings, loaded: dict[str, AgentRRM] | None = None) -> 
         for cell in sorted(waiting, key=lambda cell: cell.config.policy.base):  # stable: each policy is loaded once
             log.info("%s", cell.name)
             try:
-                play_cell(cell, policies.player(cell.config), retry_errors=settings.retry_errors)
+                play_cell(cell, partial(policies.player, cell.config), retry_errors=settings.retry_errors)
             except Exception as error:  # one cell's failure is typed and kept, and the others go on
                 log.error("%s: %s", cell.name, error, exc_info=not isinstance(error, RRMError))
                 _fail(cell, error)

@@ -9,7 +9,7 @@ Legend: Q questions, B resamples in a chunk, n resamples in all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,18 @@ class Ratio:
     def value(self) -> float:
         """The statistic on the questions as they are; NaN when the denominator is 0."""
         return float(self(np.ones((1, len(self.numerator))))[0])
+
+
+def by_questions(values: Sequence[float] | np.ndarray, questions: Sequence[str] | None = None) -> Ratio:
+    """The values' mean as a statistic over questions, in the order in which they first come.
+
+    Args:
+        questions: what each value is of; values of one question are drawn together. None: each of another one.
+    """
+    places: dict[str, int] = {}
+    names = map(str, range(len(values))) if questions is None else questions
+    at = [places.setdefault(name, len(places)) for name in names]
+    return Ratio(np.bincount(at, weights=values).astype(np.float64), np.bincount(at).astype(np.float64))
 
 
 @dataclass(frozen=True)

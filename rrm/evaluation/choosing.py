@@ -31,7 +31,7 @@ import numpy as np
 from rrm.annotators.actions import final_answer
 from rrm.errors import RRMError
 from rrm.evaluation.baselines import transcript_length
-from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, compare, too_few
+from rrm.evaluation.bootstrap import JUDGE, Statistic, by_questions, compare, too_few
 from rrm.questions import question_of
 from rrm.seeds import derive_seed
 from rrm.text import answer_form
@@ -226,6 +226,8 @@ class Attempts:
     """In [0, 1], NaN where unknown."""
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     """`judge`, and any other scorer that is compared with it: higher is better, `UNSCORED` where there is none."""
+    asked: str | None = None
+    """What several of these ask, where one question is asked in several ways: they are drawn together. None: nobody else asks it."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -323,33 +325,33 @@ def measure(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Any] | None:
-    """Mean outcome of what each strategy chooses among n attempts, over the questions with n or more whose outcomes are all
-    known; None without any.
+    """Mean outcome of what each strategy chooses among n attempts, over the groups with n or more whose outcomes are all known; None
+    without any.
 
     Args:
-        n: attempts to choose from; None: all that a question has.
+        n: attempts to choose from; None: all that a group has.
         seed: of the resamples.
 
     Returns:
-        `n, questions, attempts`, and `metrics` and `differences` (judge − strategy) of `outcome` with paired intervals over
+        `n, questions, attempts` (groups that ask one question are one), and `metrics` and `differences` (judge − strategy) of `outcome` with paired intervals over
         questions (`rrm.evaluation.bootstrap.compare`); `weighted_differences` (weighted − strategy) where that is among them.
     """
     enough = [g for g in groups if g.known and len(g) >= (n or 1)]
     if not enough:
         return None
-    ones = np.ones(len(enough))
+    asked = [g.asked or g.question for g in enough]
     table: dict[str, dict[str, Statistic]] = {
-        name: {"outcome": Ratio(np.array([g.expected(name, n) for g in enough]), ones)} for name in strategies
+        name: {"outcome": by_questions([g.expected(name, n) for g in enough], asked)} for name in strategies
     }
-    attempts = sum(map(len, enough))
-    few = too_few(len(enough), attempts)
+    questions, attempts = len(set(asked)), sum(map(len, enough))
+    few = too_few(questions, attempts)
     drawing: dict[str, Any] = {"thin": lambda _: few, "n": resamples, "seed": seed}
-    measured = compare(table, len(enough), **drawing)
+    measured = compare(table, questions, **drawing)
     if WEIGHTED in table:
         others = {name: one for name, one in table.items() if name not in OF_SCORES}
-        by_votes = compare({JUDGE: table[WEIGHTED], **others}, len(enough), **drawing)
+        by_votes = compare({JUDGE: table[WEIGHTED], **others}, questions, **drawing)
         measured["weighted_differences"] = by_votes["differences"]
-    return {"n": n, "questions": len(enough), "attempts": attempts, **measured}
+    return {"n": n, "questions": questions, "attempts": attempts, **measured}
 
 
 def success_of(measured: Mapping[str, Any]) -> dict[str, Any]:

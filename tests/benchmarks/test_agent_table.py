@@ -54,14 +54,14 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def judge(score: float | None = None) -> AgentRRM:
+def judge(score: float | None = None, name: str = "scripted") -> AgentRRM:
     """Scores what it reads by its length, or always alike."""
 
     def say(messages: list[dict[str, str]], *_: object) -> str:
         given = len(messages[-1]["content"]) % 10 / 10 if score is None else score
         return f"<think>[step 1] seen</think><critique>[step 1] bad: look again</critique><score>{given}</score>"
 
-    return AgentRRM(ScriptedChatEngine(say), model="scripted")
+    return AgentRRM(ScriptedChatEngine(say), model=name)
 
 
 def mute() -> AgentRRM:
@@ -147,12 +147,46 @@ def test_attempts_played_without_a_judge_are_judged_later(settings: Settings) ->
     assert (folder / "attempts.jsonl").read_bytes() == before and len(lines(folder / "scored.jsonl")) == 4
 
 
+def test_another_judge_judges_again_and_nothing_is_played_again(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The policy need not be there any more; the first judge's rows stay, and are shown again when it is named."""
+    policy = tmp_path / "policy"
+    shutil.copytree(settings.policy, policy)
+    asked, judges = replace(settings, policy=str(policy), methods=["direct"]), {"j": judge(), "k": judge(0.25, "other")}
+    run_table(asked, judges)
+    folder = settings.output / "hotpotqa" / "direct"
+    attempts, first = (folder / "attempts.jsonl").read_bytes(), (folder / "scored.jsonl").read_bytes()
+    before = json.loads((settings.output / "table.json").read_text())["rows"]
+
+    def unloadable(*_: object) -> None:
+        raise AssertionError("nothing is to be played")
+
+    monkeypatch.setattr("benchmarks.agents.run.load_player", unloadable)
+    summary = run_table(replace(asked, judge="k"), judges)
+    assert (summary["played"], summary["failed"]) == (1, [])
+    assert (folder / "attempts.jsonl").read_bytes() == attempts and (folder / "scored.jsonl").read_bytes() == first
+    assert {row["score"] for row in lines(folder / "scored-2.jsonl")} == {0.25}
+    made = json.loads((settings.output / "table.json").read_text())
+    assert made["judge"] == "k" and made["rows"][0]["figures"]["judge"]["mean"]["value"] == 0.25
+    assert '"score":[0.25,0.25,0.25,0.25]' in (settings.output / "report.html").read_text()
+    calls = len(judges["j"].engine.calls)  # type: ignore[union-attr]
+    run_table(asked, judges)
+    [row], [old] = json.loads((settings.output / "table.json").read_text())["rows"], before
+    assert row["figures"] == old["figures"] and len(judges["j"].engine.calls) == calls  # type: ignore[union-attr]
+    assert not (folder / "scored-3.jsonl").exists()
+
+
 def test_a_failure_under_another_judge_does_not_outlive_it(settings: Settings) -> None:
     """Figures that stand are shown again once they are what is asked for."""
-    asked, judges = replace(settings, methods=["direct"]), {"j": judge(), "k": mute()}
+    asked, judges = (
+        replace(settings, methods=["best_of_n"], method=MethodSettings(samples=2)),
+        {"j": judge(), "k": mute()},
+    )
     run_table(asked, judges)
-    refused = run_table(replace(asked, judge="k"), judges)
-    assert refused["failed"] == ["hotpotqa/direct"] and refused["played"] == 0
+    refused = run_table(replace(asked, judge="k"), judges)  # nothing to choose by
+    assert refused["failed"] == ["hotpotqa/best_of_n"] and refused["played"] == 0
+    assert not (settings.output / "report.html").exists()
     summary = run_table(asked, judges)
     assert (summary["played"], summary["kept"], summary["failed"]) == (0, 1, [])
     [row] = json.loads((settings.output / "table.json").read_text())["rows"]
@@ -385,6 +419,14 @@ def test_a_killed_run_goes_on_within_the_cell(policy: Path, tmp_path: Path, monk
         (["--path", "hotpotqa"], "--path hotpotqa: write TASK=VALUE"),
         (["--corpus", "a", "--corpus", "b"], r"--corpus: \* is there twice"),
         (["--options", "hotpotqa=[1]"], "write TASK={key: value}"),
+        (
+            ["--options", "hotpotqa={tools: null}"],
+            r"options.tools of hotpotqa must be a list of names, \[\] for none, not None",
+        ),
+        (
+            ["--options", "hotpotqa={tools: search}"],
+            "must be a list of names, .* not 'search'; without it .*own are used",
+        ),
         (["--limit", "0"], "--limit must be at least 1"),
         (["--path", "gsm8k=x"], "gsm8k is none of the tasks hotpotqa"),
         (["--against", "dirct"], "--against dirct: there is no such method"),
@@ -397,6 +439,16 @@ def test_wrong_arguments(tmp_path: Path, arguments: list[str], said: str) -> Non
     with pytest.raises(ConfigError, match=said):
         run_table(parse(["--policy", "p", "--tasks", "hotpotqa", "-o", str(tmp_path / "t"), *arguments]))
     assert not (tmp_path / "t").exists()
+
+
+def test_the_critic_that_was_the_judge_is_named_where_another_judge_is_asked(settings: Settings) -> None:
+    """Its critiques decided the second attempts."""
+    asked, judges = replace(settings, methods=["reagent_c"]), {"j": judge(), "k": judge(0.25, "other")}
+    run_table(asked, judges)
+    with pytest.raises(RRMError, match=r"feedback\.judge was 'j' and is 'k'; --critic j keeps its critiques"):
+        run_table(replace(asked, judge="k"), judges)
+    assert run_table(replace(asked, judge="k", critic="j"), judges)["failed"] == []
+    assert len(lines(settings.output / "hotpotqa" / "reagent_c" / "scored-2.jsonl")) == 8
 
 
 def test_a_command_line_says_it_all() -> None:

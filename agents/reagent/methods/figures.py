@@ -18,9 +18,9 @@ from reagent.env.grading import Grading
 from reagent.methods.base import Headline
 from reagent.rollout.episode import Episode
 from reagent.train.choosing import attempts_of, policy_tokens, success_by_n
-from reagent.train.evaluate import by_questions, mean_interval, question_of_task, summarise
+from reagent.train.evaluate import mean_interval, question_of_task, summarise
 from reagent.train.metrics import mean
-from rrm.evaluation.bootstrap import JUDGE, paired_bootstrap, too_few
+from rrm.evaluation.bootstrap import JUDGE, by_questions, paired_bootstrap, too_few
 from rrm.evaluation.choosing import Attempts
 from rrm.evaluation.evaluate import evaluate_feedback
 from rrm.feedback import Feedback

@@ -1,7 +1,8 @@
 """GSM8K (Cobbe et al. 2021, arXiv 2110.14168): word problems of two to eight steps.
 
-Read: the published JSONL and its parquet copies: the answer stands behind `####` at the solution's end. The last number of what the
-agent answers counts, by value.
+Read: the published JSONL and its parquet copies: the answer stands behind `####` at the solution's end. Of what the agent answers counts,
+by value, the number that the official script takes, which is that behind the first `####`; without such a mark, which agents are not
+asked for, the last one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,19 @@ from reagent.tasks.base import Benchmark, Limits
 from reagent.tasks.reading import Row
 
 _FINAL = re.compile(r"####[ \t]*(\S[^\n]*?)\s*\Z")
+_MARKED = re.compile(r"#### (-?[\d.,]+)", re.ASCII)
 _CALCULATION = re.compile(r"<<([^=<>]*)=[^<>]*>>")
 _OPERATOR = re.compile(r"(?<=[\d).%])\s*[-+*/]")
+
+
+def final_number(task: Task, answer: str) -> float:
+    """1.0 where the number behind the answer's first `#### `, or without one its last number, equals the reference, else 0.0.
+
+    Raises:
+        ValueError: the reference holds no number.
+    """
+    marked = _MARKED.search(answer)
+    return numeric(task, answer if marked is None else marked[1].replace(",", ""))
 
 
 class GSM8K(Benchmark):
@@ -26,16 +38,16 @@ class GSM8K(Benchmark):
 
     name: ClassVar[str] = "gsm8k"
     title: ClassVar[str] = "GSM8K"
-    metric: ClassVar[str] = "last number equal"
+    metric: ClassVar[str] = "number equal, behind #### or else the last"
     source: ClassVar[str] = "{train,test}.jsonl, github.com/openai/grade-school-math"
     licence: ClassVar[str] = "MIT"
     hub: ClassVar[Mapping[str, str]] = {"train": "hf:openai/gsm8k#main:train", "heldout": "hf:openai/gsm8k#main:test"}
     wants: ClassVar[tuple[str, ...]] = ("calculator",)
     limits: ClassVar[Limits] = Limits(turns=10, new_tokens=256, episode_tokens=2048)
-    metrics: ClassVar[Mapping[str, Grader]] = {"accuracy": numeric}
+    metrics: ClassVar[Mapping[str, Grader]] = {"accuracy": final_number}
     work: ClassVar[str] = "Solve the problem. Let the tool do every calculation, one after the other."
     form: ClassVar[str] = "Give the number alone as the answer."
-    grader = staticmethod(numeric)
+    grader = staticmethod(final_number)
 
     @classmethod
     def task_of(cls, row: Row) -> Task | None:

@@ -4,7 +4,8 @@ A corpus folder holds `corpus.json` (what it is and how words are made), `passag
 arrays as .npy) and, where asked for, `dense.npy`. Nothing is pickled.
 
 Words: Unicode letters and digits in lower case after compatibility folding, single letters too; English stop words
-(bm25s's list) left out; Snowball's English stemmer. BM25 as Lucene has it, k1 1.5 and b 0.75 unless told otherwise.
+(bm25s's list) left out; Snowball's English stemmer. Chinese, Japanese and Korean, where a run of letters is no word, by single characters
+and pairs of neighbours. BM25 as Lucene has it, k1 1.5 and b 0.75 unless told otherwise.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import secrets
 import shutil
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,15 @@ from reagent.tools.passages import Embed, Passage, Passages, read_passages, sear
 from rrm.errors import ConfigError, ReadError
 from rrm.extras import needs
 
+log = logging.getLogger(__name__)
 VERSION = 2
+CJK, BIGRAMS = "cjk", "bigrams"
+"""What `corpus.json` says under `words` where passages hold such text and are cut as here; nothing of other passages."""
 _WORD = re.compile(r"\w+")
+_CJK_RUN = re.compile(
+    "([\u3005-\u3007\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+)"
+)
+"""Han, kana, bopomofo and Hangul."""
 _ENDS_BYTES = 1 << 20
 
 
@@ -42,9 +51,14 @@ class Words:
 
     language: str = "english"
     """Whose stemmer (Snowball) and stop words (bm25s) are used; empty for neither."""
+    bigrams: bool = True
+    """Off: a run of Chinese, Japanese or Korean is one word, as in an index that was made before they were cut."""
 
-    def splitter(self) -> Callable[[str], list[str]]:
+    def splitter(self, *, query: bool = False) -> Callable[[str], list[str]]:
         """The function itself; safe from several threads at once.
+
+        Args:
+            query: of a run of two or more characters the pairs alone: the single ones are indexed for queries of one.
 
         Raises:
             ConfigError: there is no stemmer or no list of that language.
@@ -52,10 +66,28 @@ class Words:
         stem, left_out = (_stemmer(self.language), _stop_words(self.language)) if self.language else (list, frozenset())
 
         def split(text: str) -> list[str]:
-            words = _WORD.findall(unicodedata.normalize("NFKC", text).lower())
+            words = _WORD.findall(_folded(text))
+            if self.bigrams:
+                words = [part for word in words for part in _cut(word, query)]
             return stem([word for word in words if word not in left_out])
 
         return split
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).lower()
+
+
+def _cut(word: str, query: bool) -> Iterator[str]:
+    """A word's parts: those of other scripts whole, a run of Chinese, Japanese or Korean as characters and pairs."""
+    for at, part in enumerate(_CJK_RUN.split(word)):
+        if at % 2 == 0:
+            if part:
+                yield part
+            continue
+        if not query or len(part) == 1:
+            yield from part
+        yield from map("".join, pairwise(part))
 
 
 def _stop_words(language: str) -> frozenset[str]:
@@ -116,7 +148,9 @@ def build_corpus(
     part.mkdir(parents=True)
     try:
         count, digest = _write_passages(read_passages(passages), part, str(passages))
-        meta: dict[str, Any] = {"version": VERSION, "passages": count, "sha256": digest, "words": asdict(words)}
+        cut = words.bigrams and any(_CJK_RUN.search(_folded(searched(passage))) for passage in Passages(part))
+        said = {"language": words.language} | ({CJK: BIGRAMS} if cut else {})
+        meta: dict[str, Any] = {"version": VERSION, "passages": count, "sha256": digest, "words": said}
         meta["bm25"] = {"k1": k1, "b": b, "vocabulary": _write_bm25(part, words, k1, b, str(passages))}
         if dense is not None:
             meta["dense"] = write_dense(part, Passages(part), dense, embed)
@@ -224,7 +258,6 @@ class Corpus:
         _check_parts(folder, self.meta.get("parts"))
         self.folder = folder
         self.passages = Passages(folder)
-        self.split = Words(**self.meta["words"]).splitter()
         with _Quiet():
             self.bm25 = bm25s.BM25.load(
                 folder / "bm25",
@@ -232,10 +265,34 @@ class Corpus:
                 show_progress=False,
                 override_params={"backend": "numpy", "auto_compile": False},
             )
+        words = self._words()
+        self.split = words.splitter()
+        self._split_query = words.splitter(query=True)
+
+    def _words(self) -> Words:
+        """How the index was made, so that queries are cut alike.
+
+        Raises:
+            ConfigError: in a way that is not known here.
+        """
+        said = dict(self.meta["words"])
+        cut = said.pop(CJK, None)
+        if cut not in (None, BIGRAMS) or said.keys() != {"language"}:
+            raise ConfigError(
+                f"{self.folder}: its words were made in a way not known here ({self.meta['words']}); build the corpus anew"
+            )
+        words = Words(said["language"])
+        if cut is None and _CJK_RUN.search("\n".join(self.bm25.vocab_dict)):
+            log.warning(
+                "%s was built when a run of Chinese, Japanese or Korean was one word, and is searched so: build it anew to find parts of it",
+                self.folder,
+            )
+            return replace(words, bigrams=False)
+        return words
 
     def bm25_scores(self, query: str) -> np.ndarray:
         """BM25 of every passage, (passages,); 0 where no word of the query occurs."""
-        ids = self.bm25.get_tokens_ids(self.split(query))
+        ids = self.bm25.get_tokens_ids(self._split_query(query))
         return self.bm25.get_scores_from_ids(ids) if ids else np.zeros(len(self.passages), dtype=np.float32)
 
     @functools.cached_property

@@ -34,11 +34,11 @@ from reagent.rollout.attempts import plan
 from reagent.rollout.episode import Episode
 from reagent.train.config import AgentConfig
 from reagent.train.engine import close
-from reagent.train.evaluate import Player, has_grade, load_player, mean_interval, summarise
+from reagent.train.evaluate import Player, has_grade, load_player, mean_interval, question_of_task, summarise
 from rrm.choose import marked
 from rrm.errors import ConfigError
 from rrm.evaluation.baselines import transcript_length
-from rrm.evaluation.bootstrap import JUDGE, Ratio, paired_bootstrap, too_few
+from rrm.evaluation.bootstrap import JUDGE, by_questions, paired_bootstrap, too_few
 from rrm.evaluation.choosing import (
     OF_SCORES,
     STRATEGIES,
@@ -140,6 +140,7 @@ def attempts_of(
                 [as_compared(e.answer) for e in tried],
                 np.array([float(e.success or 0) if graded else np.nan for e in tried]),
                 {} if preference is None else {JUDGE: preference[at]},
+                question_of_task(tried[0]),
             )
         )
     return found
@@ -363,10 +364,11 @@ class Choosing:
         return Retried(figures, seconds, second_scores, chosen, report)
 
     def _mean_success(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
-        """Mean success of the graded tasks' attempts, with its interval over tasks."""
+        """Mean success of the graded tasks' attempts, with its interval over questions."""
         groups = [g for g in attempts_of(episodes, None, self.is_graded) if g.known]
         means = [float(g.outcomes.mean()) for g in groups]
-        return mean_interval(means, sum(map(len, groups)), seed=self.config.seed)
+        asked = [g.asked or g.question for g in groups]
+        return mean_interval(means, sum(map(len, groups)), seed=self.config.seed, questions=asked)
 
 
 def at_equal_tokens(
@@ -397,14 +399,13 @@ def at_equal_tokens(
     first = [
         (1 - part) * a.expected(JUDGE, low) + (part * a.expected(JUDGE, low + 1) if part else 0.0) for a, _ in pairs
     ]
-    second, ones = [b.expected(JUDGE) for _, b in pairs], np.ones(len(pairs))
-    difference = paired_bootstrap(
-        Ratio(np.array(second), ones), Ratio(np.array(first), ones), len(pairs), seed=config.seed
-    )
-    rows = sum(len(b) for _, b in pairs)
-    found["success"] = mean_interval(second, rows, seed=config.seed)
-    found["samples"]["success"] = mean_interval(first, sum(len(a) for a, _ in pairs), seed=config.seed)
-    few = too_few(len(pairs), rows)
+    second, asked = [b.expected(JUDGE) for _, b in pairs], [a.asked or a.question for a, _ in pairs]
+    questions, rows = len(set(asked)), sum(len(b) for _, b in pairs)
+    difference = paired_bootstrap(by_questions(second, asked), by_questions(first, asked), questions, seed=config.seed)
+    drawn: dict[str, Any] = {"seed": config.seed, "questions": asked}
+    found["success"] = mean_interval(second, rows, **drawn)
+    found["samples"]["success"] = mean_interval(first, sum(len(a) for a, _ in pairs), **drawn)
+    few = too_few(questions, rows)
     return found | {"minus_samples": difference.unless(few).to_dict()}
 
 

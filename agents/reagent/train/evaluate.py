@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from accelerate.utils import gather_object
 
 from reagent.env.env import EnvFactory, ToolEnv
@@ -24,7 +23,7 @@ from reagent.train.config import AgentConfig
 from reagent.train.metrics import episode_metrics, mean, pass_at_k
 from reagent.train.policy import precision
 from rrm.engines.base import TokenEngine
-from rrm.evaluation.bootstrap import Interval, Ratio, bootstrap, too_few
+from rrm.evaluation.bootstrap import Interval, bootstrap, by_questions, too_few
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -48,14 +47,6 @@ def mean_interval(
     mean = by_questions(values, questions)
     count = len(mean.numerator)
     return bootstrap(mean, count, seed=seed).unless(too_few(count, rows)).to_dict()
-
-
-def by_questions(values: Sequence[float], questions: Sequence[str] | None) -> Ratio:
-    """The values' mean as a statistic over questions, in the order in which they first come."""
-    places: dict[str, int] = {}
-    names = map(str, range(len(values))) if questions is None else questions
-    at = [places.setdefault(name, len(places)) for name in names]
-    return Ratio(np.bincount(at, weights=values).astype(np.float64), np.bincount(at).astype(np.float64))
 
 
 def question_of_task(episode: Episode) -> str:

@@ -151,6 +151,10 @@ def test_tasks_that_ask_one_question_are_drawn_together() -> None:
     assert "asked_alike" not in one and all_four["asked_alike"]["miss_func_3"] == "q3" and all_four["tasks"] == 120
     scores: list[float | None] = [0.5] * 120
     assert figures(four, "chosen", scores)["success"] == pytest.approx(one["success"])
+    chosen, alone = (figures(rows, "chosen", scores[: len(rows)])["choose"] for rows in (four, once))
+    assert chosen["success"].keys() == {"judge", "majority", "random", "oracle"} and alone["success"]["oracle"]["low"]
+    for way, found in chosen["success"].items():
+        assert found == pytest.approx(alone["success"][way])
     zero = dict.fromkeys(all_four["by_question"]["success"], 0.0)
     minus = difference(all_four["by_question"]["success"], zero, 0, all_four["asked_alike"])
     alone = difference(one["by_question"]["success"], dict.fromkeys(one["by_question"]["success"], 0.0), 0)

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from reagent.cli import main
-from reagent.env.graders import f1_closed, numeric
+from reagent.env.graders import f1_closed
 from reagent.env.grading import Grading
 from reagent.env.registry import ENVIRONMENTS, find_environment, make_factory, make_tasks
 from reagent.env.task import Task, as_task, read_tasks, write_tasks
 from reagent.env.tool import Tool, tool
 from reagent.rollout.episode import Episode, Turn
 from reagent.tasks.base import Benchmark, is_held_out
-from reagent.tasks.gsm8k import GSM8K
+from reagent.tasks.gsm8k import GSM8K, final_number
 from reagent.tasks.hle import Hle
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.registry import TASKS
@@ -265,7 +265,7 @@ def test_an_evaluation_reports_the_benchmarks_own_figures() -> None:
     with Grading(make_factory("hotpotqa", tools=[])) as grading:
         assert grading.metrics["f1"] is f1_closed
     with Grading(make_factory("gsm8k")) as grading:
-        assert dict(grading.metrics) == {"accuracy": numeric}
+        assert dict(grading.metrics) == {"accuracy": final_number}
         assert summarise([], samples=1, seed=0, metrics=grading.metrics)["accuracy"] is None
     with Grading(make_factory("search")) as grading:
         assert list(grading.metrics) == ["exact_match", "f1"]

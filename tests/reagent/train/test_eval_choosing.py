@@ -130,15 +130,19 @@ def test_a_judge_that_cannot_read_the_tasks_is_refused_by_the_options_name(
 # ---- second attempts at equal tokens ----
 
 
-def group(scores: list[float | None], outcomes: list[float]) -> Attempts:
+def group(question: int, scores: list[float | None], outcomes: list[float]) -> Attempts:
     n = len(outcomes)
-    return Attempts("q", range(n), np.ones(n), [None] * n, np.array(outcomes), {"judge": as_preference(scores)})
+    return Attempts(
+        f"q{question}", range(n), np.ones(n), [None] * n, np.array(outcomes), {"judge": as_preference(scores)}
+    )
 
 
 def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
     settings = config(base, tmp_path)
-    alone = [group([0.9, 0.5, 0.4, 0.3], [1, 0, 0, 0])] * 12  # n attempts hold the success n times in four
-    both = [group([0.1, 0.2], [1, 0])] * 6 + [group([0.1, 0.2], [0, 1])] * 6
+    alone = [
+        group(q, [0.9, 0.5, 0.4, 0.3], [1, 0, 0, 0]) for q in range(12)
+    ]  # n attempts hold the success n times in four
+    both = [group(q, [0.1, 0.2], [1, 0] if q < 6 else [0, 1]) for q in range(12)]
     found = at_equal_tokens(alone, both, 2.5, settings)
     assert found["samples"] | {"success": None} == {"attempts": 2.5, "wanted": 2.5, "success": None}
     assert found["samples"]["success"]["value"] == pytest.approx((0.5 + 0.75) / 2)
@@ -146,6 +150,10 @@ def test_equal_tokens_by_hand(base, tmp_path, caplog) -> None:
     assert found["minus_samples"]["value"] == pytest.approx(0.5 - 0.625)
     assert found["minus_samples"]["low"] < found["minus_samples"]["value"] < found["minus_samples"]["high"]
     assert not caplog.text
+    four = [replace(g, question=f"{g.question}/{n}", asked=g.question) for g in both for n in range(4)]
+    of_four = [replace(g, question=f"{g.question}/{n}", asked=g.question) for g in alone for n in range(4)]
+    together = at_equal_tokens(of_four, four, 2.5, settings)  # each question asked in four ways
+    assert together["success"] == found["success"] and together["minus_samples"] == found["minus_samples"]
     more = at_equal_tokens(alone, both, 5.2, settings)
     assert (more["samples"]["attempts"], more["samples"]["success"]["value"]) == (4.0, 1.0)
     assert "set eval.samples=6 or more" in caplog.text
