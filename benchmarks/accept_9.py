@@ -27,7 +27,7 @@ from benchmarks.studies.smollm2_qa_sittings import trained
 TASKS, TOOLS = "tests/reagent/tasks", "tests/reagent/tools"
 SUITES = {
     "1 metrics as the official scripts have them, loaders on the published formats: multi-hop questions": (
-        f"{TASKS}/test_multihop.py {TASKS}/test_reading.py"
+        f"{TASKS}/test_multihop.py {TASKS}/test_reading.py {TASKS}/test_official_values.py"
     ),
     "1 the same: GSM8K, MATH-500, AIME": f"{TASKS}/test_math_tasks.py",
     "1 the same: BFCL multi-turn": f"{TASKS}/test_bfcl.py",
@@ -38,7 +38,9 @@ SUITES = {
     "2 search, read_file, MCP servers, limits": (
         f"{TOOLS}/test_search.py {TOOLS}/test_read_file.py {TOOLS}/test_mcp.py {TOOLS}/test_limits.py {TOOLS}/test_registry.py"
     ),
-    "3 methods, and the table: killed, resumed, judged": "tests/reagent/methods tests/benchmarks/test_agent_table.py",
+    "3 methods, and the table: killed, resumed, judged": (
+        "tests/reagent/methods tests/benchmarks/test_agent_table.py tests/benchmarks/test_agent_table_judges.py"
+    ),
     "4 the studies: splits, demonstrations, figures by hand": (
         "tests/benchmarks/test_smollm2_qa.py tests/benchmarks/test_smollm2_gsm8k.py"
     ),

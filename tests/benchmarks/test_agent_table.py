@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,17 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from multihop import hotpot_file, install_search
-from transformers import LlamaConfig, LlamaForCausalLM
+from multihop import hotpot_file
+from table_setup import SMALL, judge, lines, make_policy, make_settings, mute
 
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.page import interval
 from benchmarks.agents.run import Settings, main, parse, plan_cells, run_table
 from reagent.env.env import StepResult
-from reagent.lab.model import build_lab_tokenizer
 from reagent.methods.base import MethodSettings
-from reagent.rollout.templates import LAB_TEMPLATE
 from reagent.tasks.hotpotqa import HotpotQA
 from rrm.engines.base import StopReason
 from rrm.engines.scripted import ScriptedChatEngine
@@ -32,56 +28,15 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.output import differences
 from rrm.trajectory import read_canonical
 
-SMALL = ("cpu=true", "rollout.max_new_tokens=6", "rollout.max_turns=2", "rollout.max_episode_tokens=1800")
-
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random policy that ends its turns soon."""
-    folder = tmp_path_factory.mktemp("policy")
-    tokenizer = build_lab_tokenizer(
-        ["What was the trade of the mayor? Answer: baker. Search for one fact at a time. " * 3], 330
-    )
-    tokenizer.chat_template = LAB_TEMPLATE
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=2048, initializer_range=0.15, bos_token_id=None,
-        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=False,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def judge(score: float | None = None, name: str = "scripted") -> AgentRRM:
-    """Scores what it reads by its length, or always alike."""
-
-    def say(messages: list[dict[str, str]], *_: object) -> str:
-        given = len(messages[-1]["content"]) % 10 / 10 if score is None else score
-        return f"<think>[step 1] seen</think><critique>[step 1] bad: look again</critique><score>{given}</score>"
-
-    return AgentRRM(ScriptedChatEngine(say), model=name)
-
-
-def mute() -> AgentRRM:
-    """Says nothing that can be read."""
-    return AgentRRM(ScriptedChatEngine(lambda *_: "no idea"), model="mute")
+    return make_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture
 def settings(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Four questions, a search over their paragraphs, a scripted judge."""
-    install_search(monkeypatch)
-    path = str(hotpot_file(tmp_path))
-    return Settings(
-        str(policy), ["hotpotqa"], ["direct", "naive_rag"], tmp_path / "table", {"hotpotqa": path}, {"*": path},
-        judge="j", judge_mode="score", limit=4, overrides=SMALL,
-    )  # fmt: skip
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return make_settings(policy, tmp_path, monkeypatch)
 
 
 def test_every_method_in_one_table(settings: Settings) -> None:
@@ -136,63 +91,6 @@ def test_cells_that_are_done_are_kept_and_others_are_added(settings: Settings) -
     assert run_table(settings, one)["played"] == 0 and len(one["j"].engine.calls) == calls  # type: ignore[union-attr]
 
 
-def test_attempts_played_without_a_judge_are_judged_later(settings: Settings) -> None:
-    alone = replace(settings, methods=["direct"], judge=None)
-    run_table(alone)
-    folder = settings.output / "hotpotqa" / "direct"
-    assert json.loads((folder / "metrics.json").read_text())["figures"]["judge"] is None
-    assert not (folder / "scored.jsonl").exists() and not (settings.output / "report.html").exists()
-    before = (folder / "attempts.jsonl").read_bytes()
-    run_table(replace(settings, methods=["direct"]), {"j": judge()})
-    assert (folder / "attempts.jsonl").read_bytes() == before and len(lines(folder / "scored.jsonl")) == 4
-
-
-def test_another_judge_judges_again_and_nothing_is_played_again(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The policy need not be there any more; the first judge's rows stay, and are shown again when it is named."""
-    policy = tmp_path / "policy"
-    shutil.copytree(settings.policy, policy)
-    asked, judges = replace(settings, policy=str(policy), methods=["direct"]), {"j": judge(), "k": judge(0.25, "other")}
-    run_table(asked, judges)
-    folder = settings.output / "hotpotqa" / "direct"
-    attempts, first = (folder / "attempts.jsonl").read_bytes(), (folder / "scored.jsonl").read_bytes()
-    before = json.loads((settings.output / "table.json").read_text())["rows"]
-
-    def unloadable(*_: object) -> None:
-        raise AssertionError("nothing is to be played")
-
-    monkeypatch.setattr("benchmarks.agents.run.load_player", unloadable)
-    summary = run_table(replace(asked, judge="k"), judges)
-    assert (summary["played"], summary["failed"]) == (1, [])
-    assert (folder / "attempts.jsonl").read_bytes() == attempts and (folder / "scored.jsonl").read_bytes() == first
-    assert {row["score"] for row in lines(folder / "scored-2.jsonl")} == {0.25}
-    made = json.loads((settings.output / "table.json").read_text())
-    assert made["judge"] == "k" and made["rows"][0]["figures"]["judge"]["mean"]["value"] == 0.25
-    assert '"score":[0.25,0.25,0.25,0.25]' in (settings.output / "report.html").read_text()
-    calls = len(judges["j"].engine.calls)  # type: ignore[union-attr]
-    run_table(asked, judges)
-    [row], [old] = json.loads((settings.output / "table.json").read_text())["rows"], before
-    assert row["figures"] == old["figures"] and len(judges["j"].engine.calls) == calls  # type: ignore[union-attr]
-    assert not (folder / "scored-3.jsonl").exists()
-
-
-def test_a_failure_under_another_judge_does_not_outlive_it(settings: Settings) -> None:
-    """Figures that stand are shown again once they are what is asked for."""
-    asked, judges = (
-        replace(settings, methods=["best_of_n"], method=MethodSettings(samples=2)),
-        {"j": judge(), "k": mute()},
-    )
-    run_table(asked, judges)
-    refused = run_table(replace(asked, judge="k"), judges)  # nothing to choose by
-    assert refused["failed"] == ["hotpotqa/best_of_n"] and refused["played"] == 0
-    assert not (settings.output / "report.html").exists()
-    summary = run_table(asked, judges)
-    assert (summary["played"], summary["kept"], summary["failed"]) == (0, 1, [])
-    [row] = json.loads((settings.output / "table.json").read_text())["rows"]
-    assert "figures" in row and "failure" not in row
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -236,23 +134,6 @@ def test_another_corpus_under_the_same_path_is_noticed(settings: Settings, tmp_p
     (corpus / "corpus.json").write_text('{"sha256": "b"}')
     changed = [differences(a, made_by(m)) for a, m in zip(before, ("direct", "tool_call"), strict=True)]
     assert changed[0] == [] and len(changed[1]) == 1 and changed[1][0].startswith("corpus_sha256 was")
-
-
-def test_cells_of_a_judge_that_was_trained_on_are_judged_again(settings: Settings, tmp_path: Path) -> None:
-    """The name is a folder's: what lies in it may be another judge by now, who reads the other cells."""
-    folder = tmp_path / "judge"
-    shutil.copytree(settings.policy, folder)
-    asked, loaded = replace(settings, methods=["direct"], judge=str(folder)), {str(folder): judge()}
-    assert run_table(asked, loaded)["played"] == 1 and run_table(asked, loaded)["kept"] == 1
-    critic = replace(settings, methods=["reagent_c"], judge=None, critic=str(folder))
-    ([cell], _) = plan_cells(critic, Judges(None, str(folder), {}))
-    before = cell.made_by
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"trained": "on"}))
-    assert run_table(asked, loaded)["kept"] == 0
-    ([now], _) = plan_cells(critic, Judges(None, str(folder), {}))
-    (said,) = differences(before, now.made_by)
-    assert said.startswith("critic_hash was")
 
 
 def test_failures_are_typed_and_the_other_cells_are_played(settings: Settings) -> None:
@@ -439,16 +320,6 @@ def test_wrong_arguments(tmp_path: Path, arguments: list[str], said: str) -> Non
     with pytest.raises(ConfigError, match=said):
         run_table(parse(["--policy", "p", "--tasks", "hotpotqa", "-o", str(tmp_path / "t"), *arguments]))
     assert not (tmp_path / "t").exists()
-
-
-def test_the_critic_that_was_the_judge_is_named_where_another_judge_is_asked(settings: Settings) -> None:
-    """Its critiques decided the second attempts."""
-    asked, judges = replace(settings, methods=["reagent_c"]), {"j": judge(), "k": judge(0.25, "other")}
-    run_table(asked, judges)
-    with pytest.raises(RRMError, match=r"feedback\.judge was 'j' and is 'k'; --critic j keeps its critiques"):
-        run_table(replace(asked, judge="k"), judges)
-    assert run_table(replace(asked, judge="k", critic="j"), judges)["failed"] == []
-    assert len(lines(settings.output / "hotpotqa" / "reagent_c" / "scored-2.jsonl")) == 8
 
 
 def test_a_command_line_says_it_all() -> None:

@@ -1,4 +1,8 @@
-"""GAIA: `metadata.jsonl` with files (the leaderboard's scorer: `test_official_values.py`)."""
+"""GAIA: `metadata.jsonl` with files, and the leaderboard's scorer.
+
+Expected grades follow from the scorer's rules by hand (`test_official_values.py` has what it gave): a reference that is a number by value, without `$`, `%` and commas in the
+answer; one with a comma or semicolon as a list, punctuation kept; else letters alone.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,27 @@ from typing import Any
 
 import pytest
 
-from reagent.tasks.gaia import Gaia, GaiaText
+from reagent.env.task import Task
+from reagent.tasks.gaia import Gaia, GaiaText, gaia_match
 from rrm.errors import ConfigError, ReadError
+
+
+@pytest.mark.parametrize(
+    ("reference", "said", "grade"),
+    [
+        ("17", "17", 1.0), ("17", "17.0", 1.0), ("17", "$17", 1.0), ("1700", "1,700", 1.0), ("17", "17%", 1.0),
+        ("17", " 17 ", 1.0), ("17", "17 km", 0.0), ("17", "seventeen", 0.0), ("17", "", 0.0), ("0.269", ".269", 1.0),
+        ("17", "16.9999", 0.0), ("3", "3, 4", 0.0), ("17", "unknown", 0.0),
+        ("Ana Büki", "ana büki", 1.0), ("Ana Büki", "AnaBüki.", 1.0), ("Ana Büki", "Ana Buki", 0.0),
+        ("seagull", "sea gull", 1.0), ("the Oltava", "Oltava", 0.0), ("Yes", "yes.", 1.0), ("No", "unknown", 0.0),
+        ("Oltava", "", 0.0), ("(+)", "", 0.0), ("(+)", "( + )", 1.0), ("(+)", "(-)", 0.0),
+        ("a, b", "A,B", 1.0), ("a, b", "b, a", 0.0), ("a, b", "a; b", 1.0), ("a, b", "a, b, c", 0.0), ("a, b", "a", 0.0),
+        ("a, b", "a., b", 0.0), ("3; 4.5", "3.0;4.50", 1.0), ("3, x", "$3, x", 1.0), ("3, x", "three, x", 0.0),
+        ("infinity", "no number", 0.0),
+    ],
+)  # fmt: skip
+def test_answers_as_the_scorer_compares_them(reference: str, said: str, grade: float) -> None:
+    assert gaia_match(Task("t", "?", reference), said) == grade
 
 
 def rows() -> list[dict[str, Any]]:

@@ -1,4 +1,8 @@
-"""HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle: their published formats (exact match and F1: `test_official_values.py`)."""
+"""HotpotQA, 2WikiMultihopQA, MuSiQue, Bamboogle: published formats, and exact match and F1 as their scripts count them.
+
+Expected grades follow from the scripts' rules by hand (`test_official_values.py` has what the scripts gave): lower case, without ASCII punctuation and the articles a, an, the; F1 over
+bags of words; yes, no and noanswer wholly right or wholly wrong (HotpotQA, 2Wiki); the best over aliases (2Wiki, MuSiQue).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from reagent.env.graders import f1
+from reagent.env.task import Task
 from reagent.tasks.bamboogle import Bamboogle
 from reagent.tasks.hotpotqa import HotpotQA
 from reagent.tasks.musique import MuSiQue
@@ -48,6 +54,63 @@ def musique_row(**changes: Any) -> dict[str, Any]:
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text(json.dumps(rows))
     return path
+
+
+def of(answer: str, *aliases: str) -> Task:
+    return Task("t", "?", answer, meta={"aliases": list(aliases)})
+
+
+# ---- metrics -----------------------------------------------------------------------------------------------------------
+
+HOTPOT = [
+    # reference, answer, EM, F1
+    ("the Oltava", "Oltava.", 1.0, 1.0),
+    ("The Who", "who", 1.0, 1.0),
+    ("U.S. Route 22", "us route 22", 1.0, 1.0),
+    ("Barack Obama", "President Barack Hussein Obama", 0.0, 2 * (2 / 4) * 1 / (2 / 4 + 1)),
+    ("1,904", "1904", 1.0, 1.0),
+    ("well-known", "well known", 0.0, 0.0),
+    ("Galați", "galați", 1.0, 1.0),
+    ("Galați", "Galati", 0.0, 0.0),
+    ("“Oltava”", "Oltava", 0.0, 0.0),  # only ASCII punctuation goes
+    ("Oltava", "", 0.0, 0.0),
+    ("Oltava", "the", 0.0, 0.0),
+    ("yes", "Yes.", 1.0, 1.0),
+    ("yes", "yes, it does", 0.0, 0.0),
+    ("no", "unknown", 0.0, 0.0),
+    ("no", "no idea", 0.0, 0.0),
+    ("no man is an island", "no", 0.0, 0.0),
+    ("noanswer", "no answer", 0.0, 0.0),
+    ("noanswer", "noanswer", 1.0, 1.0),
+    ("no man is an island", "no man", 0.0, 2 * 1 * (2 / 4) / (1 + 2 / 4)),
+    ("a a b", "b b", 0.0, 2 / 3),
+]
+
+
+@pytest.mark.parametrize(("reference", "said", "em", "overlap"), HOTPOT)
+@pytest.mark.parametrize("benchmark", [HotpotQA, WikiMultihop])
+def test_answers_as_the_script_of_hotpotqa_grades_them(
+    benchmark: type[HotpotQA], reference: str, said: str, em: float, overlap: float
+) -> None:
+    assert benchmark.metrics["exact_match"](of(reference), said) == em
+    assert benchmark.metrics["f1"](of(reference), said) == pytest.approx(overlap)
+
+
+def test_musique_counts_words_of_yes_and_takes_the_best_alias() -> None:
+    """SQuAD's F1, without HotpotQA's rule for yes and no."""
+    assert MuSiQue.metrics["f1"] is f1
+    assert f1(of("no"), "no idea") == pytest.approx(2 / 3)
+    aliased = of("Austria", "Republic of Austria")
+    assert MuSiQue.grader(aliased, "the Republic of Austria!") == 1.0
+    assert f1(aliased, "the republic") == pytest.approx(
+        2 * 1 * (1 / 3) / (1 + 1 / 3)
+    )  # "republic" against "republic of austria"
+    assert f1(aliased, "") == 0.0
+
+
+def test_2wiki_takes_the_best_alias_rule_by_rule() -> None:
+    assert WikiMultihop.metrics["f1"](of("United Kingdom", "UK", "British"), "british") == 1.0
+    assert WikiMultihop.metrics["f1"](of("yes", "yes indeed"), "indeed") == pytest.approx(2 / 3)
 
 
 # ---- formats -----------------------------------------------------------------------------------------------------------
