@@ -155,7 +155,8 @@ class Study:
                 self.train_judge(str(needed))
         shipped = judge is None or judge == STUDY or judge in TRAINED
         module, arguments = ("reagent", LAB) if shipped else ("benchmarks.studies.judges", (str(judge),))
-        train_once(folder, self.options(name, number), folder.with_suffix(".log"), module, arguments)
+        with self._locks[f"{name}/{number}"]:
+            train_once(folder, self.options(name, number), folder.with_suffix(".log"), module, arguments)
 
     def train_judge(self, name: str) -> None:
         """A judge of the study's own, unless it is done."""
@@ -190,7 +191,8 @@ class Study:
         self.evaluate(self.runs / "choose.json", judged, ["--choose", "all", *attempts])
 
     def evaluate_field(self, arm: str, number: int) -> None:
-        """A trained policy on the field's tasks."""
+        """A trained policy on the field's tasks, once it is trained: the last training may still be running when its turn comes."""
+        self.train(arm, number)
         folder = self.folder(arm, number)
         self.evaluate(folder / "field.json", STARTS["start-field"], ["--policy", str(folder / "policy")])
 

@@ -151,6 +151,22 @@ def test_a_training_is_made_once_and_its_seconds_are_added_up(tmp_path: Path) ->
     train_once(folder, ["--compact"], log, "json.tool", [str(config)])  # nothing is left to do
 
 
+def test_the_field_is_played_by_policies_that_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two jobs at once its turn comes while the last one trains."""
+    said: list[str] = []
+
+    def called(arguments: list[str], *_: object) -> None:
+        said.append(arguments[0])
+        (tmp_path / "unified" / "seed2").mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr("benchmarks.studies.study.call", called)
+    monkeypatch.setattr("benchmarks.studies.no_answer_key.call", called)
+    study = Study(tmp_path, "judge")
+    study.evaluate_field("unified", 2)
+    study.train("unified", 2)
+    assert said == ["train", "eval"]
+
+
 def trajectory(name: str, steps: int) -> Trajectory:
     messages = [Message(role="user", content=f"question {name}")]
     messages += [Message(role="assistant", content=f"turn {n}") for n in range(steps)]
