@@ -413,17 +413,16 @@ def plot(found: Mapping[str, Any], target: Path) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5))
     names = [name for name in HEADLINE if name in found["arms"]]
-    for name in names:
-        left.plot(*curve(found["arms"][name], found["starts"]["start"]), marker=".", label=SAID[name])
+    for at, name in enumerate(names):  # an arm has one colour in both: the names at the right are the legend
+        left.plot(*curve(found["arms"][name], found["starts"]["start"]), marker=".", color=f"C{at}")
+        value = found["arms"][name]["success"]
+        wide = [[value["value"] - value["low"]], [value["high"] - value["value"]]]
+        right.errorbar([value["value"]], [at], xerr=wide, fmt="o", color=f"C{at}")
     left.set_xlabel("episodes")
     left.set_ylabel("held-out success")
-    left.legend(fontsize=8)
-    values = [found["arms"][name]["success"] for name in names]
-    middle = [v["value"] for v in values]
-    errors = [[m - v["low"] for m, v in zip(middle, values, strict=True)],
-              [v["high"] - m for m, v in zip(middle, values, strict=True)]]  # fmt: skip
-    right.errorbar(middle, range(len(names)), xerr=errors, fmt="o")
     right.set_yticks(range(len(names)), [SAID[name] for name in names])
+    for at, label in enumerate(right.get_yticklabels()):
+        label.set_color(f"C{at}")
     right.invert_yaxis()
     right.set_xlabel("held-out success after training")
     for axis in (left, right):
