@@ -190,14 +190,19 @@ class Flaky(HotpotQA):
         return await super().step(text, stop_reason)
 
 
-def test_attempts_that_the_environment_failed_are_counted_and_played_again(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def flaky(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Settings]:
+    """The file while which is there a question of three fails, and a table of these."""
     gone, name = tmp_path / "gone", "test_agent_table:Flaky"
     gone.touch()
     monkeypatch.setenv("GONE", str(gone))
     path = hotpot_file(tmp_path, 3)
-    asked = replace(settings, tasks=[name], methods=["direct"], paths={name: str(path)}, limit=None)
+    return gone, replace(settings, tasks=[name], methods=["direct"], paths={name: str(path)}, limit=None)
+
+
+def test_attempts_that_the_environment_failed_are_counted_and_played_again(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, asked = flaky(settings, tmp_path, monkeypatch)
 
     def figures(again: bool = False) -> tuple[int, dict[str, Any]]:
         played = run_table(replace(asked, retry_errors=again), {"j": judge()})["played"]
@@ -220,11 +225,7 @@ def test_a_retry_that_was_stopped_leaves_no_old_figures(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would stand beside new transcripts, and the cell would count as done."""
-    gone, name = tmp_path / "gone", "test_agent_table:Flaky"
-    gone.touch()
-    monkeypatch.setenv("GONE", str(gone))
-    path = hotpot_file(tmp_path, 3)
-    asked = replace(settings, tasks=[name], methods=["direct"], paths={name: str(path)}, limit=None)
+    gone, asked = flaky(settings, tmp_path, monkeypatch)
     run_table(asked, {"j": judge()})
     gone.unlink()
 

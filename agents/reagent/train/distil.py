@@ -59,6 +59,7 @@ from reagent.train.runlog import append_line, keep_lines, read_rows
 from reagent.train.stopping import Stopping
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import OF_SCORES
+from rrm.output import file_when_whole
 from rrm.run_folder import check_folder, claim_folder
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory, write_jsonl
@@ -116,13 +117,6 @@ class Imitator(Learner):
         return loss, LossMetrics(losses={"loss": float(loss.detach())})
 
 
-def _write(path: Path, row: Any) -> None:
-    """As JSON, whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(row) + "\n", encoding="ascii")
-    os.replace(partial, path)
-
-
 @dataclass(frozen=True)
 class Chosen:
     """What is learned, and what it was chosen from."""
@@ -138,7 +132,8 @@ class Chosen:
         row = {
             "keys": [e.key for e in self.episodes], "scores": self.scores, "tasks": self.tasks, "judge_tokens": self.judge_tokens,
         }  # fmt: skip
-        _write(path, row)
+        with file_when_whole(path) as file:
+            file.write(json.dumps(row) + "\n")
 
     @classmethod
     def read(cls, path: Path, played: Sequence[Episode]) -> Chosen:
@@ -285,7 +280,8 @@ class Distilling:
             with self.stopping.at_once():
                 mode = self.config.feedback.score_mode
                 judged = self.chooser.judge(episodes[start : start + size], mode, 0, report)
-                _write(spent, int(report.counts["judge_tokens"]))
+                with file_when_whole(spent) as file:
+                    file.write(f"{report.counts['judge_tokens']:.0f}\n")
             scores += [one.score for one in judged]
         self.chooser.report(0, [report])
         return scores
