@@ -35,7 +35,16 @@ from rrm.engines.refusals import (
     speaks_of_schema,
     workaround_of,
 )
-from rrm.engines.replies import MAX_WAIT_S, body_of, parse_next, parse_reply, reply_of, retry_after_s, usage_of
+from rrm.engines.replies import (
+    MAX_WAIT_S,
+    body_of,
+    context_in,
+    parse_next,
+    parse_reply,
+    reply_of,
+    retry_after_s,
+    usage_of,
+)
 from rrm.engines.server_options import (
     ServerOptions,
     addresses_of,
@@ -117,9 +126,8 @@ class OpenAIEngine:
         urls = list(dict.fromkeys(url.strip().rstrip("/") for url in base_url.split(",")))
         for url in urls:
             if not is_address(url):
-                raise EngineError(
-                    f"{shown_address(url)!r} is not a server's address; write e.g. http://localhost:8000/v1"
-                )
+                shown = shown_address(url)
+                raise EngineError(f"{shown!r} is not a server's address; write e.g. http://localhost:8000/v1")
         if concurrency < 1 or max_retries < 0:
             raise EngineError(f"concurrency must be ≥ 1 and max_retries ≥ 0, got {concurrency} and {max_retries}")
         key = (api_key or os.environ.get("OPENAI_API_KEY") or "none").strip()
@@ -318,9 +326,7 @@ class OpenAIEngine:
                     raise failure from error
             finally:
                 await line.gate.give(endpoint)
-            if (
-                not elsewhere
-            ):  # where it asked for a pause, the gate keeps that, and lets others through that are free before
+            if not elsewhere:  # a pause it asked for the gate keeps, and lets others through that are free before
                 await asyncio.sleep(pause)
 
     def _pause(self, tries: int) -> float:
@@ -442,12 +448,3 @@ class OpenAIEngine:
 
     def _name(self) -> str:
         return f"{', '.join(shown_address(e.url) for e in self.endpoints.all)} ({self.model})"
-
-
-def context_in(models: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """What a server's list says of a model's context; of an adapter's what it says of the model that this is over (vLLM); llama.cpp
-    has it in `meta`."""
-    by_id = {m["id"]: m for m in models}
-    named = by_id.get(name, {})
-    over = by_id.get(named.get("parent"), {})
-    return named.get("max_model_len") or over.get("max_model_len") or (named.get("meta") or {}).get("n_ctx")

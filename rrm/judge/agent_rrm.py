@@ -122,8 +122,7 @@ class AgentRRM:
 
         Args:
             model: a directory, a hub id, `openai:BASE_URL#model` (of several addresses: with commas), `vision:` and the folder or hub id of a
-                vision-language model, `http://HOST:PORT` of `rrm serve`, the name of an
-                installed judge, or None for the shipped default judge.
+                vision-language model, `http://HOST:PORT` of `rrm serve`, the name of an installed judge, or None for the shipped default judge.
             settings: with `openai:…`: the directory or hub id of the judge that the server serves.
             revision: branch, tag or commit of a hub id.
             token: for a private hub id; by default HF_TOKEN or the one that `hf auth login` stored.
@@ -133,12 +132,10 @@ class AgentRRM:
             attn_implementation: `sdpa`, `eager`, `flash_attention_2`, …; the model's own by default.
             batch_tokens: tokens held at once (memory).
             max_transcript_tokens: rendered transcript budget; the one the judge was trained with by default.
-            max_windows: of a transcript that are read at most (its last, its first, those that the rules flag); all by
-                default. Of prompt version 2.
+            max_windows: of a transcript, read at most (its last, its first, those that the rules flag); all by default. Of prompt version 2.
             context: tokens of a server's context; what the server says of itself by default (`rrm.judge.serving`).
             max_new_tokens: of a reply; what the judge was trained with, or 512, by default.
-            timeout_s: seconds a request to a chat model's server may take, and in which a `rrm serve` that answers nothing is asked again;
-                60 by default.
+            timeout_s: seconds a request to a chat model's server may take, and in which a silent `rrm serve` is asked again; 60 by default.
             concurrency: requests to a server in flight at once, 8 by default.
             criteria: questions to answer instead of the fixed rubric (`rrm.prompt.criteria`), or their file or shipped name; of a
                 chat model that was not trained to judge.
@@ -162,40 +159,17 @@ class AgentRRM:
                 images=images, trust_remote_code=trust_remote_code,
             )  # fmt: skip
         asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
-        loaded = load(
-            model,
-            Options(
-                settings=settings,
-                device=device,
-                dtype=dtype,
-                attn_implementation=attn_implementation,
-                revision=revision,
-                token=token,
-                batch_tokens=batch_tokens,
-                transcript_tokens=max_transcript_tokens,
-                max_windows=max_windows,
-                context=context,
-                max_new_tokens=max_new_tokens,
-                timeout_s=timeout_s,
-                concurrency=concurrency,
-                criteria=asked,
-                server=server,
-                images=images,
-                trust_remote_code=trust_remote_code,
-            ),
-        )
+        loaded = load(model, Options(
+            settings=settings, device=device, dtype=dtype, attn_implementation=attn_implementation, revision=revision, token=token,
+            batch_tokens=batch_tokens, transcript_tokens=max_transcript_tokens, max_windows=max_windows, context=context,
+            max_new_tokens=max_new_tokens, timeout_s=timeout_s, concurrency=concurrency, criteria=asked, server=server,
+            images=images, trust_remote_code=trust_remote_code,
+        ))  # fmt: skip
         return cls(
-            loaded.engine,
-            loaded.prompter,
-            settings=loaded.settings,
-            model=loaded.model,
-            model_hash=loaded.model_hash,
-            reader=loaded.reader,
-            folder=loaded.folder,
-            dtype=loaded.dtype,
-            max_windows=loaded.settings.max_windows,
+            loaded.engine, loaded.prompter, settings=loaded.settings, model=loaded.model, model_hash=loaded.model_hash,
+            reader=loaded.reader, folder=loaded.folder, dtype=loaded.dtype, max_windows=loaded.settings.max_windows,
             images=loaded.images,
-        )
+        )  # fmt: skip
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the judge's directory: what `from_pretrained(folder)` needs to judge alike. Returns the directory.
@@ -316,6 +290,9 @@ class AgentRRM:
 
     def describe(self) -> dict[str, Any]:
         """What decides this judge's scores."""
+        windows = (
+            {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
+        )  # the rules' digest begins them
         return {
             "model": self.model,
             "model_hash": self.model_hash,
@@ -323,9 +300,7 @@ class AgentRRM:
             "transcript_tokens": self.settings.transcript_tokens,
             "max_new_tokens": self.settings.max_new_tokens,
             "dtype": self.dtype,
-            **(
-                {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
-            ),  # windows begin with their digest
+            **windows,
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
             **({} if self.criteria is None else {"criteria": self.criteria.identity}),
             **({} if self.images is None else self.images.deciding),

@@ -13,6 +13,8 @@ import yaml
 from rrm.trajectory import Message, ToolCall, Trajectory, write_jsonl
 
 JUDGE = {"model": "judge", "prompt_version": "1", "mode": "full", "score_source": "expected"}
+EVIL = "</style><script>document.title='pwned'</script><img src=x onerror=alert(1)>{{ 7*7 }}$x_{$ &lt; \ud800\x00"
+"""Text that would run, load, template or break a page that does not escape it."""
 VOID = {"meta", "br", "img", "path", "use"}
 Command = Callable[..., tuple[int, dict[str, Any], str]]
 
