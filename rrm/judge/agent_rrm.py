@@ -289,10 +289,8 @@ class AgentRRM:
         return [[marker.mark(f, t) for f in judged] for judged, t in zip(found, trajectories, strict=True)]
 
     def describe(self) -> dict[str, Any]:
-        """What decides this judge's scores."""
-        windows = (
-            {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
-        )  # the rules' digest begins them
+        """What decides this judge's scores; the rules are of it, as windows begin with their digest."""
+        windows = {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
         return {
             "model": self.model,
             "model_hash": self.model_hash,
