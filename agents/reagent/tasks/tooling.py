@@ -14,8 +14,8 @@ from rrm.errors import ConfigError
 CALCULATOR = "calculator"
 BUILT = "reagent.tools"
 """Its `build(names, options)` makes all other tools: `search`, `browse`, `python`, `read_file`, `mcp`."""
-WEB_TOOLS = ("browse", "search_api")
-"""Those that reach the web, and take a list of addresses from which they keep the agent."""
+WEB_TOOLS = ("browse", "search_api", "mcp")
+"""Those that reach the web, or may, and take a list of addresses from which they keep the agent."""
 PUBLISHERS = (
     "huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn", "kaggle.com",
     "github.com", "githubusercontent.com", "jsdelivr.net/gh", "githack.com", "statically.io/gh",
