@@ -21,7 +21,9 @@ PUBLISHERS = (
     "github.com", "githubusercontent.com", "jsdelivr.net/gh", "githack.com", "statically.io/gh",
     "translate.goog",
 )  # fmt: skip
-"""Where data sets are published with their answers, and copies of them; the last one writes other hosts in a form of its own."""
+"""Where data sets are published with their answers, and copies of them; the last one writes other hosts in a form of its own.
+
+GitHub as a whole: forks, gists, logs of other agents, its search and its numbered repositories show the answers under any owner's name."""
 
 
 @tool
