@@ -12,17 +12,17 @@ TASK/LABEL/
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.agents.inputs import REVISION, Inputs, is_hub_id, questions_path
 from reagent.env.grading import Grading
 from reagent.env.registry import find_environment, make_factory
 from reagent.env.task import Task
@@ -43,6 +43,7 @@ from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blended import scorer_of
 from rrm.judge.judge_dir import content_hash
+from rrm.models.hub import commit_of
 from rrm.output import differences, file_when_whole, header_of, open_output
 from rrm.run_folder import claim_folder, recorded
 from rrm.score import fingerprint_of, score_file
@@ -81,15 +82,15 @@ class Judges:
         return self.critic or self.judge
 
     def hash_of(self, name: str | None) -> str | None:
-        """What lies in a judge's folder, read once; None of one that is no folder here."""
-        if name is None or not Path(name).is_dir():
+        """What lies in a judge's folder, or its commit on the hub, looked at once; None of one that is neither, or is not known."""
+        if name is None or not (Path(name).is_dir() or is_hub_id(name)):
             return None
         if name not in self._hashes:
-            self._hashes[name] = content_hash(Path(name))
+            self._hashes[name] = content_hash(Path(name)) if Path(name).is_dir() else commit_of(name)
         return self._hashes[name]
 
     @cached_property
-    def _hashes(self) -> dict[str, str]:
+    def _hashes(self) -> dict[str, str | None]:
         return {}
 
     def load(self, name: str) -> AgentRRM:
@@ -116,6 +117,7 @@ class Cell:
     limit: int | None
     """Most questions."""
     judges: Judges
+    inputs: Inputs = field(default_factory=Inputs)
 
     @property
     def name(self) -> str:
@@ -131,14 +133,7 @@ class Cell:
         found = {"method": self.method.name, "limit": self.limit, **_flat({name: tree[name] for name in sections})}
         for unused in ("environment.train_tasks", "environment.eval_tasks", "environment.label_share"):
             del found[unused]
-        path, base = tree["environment"]["eval"].get("path"), Path(self.config.policy.base)
-        if path is not None and Path(path).is_file():
-            with open(path, "rb") as file:
-                found["questions_sha256"] = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        if base.is_dir():
-            found["policy_hash"] = content_hash(base)
-        if (corpus := _corpus(tree["environment"]["options"])) is not None:
-            found["corpus_sha256"] = hashlib.sha256(corpus.read_bytes()).hexdigest()[:16]
+        found |= self.inputs.of(self.config, benchmark_of(self.config.environment.name))
         if self.method.headline == "refined" and (critic := self.judges.hash_of(self.judges.critic_name)) is not None:
             found["critic_hash"] = critic
         return json.loads(json.dumps(found))
@@ -156,8 +151,11 @@ class Cell:
         """
         attempts = self.folder / ATTEMPTS
         any_played = attempts.is_file() and attempts.stat().st_size > 0
-        if any_played and (changed := differences(header_of(attempts), self.made_by)):
-            critic = header_of(attempts).get("feedback.judge")
+        before = header_of(attempts) if any_played else {}
+        unknown = [name for name, value in self.made_by.items() if name.endswith(REVISION) and value is None]
+        now = self.made_by | {name: before.get(name) for name in unknown}  # without a network the table is still shown
+        if any_played and (changed := differences(before, now)):
+            critic = before.get("feedback.judge")
             other = critic != self.made_by.get("feedback.judge")
             kept = f"--critic {critic} keeps its critiques, whoever is the judge; else " if other else ""
             raise RRMError(
@@ -167,8 +165,8 @@ class Cell:
         found = _json(self.folder / METRICS)
         if found is None or [found["judge"], found["judge_mode"]] != [self.judges.judge, self.judges.mode]:
             return None
-        now = self.judges.hash_of(self.judges.judge)
-        return found if found.get("judge_hash", now) == now else None
+        judge = self.judges.hash_of(self.judges.judge)
+        return found if found.get("judge_hash", judge) == judge else None
 
     def questions(self) -> list[Task]:
         """The questions, `limit` of them drawn by the seed of `environment.eval`.
@@ -180,6 +178,8 @@ class Cell:
             benchmark_of(self.config.environment.name),
             {"split": "heldout", **self.config.environment.eval},
         )
+        if (pinned := self.inputs.pinned(questions_path(self.config, benchmark))) is not None:
+            options["path"] = pinned
         seed = options.pop("seed", 0)
         count = len(benchmark.every_task(**options))
         count = count if self.limit is None else min(count, self.limit)
@@ -327,13 +327,6 @@ def _named(transcript: Trajectory, cell: Cell) -> Trajectory:
     """With an id that no other cell has, and what played it."""
     meta = {**transcript.meta, "benchmark": cell.task, "method": cell.entry.label}
     return transcript.model_copy(update={"id": f"{cell.name}/{transcript.id}", "meta": meta})
-
-
-def _corpus(options: Mapping[str, Any]) -> Path | None:
-    """The file that says of which passages the index is that a method searches; None of one that searches none."""
-    named = options.get("corpus") or ((options.get("tool_options") or {}).get("search") or {}).get("corpus")
-    path = Path(named) / "corpus.json" if isinstance(named, str) else None
-    return path if path is not None and path.is_file() else None
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

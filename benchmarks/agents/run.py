@@ -25,6 +25,7 @@ import yaml
 from pydantic import ValidationError
 
 from benchmarks.agents.cells import FAILURE, Cell, Judges, benchmark_of, play_cell, write_whole
+from benchmarks.agents.inputs import Inputs
 from benchmarks.agents.page import MARKDOWN, REPORT, TABLE, write_table
 from reagent.methods.base import MethodSettings, NotApplicable
 from reagent.methods.registry import METHODS, Entry, entries_of
@@ -118,16 +119,19 @@ def plan_cells(settings: Settings, judges: Judges) -> tuple[list[Cell], list[tup
         raise ConfigError(f"the task {twice[0]} is named twice")
     cells: list[Cell] = []
     hopeless: list[tuple[Cell, NotApplicable]] = []
+    inputs = Inputs()
     for task in settings.tasks:
         for entry in entries:
-            cell, problem = _cell(settings, task, entry, judges)
+            cell, problem = _cell(settings, task, entry, judges, inputs)
             cells.append(cell)
             if problem is not None:
                 hopeless.append((cell, problem))
     return cells, hopeless
 
 
-def _cell(settings: Settings, task: str, entry: Entry, judges: Judges) -> tuple[Cell, NotApplicable | None]:
+def _cell(
+    settings: Settings, task: str, entry: Entry, judges: Judges, inputs: Inputs
+) -> tuple[Cell, NotApplicable | None]:
     method, problem = entry.method(settings.method), None
     config = base_config(settings, task, entry.policy or settings.policy)
     if method.headline == "refined" and judges.critic_name is not None:
@@ -137,7 +141,7 @@ def _cell(settings: Settings, task: str, entry: Entry, judges: Judges) -> tuple[
     except NotApplicable as error:
         problem = error
     folder = settings.output / task.replace(":", "-") / entry.label
-    return Cell(task, entry, method, config, folder, settings.limit, judges), problem
+    return Cell(task, entry, method, config, folder, settings.limit, judges, inputs), problem
 
 
 class Policies:

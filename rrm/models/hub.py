@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 from typing import Literal
 
 from rrm.errors import RRMError
 
+log = logging.getLogger(__name__)
 WANTED = ["*.json", "*.safetensors", "*.txt", "*.jinja", "tokenizer.model", "README.md"]
 """No pickles, no other framework's weights; code only where it is asked for."""
 UNWANTED = ["onnx/*", "runs/*", "checkpoint-*/*"]
@@ -41,6 +44,27 @@ def download(
     except (OSError, ValueError) as error:  # the hub's HTTP, cache and name errors all derive from these
         at = f" at {revision}" if revision else ""
         raise HubError(f"the hub does not give {repo}{at}: {_first_line(error)}") from error
+
+
+def commit_of(repo: str, *, revision: str | None = None, kind: Literal["model", "dataset"] = "model") -> str | None:
+    """The commit that a branch or tag is at now; where the hub cannot be asked, of a model the one in its cache. None where that is
+    not known either.
+
+    Args:
+        revision: branch, tag or commit; the main branch by default.
+    """
+    from huggingface_hub import HfApi, constants
+
+    if revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision):
+        return revision
+    try:
+        return HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=10).sha
+    except Exception as error:  # noqa: BLE001 - without a network it is the HTTP library's own errors, whichever that is
+        log.info("the hub does not say at which commit %s is: %s", repo, _first_line(error))
+    if kind == "dataset":  # its rows are streamed, whatever the cache has
+        return None
+    kept = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}" / "refs" / (revision or "main")
+    return kept.read_text().strip() if kept.is_file() else None
 
 
 def upload(

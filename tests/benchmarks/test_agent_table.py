@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from multihop import hotpot_file
-from table_setup import SMALL, judge, lines, make_policy, make_settings, mute
+from table_setup import SMALL, judge, lines, mute
 
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.page import interval
@@ -27,16 +27,6 @@ from rrm.errors import ConfigError, RRMError
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.output import differences
 from rrm.trajectory import read_canonical
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_policy(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def settings(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return make_settings(policy, tmp_path, monkeypatch)
 
 
 def test_every_method_in_one_table(settings: Settings) -> None:

@@ -9,23 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from table_setup import judge, lines, make_policy, make_settings, mute
+from table_setup import judge, lines, mute
 
 from benchmarks.agents.cells import Judges
 from benchmarks.agents.run import Settings, plan_cells, run_table
 from reagent.methods.base import MethodSettings
 from rrm.errors import RRMError
 from rrm.output import differences
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_policy(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def settings(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    return make_settings(policy, tmp_path, monkeypatch)
 
 
 def test_attempts_played_without_a_judge_are_judged_later(settings: Settings) -> None:

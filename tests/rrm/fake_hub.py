@@ -22,6 +22,7 @@ class Hub(BaseHTTPRequestHandler):
     """Paths, and the body of a repository's creation."""
     keys: set[str | None]
     private: bool
+    sha: str
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -40,7 +41,7 @@ class Hub(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked.append((self.path, None))
-        about = {"id": self.repo.removeprefix("datasets/"), "sha": "abc", "siblings": [], "private": self.private}
+        about = {"id": self.repo.removeprefix("datasets/"), "sha": self.sha, "siblings": [], "private": self.private}
         self._say([] if "/tree/" in self.path else about)
 
     def _say(self, said: Any) -> None:
@@ -64,7 +65,7 @@ def serve_hub(monkeypatch: pytest.MonkeyPatch, repo: str) -> Iterator[type[Hub]]
     """
     from huggingface_hub import constants
 
-    of = {"repo": repo, "files": {}, "asked": [], "keys": set(), "private": True}
+    of = {"repo": repo, "files": {}, "asked": [], "keys": set(), "private": True, "sha": "abc"}
     mine = type("MyHub", (Hub,), of)
     server = ThreadingHTTPServer(("127.0.0.1", 0), mine)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

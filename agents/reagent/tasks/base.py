@@ -50,7 +50,7 @@ class Benchmark(ToolEnv):
         system: in place of `work` and `form`.
         retrieve: a tool that is called with the question before the first turn, and whose result stands in the first message: the
             agent is given what it found, not the tool.
-        deny: addresses from which `browse` and `search_api` keep the agent (`reagent.tools.deny`); None: those in the class's `deny`.
+        deny: addresses from which `browse`, `search_api` and `mcp` keep the agent (`reagent.tools.deny`); None: those in the class's `deny`.
         options: those of ToolEnv.
 
     Raises:

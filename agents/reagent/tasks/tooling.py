@@ -14,14 +14,16 @@ from rrm.errors import ConfigError
 CALCULATOR = "calculator"
 BUILT = "reagent.tools"
 """Its `build(names, options)` makes all other tools: `search`, `browse`, `python`, `read_file`, `mcp`."""
-WEB_TOOLS = ("browse", "search_api")
-"""Those that reach the web, and take a list of addresses from which they keep the agent."""
+WEB_TOOLS = ("browse", "search_api", "mcp")
+"""Those that reach the web, or may, and take a list of addresses from which they keep the agent."""
 PUBLISHERS = (
     "huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn", "kaggle.com",
     "github.com", "githubusercontent.com", "jsdelivr.net/gh", "githack.com", "statically.io/gh",
     "translate.goog",
 )  # fmt: skip
-"""Where data sets are published with their answers, and copies of them; the last one writes other hosts in a form of its own."""
+"""Where data sets are published with their answers, and copies of them; the last one writes other hosts in a form of its own.
+
+GitHub as a whole: forks, gists, logs of other agents, its search and its numbered repositories show the answers under any owner's name."""
 
 
 @tool

@@ -26,6 +26,9 @@ _SPECIAL_V4 = [
     for text in ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "240.0.0.0/4")
 ]
 """Not for the public, where older Pythons call some of them global."""
+_CLOUD = frozenset({ipaddress.ip_address("168.63.129.16")})
+"""Public by number, but a cloud's own host to the machines in it: Azure's, which hands out their settings and keys. Those of other
+clouds (169.254.169.254, 100.100.100.200, 192.0.0.192, fd00:ec2::254, fd20:ce::254) are link-local, shared, reserved or private."""
 _NUMBERS = re.compile(r"(?:0[xX][0-9a-fA-F]*|\d+)(?:\.(?:0[xX][0-9a-fA-F]*|\d+)){0,3}\.?")
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 
@@ -78,6 +81,8 @@ def why_not(address: Address) -> str | None:
             return kind.replace("_", "-")
     if address.version == 4 and any(address in network for network in _SPECIAL_V4):
         return "reserved"
+    if address in _CLOUD:
+        return "cloud-internal"
     if address.version == 6 and address in _NAT64_LOCAL:
         return "private"
     return None

@@ -1,14 +1,16 @@
 """Addresses that an agent is kept from: most of all those where a benchmark's questions stand with their answers.
 
 An agent that finds them has measured nothing. So `browse` fetches none of them, also behind redirects, and `search_api` leaves out
-results that lead there. Both count what they kept back (`ToolResult.denied`).
+results that lead there; a call of an MCP server's tool that names one is not made. All count what they kept back (`ToolResult.denied`).
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import unquote
 
 from reagent.errors import ToolError
@@ -17,6 +19,10 @@ from rrm.errors import ConfigError
 _ENTRY = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)+(?:/[^\s?#%]+)?")
 _URL_CHARS = 4096
 """Of an address that is looked at; none is longer that `browse` takes."""
+_OTHER_SIGNS = str.maketrans({"\\": "/", "\u3002": "."})
+"""What programs take for a slash and a dot."""
+_UNSEEN = re.compile("[\x00-\x1f\x7f\xad\u034f\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+"""Characters that programs drop from an address."""
 
 
 class HostDenied(ToolError):
@@ -52,12 +58,30 @@ class DenyList:
 
     def entry_for(self, url: str) -> str | None:
         """The entry by which an address is denied; None where it is not."""
+        return self._found(url[:_URL_CHARS])
+
+    def entry_within(self, value: Any) -> str | None:
+        """The entry that a value of JSON names, by a denied address in one of its texts or in the name of a field."""
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            if isinstance(one, Mapping):
+                waiting += [*one, *one.values()]
+            elif isinstance(one, list | tuple):
+                waiting += one
+            elif isinstance(one, str) and (entry := self._found(one)):
+                return entry
+        return None
+
+    def _found(self, text: str) -> str | None:
         if not self.entries:
             return None
-        plain = url[:_URL_CHARS].lower()
+        plain = text
         for _ in range(3):  # an address within an address within another one
             plain = unquote(plain)
-        forms = (plain, posixpath.normpath(plain))  # the second one for `/x/../path` and `//path`
+        plain = unicodedata.normalize("NFKC", plain).translate(_OTHER_SIGNS).lower()
+        read = (plain, _UNSEEN.sub("", plain))
+        forms = dict.fromkeys([*read, *map(posixpath.normpath, read)])  # the latter for `/x/../path` and `//path`
         found = (e for e, pattern in zip(self.entries, self._patterns, strict=True) if any(map(pattern.search, forms)))
         return next(found, None)
 

@@ -3,7 +3,7 @@
     build(["mcp"], {"mcp": {"servers": {"files": {"command": "my-server", "args": ["--root", "data"]}}, "audit": "calls.jsonl"}})
 
 What a server says is not trusted: descriptions and schemas lose chat-template control tokens and are bounded, arguments are checked
-against the schema before they are sent, results are text within a limit (pictures and sounds are named, not shown).
+against the schema and the list of denied addresses before they are sent, results are text within a limit (pictures and sounds are named, not shown).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from reagent.env.tool import Tool, ToolResult
 from reagent.errors import BadArguments, ToolError
 from reagent.tools.audit import Arguments, Audit
+from reagent.tools.deny import DenyList, HostDenied
 from reagent.tools.mcp_server import McpError, McpServer, ServerSpec
 from reagent.tools.schemas import SchemaChecker, Unfollowable
 from rrm.errors import ConfigError
@@ -73,6 +74,7 @@ def mcp_tools(
     connect_s: float = 30.0,
     max_result_chars: int = 8000,
     max_concurrency: int = 16,
+    deny: Sequence[str] = (),
 ) -> list[Tool]:
     """The tools of MCP servers, which are started or reached now and kept until the process ends.
 
@@ -84,9 +86,11 @@ def mcp_tools(
         connect_s: for a server to start and list its tools.
         max_result_chars: longer results lose their middle.
         max_concurrency: of each tool.
+        deny: `host` or `host/path`; a call that names one in its arguments is not sent, and counted (`reagent.tools.deny`).
 
     Raises:
-        ConfigError: a server that is described wrongly, cannot be started, or has a tool that cannot be offered.
+        ConfigError: a server that is described wrongly, cannot be started, or has a tool that cannot be offered, or `deny` holds
+            something else than a host or a path of one.
     """
     needs("mcp", "tools of MCP servers", "mcp")
     if audit is not None and not Path(audit).absolute().parent.is_dir():
@@ -94,6 +98,7 @@ def mcp_tools(
     if audit_arguments not in ("full", "digest"):
         raise ConfigError(f"tools.mcp: audit_arguments is full or digest, not {audit_arguments!r}")
     trail = Audit(audit, audit_arguments) if audit is not None else None
+    denied = DenyList(deny, "tools.mcp: deny")
     limits = {"timeout_s": timeout_s, "max_result_chars": max_result_chars, "max_concurrency": max_concurrency}
     connected: list[McpServer] = []
     tools: list[Tool] = []
@@ -104,7 +109,7 @@ def mcp_tools(
             connected.append(server)
             checker = SchemaChecker()
             checker.start()
-            tools += [make_tool(server, description, trail, checker, **limits) for description in listed]
+            tools += [make_tool(server, description, trail, checker, denied, **limits) for description in listed]
     except BaseException:
         for server in connected:
             server.close()
@@ -122,7 +127,12 @@ def _spec(name: str, given: Mapping[str, Any]) -> ServerSpec:
 
 
 def make_tool(
-    server: McpServer, description: ToolDescription, audit: Audit | None, checker: SchemaChecker, **limits: Any
+    server: McpServer,
+    description: ToolDescription,
+    audit: Audit | None,
+    checker: SchemaChecker,
+    denied: DenyList | None = None,
+    **limits: Any,
 ) -> McpTool:
     """One tool of a server, whose arguments the server's `checker` looks at.
 
@@ -162,6 +172,8 @@ def make_tool(
         if problem is not None:
             place, message = problem
             raise BadArguments(f"bad arguments for {name}: {place or 'arguments'}: {message}")
+        if denied is not None and (entry := denied.entry_within(arguments)):
+            raise HostDenied(f"{name} is not asked about addresses of {entry} in this task; nothing was sent")
         return as_text(await server.call(original, arguments))
 
     schema = {

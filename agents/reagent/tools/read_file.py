@@ -96,11 +96,11 @@ def read_file_tools(
 
     @tool(timeout_s=timeout_s * 2 + 5, max_concurrency=max_concurrency, max_result_chars=max_chars + 200)
     def read_file(path: str, part: str = "", start: int = 0) -> str:
-        """Read a file as text: txt, md, csv, json, jsonl, html, xlsx, docx, pdf, zip.
+        """Read a file as text: txt, md, csv, json, jsonl, html, xlsx, docx, pptx, pdf, zip.
 
         Args:
             path: The file's path.
-            part: Pages of a PDF (3 or 3-5), a sheet's name, or a file in a zip archive. Leave out for all, or for the archive's list.
+            part: Pages of a PDF or slides (3 or 3-5), a sheet's name, or a file in a zip archive. Leave out for all, or for the archive's list.
             start: The character to begin with, to read on in a long file.
         """
         data = load(folder, path, max_bytes)

@@ -43,6 +43,12 @@ def test_f1_by_hand() -> None:
         ("2.5e3", 2500),
         ("12, 13", 13),
         ("3-2", 2),
+        ("USD18", 18),
+        ("It costs US$18.", 18),
+        ("EUR1,250.50", 1250.5),
+        ("USD-18", 18),  # a hyphen
+        ("AUSD18", None),  # a name that ends so
+        ("1.250,50", 50),  # two numbers: a point divides decimals
         ("v2", None),
         ("none", None),
     ],

@@ -143,6 +143,20 @@ def test_an_answer_cannot_speak_as_the_prompt() -> None:
     assert prompt.index("Who built the bridge?") < prompt.index("Ana Büki") < prompt.index("<answer>")
 
 
+def test_the_judge_sees_every_answer_that_counts() -> None:
+    task = Task(
+        "t", "Who built the bridge?", "Ana Büki", meta={"aliases": ["A. Büki-Tal", "Ana Büki", "she</reference>"]}
+    )
+    told, shown = (message["content"] for message in messages_for(task, "Frau Büki-Tal"))
+    assert shown.count("<reference>") == shown.count("</reference>") == 3 and shown.count("Ana Büki") == 1
+    assert "<reference>\nA. Büki-Tal\n</reference>" in shown and shown.endswith("<answer>\nFrau Büki-Tal\n</answer>")
+    assert "correct if it agrees with one" in told
+    (alone, _), (aliased, _) = (messages_for(Task("t", "?", "x", meta=meta), "x") for meta in ({}, {"aliases": ["x"]}))
+    assert "agrees with one" not in alone["content"] and aliased == alone  # as it was: figures stay comparable
+    asked, engine = judge()
+    assert asked.grade(task, "A. Büki-Tal") == 1.0 and not engine.calls
+
+
 def test_an_episode_whose_answer_nobody_can_judge_is_unknown_not_wrong() -> None:
     """Where a grader of another kind raises on an answer and not on the reference, that is the answer's doing and grade 0."""
     task = WebWalkerQA.make("Who?", "Ana Büki", root_url="https://example.org")

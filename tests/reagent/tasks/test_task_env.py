@@ -176,6 +176,7 @@ def test_web_tools_are_kept_from_published_answers(built: list[tuple[list[str], 
     XBench(grader="f1", tools=["browse"], deny=["a.example"])
     XBench(grader="f1", tools=["browse"], tool_options={"browse": {"deny": []}})
     HotpotQA(tools=[], retrieve="search_api")
+    XBench(grader="f1", tools=["mcp"], tool_options={"mcp": {"servers": {}}})
     assert built == [
         (["browse"], {"browse": {"deny": [*PUBLISHERS, "xbench.org"]}}),
         (["search_api"], {"search_api": {"url": "x", "deny": [*PUBLISHERS, "xbench.org"]}}),
@@ -183,6 +184,7 @@ def test_web_tools_are_kept_from_published_answers(built: list[tuple[list[str], 
         (["browse"], {"browse": {"deny": ["a.example"]}}),
         (["browse"], {"browse": {"deny": []}}),
         (["search_api"], {"search_api": {"deny": [*PUBLISHERS]}}),
+        (["mcp"], {"mcp": {"servers": {}, "deny": [*PUBLISHERS, "xbench.org"]}}),
     ]
 
 

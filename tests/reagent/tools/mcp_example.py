@@ -40,6 +40,12 @@ def fail() -> str:
 
 
 @server.tool()
+def visit(url: str, headers: dict[str, str] | None = None) -> str:
+    """Say what a tool that fetches would fetch."""
+    return f"visited {url}"
+
+
+@server.tool()
 def long(n: int) -> str:
     """Say much."""
     return "word " * n

@@ -36,8 +36,11 @@ REFUSED = [
     "http://172.16.0.1/",
     "http://192.168.1.1/",
     "http://169.254.169.254/latest/meta-data/",
+    "http://168.63.129.16/machine?comp=goalstate",
     "http://100.64.0.1/",
+    "http://100.100.100.200/latest/meta-data/",
     "http://192.0.0.8/",
+    "http://192.0.0.192/latest/",
     "http://198.18.0.1/",
     "http://224.0.0.1/",
     "http://240.0.0.1/",
@@ -57,13 +60,17 @@ REFUSED = [
     "http://[::ffff:10.0.0.1]/",
     "http://[::ffff:a9fe:a9fe]/",
     "http://[::127.0.0.1]/",
+    "http://[::ffff:168.63.129.16]/",
     "http://[64:ff9b::7f00:1]/",
+    "http://[64:ff9b::a83f:8110]/",
     "http://[64:ff9b:1::1]/",
     "http://[2002:7f00:1::]/",
     "http://[2001:0:7f00:1:0:0:f5ff:fffe]/",
     "http://[fe80::1]/",
     "http://[fe80::1%25eth0]/",
     "http://[fc00::1]/",
+    "http://[fd00:ec2::254]/latest/meta-data/",
+    "http://[fd20:ce::254]/",
     "http://[fec0::1]/",
     "http://[ff02::1]/",
     "http://user@example.com/",
@@ -113,7 +120,7 @@ def test_nor_behind_a_redirect(server: Any, url: str) -> None:
 
 
 def test_public_addresses_pass() -> None:
-    for text in ("8.8.8.8", "1.1.1.1", "2001:4860:4860::8888", "64:ff9b::808:808", "2002:808:808::"):
+    for text in ("8.8.8.8", "1.1.1.1", "168.63.129.17", "2001:4860:4860::8888", "64:ff9b::808:808", "2002:808:808::"):
         assert why_not(ipaddress.ip_address(text)) is None, text
     found = target("https://8.8.8.8/dns?q=a")
     assert (found.addresses, found.port, found.path, found.authority) == (("8.8.8.8",), 443, "/dns?q=a", "8.8.8.8")
@@ -204,7 +211,7 @@ def test_nothing_is_sent_to_a_denied_address_behind_a_redirect_either(server: An
 def test_a_name_is_resolved_once_and_all_its_addresses_count(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name server that gives a public address first and a private one later (rebinding) changes nothing: what was judged is
     connected to. And one private address among public ones refuses the name."""
-    real, answers, asked = socket.getaddrinfo, [["127.0.0.1"], ["10.0.0.1"]], []
+    real, answers, asked = socket.getaddrinfo, [["127.0.0.1"], ["10.0.0.1"], ["168.63.129.16"]], []
 
     def lookup(host: str, port: int, *args: Any, **kwargs: Any) -> Any:
         if host not in ("rebind.example", "mixed.example"):
@@ -219,6 +226,8 @@ def test_a_name_is_resolved_once_and_all_its_addresses_count(server: Any, monkey
     assert b"Aldermoor" in page.body and asked == ["rebind.example"]
     assert server.asked[-1] == ("/towns", name)  # the name is what the server is told
     with pytest.raises(AddressRefused, match="private"):
+        target("http://rebind.example/")
+    with pytest.raises(AddressRefused, match="cloud-internal"):
         target("http://rebind.example/")
     with pytest.raises(AddressRefused, match="private"):
         target("http://mixed.example/")

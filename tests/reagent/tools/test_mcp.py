@@ -43,8 +43,13 @@ def tools(trail: Path) -> dict[str, Tool]:
     """The example's tools over stdio; one server for all tests of the module."""
     made = build(
         ["mcp"],
-        {"mcp": {"servers": {"example": EXAMPLE}, "audit": str(trail), "timeout_s": 2.0, "max_result_chars": 300}},
-    )
+        {
+            "mcp": {
+                "servers": {"example": EXAMPLE}, "audit": str(trail), "timeout_s": 2.0, "max_result_chars": 300,
+                "deny": ["sets.example", "code.example/lab"],
+            }
+        },
+    )  # fmt: skip
     return {tool.name: tool for tool in made}
 
 
@@ -57,7 +62,7 @@ def kind(result: ToolResult) -> str | None:
 
 
 def test_schemas_come_from_the_server_disarmed(tools: dict[str, Tool]) -> None:
-    assert set(tools) == {"add", "wait", "block", "fail", "long", "picture"}
+    assert set(tools) == {"add", "wait", "block", "fail", "visit", "long", "picture"}
     function = tools["add"].schema["function"]
     assert (
         function["parameters"]["required"] == ["a"] and function["parameters"]["properties"]["b"]["type"] == "integer"
@@ -77,6 +82,39 @@ def test_calls_and_their_audit(tools: dict[str, Tool], trail: Path) -> None:
     assert lines[0]["arguments"] == {"a": 40, "b": 2} and lines[0]["chars"] == 2 and lines[0]["duration_s"] > 0
     assert lines[0]["arguments_sha256"] == hashlib.sha256(b'{"a": 40, "b": 2}').hexdigest()
     assert lines[0]["at"].endswith("+00:00")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"url": "https://sets.example/dev.json"},
+        {"url": "sets.example"},
+        {"url": "https://reader.example/?url=https%253A%252F%252FSETS%252Eexample./x"},
+        {"url": "https://sets\u3002example:443/x"},
+        {"url": "https://\uff53ets.example"},
+        {"url": "http://se\nts.exam\u200bple/"},
+        {"url": "see\nsets.example"},
+        {"url": "https:\\\\code.example\\x\\..\\lab"},
+        {"url": "x" * 5000 + " https://raw.code.example//lab/x"},
+        {"url": "https://a.example", "headers": {"Referer": "https://sets.example"}},
+        {"url": "https://a.example", "headers": {"https://sets.example": ""}},
+    ],
+)
+def test_a_call_that_names_a_denied_address_is_not_sent(
+    tools: dict[str, Tool], trail: Path, arguments: dict[str, Any]
+) -> None:
+    result = call(tools["visit"], **arguments)
+    assert (kind(result), result.denied) == ("host_denied", 1) and "nothing was sent" in result.content
+    assert json.loads(trail.read_text().splitlines()[-1])["ending"] == "host_denied"
+
+
+def test_other_addresses_are_sent_to_a_server(tools: dict[str, Tool]) -> None:
+    for url in ("https://sets.example.org/", "https://code.example/other", "my\nsets.examples"):
+        result = call(tools["visit"], url=url)
+        assert (result.content, result.denied) == (f"visited {url}", 0)
+    assert kind(call(tools["visit"], url=["https://sets.example"])) == "bad_arguments"
+    with pytest.raises(ConfigError, match=r"tools\.mcp: deny holds 'https://a\.example'"):
+        build(["mcp"], {"mcp": {"servers": {}, "deny": ["https://a.example"]}})
 
 
 def test_a_call_that_is_cancelled_is_in_the_trail(tools: dict[str, Tool], trail: Path) -> None:

@@ -17,6 +17,9 @@ MAX_CHARS = 4_000_000
 _BROKEN = 0.01
 """Share of letters that may be broken in text of the charset that is said."""
 _CUT = ("unexpected end of data", "incomplete multibyte sequence")
+_OLE = b"\xd0\xcf\x11\xe0"
+"""How files of Office before 2007 begin; they are of a form that needs a reader for each program."""
+_NEWER = {"xls": "xlsx", "doc": "docx", "ppt": "pptx"}
 _WEB_NAMES = {
     "ascii": "cp1252", "us-ascii": "cp1252", "iso-8859-1": "cp1252", "latin1": "cp1252", "iso-8859-9": "cp1254", "tis-620": "cp874",
     "iso-8859-11": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "big5": "big5hkscs", "shift_jis": "cp932", "shift-jis": "cp932",
@@ -110,6 +113,10 @@ def pieces_of(data: bytes, kind: str, request: dict[str, Any]) -> Iterator[str]:
         from .office import word_document
 
         yield from word_document(data)
+    elif kind in ("pptx", "pptm", "ppsx"):
+        from .slides import presentation
+
+        yield from presentation(data, request["part"])
     elif kind == "pdf":
         from .office import pdf_pages
 
@@ -121,10 +128,15 @@ def pieces_of(data: bytes, kind: str, request: dict[str, Any]) -> Iterator[str]:
             data, request["part"], lambda member, suffix: pieces_of(member, suffix, request | {"part": ""})
         )
     else:
+        if data.startswith(_OLE) and (newer := _NEWER.get(kind)):
+            raise Problem(
+                f"a .{kind} file is of Office before 2007 and is not read: convert it to .{newer} "
+                f"(soffice --headless --convert-to {newer} FILE) and read that"
+            )
         if b"\0" in data[:8192] and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise Problem(
                 f"a .{kind or 'nameless'} file with binary content is not read; read are text of any kind, html, csv, json, jsonl, "
-                "xlsx, docx, pdf and zip"
+                "xlsx, docx, pptx, pdf and zip"
             )
         yield decoded(data, request["charset"])
 

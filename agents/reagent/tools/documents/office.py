@@ -19,11 +19,16 @@ MAX_ROWS = 1_048_576
 """Of a sheet, as in a workbook's own limits; a file may claim more."""
 _BLANKS = 3
 """Longer runs of blank rows are one line that says how many."""
-_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
 
-def _bounded(data: bytes) -> zipfile.ZipFile:
+def bounded(data: bytes) -> zipfile.ZipFile:
+    """The archive that an office document is.
+
+    Raises:
+        Problem: it is none, or too large.
+    """
     archive = open_zip(data)
     size = sum(info.file_size for info in archive.infolist())
     if size > MAX_UNPACKED:
@@ -37,7 +42,7 @@ def workbook(data: bytes, sheet: str) -> Iterator[str]:
     Raises:
         Problem: it cannot be read, or has no such sheet.
     """
-    _bounded(data).close()
+    bounded(data).close()
     try:
         from openpyxl import load_workbook
     except ImportError as error:
@@ -88,7 +93,7 @@ def word_document(data: bytes) -> Iterator[str]:
     Raises:
         Problem: it cannot be read.
     """
-    with _bounded(data) as archive:
+    with bounded(data) as archive:
         text = unpacked(archive, "word/document.xml")
     body = ElementTree.fromstring(text).find(f"{_W}body")
     if body is None:
@@ -124,23 +129,27 @@ def _paragraph(block: ElementTree.Element) -> str:
     level = name[7:] if name.lower().startswith("heading") else ""
     mark = "#" * int(level) + " " if level.isdigit() and 1 <= int(level) <= 6 else ""
     item = "- " if block.find(f"{_W}pPr/{_W}numPr") is not None else ""
-    return mark + item + "".join(_runs(block))
+    return mark + item + "".join(runs(block, _W))
 
 
-def _runs(block: ElementTree.Element) -> Iterator[str]:
-    """A paragraph's text, that of text boxes in it too."""
+def runs(block: ElementTree.Element, space: str) -> Iterator[str]:
+    """A paragraph's text, that of text boxes in it too.
+
+    Args:
+        space: namespace of its elements, in braces.
+    """
     waiting = [block]
     while waiting:
         node = waiting.pop()
-        if node.tag == _FALLBACK:
+        if node.tag == FALLBACK:
             continue  # the same again, for older readers
-        if node.tag == f"{_W}t":
+        if node.tag == f"{space}t":
             yield node.text or ""
-        elif node.tag == f"{_W}tab":
+        elif node.tag == f"{space}tab":
             yield "\t"
-        elif node.tag in (f"{_W}br", f"{_W}cr"):
+        elif node.tag in (f"{space}br", f"{space}cr"):
             yield "\n"
-        elif node.tag == f"{_W}p" and node is not block:
+        elif node.tag == f"{space}p" and node is not block:
             yield " "
         waiting.extend(reversed(node))
 
@@ -161,19 +170,24 @@ def pdf_pages(data: bytes, pages: str) -> Iterator[str]:
         if reader.is_encrypted and not reader.decrypt(""):
             raise Problem("it is encrypted")
         count = len(reader.pages)
-        for number in _range(pages, count):
+        for number in numbered(pages, count, "pages"):
             yield f"--- page {number} of {count} ---\n{reader.pages[number - 1].extract_text()}\n"
     except PyPdfError as error:
         raise Problem(f"not a readable PDF: {error}") from error
 
 
-def _range(pages: str, count: int) -> range:
-    if not pages:
+def numbered(part: str, count: int, what: str) -> range:
+    """The numbers that `3` or `3-5` names, of so many; all where nothing is named.
+
+    Raises:
+        Problem: another form, or numbers that there are not.
+    """
+    if not part:
         return range(1, count + 1)
-    first, dash, last = pages.replace(" ", "").partition("-")
+    first, dash, last = part.replace(" ", "").partition("-")
     if not first.isdigit() or (dash and not last.isdigit()):
-        raise Problem(f"part={pages!r}: pages are asked for as 3 or 3-5")
+        raise Problem(f"part={part!r}: {what} are asked for as 3 or 3-5")
     low, high = int(first), int(last or first)
     if not 1 <= low <= high <= count:
-        raise Problem(f"there are pages 1 to {count}, not {pages}")
+        raise Problem(f"there are {what} 1 to {count}, not {part}")
     return range(low, high + 1)

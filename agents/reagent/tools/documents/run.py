@@ -75,7 +75,7 @@ def read_document(
 
     Args:
         kind: a file suffix without its dot: `txt`, `html`, `pdf`, …; one that is not known is tried as text.
-        part: pages (`3`, `3-5`), a sheet's name, or a member of an archive.
+        part: pages or slides (`3`, `3-5`), a sheet's name, or a member of an archive.
         start: the first character.
         charset: of text; guessed without.
         timeout_s: processor seconds, and wall clock with as many more.
