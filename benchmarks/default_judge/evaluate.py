@@ -34,7 +34,7 @@ from typing import Any, get_args
 import numpy as np
 
 from benchmarks import record
-from benchmarks.default_judge.attempts import best_of_n
+from benchmarks.default_judge.attempts import BLENDED, best_of_n
 from benchmarks.default_judge.baselines import MIN_PAIRS
 from benchmarks.default_judge.drawing import Draw, counted, draw, limits_of, named, pairs_of, to_read
 from benchmarks.default_judge.mixture import load_split
@@ -211,7 +211,7 @@ def pooled(
 
 def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: int) -> dict[str, Any]:
     """Best of n on tau_bench (4 trials a task) and on MINT's test questions (4 and 8 of their agents); `mint_answers` are those
-    whose answers can be compared."""
+    whose answers can be compared. Names that end with `BLENDED`: by the blended score, which is what `rrm score` writes."""
     found: dict[str, Any] = {}
     mint = [row for row in parts["test"] if row.source in MINT_TASKS]
     tau = [row for row in parts["unseen"] if row.source == "tau_bench"]
@@ -226,6 +226,8 @@ def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: 
         chosen = [row.trajectory for row in rows]
         drawing: dict[str, Any] = {"compare_answers": answers, "resamples": resamples, "seed": seed}
         found[name] = {str(n): best_of_n(chosen, scores, n, **drawing) for n in sizes}
+        if "blend" in scores:
+            found[name + BLENDED] = {str(n): best_of_n(chosen, {JUDGE: scores["blend"]}, n, **drawing) for n in sizes}
     return found
 
 

@@ -35,6 +35,8 @@ def real_report(judge: float, majority: bool = True) -> dict[str, Any]:
         ({"a": {"8": real_report(0.1)}, "b": {"8": None}}, True, "on 1 of a"),
         ({"a": {"8": real_report(0.1)}, "b": {"8": real_report(0.1)}}, True, "on 2 of a, b"),
         ({"a": {"8": real_report(0.1)}, "b": {"8": real_report(0.0)}}, False, "on 1 of a, b"),
+        ({"a": {"8": real_report(0.0)}, "a_blended": {"8": real_report(0.1)}}, False, "on 0 of a"),
+        ({"a": {"8": real_report(0.1)}, "a_blended": {"8": real_report(0.0)}}, True, "on 1 of a"),
     ],
 )
 def test_real_attempts_have_one_try_at_their_bar(tasks: dict[str, Any], ok: bool, said: str) -> None:

@@ -200,6 +200,12 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     assert found["unscored"] == {"won": 6} and not found["undefined"] and not found["metrics"]
     said = judged_rows(data, tmp_path)[2]
     chosen = evaluate.attempts(parts, said, known, resamples=100, seed=0)
+    assert not any(name.endswith("_blended") for name in chosen)
+    said.blended = {id: 1.0 - f.score for id, f in said.feedback.items() if f.score is not None}
+    turned = evaluate.attempts(parts, said, known, resamples=100, seed=0)["mint_answers_blended"]["4"]["metrics"]
+    same = chosen["mint_answers"]["4"]["metrics"]
+    assert turned["judge"]["outcome"]["value"] < same["judge"]["outcome"]["value"]
+    assert turned["weighted"] != same["weighted"] and turned["majority"] == same["majority"]
     assert chosen["tau_bench"]["4"]["questions"] == 60
     assert chosen["mint"]["8"] is None
     assert chosen["mint"]["4"]["differences"]["random"]["outcome"]["low"] > 0
