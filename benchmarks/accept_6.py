@@ -187,7 +187,14 @@ def label_bars(found: Found) -> Iterator[Bar]:
         yield ratio_bar(found, f"{name}-judge", f"{name}-outcome", f"E1 the judge alone over full outcomes, {name}")
     if (both := found["ratios"].get(POOLED)) is not None:
         yield Bar(f"E1 {POOLED}", f"{interval(both)}, {both['seeds']} pairs of runs", "reported", None)
-    for one in ("tenth", "tenth-repeated", "weak", "outcome-again", "rows-100", "rows-1000", "rows-10000"):
+    for one in (
+        "tenth",
+        "tenth-repeated",
+        "weak",
+        "outcome-again",
+        "outcome+judge",
+        *(arm for arm in ARMS if arm.startswith("rows-")),
+    ):
         if (ratio := found["ratios"].get(f"{one} / outcome")) is not None:
             yield Bar(f"E1 {one} over full outcomes", f"{interval(ratio)}, {ratio['seeds']} seeds", "reported", None)
 

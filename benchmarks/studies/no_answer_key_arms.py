@@ -42,6 +42,9 @@ GUARDED = (
 DISTILLED = ("feedback.distil.weight=0.1",)
 FEW_LABELS = ("feedback.score_mode=full", "feedback.max_failure_rate=1")
 """A judge of few labels may write what cannot be read: that is paid as the lowest score, and does not stop a run."""
+READ = ("feedback.score_mode=steps", *FEW_LABELS[1:])
+"""The same judges, which then write nothing: one prefill says the score."""
+LABELS = (100, 1_000, 10_000)
 FIELD_TASKS, FIELD_SEEDS = 500, 5
 FIELD = ("outcome", "outcome-again", "unified")
 """Compared once more at the end, on more tasks."""
@@ -88,7 +91,7 @@ def _rows(runs: int) -> tuple[str, ...]:
 
 
 TRAINED: dict[str, tuple[str, ...]] = {
-    **{f"rows-{runs}": _rows(runs) for runs in (100, 1_000, 10_000)},
+    **{f"rows-{runs}": _rows(runs) for runs in LABELS},
     "steps": STEPS_JUDGES["steps"],
 }
 """Judges that the study trains where an arm needs one: overrides of `rrm train --config lab`."""
@@ -122,7 +125,8 @@ ARMS: dict[str, Arm] = {
     "outcome+judge": Arm("E1", SCORED, STUDY),
     "tenth-repeated": Arm("E1", (f"environment.train_tasks={TASKS_PLAYED // 10}",)),
     "tenth+judge-refit": Arm("E1", (*TENTH, *SCORED, "feedback.recalibrate={}"), STUDY),
-    **{name: Arm("E1", (*UNLABELLED, *SCORED, *FEW_LABELS), name, seeds=3) for name in TRAINED if name != "steps"},
+    **{f"rows-{n}": Arm("E1", (*UNLABELLED, *SCORED, *FEW_LABELS), f"rows-{n}", seeds=3) for n in LABELS},
+    **{f"rows-{n}-steps": Arm("E1", (*UNLABELLED, *SCORED, *READ), f"rows-{n}", seeds=3) for n in LABELS},
     "unified": Arm("U", ("feedback.mode=u", *HALF), STUDY, seeds=FIELD_SEEDS),
 }  # fmt: skip
 SAID = {
@@ -156,7 +160,8 @@ SAID = {
     "bare-steps": "as `bare`, and the judge's p(good) of steps",
     **{f"{name}-outcome": f"outcomes, {name.upper()}" for name in METHODS},
     **{f"{name}-judge": f"judge alone, {name.upper()}" for name in METHODS},
-    **{f"rows-{n}": f"a judge of {n:,} labelled runs alone" for n in (100, 1_000, 10_000)},
+    **{f"rows-{n}": f"a judge of {n:,} labelled runs alone" for n in LABELS},
+    **{f"rows-{n}-steps": f"the same judge of {n:,}, read and not written" for n in LABELS},
     "unified": "outcomes and judge; second attempts (Reagent-U)",
 }
 """By what each is paid, in words."""
@@ -169,7 +174,8 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("bare", "bare-findings", "bare-others", "bare-labels", "bare-steps"),
     tuple(_methods()),
     ("outcome+judge", "tenth-repeated", "tenth+judge-refit"),
-    ("rows-100", "rows-1000", "rows-10000"),
+    tuple(f"rows-{n}" for n in LABELS),
+    tuple(f"rows-{n}-steps" for n in LABELS),
     ("unified",),
 )
 """What is run, in order: all seeds of a stage before the next, an arm after the other within a seed."""

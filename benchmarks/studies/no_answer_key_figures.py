@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from benchmarks.acceptance import load
-from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LONG, METHODS, SAID
+from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LABELS, LONG, METHODS, SAID
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.falls import Falls, Point
 from rrm.evaluation.bootstrap import JUDGE
@@ -29,7 +29,7 @@ RATIOS = (
     ("judge", "outcome"), ("tenth+judge", "outcome"), ("tenth", "outcome"), ("tenth-repeated", "outcome"), ("nothing", "outcome"),
     ("weak", "outcome"), ("outcome-again", "outcome"), ("tenth+judge-refit", "outcome"), ("outcome+judge", "outcome"),
     *((f"{name}-judge", f"{name}-outcome") for name in METHODS),
-    *((f"rows-{n}", "outcome") for n in (100, 1_000, 10_000)),
+    *((f"rows-{n}", "outcome") for n in LABELS), *((f"rows-{n}-steps", "outcome") for n in LABELS),
 )  # fmt: skip
 DIFFERENCES = (
     ("judge", "outcome"), ("judge", "nothing"), ("judge", "length"), ("judge", "weak"), ("judge", "placebo"), ("outcome-again", "outcome"),
@@ -39,6 +39,7 @@ DIFFERENCES = (
     ("rare-c", "rare"), ("rare-c-distil", "rare"), ("rare-c-distil", "rare-c"), ("rare-c-distil", "rare-retry-distil"),
     ("rare-c-distil-1", "rare"), ("rare-c-distil-1", "rare-c"),
     ("rare-c-context", "rare-c"),
+    *((f"rows-{n}", "nothing") for n in LABELS), *((f"rows-{n}-steps", f"rows-{n}") for n in LABELS),
 )  # fmt: skip
 REGAINED = ("noisy+judge", "noisy+overruled")
 RUNS = "RUNS"
