@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reagent.env.registry import make_environment, make_tasks
+from reagent.env.task import read_tasks
 from reagent.train.config import EnvironmentConfig
 from rrm.errors import ConfigError, ReadError
 
@@ -62,3 +63,36 @@ def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
     path.write_text('{"question": "1?"}\n{"id": "twice:1", "question": "2?"}\n')  # the name a task without one is given
     with pytest.raises(ReadError, match="line 1"):
         make_tasks("calculator", 2, 0, path=str(path))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"question": "?", "answer": ["x", "y"]}', r"`answer` must be text, .*got \[.*`aliases`"),
+        ('{"question": null}', "`question` must be text, got null"),
+        ('{"answer": "x"}', "`question` is missing"),
+        ('{"prompt": "?"}', "unknown key 'prompt'; the keys are id, question, answer"),
+        ('"Who?"', "a task is an object, .*Who"),
+        ("Who?", "not a task, which is a JSON object on one line"),
+        ('{"question": " "}', "`question` is empty"),
+        ('{"question": "?", "answer": ""}', "`answer` is empty: leave it out"),
+        ('{"question": "?", "seed": "x"}', "`seed` a whole number"),
+        ('{"question": "?", "answer": "yes", "meta": {"aliases": "yes sir"}}', "`aliases` in `meta` must be a list"),
+    ],
+)
+def test_a_line_that_is_no_task_is_said_in_words(tmp_path: Path, row: str, said: str) -> None:
+    """Some were accepted: an empty answer graded what nobody can get right, and of aliases that are one text each letter was right."""
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"question": "first"}\n' + row + "\n")
+    with pytest.raises(ReadError, match=rf"q\.jsonl:2: .*{said}"):
+        read_tasks(path)
+
+
+def test_a_file_as_others_write_it(tmp_path: Path) -> None:
+    """With a byte order mark, Windows' ends of lines, and a line separator inside of a question, at which the line was cut in two."""
+    path = tmp_path / "q.jsonl"
+    path.write_bytes('\ufeff{"question": "a\u2028b?", "question_id": 7}\r\n{"question": "c?"}\r\n'.encode())
+    assert [(t.id, t.question, t.question_id) for t in read_tasks(path)] == [
+        ("q:1", "a\u2028b?", "7"),
+        ("q:2", "c?", None),
+    ]
