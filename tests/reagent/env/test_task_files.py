@@ -16,7 +16,8 @@ from rrm.errors import ConfigError, ReadError
 
 def write(path: Path, count: int, name: str = "t") -> str:
     rows = [
-        {"id": f"{name}{i}", "question": f"{i} + 1?", "answer": str(i + 1), "meta": {"level": i}} for i in range(count)
+        {"id": f"{name}{i}", "question": f"{name}: {i} + 1?", "answer": str(i + 1), "meta": {"level": i}}
+        for i in range(count)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
@@ -51,6 +52,41 @@ def test_held_out_questions_that_are_trained_on_are_said(tmp_path: Path, caplog:
         with caplog.at_level(logging.WARNING):
             make_environment(config, seed=0)
         assert ("5 of 5 held-out questions are trained on too" in caplog.text) == said
+
+
+def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Ids were all that was looked at, and those of files without any are line numbers: two files of one name were called the same
+    questions, and one file under two names other ones."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "eval").mkdir()
+    train = tmp_path / "train" / "q.jsonl"
+    train.write_text("".join(json.dumps({"question": f"{i} + 1?"}) + "\n" for i in range(20)))
+    for name, first, said in (("q", 20, ""), ("other", 15, "5 of 20 held-out questions")):
+        held_out = tmp_path / "eval" / f"{name}.jsonl"
+        rows = [{"question": f"{i}  +  1?", "answer": str(i + 1)} for i in range(first, first + 20)]
+        held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        caplog.clear()
+        places = {"train": {"path": str(train)}, "eval": {"path": str(held_out)}}
+        config = EnvironmentConfig(name="calculator", train_tasks=20, eval_tasks=20, **places)
+        with caplog.at_level(logging.WARNING):
+            make_environment(config, seed=0)
+        assert said in caplog.text and bool(said) == ("trained on too" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ({"path": None}, "names one file of tasks, got None"),
+        ({"path": ["a", "b"]}, r"names one file of tasks, got \['a', 'b'\]"),
+        ({"paht": "a.jsonl"}, r"no make_tasks\(n, seed, split\); .*\{path: FILE\}\); given: paht"),
+        ({"path": "a.jsonl", "n": 3}, "does not take 'n': set environment.train_tasks"),
+    ],
+)
+def test_where_tasks_come_from_is_said_in_words(train: dict[str, object], said: str) -> None:
+    """These were tracebacks, or asked for the `path` that was given."""
+    config = EnvironmentConfig(name="reagent.env:ToolEnv", train=train, train_tasks=1, eval_tasks=1)
+    with pytest.raises(ConfigError, match=said):
+        make_environment(config, seed=0)
 
 
 def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
