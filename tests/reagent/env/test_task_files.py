@@ -66,8 +66,9 @@ def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog
         rows = [{"question": f"{i}  +  1?", "answer": str(i + 1)} for i in range(first, first + 20)]
         held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))
         caplog.clear()
-        places = {"train": {"path": str(train)}, "eval": {"path": str(held_out)}}
-        config = EnvironmentConfig(name="calculator", train_tasks=20, eval_tasks=20, **places)
+        config = EnvironmentConfig(
+            name="calculator", train={"path": str(train)}, eval={"path": str(held_out)}, train_tasks=20, eval_tasks=20
+        )
         with caplog.at_level(logging.WARNING):
             make_environment(config, seed=0)
         assert said in caplog.text and bool(said) == ("trained on too" in caplog.text)
