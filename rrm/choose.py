@@ -22,7 +22,8 @@ from rrm.feedback import Mode
 from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.blended import Blended
-from rrm.questions import question_of
+from rrm.printing import printable
+from rrm.questions import question_hash, question_of
 from rrm.scored import Rows, digest_of, match_rows
 from rrm.trajectory import Trajectory
 
@@ -60,6 +61,12 @@ def choose(
         RRMError: as `check_choice`, or no score for the judge.
     """
     check_choice(rows, strategies)
+    if apart := _without_their_id(rows):
+        log.warning(
+            "%d of %d transcripts have no question id and ask what others ask under one (for example %s): they are chosen among by "
+            "themselves; give all of them their `question_id`, or none",
+            len(apart), len(rows), printable(apart[0].id, limit=80),
+        )  # fmt: skip
     groups = grouped(rows, None if scores is None else {JUDGE: scores})
     several = [g for g in groups if len(g) > 1]
     if OF_SCORES & {*strategies} and scores is not None and all(s is None for s in scores):
@@ -113,6 +120,13 @@ def check_choice(rows: Sequence[Trajectory], strategies: Sequence[str]) -> None:
         )
 
 
+def _without_their_id(rows: Sequence[Trajectory]) -> list[Trajectory]:
+    """Transcripts known by their text alone (readers make the id of it) that has an id in others."""
+    by_text = [not t.question_id or t.question_id == question_hash(t.task or "") for t in rows]
+    named = {t.task for t, nameless in zip(rows, by_text, strict=True) if t.task and not nameless}
+    return [t for t, nameless in zip(rows, by_text, strict=True) if nameless and t.task in named]
+
+
 def _ties(group: Attempts, rows: Sequence[Trajectory], strategy: str) -> int:
     """How many further attempts, of other contents, are as good to a strategy as its best; to votes: of other answers."""
     preference = group.preference(strategy)
@@ -141,11 +155,19 @@ def _success(groups: Sequence[Attempts], strategies: Sequence[str], seed: int, r
 def judge_scores(
     judge: AgentRRM | Blended, rows: Sequence[Trajectory], mode: Mode, seed: int = 0
 ) -> list[float | None]:
-    """The judge's score of each transcript, None where it has none; equal contents are judged once."""
+    """The judge's score of each transcript, None where it has none, and a word on why; equal contents are judged once."""
     distinct = {t.digest: t for t in reversed(rows)}  # the first of each, in the end
     asked = [t.model_copy(update={"id": digest}) for digest, t in reversed(distinct.items())]
-    said = {f.id: f.score for f in judge.judge(asked, mode=mode, seed=seed)}
-    return [said[t.digest] for t in rows]
+    said = {f.id: f for f in judge.judge(asked, mode=mode, seed=seed)}
+    failed = [t for t in rows if said[t.digest].score is None]
+    if failed:
+        kinds = Counter(said[t.digest].status for t in failed)
+        log.warning(
+            "the judge has no score for %d of %d transcripts (%s); %s, for example: %s",
+            len(failed), len(rows), ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items())), printable(failed[0].id, limit=80),
+            printable(said[failed[0].digest].reason or "no reason is given"),
+        )  # fmt: skip
+    return [said[t.digest].score for t in rows]
 
 
 def read_scores(path: str | Path, rows: Sequence[Trajectory]) -> list[float | None]:

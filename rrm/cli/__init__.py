@@ -48,6 +48,8 @@ PLANS = ("--plan", "--dry-run")
 """Options with which they do nothing that could go on."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C; typer turns a KeyboardInterrupt into it without a word."""
+TERMINATED = 143
+"""Exit code after SIGTERM, also of a training that took it where its state was whole."""
 STOPPED = 4
 """Exit code of a run that a limit of money ended."""
 
@@ -119,9 +121,12 @@ def run(app: typer.Typer, continues: Sequence[str]) -> None:
             raise
         _fail(problem)
     except (KeyboardInterrupt, SystemExit) as stop:
-        if isinstance(stop, SystemExit) and not terminated and stop.code != INTERRUPTED:
+        ended = stop.code if isinstance(stop, SystemExit) else INTERRUPTED
+        if not terminated and ended not in (INTERRUPTED, TERMINATED):
             raise  # the app's own exit code
-        what, code = ("terminated", 143) if terminated else ("interrupted", INTERRUPTED)
+        what, code = (
+            ("interrupted", INTERRUPTED) if ended == INTERRUPTED and not terminated else ("terminated", TERMINATED)
+        )
         Console(stderr=True).print(f"{what}; {_way_on(sys.argv[1:], continues)}", style="yellow")
         sys.exit(code)
     finally:

@@ -53,6 +53,12 @@ def test_an_unknown_key_is_told_what_was_meant_or_what_there_is(key: str, said: 
 def test_an_address_that_is_left_out_is_no_section() -> None:
     assert load_config("lab", ["model.base=mine:"]).model.base == "mine:"
     assert load_config("lab", ["data.generate_options=a: 1"]).data.generate_options == {"a": 1}
+    assert load_config("lab", ["data.generate_options={'a:1': null, b: null}"]).data.generate_options == {
+        "a:1": None,
+        "b": None,
+    }
+    with pytest.raises(ConfigError, match=r"'a:1' is a key without a value: write \{a: 1\}, with a space"):
+        load_config("lab", ["data.generate_options={b: 2, a:1}"])
 
 
 def test_unknown_key_in_a_file_names_the_file(tmp_path) -> None:

@@ -97,8 +97,10 @@ def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options:
         return _tasks_from_file(n, seed, **options)
     maker = getattr(build, "make_tasks", None)
     if maker is None:
+        given = f"; given: {', '.join(options)}" if options else ""
         raise ConfigError(
-            f"environment {name!r} has no make_tasks(n, seed, split); give a JSONL file of tasks with the option `path`"
+            f"environment {name!r} has no make_tasks(n, seed, split); give a JSONL file of tasks with the option `path` "
+            f"(environment.train and .eval: {{path: FILE}}){given}"
         )
     try:
         return maker(n, seed, split=split, **options)
@@ -111,6 +113,8 @@ def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options:
 
 def _tasks_from_file(n: int, seed: int, path: str, **options: Any) -> list[Task]:
     """`n` of a file's tasks in an order drawn by the seed: files are often sorted, by difficulty or by topic."""
+    if not isinstance(path, str) or not path:
+        raise ConfigError(f"`path` in environment.train or .eval names one file of tasks, got {path!r}")
     if options:
         raise ConfigError(f"tasks from {path}: these options mean nothing for a file: {', '.join(options)}")
     tasks = read_tasks(path)
@@ -134,10 +138,9 @@ def with_labels(tasks: Sequence[Task], share: float, seed: int) -> list[Task]:
 def make_environment(config: EnvironmentConfig, seed: int) -> tuple[EnvFactory, list[Task], list[Task]]:
     """(environment factory, training tasks, held-out tasks) of a config. Training tasks follow the run's seed."""
     factory = make_factory(config.name, **config.options)
-    found = make_tasks(config.name, config.train_tasks, **{"seed": seed, **config.train})
+    found = make_tasks(config.name, config.train_tasks, **_drawn("train", {"seed": seed, **config.train}))
     held_out = held_out_tasks(config)
-    both = {t.question_id or t.id for t in found} & {t.question_id or t.id for t in held_out}
-    if both:
+    if both := _trained_on(found, held_out, by_text="path" in config.train and "path" in config.eval):
         logger.warning(
             "%d of %d held-out questions are trained on too (for example %s): figures on them say nothing of new ones; give "
             "environment.train and environment.eval files, seeds or splits of their own",
@@ -151,4 +154,42 @@ def held_out_tasks(config: EnvironmentConfig) -> list[Task]:
 
     The option `eval.seed` draws others.
     """
-    return make_tasks(config.name, config.eval_tasks, **{"split": "heldout", "seed": 0, **config.eval})
+    return make_tasks(config.name, config.eval_tasks, **_drawn("eval", {"split": "heldout", "seed": 0, **config.eval}))
+
+
+def _drawn(part: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `environment.train` or `.eval`, none of which says what another key does."""
+    for key, instead in (("n", f"environment.{part}_tasks"), ("name", "environment.name")):
+        if key in options:
+            raise ConfigError(f"environment.{part} does not take {key!r}: set {instead}")
+    return options
+
+
+def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: bool) -> set[str]:
+    """Held-out questions (question id, else id) that are trained on too: one question id, or one id with one text.
+
+    Args:
+        by_text: of files, whose ids without one are their lines' numbers: also one text, unless seed, answer or meta say that it is
+            asked of something else.
+    """
+    asked = {t.question_id for t in found if t.question_id}
+    ids = {(t.id, t.question) for t in found}
+    texts: dict[str, list[Task]] = {}
+    for task in found if by_text else ():
+        texts.setdefault(_text(task), []).append(task)
+
+    def is_one(task: Task) -> bool:
+        if task.question_id in asked or (task.id, task.question) in ids:
+            return True
+        return any(
+            task.seed == other.seed
+            and (None in (task.answer, other.answer) or task.answer == other.answer)
+            and (not task.meta or not other.meta or task.meta == other.meta)
+            for other in texts.get(_text(task), ())
+        )
+
+    return {t.question_id or t.id for t in held_out if is_one(t)}
+
+
+def _text(task: Task) -> str:
+    return " ".join(task.question.casefold().split())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from rrm.errors import ReadError
 from rrm.jsonl import write_lines
+from rrm.printing import printable
 
 
 @dataclass(frozen=True)
@@ -52,19 +53,37 @@ def as_task(row: Mapping[str, Any], default_id: str | None = None) -> Task:
     """A task from its JSON object, as `read_tasks` says.
 
     Raises:
-        TypeError: an unknown key, or `question` or `id` is missing; ValueError: a value of the wrong kind.
+        ValueError: no object, an unknown key, `question` or `id` is missing, or a value of the wrong kind.
     """
+    if not isinstance(row, Mapping):
+        raise ValueError(f'a task is an object, {{"question": …}}, got {_got(row)}')
     given: dict[str, Any] = dict(row)
-    if type(given.get("id")) is int:  # not a bool; as data sets number their rows
-        given["id"] = str(given["id"])
+    for key in ("id", "question_id"):
+        if type(given.get(key)) is int:  # not a bool; as data sets number their rows
+            given[key] = str(given[key])
     if default_id is not None:
         given.setdefault("id", default_id)
-    task = Task(**given)
-    if not isinstance(task.id, str) or not isinstance(task.question, str) or not isinstance(task.answer, str | None):
-        raise ValueError("`id` and `question` must be text, and `answer` text or null")
-    if not isinstance(task.graded, bool) or not isinstance(task.meta, dict):
+    keys = [one.name for one in fields(Task)]
+    if unknown := [key for key in given if key not in keys]:
+        raise ValueError(f"unknown key {printable(repr(unknown[0]), limit=80)}; the keys are {', '.join(keys)}")
+    for key in ("id", "question"):
+        if not isinstance(given.get(key), str):
+            raise ValueError(f"`{key}` must be text, got {_got(given[key])}" if key in given else f"`{key}` is missing")
+    if not isinstance(answer := given.get("answer"), str | None):
+        several = "; of several right ones the others go into `meta`, as `aliases`" if isinstance(answer, list) else ""
+        raise ValueError(f"`answer` must be text, or null where nobody grades it, got {_got(answer)}{several}")
+    if not isinstance(given.get("question_id"), str | None) or type(given.get("seed", 0)) is not int:
+        raise ValueError("`question_id` must be text or null, and `seed` a whole number")
+    if not isinstance(given.get("graded", True), bool) or not isinstance(meta := given.get("meta", {}), dict):
         raise ValueError("`graded` must be true or false, and `meta` an object")
-    return task
+    aliases = meta.get("aliases", [])
+    if not isinstance(aliases, list | tuple) or not all(isinstance(one, str) for one in aliases):
+        raise ValueError(f"`aliases` in `meta` must be a list of texts, got {_got(aliases)}")  # of a text, each letter
+    return Task(**given)
+
+
+def _got(value: Any) -> str:
+    return printable(json.dumps(value, ensure_ascii=False, default=str), limit=80)
 
 
 def write_tasks(path: str | Path, tasks: Iterable[Task]) -> int:
@@ -76,12 +95,13 @@ def read_tasks(path: str | Path) -> list[Task]:
     """Tasks from JSONL: `question` is required; `id`, `answer`, `seed`, `question_id`, `meta`, `graded` are optional.
 
     Raises:
-        ReadError: no such file, or naming the line that is not such an object, or the two that give one id.
+        ReadError: no such file, or naming the line that is not such an object, or asks nothing, or has an answer without a
+        character, which every attempt would fail; or the two that give one id.
     """
     tasks: list[Task] = []
     lines_of: dict[str, int] = {}
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")  # at no other character that a text may hold
     except (OSError, UnicodeDecodeError) as error:
         raise ReadError(str(path), None, f"tasks cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
@@ -89,6 +109,12 @@ def read_tasks(path: str | Path) -> list[Task]:
             continue
         try:
             task = as_task(json.loads(line), f"{Path(path).stem}:{number}")
+            if not task.question.strip():
+                raise ValueError("`question` is empty")
+            if task.answer is not None and not task.answer.strip():
+                raise ValueError("`answer` is empty: leave it out, or null, where nobody grades the task")
+        except json.JSONDecodeError as error:
+            raise ReadError(str(path), number, f"not a task, which is a JSON object on one line: {error}") from error
         except (ValueError, TypeError) as error:
             raise ReadError(str(path), number, f"not a task: {error}") from error
         if task.id in lines_of:

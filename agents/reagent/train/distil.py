@@ -22,6 +22,7 @@ import json
 import logging
 import os
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,8 @@ FIXED = ("seed", "environment", "policy", "rollout", "optim", "feedback", "eval"
 """Options that must not change between a run and its continuation."""
 FREE = ("feedback.max_failure_rate", "optim.microbatch_tokens", "policy.gradient_checkpointing", "rollout.engine")
 """Those of them that may."""
+BEFORE_THE_CHOICE = tuple(f"distil.{key}" for key in ("by", "min_score", "epochs", "batch_episodes", "learning_rate"))
+"""What else may, as long as nothing is chosen: what was played is the same, and need not be played again."""
 PART = 32
 """Tasks that are played together; a run that is stopped loses at most one part."""
 
@@ -188,6 +191,7 @@ class Distilling:
             finite.
         """
         done = checkpoints(self.folder / "checkpoints")
+        keep_lines(self.folder / "eval.jsonl", sys.maxsize)  # without a line that a full disk or a kill cut short
         if done:
             logger.warning("continuing from %s", done[-1])
         else:  # later the weights are no longer those it started from
@@ -402,6 +406,10 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
     if accelerator.num_processes > 1:
         raise RRMError("reagent distil runs in one process: start it without accelerate launch")
     env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
+    if len(train_tasks) < settings.tasks:
+        logger.warning(
+            "distil.tasks=%d are wanted and environment.train_tasks=%d are there: these are played", settings.tasks, len(train_tasks)
+        )  # fmt: skip
     policy, tokenizer = load_policy(config.policy, with_values=False)
     policy.to(accelerator.device)
     player = Player(
@@ -432,6 +440,7 @@ def check_distil_folder(config: AgentConfig, folder: Path) -> None:
     Raises:
         RRMError: it holds another run, or one of `reagent train`.
     """
-    check_folder(config, folder, FIXED, FREE)
+    chosen = (folder / "choice.json").is_file()
+    check_folder(config, folder, FIXED, FREE if chosen else (*FREE, *BEFORE_THE_CHOICE))
     if (folder / "config.yaml").is_file() and (folder / "episodes.jsonl").is_file():
         raise RRMError(f"{folder} holds a run of reagent train: choose another output_dir=…")

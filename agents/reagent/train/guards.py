@@ -158,6 +158,25 @@ def check_guards(config: AgentConfig, *, audited: bool = False) -> None:
         raise ConfigError(f"guards.auditor.judge={second.judge} is the judge that pays: it cannot disagree with itself")
 
 
+def check_held_out(config: AgentConfig, graded: int) -> None:
+    """Whether guards that are to stop a training, and look at held-out success, will see any.
+
+    Args:
+        graded: held-out tasks that anybody can grade.
+
+    Raises:
+        ConfigError: they are too few for `success` or `drift` with `action: stop` ever to fire.
+    """
+    guards, tasks = config.guards, config.environment.eval_tasks
+    for name, settings in (("success", guards.success), ("drift", guards.drift)):
+        if settings.action == "stop" and graded < FEWEST:
+            raise ConfigError(
+                f"guards.{name}.action=stop can never stop anything: {graded} of {tasks} held-out tasks have an answer to grade by, and "
+                f"it takes {FEWEST}: give environment.eval tasks with answers, or guard by guards.auditor, guards.length or guards.kl, "
+                "which need none"
+            )
+
+
 def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
     """By guard, what keeps it from ever firing before the last update; "" where nothing does."""
     guards, every, updates = config.guards, config.eval.every, config.max_updates

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reagent.env.env import EnvFactory
+from reagent.env.grading import Grading
 from reagent.env.registry import make_environment
 from reagent.env.task import Task
 from reagent.feedback.build import MODES, check_judge
@@ -13,7 +14,7 @@ from reagent.feedback.stages import check_stages
 from reagent.rollout.templates import template
 from reagent.train.checkpoint import checkpoints
 from reagent.train.config import AgentConfig
-from reagent.train.guards import check_guards
+from reagent.train.guards import check_guards, check_held_out
 from reagent.train.launch import check_divides, check_lag
 from rrm.run_folder import check_folder
 
@@ -51,10 +52,16 @@ def prepare(
         template(config.policy.chat_template)
     found = make_environment(config.environment, seed=config.seed)
     check_labels(config.feedback, found[0], found[1])
-    if MODES[config.feedback.mode].asks_judge(config.feedback):
+    with Grading(found[0]) as grading:
+        check_held_out(config, sum(map(grading.is_graded, found[2])))
+    mode, second = MODES[config.feedback.mode], config.guards.auditor
+    if mode.asks_judge(config.feedback):
         check_stages(config.feedback, config.max_updates)
         if not judged:
             check_judge(config.feedback, config.environment)
+    if second.judge is not None and second.action != "none" and not audited and mode.learns_from_judge(config.feedback):
+        settings = config.feedback.model_copy(update={"judge": second.judge})
+        check_judge(settings, config.environment, "guards.auditor.judge")
     return found
 
 

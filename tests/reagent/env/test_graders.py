@@ -82,7 +82,7 @@ def test_tasks_from_a_file(tmp_path) -> None:
         with pytest.raises(ReadError, match=rf"q\.jsonl:2: .*{reason}"):
             read_tasks(path)
     path.write_text('{"question": "a?", "answer": 7}')
-    with pytest.raises(ReadError, match="`answer` text or null"):
+    with pytest.raises(ReadError, match="`answer` must be text, or null"):
         read_tasks(path)
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from reagent.env.registry import make_environment, make_tasks
+from reagent.env.task import read_tasks
 from reagent.train.config import EnvironmentConfig
 from rrm.errors import ConfigError, ReadError
 
 
 def write(path: Path, count: int, name: str = "t") -> str:
     rows = [
-        {"id": f"{name}{i}", "question": f"{i} + 1?", "answer": str(i + 1), "meta": {"level": i}} for i in range(count)
+        {"id": f"{name}{i}", "question": f"{name}: {i} + 1?", "answer": str(i + 1), "meta": {"level": i}}
+        for i in range(count)
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
@@ -52,6 +54,42 @@ def test_held_out_questions_that_are_trained_on_are_said(tmp_path: Path, caplog:
         assert ("5 of 5 held-out questions are trained on too" in caplog.text) == said
 
 
+def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Ids were all that was looked at, and those of files without any are line numbers: two files of one name were called the same
+    questions, and one file under two names other ones."""
+    (tmp_path / "train").mkdir()
+    (tmp_path / "eval").mkdir()
+    train = tmp_path / "train" / "q.jsonl"
+    train.write_text("".join(json.dumps({"question": f"{i} + 1?"}) + "\n" for i in range(20)))
+    for name, first, said in (("q", 20, ""), ("other", 15, "5 of 20 held-out questions")):
+        held_out = tmp_path / "eval" / f"{name}.jsonl"
+        rows = [{"question": f"{i}  +  1?", "answer": str(i + 1)} for i in range(first, first + 20)]
+        held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        caplog.clear()
+        config = EnvironmentConfig(
+            name="calculator", train={"path": str(train)}, eval={"path": str(held_out)}, train_tasks=20, eval_tasks=20
+        )
+        with caplog.at_level(logging.WARNING):
+            make_environment(config, seed=0)
+        assert said in caplog.text and bool(said) == ("trained on too" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ({"path": None}, "names one file of tasks, got None"),
+        ({"path": ["a", "b"]}, r"names one file of tasks, got \['a', 'b'\]"),
+        ({"paht": "a.jsonl"}, r"no make_tasks\(n, seed, split\); .*\{path: FILE\}\); given: paht"),
+        ({"path": "a.jsonl", "n": 3}, "does not take 'n': set environment.train_tasks"),
+    ],
+)
+def test_where_tasks_come_from_is_said_in_words(train: dict[str, object], said: str) -> None:
+    """These were tracebacks, or asked for the `path` that was given."""
+    config = EnvironmentConfig(name="reagent.env:ToolEnv", train=train, train_tasks=1, eval_tasks=1)
+    with pytest.raises(ConfigError, match=said):
+        make_environment(config, seed=0)
+
+
 def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
     """Two held-out tasks of one id were counted as attempts at one: the run ended in a traceback after its last update."""
     path = tmp_path / "twice.jsonl"
@@ -62,3 +100,36 @@ def test_a_repeated_id_is_said_with_both_lines(tmp_path: Path) -> None:
     path.write_text('{"question": "1?"}\n{"id": "twice:1", "question": "2?"}\n')  # the name a task without one is given
     with pytest.raises(ReadError, match="line 1"):
         make_tasks("calculator", 2, 0, path=str(path))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"question": "?", "answer": ["x", "y"]}', r"`answer` must be text, .*got \[.*`aliases`"),
+        ('{"question": null}', "`question` must be text, got null"),
+        ('{"answer": "x"}', "`question` is missing"),
+        ('{"prompt": "?"}', "unknown key 'prompt'; the keys are id, question, answer"),
+        ('"Who?"', "a task is an object, .*Who"),
+        ("Who?", "not a task, which is a JSON object on one line"),
+        ('{"question": " "}', "`question` is empty"),
+        ('{"question": "?", "answer": ""}', "`answer` is empty: leave it out"),
+        ('{"question": "?", "seed": "x"}', "`seed` a whole number"),
+        ('{"question": "?", "answer": "yes", "meta": {"aliases": "yes sir"}}', "`aliases` in `meta` must be a list"),
+    ],
+)
+def test_a_line_that_is_no_task_is_said_in_words(tmp_path: Path, row: str, said: str) -> None:
+    """Some were accepted: an empty answer graded what nobody can get right, and of aliases that are one text each letter was right."""
+    path = tmp_path / "q.jsonl"
+    path.write_text('{"question": "first"}\n' + row + "\n")
+    with pytest.raises(ReadError, match=rf"q\.jsonl:2: .*{said}"):
+        read_tasks(path)
+
+
+def test_a_file_as_others_write_it(tmp_path: Path) -> None:
+    """With a byte order mark, Windows' ends of lines, and a line separator inside of a question, at which the line was cut in two."""
+    path = tmp_path / "q.jsonl"
+    path.write_bytes('\ufeff{"question": "a\u2028b?", "question_id": 7}\r\n{"question": "c?"}\r\n'.encode())
+    assert [(t.id, t.question, t.question_id) for t in read_tasks(path)] == [
+        ("q:1", "a\u2028b?", "7"),
+        ("q:2", "c?", None),
+    ]

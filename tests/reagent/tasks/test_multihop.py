@@ -198,7 +198,7 @@ def test_bamboogle_from_its_sheet(tmp_path: Path) -> None:
     ("row", "said"),
     [
         (hotpot_row(question="  "), "no text under 'question'"),
-        (hotpot_row(_id=["5a1"]), "not a task: `id` and `question` must be text"),
+        (hotpot_row(_id=["5a1"]), "not a task: `id` must be text"),
         (hotpot_row(supporting_facts="x"), "'supporting_facts' must be a list of pairs"),
         (hotpot_row(answer=["x"]), "no text under 'answer'"),
     ],

@@ -206,6 +206,15 @@ def test_a_judge_that_was_away_changes_nothing_when_the_run_goes_on(base, tmp_pa
     assert again == first and first["judge_tokens"] > 0
 
 
+def test_the_same_command_again_says_the_same(base, whole) -> None:
+    """Also after a line that a full disk cut short, which was a traceback."""
+    folder, said = whole
+    with open(folder / "eval.jsonl", "a") as rows:
+        rows.write('{"update": 5, "succ')
+    assert distil(config(base, folder), judge=scripted()) == said
+    assert [row["update"] for row in read(folder / "eval.jsonl")] == [-1, 5]
+
+
 def test_no_reference_is_held_for_a_guard_that_never_looks(base, tmp_path) -> None:
     settings = config(base, tmp_path, guards={"kl": {"max": 0.1}})
     policy, _ = load_policy(settings.policy, with_values=False)
@@ -224,6 +233,13 @@ def test_nothing_worth_learning_from_is_an_error(base, tmp_path) -> None:
     )
     with pytest.raises(RRMError, match=r"of 6 tasks no attempt is worth learning from .*distil.min_score=0.5"):
         distil(config(base, tmp_path, distil={"min_score": 0.5}), judge=poor)
+    played = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("episodes-*.jsonl")}
+    said = distil(
+        config(base, tmp_path, distil={"min_score": 0.1}), judge=poor
+    )  # as the error says, in the same folder
+    assert said["learned"] == 6 and played == {p.name: p.stat().st_mtime_ns for p in tmp_path.glob("episodes-*.jsonl")}
+    with pytest.raises(RRMError, match="holds a run with another distil"):
+        distil(config(base, tmp_path, distil={"min_score": 0.05}), judge=poor)
 
 
 def test_the_oracle_needs_labels(base, tmp_path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai_server import completion, serve
 
 from reagent.lab.transcripts import make_transcripts
 from rrm.choose import read_scores
@@ -228,3 +229,33 @@ def test_what_stands_is_not_written_over_unasked(rrm, files, tmp_path) -> None:
     assert code == 2 and "holds transcripts already; choose another -o, or --overwrite" in error
     assert out.read_bytes() == before
     assert rrm("choose", runs, "--by", "longest", "-o", out, "--overwrite")[0] == 0 and out.read_bytes() != before
+
+
+def test_why_attempts_have_no_score_is_said(rrm, files, tmp_path, caplog) -> None:
+    """Nothing was: an error asked for another command, and where some had scores the rest fell out without a word."""
+    replies = [*[completion("I am a teapot")] * 3, *[completion("<score>0.4</score>")] * 99]
+    with serve(lambda number, body: replies[number]) as server:
+        code, said, _ = rrm("choose", files[0], "--model", f"openai:{server.url}#m", "-o", tmp_path / "out.jsonl")
+    assert code == 0 and 0 < said["unscored"] <= 3
+    assert (
+        f"the judge has no score for {said['unscored']} of 36 transcripts (unparsable {said['unscored']}); q"
+        in caplog.text
+    )
+
+
+def test_an_attempt_that_lost_its_question_id_is_said(rrm, files, tmp_path, caplog) -> None:
+    """It made a question of its own, and a second row of the same question in what was chosen."""
+    rows = [
+        attempt("q", 0, None),
+        attempt("q", 1, None),
+        attempt("q", 2, None).model_copy(update={"question_id": None}),
+    ]
+    write_jsonl(tmp_path / "lost.jsonl", rows)
+    _, said, _ = rrm("choose", tmp_path / "lost.jsonl", "--by", "longest", "-o", tmp_path / "out.jsonl")
+    assert (
+        said["questions"] == 2
+        and "1 of 3 transcripts have no question id and ask what others ask under one" in caplog.text
+    )
+    caplog.clear()
+    rrm("choose", files[0], "--by", "longest", "-o", tmp_path / "all.jsonl")
+    assert "have no question id" not in caplog.text

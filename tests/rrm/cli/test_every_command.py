@@ -160,6 +160,20 @@ def test_a_stream_that_a_command_closed_changes_no_exit_code(monkeypatch: pytest
     assert ended.value.code == 3
 
 
+def test_a_training_that_took_sigterm_itself_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended without a word where it had no checkpoint to name, as `reagent distil` while it plays."""
+    app = typer.Typer()
+    app.command("distil")(lambda: sys.exit(143))
+    app.command("other")(lambda: None)
+    monkeypatch.setattr(sys, "argv", ["reagent", "distil"])
+    with pytest.raises(SystemExit) as ended:
+        cli.run(app, ("distil",))
+    assert ended.value.code == cli.TERMINATED
+    assert " ".join(capsys.readouterr().err.split()) == "terminated; run the same command again to continue"
+
+
 def test_only_a_run_that_keeps_something_is_said_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
