@@ -287,7 +287,7 @@ def real_bars(real: Mapping[str, Any] | None) -> Iterator[Bar]:
             shown, ok = ahead(measured)
             by_chance = measured["success"].get("random", {}).get("value") or 0
             if name.endswith(BLENDED):
-                if n == SAMPLES:
+                if n == SAMPLES and "weighted" in measured["success"]:
                     remedied[name] = ahead(measured, "weighted")[0]
             elif (
                 n == SAMPLES and by_chance >= LEAST_SUCCESS and measured["judge_minus"].keys() >= {"majority", *LENGTHS}
