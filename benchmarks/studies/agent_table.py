@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import record
 from benchmarks.agents.cells import EPISODES
 from benchmarks.agents.page import REPORT, TABLE
-from benchmarks.studies.smollm2 import ENGINE, ROOT
+from benchmarks.studies.smollm2 import ENGINE, ROOT, on, on_device
 from benchmarks.studies.smollm2_qa_demos import RESULT_CHARS, SEARCHES
 from reagent.env.task import Task, read_tasks, write_tasks
 from reagent.tasks.base import OWN
@@ -49,7 +49,7 @@ def of_benchmark(tasks: Sequence[Task], name: str) -> list[Task]:
     return [replace(t, meta={**t.meta, OWN: name}) for t in tasks if t.meta["source"] == name]
 
 
-def command(study: Path, folder: Path, limit: int, samples: int) -> list[str]:
+def command(study: Path, folder: Path, limit: int, samples: int, device: str) -> list[str]:
     """The one command."""
     options = {
         "parser": "search_tags", "tool_prompt": "brief", "max_turns": SEARCHES + 1, "tool_options": {"search": {"k": 1, "max_chars": RESULT_CHARS}},
@@ -62,7 +62,7 @@ def command(study: Path, folder: Path, limit: int, samples: int) -> list[str]:
     return [
         sys.executable, "-m", "benchmarks.agents.run", "--policy", str(study / "warm" / "tool_call"), "--tasks", ",".join(TASKS),
         "--methods", ",".join(methods), *paths, *own, "--corpus", str(study / "corpus"), "--limit", str(limit),
-        "--samples", str(samples), "--judge", "default", "--against", "naive_rag", "-o", str(folder / "table"), *LIMITS,
+        "--samples", str(samples), "--judge", "default", "--against", "naive_rag", "-o", str(folder / "table"), *LIMITS, *on(device),
     ]  # fmt: skip
 
 
@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=40, help="questions of a task")
     parser.add_argument("--samples", type=int, default=4, help="of best_of_n")
     parser.add_argument("--kill-after", type=int, default=70, help="attempts")
+    on_device(parser)
     args = parser.parse_args()
     if not (args.study / "warm" / "tool_call" / "warm.json").is_file():
         parser.error(
@@ -120,7 +121,7 @@ def main() -> None:
     for name in TASKS:
         write_tasks(folder / f"{name}.jsonl", of_benchmark(tasks, name))
     begun = time.monotonic()
-    play(command(study, folder, args.limit, args.samples), folder, args.kill_after)
+    play(command(study, folder, args.limit, args.samples, args.device), folder, args.kill_after)
     table = json.loads((folder / "table" / TABLE).read_text())
     found = {
         "command": record.command(f"studies.{NAME}"),

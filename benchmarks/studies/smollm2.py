@@ -23,12 +23,29 @@ ENGINE = "rollout.engine={max_batch_tokens: 16384}"
 REWARDS = {"useful": 0.0, "unanswered": -0.1}
 """As configs/agents/smollm2.yaml has them: what is paid for a call teaches to call."""
 DTYPES = ("float32", "bfloat16")
+DEVICES = ("cpu", "cuda")
 Row = Callable[[Episode], dict[str, Any]]
 
 
 def held_in(dtype: str) -> list[str]:
     """Overrides that name what the policy's weights and the judge's are held in; an adapter's are float32."""
     return [f"policy.dtype={dtype}", f"feedback.judge_options={{dtype: {dtype}}}"]
+
+
+def on(device: str) -> list[str]:
+    """Overrides that name where policies are trained and answer; configs/agents/smollm2.yaml says the CPU, a judge takes a GPU that is there."""
+    return ["cpu=false"] if device == "cuda" else []
+
+
+def on_device(parser: argparse.ArgumentParser) -> None:
+    """`--device`."""
+    parser.add_argument("--device", choices=DEVICES, default=DEVICES[0], help="where policies are trained and answer")
+
+
+def seeds_in(arm: Path) -> dict[int, Path]:
+    """Seed → folder of every run of an arm that was begun, by seed."""
+    numbers = (path.name.removeprefix("seed") for path in arm.glob("seed*") if path.is_dir())
+    return {seed: arm / f"seed{seed}" for seed in sorted(int(n) for n in numbers if n.isdecimal())}
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
     nice -n 19 python -m benchmarks.studies.smollm2_gsm8k --vllm-python .venv-vllm/bin/python
     python -m benchmarks.studies.smollm2_gsm8k --collect             # only write the results of what is done
+    python -m benchmarks.studies.smollm2_gsm8k --device cuda --parallel 3 --seeds 3    # minutes, on a GPU
 
 Questions are GSM8K's (Cobbe et al. 2021, arXiv 2110.14168) whose published solution has one or two operations: a model of 135 M parameters
 solves few of the others, and a reward that is always 0 teaches nothing. The model as it stands calls no tool, so it is first shown
@@ -37,7 +38,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks import record
-from benchmarks.studies.smollm2 import DTYPES, REWARDS, ROOT, calls, held_in, said, sampler, training
+from benchmarks.studies.smollm2 import (
+    DTYPES,
+    REWARDS,
+    ROOT,
+    calls,
+    held_in,
+    on,
+    on_device,
+    said,
+    sampler,
+    seeds_in,
+    training,
+)
 from benchmarks.studies.smollm2_qa_figures import difference, interval, table
 from benchmarks.studies.study import begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD, warm_start
@@ -181,6 +194,7 @@ class Study:
     overrides: tuple[str, ...] = ()
     dtype: str = "float32"
     """Of the policies' weights, but the adapters'."""
+    device: str = "cpu"
 
     @property
     def warm(self) -> Path:
@@ -197,7 +211,7 @@ class Study:
             f"policy.base={self.warm}", *PLAYING, f"environment.train={{path: {self.runs / 'train.jsonl'}}}",
             f"environment.train_tasks={self.counts['train']}", "environment.options={}",
             f"environment.eval={{path: {self.runs / 'held_out.jsonl'}}}", f"environment.eval_tasks={self.counts['held_out']}",
-            *TRAINING, *held_in(self.dtype), f"seed={seed}", f"output_dir={self.folder(seed)}", *self.overrides,
+            *TRAINING, *held_in(self.dtype), *on(self.device), f"seed={seed}", f"output_dir={self.folder(seed)}", *self.overrides,
         ]  # fmt: skip
 
     def train(self, seed: int) -> None:
@@ -216,7 +230,7 @@ class Study:
         arguments = [
             "--policy", str(policy), "--output", str(target), "--transcripts", str(target.with_suffix(".jsonl")), *PLAYING,
             "environment.options={}", f"environment.eval={{path: {self.runs / 'held_out.jsonl'}}}",
-            f"environment.eval_tasks={self.counts['held_out']}", *held_in(self.dtype), "seed=0",
+            f"environment.eval_tasks={self.counts['held_out']}", *held_in(self.dtype), *on(self.device), "seed=0",
             *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
         ]  # fmt: skip
         call(arguments, target.with_suffix(".log"), f"benchmarks.studies.{NAME}_held_out")
@@ -233,7 +247,7 @@ def row(episode: Episode) -> dict[str, Any]:
 
 def collect(study: Study) -> dict[str, Any]:
     """What is done: the warm start's card, trainings, success before and after, and the rows behind it."""
-    places = [study.folder(seed) for seed in range(SEEDS["grpo"])]
+    places = list(seeds_in(study.runs / "grpo").values())
     before = study.runs / START / "held_out.json"
     after = [f for folder in places if (f := folder / "held_out.json").is_file()]
     rows = {
@@ -301,7 +315,7 @@ def start(study: Study, data: Path, shown: int, epochs: int) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
         policy = load_agent_config("smollm2", held_in(study.dtype)).policy
-        warm_start(_parts(data, shown)[2], policy, study.warm, epochs=epochs, batch=8, seed=0)
+        warm_start(_parts(data, shown)[2], policy, study.warm, epochs=epochs, batch=8, seed=0, device=study.device)
     study.evaluate(study.runs / START / "held_out.json", study.warm)
 
 
@@ -312,14 +326,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3, help="of the warm start")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     parser.add_argument("--vllm-python", type=Path, help="of an environment with vLLM, which then samples the episodes")
+    on_device(parser)
     args, wanted = parse(parser, NAME, ARMS, SEEDS)
     if not args.data.is_dir() and not (args.runs / "counts.json").is_file():
         parser.error(f"no GSM8K at {args.data}: give its folder with --data")
     runs = args.runs.resolve()
     counts = prepare(args.data, runs, args.shown)
-    study = Study(runs, counts, args.vllm_python, tuple(args.overrides), args.dtype)
+    study = Study(runs, counts, args.vllm_python, tuple(args.overrides), args.dtype, args.device)
     begin(runs, overrides=args.overrides, shown=args.shown, epochs=args.epochs, training=[*TRAINING, *PLAYING],
-          dtype=args.dtype, sampler="vllm" if args.vllm_python else "hf")  # fmt: skip
+          dtype=args.dtype, sampler="vllm" if args.vllm_python else "hf", **({"device": args.device} if args.device != "cpu" else {}))  # fmt: skip
     if not args.collect:
         start(study, args.data, args.shown, args.epochs)
         run_all([partial(study.train, seed) for seed in range(wanted["grpo"])], args.parallel)

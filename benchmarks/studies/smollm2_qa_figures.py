@@ -1,7 +1,7 @@
 """What `smollm2_qa` reports: EM and F1 with intervals over questions, paired differences and ratios, and the plot.
 
 Policies answer the same questions, so every resample draws the same questions for all of them. Several seeds of an arm are averaged
-question by question; their interval is over questions alone, each seed's own stands beside it.
+question by question; their interval is over questions alone, each seed's own stands beside it, and from three on one over both.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.studies.study import two_way_interval
 from rrm.evaluation.bootstrap import Interval, Ratio, bootstrap, paired_bootstrap, percentile_interval, replicates
 
 METRICS = ("f1", "em")
+OVER_SEEDS = 3
+"""Runs of an arm from which on an interval over seeds and questions stands beside that over questions: of two it is as wide as the scale."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -88,6 +91,9 @@ def figures(
                     difference(seed[None], began[None]) for seed, began in zip(runs_, base, strict=True)
                 ]
                 one["seeds_less_start"] = len(runs_)
+                if len(runs_) >= OVER_SEEDS:
+                    both = two_way_interval(runs_ - base)
+                    one[f"{metric}_less_start_over_seeds"] = {key: round(value, 4) for key, value in both.items()}
                 control = (controls or {}).get(name, "")
                 if control in policies and (other := _beside(policies, sittings, control, start, metric)) is not None:
                     one[f"{metric}_less_control"] = difference(runs_ - base, other[0] - other[1])

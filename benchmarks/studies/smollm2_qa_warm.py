@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.studies.smollm2 import DTYPES, held_in
+from benchmarks.studies.smollm2 import DTYPES, held_in, on_device
 from benchmarks.studies.smollm2_qa_data import tasks_in
 from benchmarks.studies.smollm2_qa_demos import METHODS, demonstrations, drawn
 from benchmarks.studies.warm import warm_start
@@ -28,15 +28,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
+    on_device(parser)
     args = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
     corpus = str(args.work / "corpus")
     shown = list(demonstrations(drawn(tasks_in(args.work, "warm"), None, args.seed), args.method, corpus))[: args.shown]
     policy = load_agent_config("smollm2", held_in(args.dtype)).policy
-    card = warm_start(
-        shown, policy, args.work / "warm" / args.method, epochs=args.epochs, batch=args.batch, seed=args.seed
-    )
+    folder = args.work / "warm" / args.method
+    card = warm_start(shown, policy, folder, epochs=args.epochs, batch=args.batch, seed=args.seed, device=args.device)
     print(json.dumps(card))
 
 

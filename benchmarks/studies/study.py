@@ -30,16 +30,23 @@ Job = Callable[[], None]
 
 
 def parse(
-    parser: argparse.ArgumentParser, name: str, arms: Iterable[str], own: Mapping[str, int]
+    parser: argparse.ArgumentParser,
+    name: str,
+    arms: Iterable[str],
+    own: Mapping[str, int],
+    usual: Iterable[str] | None = None,
 ) -> tuple[argparse.Namespace, dict[str, int]]:
     """The arguments, and the number of seeds of each chosen arm: what `--seeds` says, else its
     `own`, else five.
 
     Unknown arms end the program with a message.
+
+    Args:
+        usual: the arms where none are named; all.
     """
     known = list(arms)
     parser.add_argument("overrides", nargs="*", help="a.b=c for every training and evaluation (for trying out)")
-    parser.add_argument("--arms", default=",".join(known))
+    parser.add_argument("--arms", default=",".join(known if usual is None else usual))
     parser.add_argument("--seeds", type=int, help="of every arm, in place of its own number")
     parser.add_argument("--parallel", type=int, default=2)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / name)

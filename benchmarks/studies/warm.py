@@ -22,10 +22,20 @@ CARD = "warm.json"
 
 
 def warm_start(
-    shown: Sequence[Demonstration], config: PolicyConfig, folder: Path, *, epochs: int, batch: int, seed: int
+    shown: Sequence[Demonstration],
+    config: PolicyConfig,
+    folder: Path,
+    *,
+    epochs: int,
+    batch: int,
+    seed: int,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """A policy that knows the format, unless it is there; returns its card: `demonstrations, epochs, batch, steps, tokens` (of an epoch)`,
     loss, seconds`.
+
+    Args:
+        device: `cpu` or `cuda`.
 
     Raises:
         SystemExit: the one that is there was made of other demonstrations or with other settings.
@@ -47,7 +57,7 @@ def warm_start(
         args=SFTConfig(
             output_dir=str(folder.with_name(f"{folder.name}.sft")), seed=seed, num_train_epochs=epochs, learning_rate=RATE,
             per_device_train_batch_size=batch, lr_scheduler_type="cosine", warmup_steps=0.05, max_length=None,
-            train_sampling_strategy="sequential", gradient_checkpointing=False, bf16=False, use_cpu=True,
+            train_sampling_strategy="sequential", gradient_checkpointing=False, bf16=False, use_cpu=device == "cpu",
             save_strategy="no", logging_steps=10, report_to="none",
         ),
         train_dataset=Dataset.from_list(examples),

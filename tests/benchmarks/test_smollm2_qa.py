@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
-from benchmarks.studies.smollm2 import training
-from benchmarks.studies.smollm2_qa import ARMS, Study, collect
+from benchmarks.studies.smollm2 import seeds_in, training
+from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, collect
 from benchmarks.studies.smollm2_qa_demos import METHODS, Direct, MultiHop, NaiveRag, demonstrations, drawn, queries
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
 from benchmarks.studies.smollm2_qa_held_out import row
@@ -251,6 +251,27 @@ def test_a_difference_has_the_interval_of_its_questions() -> None:
     assert ratio(gains[None], gains[None]) == {"value": 1.0, "low": 1.0, "high": 1.0}
 
 
+def test_three_runs_have_an_interval_over_seeds_too() -> None:
+    """Every question gains alike within a run, so that over questions nothing is left to chance, and over seeds much is."""
+    start, gains = answered([0.0] * 8, [0.0] * 8), (0.1, 0.2, 0.6)
+    runs = [answered([gain] * 8, [0.0] * 8) for gain in gains]
+    where = {"start": [0], "arm": [0, 0, 0]}
+    one = figures({"start": [start], "arm": runs}, where, "start", "none")["arm"]
+    assert one["f1_less_start"]["low"] == one["f1_less_start"]["high"] == 0.3
+    both = one["f1_less_start_over_seeds"]
+    assert both["value"] == 0.3 and both["low"] < 0 < 0.6 < both["high"]  # three seeds, widened by Student's 4.3
+    two = figures({"start": [start], "arm": runs[:2]}, where | {"arm": [0, 0]}, "start", "none")["arm"]
+    assert "f1_less_start_over_seeds" not in two
+
+
+def test_runs_are_found_by_their_seeds(tmp_path: Path) -> None:
+    for name in ("seed10", "seed2", "seedling"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "seed2.begun.json").write_text("{}")
+    assert seeds_in(tmp_path) == {2: tmp_path / "seed2", 10: tmp_path / "seed10"}
+    assert seeds_in(tmp_path / "none") == {}
+
+
 def test_runs_of_other_questions_are_not_averaged() -> None:
     with pytest.raises(ValueError, match="same questions"):
         table([answered([1.0], [1.0]), answered([1.0, 0.0], [1.0, 0.0])], "f1")
@@ -291,16 +312,27 @@ def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
         assert config["environment"]["train"] == {"path": str(tmp_path / "train.jsonl")}
         for key in ("policy", "seed", "max_updates"):
             assert config[key] == configs["grpo"][key]
-        assert config["rollout"] | {"dynamic_sampling": 0} == configs["grpo"]["rollout"]
+    for arm in SEEDS:
+        assert configs[arm]["rollout"] | {"dynamic_sampling": 0} == configs["grpo"]["rollout"]
+    wide, dealt, batch = configs["wide"], configs["wide-shuffled"], {"tasks_per_update": 16}
+    assert wide["rollout"] == configs["grpo"]["rollout"] | batch and wide["loss"] == configs["grpo"]["loss"]
+    assert configs["wide-judge"]["feedback"] == configs["judge"]["feedback"]
+    assert configs["wide-judge"]["environment"] == configs["judge"]["environment"]
+    assert configs["wide-ppo"]["algorithm"] == "ppo" and configs["wide-ppo"]["rollout"] == wide["rollout"]
     assert configs["filled"]["rollout"]["dynamic_sampling"] and configs["filled"]["loss"]["advantage_scale"] == "none"
     filled, control = configs["filled"], configs["shuffled"]
     assert filled["feedback"]["mode"] == "none" and control["feedback"]["mode"] == "shuffled"
     own = ("feedback", "output_dir")
-    assert {k: v for k, v in control.items() if k not in own} == {k: v for k, v in filled.items() if k not in own}
+    for one, other in ((control, filled), (dealt, wide)):
+        assert one["feedback"]["mode"] == "shuffled" and other["feedback"]["mode"] == "none"
+        assert {k: v for k, v in one.items() if k not in own} == {k: v for k, v in other.items() if k not in own}
     assert configs["judge"]["environment"]["label_share"] == 0 and configs["judge"]["feedback"]["mode"] == "r"
     assert configs["grpo"]["environment"]["label_share"] == 1 and configs["grpo"]["feedback"]["mode"] == "none"
     assert configs["grpo"]["max_updates"] >= 40 and configs["grpo"]["threads"] == 1
     assert [*made.options("ppo", 0), "threads=2"] == replace(made, threads=2).options("ppo", 0)
+    assert configs["grpo"]["cpu"]
+    on_gpu = load_agent_config("smollm2", replace(made, device="cuda").options("grpo", 0)).model_dump()
+    assert not on_gpu["cpu"] and on_gpu | {"cpu": True} == configs["grpo"]
 
 
 def test_a_policy_is_evaluated_once_and_on_every_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
