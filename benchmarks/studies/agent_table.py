@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import record
 from benchmarks.agents.cells import EPISODES
 from benchmarks.agents.page import REPORT, TABLE
-from benchmarks.studies.smollm2 import ENGINE, ROOT, on, on_device
+from benchmarks.studies.smollm2 import ROOT, engine, on, on_device
 from benchmarks.studies.smollm2_qa_demos import RESULT_CHARS, SEARCHES
 from reagent.env.task import Task, read_tasks, write_tasks
 from reagent.tasks.base import OWN
@@ -39,7 +39,7 @@ ASKED = {
 """Method → the warm start it plays."""
 LIMITS = (
     "cpu=true", "threads=1", "policy.dtype=float32", "policy.chat_template=chatml", "rollout.max_new_tokens=48",
-    "rollout.max_episode_tokens=640", "rollout.max_observation_tokens=160", ENGINE,
+    "rollout.max_episode_tokens=640", "rollout.max_observation_tokens=160",
     "feedback.judge_options={dtype: float32}", "feedback.score_mode=steps",
 )  # fmt: skip
 
@@ -62,7 +62,7 @@ def command(study: Path, folder: Path, limit: int, samples: int, device: str) ->
     return [
         sys.executable, "-m", "benchmarks.agents.run", "--policy", str(study / "warm" / "tool_call"), "--tasks", ",".join(TASKS),
         "--methods", ",".join(methods), *paths, *own, "--corpus", str(study / "corpus"), "--limit", str(limit),
-        "--samples", str(samples), "--judge", "default", "--against", "naive_rag", "-o", str(folder / "table"), *LIMITS, *on(device),
+        "--samples", str(samples), "--judge", "default", "--against", "naive_rag", "-o", str(folder / "table"), *LIMITS, *on(device), engine(device),
     ]  # fmt: skip
 
 

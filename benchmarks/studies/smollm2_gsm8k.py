@@ -43,6 +43,7 @@ from benchmarks.studies.smollm2 import (
     REWARDS,
     ROOT,
     calls,
+    engine,
     held_in,
     on,
     on_device,
@@ -230,7 +231,7 @@ class Study:
         arguments = [
             "--policy", str(policy), "--output", str(target), "--transcripts", str(target.with_suffix(".jsonl")), *PLAYING,
             "environment.options={}", f"environment.eval={{path: {self.runs / 'held_out.jsonl'}}}",
-            f"environment.eval_tasks={self.counts['held_out']}", *held_in(self.dtype), *on(self.device), "seed=0",
+            f"environment.eval_tasks={self.counts['held_out']}", *held_in(self.dtype), *on(self.device), engine(self.device), "seed=0",
             *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
         ]  # fmt: skip
         call(arguments, target.with_suffix(".log"), f"benchmarks.studies.{NAME}_held_out")

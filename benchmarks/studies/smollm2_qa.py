@@ -69,7 +69,7 @@ from typing import Any
 
 from benchmarks import record
 from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
-from benchmarks.studies.smollm2 import DTYPES, ENGINE, ROOT, held_in, on, on_device, sampler, seeds_in, training
+from benchmarks.studies.smollm2 import DTYPES, ROOT, engine, held_in, on, on_device, sampler, seeds_in, training
 from benchmarks.studies.smollm2_qa_data import prepare
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
 from benchmarks.studies.smollm2_qa_figures import figures, plot
@@ -191,7 +191,7 @@ class Study:
         settings = [
             f"policy.base={self.warm(START)}", *self.playing(START, "held_out"),
             *CHOOSING, *([] if self.device == "cpu" else [f"environment.eval_tasks={prepared(self.runs)['held_out']}"]),
-            ENGINE, *self.overrides,
+            engine(self.device), *self.overrides,
         ]  # fmt: skip
         arguments = ["eval", "--config", "smollm2", "--choose", "all", *attempts, "-o", str(target), *settings]
         call(arguments, target.with_suffix(".log"))
@@ -202,7 +202,7 @@ class Study:
             return
         arguments = [
             "--policy", str(policy), "--output", str(target), "--transcripts", str(target.with_suffix(".jsonl")),
-            *self.playing(method, tasks), f"environment.eval_tasks={prepared(self.runs)[tasks]}",
+            *self.playing(method, tasks), engine(self.device), f"environment.eval_tasks={prepared(self.runs)[tasks]}",
             "seed=0", *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
         ]  # fmt: skip
         call(arguments, target.with_suffix(".log"), "benchmarks.studies.smollm2_qa_held_out")
