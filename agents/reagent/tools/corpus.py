@@ -18,6 +18,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -90,9 +91,25 @@ def _cut(word: str, query: bool) -> Iterator[str]:
         yield from map("".join, pairwise(part))
 
 
-def _stop_words(language: str) -> frozenset[str]:
-    from bm25s import stopwords
+@functools.cache
+def _bm25s() -> Any:
+    """The library, without JAX. Where JAX is installed, importing bm25s starts it to choose the best of a query's scores (here numpy
+    does that), and JAX on a GPU takes three quarters of its memory: of a process that trains a policy there nothing is left."""
+    missing = object()
+    before = sys.modules.get("jax", missing)
+    if before is missing:
+        sys.modules["jax"] = None  # pyright: ignore[reportArgumentType]  # an import of it fails, as where it is not installed
+    try:
+        import bm25s
+        from bm25s import stopwords as stopwords
+    finally:
+        if before is missing:
+            del sys.modules["jax"]
+    return bm25s
 
+
+def _stop_words(language: str) -> frozenset[str]:
+    stopwords = _bm25s().stopwords
     found = getattr(stopwords, f"STOPWORDS_{'EN' if language == 'english' else language.upper()}", None)
     if found is None:
         raise ConfigError(f"no stop words of {language!r} in bm25s; '' takes neither stop words nor stemmer")
@@ -221,9 +238,7 @@ def _write_passages(passages: Iterable[Passage], folder: Path, source: str) -> t
 
 
 def _write_bm25(folder: Path, words: Words, k1: float, b: float, source: str) -> int:
-    import bm25s
-
-    split = words.splitter()
+    bm25s, split = _bm25s(), words.splitter()
     index = bm25s.BM25(k1=k1, b=b, method="lucene", backend="numpy", auto_compile=False)
     passages = Passages(folder)
     vocabulary: dict[str, int] = {}
@@ -245,8 +260,7 @@ class Corpus:
 
     def __init__(self, folder: Path) -> None:
         needs("tools", "searching a corpus", "bm25s", "Stemmer")
-        import bm25s
-
+        bm25s = _bm25s()
         try:
             self.meta = json.loads((folder / "corpus.json").read_text(encoding="ascii"))
         except (OSError, ValueError) as error:

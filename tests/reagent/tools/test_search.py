@@ -9,6 +9,8 @@ import json
 import math
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +112,30 @@ def test_one_index_serves_many_threads(corpus: Path) -> None:
     alone = [titles(corpus, q) for q in queries]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda q: titles(corpus, q), queries)) == alone
+
+
+def test_searching_starts_no_jax(tmp_path: Path) -> None:
+    """A JAX that is installed and not used: bm25s would start it, and it takes most of a GPU's memory."""
+    have_tools()
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("print('jax was started')\n")
+    (tmp_path / "jax" / "lax.py").write_text("def top_k(values, k):\n    return values[:k], values[:k]\n")
+    (tmp_path / "p.jsonl").write_text('{"id": "1", "title": "Oslo", "text": "Oslo is the capital of Norway."}\n')
+    program = (
+        "from reagent.tools.corpus import build_corpus, open_corpus\n"
+        "build_corpus('p.jsonl', 'made')\n"
+        "print(open_corpus('made').bm25_scores('capital of Norway').argmax())\n"
+        "import jax\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.splitlines() == ["0", "jax was started"], run.stderr  # by the program's own import alone
 
 
 def test_the_index_is_mapped(corpus: Path) -> None:

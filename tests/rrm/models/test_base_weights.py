@@ -146,6 +146,7 @@ def test_package_becomes_a_loadable_bf16_model(tiny, packaged, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(path)
     assert tokenizer.decode(tokenizer.encode("hello <|im_end|>")) == "hello <|im_end|>"
     assert tokenizer.encode("<|im_end|>") == [2]
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
     origin = json.loads((path / base_weights.ORIGIN_FILE).read_text())
     assert origin["gguf_sha256"] == tiny.gguf_sha256
     assert origin["model_sha256"] == base_weights.sha256(path / "model.safetensors")
