@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reagent.env.graders import exact_match, f1
 from reagent.env.registry import make_environment, make_tasks
 from reagent.env.task import read_tasks
 from reagent.train.config import EnvironmentConfig
@@ -133,3 +134,19 @@ def test_a_file_as_others_write_it(tmp_path: Path) -> None:
         ("q:1", "a\u2028b?", "7"),
         ("q:2", "c?", None),
     ]
+
+
+def test_a_blank_alias_makes_no_empty_answer_right(tmp_path: Path) -> None:
+    """As a table with an empty cell is written: an agent that says nothing was right in every task."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "Where?", "answer": "Paris", "meta": {"aliases": ["", " ", "Lutetia"]}}\n')
+    (task,) = read_tasks(path)
+    assert task.references == ["Paris", "Lutetia"]
+    assert exact_match(task, "") == f1(task, "") == 0.0 and exact_match(task, "lutetia") == 1.0
+
+
+def test_a_line_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "a"}\n{"question": "b", "meta": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    with pytest.raises(ReadError, match=r"t\.jsonl:2: not a task: it is nested too deeply"):
+        read_tasks(path)
