@@ -386,19 +386,26 @@ def set_key(tree: dict[str, Any], override: str) -> None:
         raise ConfigError(f"override {override!r}: value is not YAML: {error}") from error
     if isinstance(node[last], dict) and text.endswith(":"):
         node[last] = text  # `vllm:` is a name without its address, and no section
-    if isinstance(node[last], dict):
-        for name in (str(key) for key, held in node[last].items() if held is None and ":" in str(key)):
-            if not any(name + end in text for end in "'\":"):  # neither quoted nor given null
-                meant = name.replace(":", ": ", 1)
-                raise ConfigError(
-                    f"override {override!r}: {name!r} is a key without a value: write {{{meant}}}, with a space"
-                )
+    for name in _without_value(node[last]):
+        if not any(name + end in text for end in "'\":"):  # neither quoted nor given null
+            meant = name.replace(":", ": ", 1)
+            raise ConfigError(
+                f"override {override!r}: {name!r} is a key without a value: write {{{meant}}}, with a space"
+            )
     # YAML 1.1 reads 1e-4 as text
     if isinstance(node[last], str):
         try:
             node[last] = float(node[last])
         except ValueError:
             node[last] = node[last]
+
+
+def _without_value(value: Any) -> Iterator[str]:
+    """Keys with a colon that hold nothing, wherever they stand: `{a:1}` is one."""
+    if isinstance(value, dict):
+        yield from (str(key) for key, held in value.items() if held is None and ":" in str(key))
+    for held in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _without_value(held)
 
 
 def read_config(path: Path, model: type[C], overrides: Sequence[str] = ()) -> C:

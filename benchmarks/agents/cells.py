@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agents.inputs import REVISION, Inputs, is_hub_id, questions_path
+from benchmarks.agents.inputs import QUESTIONS, REVISION, Inputs, is_hub_id, questions_path
 from reagent.env.grading import Grading
 from reagent.env.registry import find_environment, make_factory
 from reagent.env.task import Task
@@ -54,6 +54,8 @@ ATTEMPTS, EPISODES = "attempts.jsonl", "episodes.jsonl"
 JUDGEMENTS = "judgements.jsonl"
 """As `reagent.feedback.build` names it."""
 METRICS, FAILURE = "metrics.json", "failure.json"
+CRITIC = "critic_hash"
+"""Name, in `made_by`, of what lies in the critic's folder, or of its commit on the hub."""
 DECISIVE = ("seed", "mixed_precision", "environment", "policy", "rollout", "eval")
 """Sections of a config that decide a cell's attempts; with second attempts `feedback`, too."""
 MOST_UNSCORED = 0.2
@@ -135,8 +137,20 @@ class Cell:
             del found[unused]
         found |= self.inputs.of(self.config, benchmark_of(self.config.environment.name))
         if self.method.headline == "refined" and (critic := self.judges.hash_of(self.judges.critic_name)) is not None:
-            found["critic_hash"] = critic
+            found[CRITIC] = critic
         return json.loads(json.dumps(found))
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """`made_by` as it is compared with what was played, and goes on: a commit that the hub does not say now, or did not say then, is
+        taken as it stands in the record."""
+        before, now = self._record(), self.made_by
+        names = [name for name in (before | now if before else {}) if name.endswith(REVISION) or name == CRITIC]
+        return now | {name: before.get(name) for name in names if None in (before.get(name), now.get(name))}
+
+    def _record(self) -> dict[str, Any]:
+        attempts = self.folder / ATTEMPTS
+        return header_of(attempts) if attempts.is_file() and attempts.stat().st_size > 0 else {}
 
     @property
     def failed(self) -> dict[str, str] | None:
@@ -149,12 +163,8 @@ class Cell:
         Raises:
             RRMError: its attempts are those of another config.
         """
-        attempts = self.folder / ATTEMPTS
-        any_played = attempts.is_file() and attempts.stat().st_size > 0
-        before = header_of(attempts) if any_played else {}
-        unknown = [name for name, value in self.made_by.items() if name.endswith(REVISION) and value is None]
-        now = self.made_by | {name: before.get(name) for name in unknown}  # without a network the table is still shown
-        if any_played and (changed := differences(before, now)):
+        before = self._record()
+        if before and (changed := differences(before, self.made_of)):
             critic = before.get("feedback.judge")
             other = critic != self.made_by.get("feedback.judge")
             kept = f"--critic {critic} keeps its critiques, whoever is the judge; else " if other else ""
@@ -165,8 +175,8 @@ class Cell:
         found = _json(self.folder / METRICS)
         if found is None or [found["judge"], found["judge_mode"]] != [self.judges.judge, self.judges.mode]:
             return None
-        judge = self.judges.hash_of(self.judges.judge)
-        return found if found.get("judge_hash", judge) == judge else None
+        judges = {found.get("judge_hash"), self.judges.hash_of(self.judges.judge)}
+        return found if len(judges) == 1 or None in judges else None
 
     def questions(self) -> list[Task]:
         """The questions, `limit` of them drawn by the seed of `environment.eval`.
@@ -178,7 +188,9 @@ class Cell:
             benchmark_of(self.config.environment.name),
             {"split": "heldout", **self.config.environment.eval},
         )
-        if (pinned := self.inputs.pinned(questions_path(self.config, benchmark))) is not None:
+        if (
+            pinned := self.inputs.pinned(questions_path(self.config, benchmark), self.made_of.get(QUESTIONS))
+        ) is not None:
             options["path"] = pinned
         seed = options.pop("seed", 0)
         count = len(benchmark.every_task(**options))
@@ -218,7 +230,7 @@ def play_cell(cell: Cell, load: Callable[[], Player], *, retry_errors: bool = Fa
         raise ConfigError(f"{cell.method.name} is chosen by the judge's scores: give --judge")
     factory, tasks = make_factory(config.environment.name, **config.environment.options), cell.questions()
     claim_folder(config, folder)
-    with open_output(folder / ATTEMPTS, cell.made_by) as output, Grading(factory) as grading:
+    with open_output(folder / ATTEMPTS, cell.made_of) as output, Grading(factory) as grading:
 
         def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
             return replace(load(), env_factory=factory, config=config)(attempts, **hooks)

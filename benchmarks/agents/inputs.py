@@ -22,6 +22,7 @@ from rrm.readers.hub import HubSet, hub_set, is_hub
 
 REVISION = "_revision"
 """Ends the names of what lies on the hub. None there: neither the hub nor its cache could be asked."""
+QUESTIONS = f"questions{REVISION}"
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _WHOLE, _END = 64 << 20, 1 << 20
 """Bytes up to which a folder's file is read whole; of a larger one the first and last of its bytes, and their number."""
@@ -52,10 +53,12 @@ class Inputs:
                 found[f"{name}_sha256"] = self._once("folder", folder, _folder_hash)
         return found
 
-    def pinned(self, path: str | None) -> str | None:
-        """A set on the hub at the commit that was looked up; None of any other path, and where nobody knows the commit."""
-        named = _on_hub(path)
-        if named is None or (commit := self.commit(named.name, named.revision, "dataset")) is None:
+    def pinned(self, path: str | None, commit: str | None = None) -> str | None:
+        """A set on the hub at a commit, or at the one that was looked up; None of any other path, and where nobody knows the commit."""
+        if (named := _on_hub(path)) is None:
+            return None
+        commit = commit or self.commit(named.name, named.revision, "dataset")
+        if commit is None:
             return None
         return f"hf:{named.name}@{commit}{f'#{named.config}' if named.config else ''}:{named.split}"
 
@@ -65,7 +68,7 @@ class Inputs:
 
     def _questions(self, path: str | None) -> dict[str, Any]:
         if (named := _on_hub(path)) is not None:
-            return {f"questions{REVISION}": self.commit(named.name, named.revision, "dataset")}
+            return {QUESTIONS: self.commit(named.name, named.revision, "dataset")}
         if path is not None and is_hub(path) and isinstance(local := hub_set(path), HubSet):
             path = local.name
         if path is not None and Path(path).is_file():

@@ -59,6 +59,9 @@ def test_an_address_that_is_left_out_is_no_section() -> None:
     }
     with pytest.raises(ConfigError, match=r"'a:1' is a key without a value: write \{a: 1\}, with a space"):
         load_config("lab", ["data.generate_options={b: 2, a:1}"])
+    for within in ("{b: {a:1}}", "{b: [{a:1}]}"):  # was None under a key that nobody reads
+        with pytest.raises(ConfigError, match="'a:1' is a key without a value"):
+            load_config("lab", [f"data.generate_options={within}"])
 
 
 def test_unknown_key_in_a_file_names_the_file(tmp_path) -> None:

@@ -12,8 +12,10 @@ import importlib
 import logging
 import random
 import traceback
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from reagent.env.env import EnvFactory, Environment
@@ -111,13 +113,15 @@ def make_tasks(name: str, n: int, seed: int, *, split: str = "train", **options:
         ) from error
 
 
-def _tasks_from_file(n: int, seed: int, path: str, **options: Any) -> list[Task]:
+def _tasks_from_file(n: int, seed: int, path: str | Path, **options: Any) -> list[Task]:
     """`n` of a file's tasks in an order drawn by the seed: files are often sorted, by difficulty or by topic."""
-    if not isinstance(path, str) or not path:
+    if not isinstance(path, str | Path) or not str(path):
         raise ConfigError(f"`path` in environment.train or .eval names one file of tasks, got {path!r}")
     if options:
         raise ConfigError(f"tasks from {path}: these options mean nothing for a file: {', '.join(options)}")
     tasks = read_tasks(path)
+    if not tasks:
+        raise ConfigError(f"{path} holds no tasks: it is empty")
     if len(tasks) < n:
         raise ConfigError(f"{path} holds {len(tasks)} tasks and {n} are wanted: set train_tasks or eval_tasks lower")
     return random.Random(derive_seed("tasks", seed)).sample(tasks, n)
@@ -170,26 +174,26 @@ def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: boo
 
     Args:
         by_text: of files, whose ids without one are their lines' numbers: also one text, unless seed, answer or meta say that it is
-            asked of something else.
+            asked of something else. Texts and answers are compared without case, blanks and the form of their letters.
     """
     asked = {t.question_id for t in found if t.question_id}
     ids = {(t.id, t.question) for t in found}
     texts: dict[str, list[Task]] = {}
     for task in found if by_text else ():
-        texts.setdefault(_text(task), []).append(task)
+        texts.setdefault(_text(task.question), []).append(task)
 
     def is_one(task: Task) -> bool:
         if task.question_id in asked or (task.id, task.question) in ids:
             return True
         return any(
             task.seed == other.seed
-            and (None in (task.answer, other.answer) or task.answer == other.answer)
+            and (task.answer is None or other.answer is None or _text(task.answer) == _text(other.answer))
             and (not task.meta or not other.meta or task.meta == other.meta)
-            for other in texts.get(_text(task), ())
+            for other in texts.get(_text(task.question), ())
         )
 
     return {t.question_id or t.id for t in held_out if is_one(t)}
 
 
-def _text(task: Task) -> str:
-    return " ".join(task.question.casefold().split())
+def _text(said: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", said).casefold().split())

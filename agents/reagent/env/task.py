@@ -36,7 +36,7 @@ class Task:
 
     @property
     def references(self) -> list[str]:
-        """Every answer that counts as right.
+        """Every answer that counts as right; an alias without a character is none, or an empty answer would be right.
 
         Raises:
             ValueError: the task has none, so it cannot be graded against a reference.
@@ -46,7 +46,7 @@ class Task:
                 f"task {self.id!r} has no reference answer: give it one, grade by another function, or say in `is_graded` "
                 "that nobody can"
             )
-        return [self.answer, *self.meta.get("aliases", ())]
+        return [self.answer, *(alias for alias in self.meta.get("aliases", ()) if alias.strip())]
 
 
 def as_task(row: Mapping[str, Any], default_id: str | None = None) -> Task:
@@ -115,6 +115,8 @@ def read_tasks(path: str | Path) -> list[Task]:
                 raise ValueError("`answer` is empty: leave it out, or null, where nobody grades the task")
         except json.JSONDecodeError as error:
             raise ReadError(str(path), number, f"not a task, which is a JSON object on one line: {error}") from error
+        except RecursionError as error:
+            raise ReadError(str(path), number, "not a task: it is nested too deeply") from error
         except (ValueError, TypeError) as error:
             raise ReadError(str(path), number, f"not a task: {error}") from error
         if task.id in lines_of:

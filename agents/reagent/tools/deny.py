@@ -21,8 +21,11 @@ _URL_CHARS = 4096
 """Of an address that is looked at; none is longer that `browse` takes."""
 _OTHER_SIGNS = str.maketrans({"\\": "/", "\u3002": "."})
 """What programs take for a slash and a dot."""
-_UNSEEN = re.compile("[\x00-\x1f\x7f\xad\u034f\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
-"""Characters that programs drop from an address."""
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u1806\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufe00-\ufe0f\ufeff\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+"""Characters that programs drop from an address: what Unicode calls ignorable by default, and what either form of IDNA ignores."""
 
 
 class HostDenied(ToolError):
@@ -79,14 +82,21 @@ class DenyList:
         plain = text
         for _ in range(3):  # an address within an address within another one
             plain = unquote(plain)
-        plain = unicodedata.normalize("NFKC", plain).translate(_OTHER_SIGNS).lower()
+        plain = _plain(plain)
         read = (plain, _UNSEEN.sub("", plain))
         forms = dict.fromkeys([*read, *map(posixpath.normpath, read)])  # the latter for `/x/../path` and `//path`
         found = (e for e, pattern in zip(self.entries, self._patterns, strict=True) if any(map(pattern.search, forms)))
         return next(found, None)
 
 
+def _plain(text: str) -> str:
+    """In one spelling, whatever the case."""
+    return unicodedata.normalize("NFKC", text).translate(_OTHER_SIGNS).casefold()
+
+
 def _pattern(entry: str) -> str:
-    host, slash, path = entry.partition("/")
-    begin = rf"(?<![\w-]){re.escape(host)}"
-    return rf"{begin}\.?(?::\d+)?/+{re.escape(path)}" if slash else rf"{begin}(?![\w-]|\.\w)"
+    host, slash, path = _plain(entry).partition("/")
+    path = path.lstrip("/")
+    letter = "[a-z0-9_-]"  # of a host; in a sentence without spaces, letters of another script stand beside it
+    begin = rf"(?<!{letter}){re.escape(host)}"
+    return rf"{begin}\.?(?::\d+)?/+{re.escape(path)}" if slash else rf"{begin}(?!{letter}|\.{letter})"

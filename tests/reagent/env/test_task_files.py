@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reagent.env.graders import exact_match, f1
 from reagent.env.registry import make_environment, make_tasks
 from reagent.env.task import read_tasks
 from reagent.train.config import EnvironmentConfig
@@ -40,6 +41,11 @@ def test_a_file_that_is_not_there_or_too_short_is_said(tmp_path: Path) -> None:
         make_tasks("calculator", 4, 0, path=write(tmp_path / "few.jsonl", 3))
     with pytest.raises(ReadError, match="tasks cannot be read"):
         make_tasks("calculator", 1, 0, path=str(tmp_path))
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(ConfigError, match=r"empty\.jsonl holds no tasks"):
+        make_tasks("calculator", 1, 0, path=str(tmp_path / "empty.jsonl"))
+    few = tmp_path / "few.jsonl"
+    assert make_tasks("calculator", 3, 0, path=few) == make_tasks("calculator", 3, 0, path=str(few))
 
 
 def test_held_out_questions_that_are_trained_on_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -72,6 +78,29 @@ def test_questions_without_ids_are_known_by_what_they_ask(tmp_path: Path, caplog
         with caplog.at_level(logging.WARNING):
             make_environment(config, seed=0)
         assert said in caplog.text and bool(said) == ("trained on too" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("row", "known"),
+    [
+        ({"question": "Wo ist das Cafe\u0301?", "answer": "paris "}, True),
+        ({"question": "Wo ist das Caf\u00e9?", "answer": "Lyon"}, False),
+        ({"question": "Wo ist das Caf\u00e9?", "answer": "Paris", "seed": 1}, False),
+    ],
+)
+def test_a_question_in_another_spelling_is_the_same(
+    row: dict[str, object], known: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Letters and their accents may be written apart, and a hand-made file's answers differ in case."""
+    train, held_out = tmp_path / "train.jsonl", tmp_path / "eval.jsonl"
+    train.write_text(json.dumps({"question": "Wo ist das Caf\u00e9?", "answer": "Paris"}))
+    held_out.write_text(json.dumps(row))
+    config = EnvironmentConfig(
+        name="calculator", train={"path": str(train)}, eval={"path": str(held_out)}, train_tasks=1, eval_tasks=1
+    )
+    with caplog.at_level(logging.WARNING):
+        make_environment(config, seed=0)
+    assert ("trained on too" in caplog.text) == known
 
 
 @pytest.mark.parametrize(
@@ -133,3 +162,19 @@ def test_a_file_as_others_write_it(tmp_path: Path) -> None:
         ("q:1", "a\u2028b?", "7"),
         ("q:2", "c?", None),
     ]
+
+
+def test_a_blank_alias_makes_no_empty_answer_right(tmp_path: Path) -> None:
+    """As a table with an empty cell is written: an agent that says nothing was right in every task."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "Where?", "answer": "Paris", "meta": {"aliases": ["", " ", "Lutetia"]}}\n')
+    (task,) = read_tasks(path)
+    assert task.references == ["Paris", "Lutetia"]
+    assert exact_match(task, "") == f1(task, "") == 0.0 and exact_match(task, "lutetia") == 1.0
+
+
+def test_a_line_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"question": "a"}\n{"question": "b", "meta": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    with pytest.raises(ReadError, match=r"t\.jsonl:2: not a task: it is nested too deeply"):
+        read_tasks(path)

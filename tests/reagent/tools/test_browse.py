@@ -194,6 +194,33 @@ def test_their_neighbours_are_not_denied(url: str) -> None:
     assert DenyList(DENIED).entry_for(url) is None and DenyList().entry_for(url) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://se\u1806ts.example/x",  # which IDNA of 2003 drops, as Python's own codec does
+        "https://se\u3164ts.example/x",
+        "https://se\u206ats.example/x",
+        "https://se\U000e0100ts.example/x",  # and that of 2008 by UTS 46
+        "https://\u017fet\u017f.example/x",
+        "请打开sets.example上的文件",  # a sentence without spaces
+        "看code.example/lab",
+    ],
+)
+def test_a_denied_address_in_a_text_is_found_whatever_stands_in_and_beside_it(text: str) -> None:
+    assert DenyList(DENIED).entry_within({"request": [text]}) in DENIED
+
+
+@pytest.mark.parametrize(
+    "entry", ["code.example/OpenLab/Sets", "code.example//openlab/sets", "code.example/Stra\u00dfe"]
+)
+def test_a_path_is_denied_whatever_its_case(entry: str) -> None:
+    """Addresses were compared in lower case, and an entry's path as it stood: one with a capital denied nothing."""
+    denied = DenyList([entry])
+    shown = "https://" + entry.replace("//", "/")
+    assert denied.entry_for(shown + "/x") == denied.entry_for(shown.lower()) == entry
+    assert denied.entry_for("https://code.example/other") is None
+
+
 def test_nothing_is_sent_to_a_denied_address_behind_a_redirect_either(server: Any) -> None:
     before = len(server.asked)
     for path in ("/towns", "/moved"):

@@ -100,8 +100,10 @@ def test_presentations_made_to_harm_end_typed() -> None:
     bomb = f'<!DOCTYPE d [<!ENTITY e0 "ha">{laughs}]><p:sld {NAMES}>&e9;</p:sld>'
     cases = {
         "not a zip archive": b"no archive",
-        "no 'ppt/presentation.xml'": zipped({"word/document.xml": "<x/>"}),
+        r"no 'ppt/presentation\.xml' in the archive$": zipped({"word/document.xml": "<x/>"}),
         "slide 1 of 1 is not in the file": pptx({"s": slide()}, ["gone"]),
+        "it has no slides": pptx({"s": slide()}, []),
+        "has a password, or is of Office before 2007": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100),
         "unclosed token": pptx({"s": "<p:sld"}, ["s"]),
         "nested too deeply": pptx({"s": slide(nested)}, ["s"]),
         "not a readable .pptx: ParseError: .*(amplification|entity)": pptx({"s": bomb}, ["s"]),
@@ -112,6 +114,31 @@ def test_presentations_made_to_harm_end_typed() -> None:
         with pytest.raises(Unreadable, match=said):
             read_document(data, "pptx")
     assert read_document(whole, "pptx").text.endswith("x\n")
+
+
+@pytest.mark.parametrize("kind", ["pptx", "docx"])
+def test_strict_documents_are_read(kind: str) -> None:
+    """PowerPoint's "Strict Open XML Presentation" has other namespaces: it was an empty text, and a document none of Word's."""
+    body = f'<w:document xmlns:w="{SPACES}/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>Rivers</w:t></w:r></w:p></w:body></w:document>'
+    usual = pptx({"s": slide(shape("Rivers"))}, ["s"]) if kind == "pptx" else zipped({"word/document.xml": body})
+    with zipfile.ZipFile(io.BytesIO(usual)) as archive:
+        members = {name: archive.read(name).decode() for name in archive.namelist()}
+    strict = {
+        name: text.replace(SPACES, "http://purl.oclc.org/ooxml").replace("/2006/", "/")
+        for name, text in members.items()
+    }
+    shown = read_document(zipped(strict), kind).text
+    assert "Rivers\n" in shown and shown == read_document(usual, kind).text
+
+
+def test_where_tabs_stop_is_no_text() -> None:
+    stops = '<a:pPr><a:tabLst><a:tab pos="1"/><a:tab pos="2"/></a:tabLst></a:pPr>'
+    said = slide(shape("Rivers").replace("<a:p>", f"<a:p>{stops}"))
+    assert read_document(pptx({"s": said}, ["s"]), "pptx").text == "--- slide 1 of 1 ---\nRivers\n"
+    run = "<w:r><w:t>long</w:t><w:tab/><w:t>9</w:t></w:r>"
+    body = f"<w:body><w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr>{run}</w:p></w:body>"
+    word = f'<w:document xmlns:w="{SPACES}/wordprocessingml/2006/main">{body}</w:document>'
+    assert read_document(zipped({"word/document.xml": word}), "docx").text == "long\t9\n"
 
 
 def test_a_file_of_old_office_says_what_to_do() -> None:

@@ -11,6 +11,8 @@ from .problem import Problem
 MAX_MEMBER = 50_000_000
 """Bytes of a member, unpacked."""
 MAX_LISTED = 500
+OLE = b"\xd0\xcf\x11\xe0"
+"""How files of Office before 2007 begin, and newer ones with a password."""
 
 
 def open_zip(data: bytes) -> zipfile.ZipFile:
@@ -19,6 +21,10 @@ def open_zip(data: bytes) -> zipfile.ZipFile:
     Raises:
         Problem: it is none.
     """
+    if data.startswith(OLE):
+        raise Problem(
+            "it has a password, or is of Office before 2007 under another name: save it anew without, and read that"
+        )
     try:
         return zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
@@ -34,7 +40,7 @@ def unpacked(archive: zipfile.ZipFile, name: str, limit: int = MAX_MEMBER) -> by
     try:
         info = archive.getinfo(name)
     except KeyError as error:
-        raise Problem(f"there is no {name!r} in the archive; read it without `part` for its list") from error
+        raise Problem(f"there is no {name!r} in the archive") from error
     if info.flag_bits & 1:
         raise Problem(f"{name} is encrypted")
     if info.file_size > limit:
@@ -57,6 +63,8 @@ def archive(data: bytes, name: str, read: Callable[[bytes, str], Iterator[str]])
     """
     with open_zip(data) as opened:
         if name:
+            if name not in opened.namelist():
+                raise Problem(f"there is no {name!r} in the archive; read it without `part` for its list")
             kind = name.rpartition("/")[2].rpartition(".")[2].lower() if "." in name else ""
             yield from read(unpacked(opened, name), kind)
             return

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .archive import OLE
 from .problem import Problem
 
 MAX_CHARS = 4_000_000
@@ -17,9 +18,8 @@ MAX_CHARS = 4_000_000
 _BROKEN = 0.01
 """Share of letters that may be broken in text of the charset that is said."""
 _CUT = ("unexpected end of data", "incomplete multibyte sequence")
-_OLE = b"\xd0\xcf\x11\xe0"
-"""How files of Office before 2007 begin; they are of a form that needs a reader for each program."""
 _NEWER = {"xls": "xlsx", "doc": "docx", "ppt": "pptx"}
+"""Office before 2007: of a form that needs a reader for each program."""
 _WEB_NAMES = {
     "ascii": "cp1252", "us-ascii": "cp1252", "iso-8859-1": "cp1252", "latin1": "cp1252", "iso-8859-9": "cp1254", "tis-620": "cp874",
     "iso-8859-11": "cp874", "gb2312": "gb18030", "gbk": "gb18030", "big5": "big5hkscs", "shift_jis": "cp932", "shift-jis": "cp932",
@@ -128,7 +128,7 @@ def pieces_of(data: bytes, kind: str, request: dict[str, Any]) -> Iterator[str]:
             data, request["part"], lambda member, suffix: pieces_of(member, suffix, request | {"part": ""})
         )
     else:
-        if data.startswith(_OLE) and (newer := _NEWER.get(kind)):
+        if data.startswith(OLE) and (newer := _NEWER.get(kind)):
             raise Problem(
                 f"a .{kind} file is of Office before 2007 and is not read: convert it to .{newer} "
                 f"(soffice --headless --convert-to {newer} FILE) and read that"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime
@@ -21,6 +22,8 @@ _BLANKS = 3
 """Longer runs of blank rows are one line that says how many."""
 FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_STRICT = re.compile(rb"([\"'])http://purl\.oclc\.org/ooxml/(\w+)/(main|relationships)(?=[\"'/])")
+"""Namespaces of documents that were saved as "Strict Open XML"; their elements are the same."""
 
 
 def bounded(data: bytes) -> zipfile.ZipFile:
@@ -34,6 +37,11 @@ def bounded(data: bytes) -> zipfile.ZipFile:
     if size > MAX_UNPACKED:
         raise Problem(f"its parts have {size} bytes unpacked, and {MAX_UNPACKED} are read at most")
     return archive
+
+
+def parsed(part: bytes) -> ElementTree.Element:
+    """The root of a part of a document, in the usual namespaces."""
+    return ElementTree.fromstring(_STRICT.sub(rb"\1http://schemas.openxmlformats.org/\2/2006/\3", part))
 
 
 def workbook(data: bytes, sheet: str) -> Iterator[str]:
@@ -95,7 +103,7 @@ def word_document(data: bytes) -> Iterator[str]:
     """
     with bounded(data) as archive:
         text = unpacked(archive, "word/document.xml")
-    body = ElementTree.fromstring(text).find(f"{_W}body")
+    body = parsed(text).find(f"{_W}body")
     if body is None:
         raise Problem("not a Word document: it has no body")
     yield from _blocks(body)
@@ -141,8 +149,8 @@ def runs(block: ElementTree.Element, space: str) -> Iterator[str]:
     waiting = [block]
     while waiting:
         node = waiting.pop()
-        if node.tag == FALLBACK:
-            continue  # the same again, for older readers
+        if node.tag in (FALLBACK, f"{space}pPr"):
+            continue  # the same again, for older readers; where a paragraph's tabs stop
         if node.tag == f"{space}t":
             yield node.text or ""
         elif node.tag == f"{space}tab":

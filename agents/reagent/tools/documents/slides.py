@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from xml.etree import ElementTree
 
 from .archive import unpacked
-from .office import FALLBACK, bounded, numbered, runs
+from .office import FALLBACK, bounded, numbered, parsed, runs
 from .problem import Problem
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -28,19 +28,21 @@ def presentation(data: bytes, slides: str) -> Iterator[str]:
         Problem: it cannot be read, or has no such slides.
     """
     with bounded(data) as archive:
-        listed = ElementTree.fromstring(unpacked(archive, _MAIN)).iterfind(f"{_P}sldIdLst/{_P}sldId")
+        listed = parsed(unpacked(archive, _MAIN)).iterfind(f"{_P}sldIdLst/{_P}sldId")
         parts = {name: target for name, _, target in _related(archive, _MAIN)}
         names = [parts.get(entry.get(f"{_R}id", ""), "") for entry in listed]
+        if not names:
+            raise Problem("it has no slides")
         for number in numbered(slides, len(names), "slides"):
             if not (name := names[number - 1]):
                 raise Problem(f"slide {number} of {len(names)} is not in the file")
-            root = ElementTree.fromstring(unpacked(archive, name))
+            root = parsed(unpacked(archive, name))
             hidden = ", hidden" if root.get("show") in ("0", "false") else ""
             yield f"--- slide {number} of {len(names)}{hidden} ---\n"
             yield from _shapes(root, _ON_EACH)
             for _, kind, target in _related(archive, name):
                 if kind == "notesSlide":
-                    said = "".join(_shapes(ElementTree.fromstring(unpacked(archive, target)), _ON_NOTES))
+                    said = "".join(_shapes(parsed(unpacked(archive, target)), _ON_NOTES))
                     yield f"Notes: {said}" if said else ""
 
 
