@@ -12,7 +12,7 @@ Recorded results are read, and their figures made anew from their raw rows. Test
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.accept_6 import ahead, same
@@ -20,7 +20,7 @@ from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
 from benchmarks.studies import smollm2_gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START, UPDATES, figures_of
+from benchmarks.studies.smollm2_qa import CONTROLS, RIVAL, SEEDS, START, UPDATES, figures_of
 from benchmarks.studies.smollm2_qa_data import HELD_OUT
 from benchmarks.studies.smollm2_qa_sittings import trained
 
@@ -99,6 +99,7 @@ def qa_bars() -> Iterator[Bar]:
         )
     for name, shown in (("grpo", what), ("filled", f"{what}, updates filled with groups that differ")):
         yield gain_bar(found, name, shown)
+    yield from control_bars(told)
     over = [one["em_over_rival"]["value"] for name, one in told.items() if name in SEEDS and "em_over_rival" in one]
     shown = f"{max(o or 0.0 for o in over):.2f}" if over else "not measured"
     yield Bar("4 the best arm over naive RAG, EM", shown, f"reported; Agent-R1's best: {AGENT_R1}", None)
@@ -118,6 +119,27 @@ def gain_bar(found: Found, arm: str, what: str) -> Bar:
     ok = min(seeds, told["seeds_less_start"]) >= SEEDS[arm] and gain["low"] is not None and gain["low"] > 0
     each = ", ".join(interval(one) for one in told["f1_less_start_by_seed"])
     return Bar(what, f"{interval(gain)} (by seed {each})", "paired interval above 0, two seeds", ok)
+
+
+def control_bars(told: Found) -> Iterator[Bar]:
+    """Each arm that has a control, of which both were run, against it."""
+    for name, control in CONTROLS.items():
+        if name not in told or control not in told:
+            continue
+        apart, (mine, others) = told[name]["f1_less_control"], (gains_by_seed(told[each]) for each in (name, control))
+        shown = f"{interval(apart)}; seeds {_signed(mine)} and {_signed(others)}"
+        ok = apart["low"] is not None and apart["low"] > 0 and min(mine) > max(others)
+        wanted = f"interval above 0, every seed of {name} above every one of {control}"
+        yield Bar(f"4 {name} less {control} (rewards dealt anew), each less its warm start, F1", shown, wanted, ok)
+
+
+def gains_by_seed(one: Found) -> list[float]:
+    """Of each run of a policy, over the warm start of its sitting."""
+    return [gain["value"] for gain in one["f1_less_start_by_seed"]]
+
+
+def _signed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:+.3f}" for value in values)
 
 
 def chosen_bars(chosen: Found) -> Iterator[Bar]:

@@ -113,6 +113,8 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("sittings", 0, "trainings", "filled"), [RUN | {"seed": 0}], "groups that differ"),
         (accept_9.QA, ("sittings", 0, "trainings", "judge", 0), {**RUN, "seed": 0, "updates": 39}, "the trainings"),
         (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0, "rows"), rows(95), "figures from their rows"),
+        (accept_9.QA, ("figures", "held_out", "shuffled", "f1_less_start_by_seed", 1, "value"), 0.08, "filled less shuffled"),
+        (accept_9.QA, ("figures", "held_out", "filled", "f1_less_control", "low"), 0.0, "filled less shuffled"),
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
         (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
         (accept_9.GSM8K, ("rows", gsm8k.START), [rows(70)], "the warm start"),
