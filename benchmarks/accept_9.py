@@ -42,7 +42,7 @@ SUITES = {
         "tests/reagent/methods tests/benchmarks/test_agent_table.py tests/benchmarks/test_agent_table_judges.py"
     ),
     "4 the studies: splits, demonstrations, figures by hand": (
-        "tests/benchmarks/test_smollm2_qa.py tests/benchmarks/test_smollm2_gsm8k.py"
+        "tests/benchmarks/test_smollm2_qa.py tests/benchmarks/test_smollm2_qa_runs.py tests/benchmarks/test_smollm2_gsm8k.py"
     ),
 }
 QA, GSM8K, TABLE = "smollm2_qa", "smollm2_gsm8k", "agent_table"

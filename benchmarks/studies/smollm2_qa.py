@@ -315,14 +315,20 @@ def main() -> None:
     before = json.loads(args.output.read_text()) if args.output.is_file() else {}
     kept = before if args.keep else {}
     held_alike(kept.get("sittings", ()), facts, args.output)
+    failed: list[str] = []
     if not args.collect:
         due = [(arm, seed) for seed in range(max(wanted.values())) for arm in wanted if seed < wanted[arm]]
         due = [one for one in due if one not in whole(kept.get("sittings", ()), SETS)]
         choose = args.choose and not kept.get("choosing")
         starts: list[Job] = [partial(study.begin_with, method) for method in (START, RIVAL, "direct")]
-        run_all(starts if due or choose or not kept else [], args.parallel)
-        run_all([partial(study.train, arm, seed) for arm, seed in due], args.parallel)
-        run_all([study.choose] if choose else [], 1)
+        trainings: list[Job] = [partial(study.train, arm, seed) for arm, seed in due]
+        for jobs in (starts if due or choose or not kept else [], trainings, [study.choose] if choose else []):
+            try:
+                run_all(jobs, args.parallel)
+            except SystemExit as error:  # of what is done the results are written all the same
+                failed.append(str(error))
+            if not (study.warm(START) / CARD).is_file():
+                break  # nothing to train
     found = collect(study, facts, kept)
     none_lost(before.get("sittings", ()), found["sittings"], START, args.output)
     made = {
@@ -341,6 +347,8 @@ def main() -> None:
     for name, one in found["figures"]["held_out"].items():
         print(f"{name:10s} F1 {one['f1']}  EM {one['em']}")
     print(json.dumps({"output": str(args.output), "policies": list(found["figures"]["held_out"])}))
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 if __name__ == "__main__":

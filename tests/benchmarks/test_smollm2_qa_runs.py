@@ -1,0 +1,302 @@
+"""The runs of the question study: what they differ in, what is done once, and the figures of what they answered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.studies import smollm2_qa_data as data
+from benchmarks.studies.smollm2 import seeds_in, training
+from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, collect, main
+from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
+from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, trained, whole
+from reagent.env.task import write_tasks
+
+FACTS = {"epochs": 1}
+TASKS = [
+    data.task_of(f"Who directed film {n}?", f"Director {n}", "2wiki", [f"Film {n}", f"Director {n}"]) for n in range(3)
+]
+
+
+def answered(f1: Sequence[float], em: Sequence[float]) -> list[dict]:
+    return [
+        {"id": f"q{n:03d}", "source": "2wiki" if n % 2 else "hotpotqa", "f1": a, "em": b, "answer": "x" if a else None,
+         "searches": 2, "malformed": 0, "tokens": 30}
+        for n, (a, b) in enumerate(zip(f1, em, strict=True))
+    ]  # fmt: skip
+
+
+def test_figures_by_hand() -> None:
+    start, rag = answered([0.5, 0.0] * 20, [0.0] * 40), answered([0.25, 0.0] * 20, [0.0] * 40)
+    seeds = [answered([1.0, 0.0] * 20, [1.0, 0.0] * 20), answered([0.5, 0.5] * 20, [0.0] * 40)]
+    policies = {"tool_call": [start], "naive_rag": [rag], "grpo": seeds}
+    found = figures(policies, {"tool_call": [0], "naive_rag": [0], "grpo": [0, 0]}, "tool_call", "naive_rag")
+    grpo = found["grpo"]
+    assert grpo["f1"]["value"] == 0.5 and grpo["f1_by_seed"] == [0.5, 0.5] and grpo["em_by_seed"] == [0.5, 0.0]
+    assert grpo["f1_less_start"]["value"] == 0.25 and grpo["f1_over_rival"]["value"] == 4
+    assert grpo["f1_less_start_by_seed"][1]["value"] == 0.25
+    # every question gains 0.25 in the mean of both seeds: nothing is left to chance
+    assert grpo["f1_less_start"]["low"] == grpo["f1_less_start"]["high"] == 0.25
+    assert found["tool_call"]["unanswered"] == 0.5 and "f1_less_start" not in found["tool_call"]
+    assert grpo["by_source"]["hotpotqa"] == {"questions": 20, "f1": 0.75, "em": 0.5}
+    assert grpo["em_over_rival"]["value"] is None  # the rival was never right
+
+
+def test_a_gain_is_compared_with_that_of_its_control_each_over_its_own_start() -> None:
+    """Two sittings whose warm starts are 0.25 apart: what is left of a gain of 0.5 where the control gains 0.25."""
+    low, high = answered([0.0] * 8, [0.0] * 8), answered([0.25] * 8, [0.0] * 8)
+    policies = {
+        "start": [low, high],
+        "arm": [answered([0.5] * 8, [0.0] * 8)],
+        "dealt": [answered([0.5] * 8, [0.0] * 8)],
+    }
+    where = {"start": [0, 1], "arm": [0], "dealt": [1]}
+    found = figures(policies, where, "start", "none", {"arm": "dealt"})
+    assert found["arm"]["f1_less_control"]["value"] == 0.25 and "f1_less_control" not in found["dealt"]
+    del policies["dealt"]
+    assert "f1_less_control" not in figures(policies, where, "start", "none", {"arm": "dealt"})["arm"]
+
+
+def test_a_difference_has_the_interval_of_its_questions() -> None:
+    rng = np.random.default_rng(0)
+    gains = rng.choice([0.0, 1.0], size=400, p=[0.7, 0.3])
+    found = difference(gains[None], np.zeros((1, 400)))
+    half = 1.96 * gains.std() / 20
+    assert found["low"] is not None and found["high"] is not None
+    assert (found["high"] - found["low"]) / 2 == pytest.approx(half, rel=0.05)
+    assert ratio(gains[None], gains[None]) == {"value": 1.0, "low": 1.0, "high": 1.0}
+
+
+def test_three_runs_have_an_interval_over_seeds_too() -> None:
+    """Every question gains alike within a run, so that over questions nothing is left to chance, and over seeds much is."""
+    start, gains = answered([0.0] * 8, [0.0] * 8), (0.1, 0.2, 0.6)
+    runs = [answered([gain] * 8, [0.0] * 8) for gain in gains]
+    where = {"start": [0], "arm": [0, 0, 0]}
+    one = figures({"start": [start], "arm": runs}, where, "start", "none")["arm"]
+    assert one["f1_less_start"]["low"] == one["f1_less_start"]["high"] == 0.3
+    both = one["f1_less_start_over_seeds"]
+    assert both["value"] == 0.3 and both["low"] < 0 < 0.6 < both["high"]  # three seeds, widened by Student's 4.3
+    two = figures({"start": [start], "arm": runs[:2]}, where | {"arm": [0, 0]}, "start", "none")["arm"]
+    assert "f1_less_start_over_seeds" not in two
+
+
+def test_runs_are_found_by_their_seeds(tmp_path: Path) -> None:
+    for name in ("seed10", "seed2", "seedling"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "seed2.begun.json").write_text("{}")
+    assert seeds_in(tmp_path) == {2: tmp_path / "seed2", 10: tmp_path / "seed10"}
+    assert seeds_in(tmp_path / "none") == {}
+
+
+def test_runs_of_other_questions_are_not_averaged() -> None:
+    with pytest.raises(ValueError, match="same questions"):
+        table([answered([1.0], [1.0]), answered([1.0, 0.0], [1.0, 0.0])], "f1")
+
+
+def study(folder: Path) -> Study:
+    folder.mkdir(exist_ok=True)
+    for part in ("train", "held_out"):
+        write_tasks(folder / f"{part}.jsonl", TASKS)
+    (folder / "counts.json").write_text(json.dumps({"train": 3, "held_out": 3, "musique": 1}))
+    return Study(folder, epochs=1)
+
+
+def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
+    from reagent.train.config import load_agent_config
+
+    made = study(tmp_path)
+    configs = {arm: load_agent_config("smollm2", made.options(arm, 0)).model_dump() for arm in ARMS}
+    for config in configs.values():
+        assert config["environment"]["train"] == {"path": str(tmp_path / "train.jsonl")}
+        for key in ("policy", "seed", "max_updates"):
+            assert config[key] == configs["grpo"][key]
+    for arm in SEEDS:
+        assert configs[arm]["rollout"] | {"dynamic_sampling": 0} == configs["grpo"]["rollout"]
+    wide, dealt, batch = configs["wide"], configs["wide-shuffled"], {"tasks_per_update": 16}
+    assert wide["rollout"] == configs["grpo"]["rollout"] | batch and wide["loss"] == configs["grpo"]["loss"]
+    assert configs["wide-judge"]["feedback"] == configs["judge"]["feedback"]
+    assert configs["wide-judge"]["environment"] == configs["judge"]["environment"]
+    assert configs["wide-ppo"]["algorithm"] == "ppo" and configs["wide-ppo"]["rollout"] == wide["rollout"]
+    assert configs["filled"]["rollout"]["dynamic_sampling"] and configs["filled"]["loss"]["advantage_scale"] == "none"
+    filled, control = configs["filled"], configs["shuffled"]
+    assert filled["feedback"]["mode"] == "none" and control["feedback"]["mode"] == "shuffled"
+    own = ("feedback", "output_dir")
+    for one, other in ((control, filled), (dealt, wide)):
+        assert one["feedback"]["mode"] == "shuffled" and other["feedback"]["mode"] == "none"
+        assert {k: v for k, v in one.items() if k not in own} == {k: v for k, v in other.items() if k not in own}
+    assert configs["judge"]["environment"]["label_share"] == 0 and configs["judge"]["feedback"]["mode"] == "r"
+    assert configs["grpo"]["environment"]["label_share"] == 1 and configs["grpo"]["feedback"]["mode"] == "none"
+    assert configs["grpo"]["max_updates"] >= 40 and configs["grpo"]["threads"] == 1
+    assert [*made.options("ppo", 0), "threads=2"] == replace(made, threads=2).options("ppo", 0)
+    assert configs["grpo"]["cpu"]
+    on_gpu = load_agent_config("smollm2", replace(made, device="cuda").options("grpo", 0)).model_dump()
+    assert not on_gpu["cpu"] and on_gpu | {"cpu": True} == configs["grpo"]
+
+
+def test_a_policy_is_evaluated_once_and_on_every_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = study(tmp_path), []
+
+    def noted(arguments: list[str], log: Path, module: str) -> None:
+        asked.append(arguments)
+        Path(arguments[arguments.index("--output") + 1]).write_text("[]")
+
+    monkeypatch.setattr("benchmarks.studies.smollm2_qa.call", noted)
+    for _ in range(2):
+        made.evaluate(tmp_path / "rows.json", "naive_rag", tmp_path / "policy", "held_out")
+    (one,) = asked
+    assert "environment.eval_tasks=3" in one and f"environment.eval={{path: {tmp_path / 'held_out.jsonl'}}}" in one
+    assert "environment.name=benchmarks.studies.smollm2_qa_demos:NaiveRag" in one
+
+
+def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -> None:
+    made, rows = study(tmp_path), answered([1.0, 0.0] * 10, [0.0] * 20)
+    for method in ("tool_call", "naive_rag"):
+        (tmp_path / "start" / method).mkdir(parents=True)
+        (tmp_path / "start" / method / "held_out.json").write_text(json.dumps(answered([0.5, 0.0] * 10, [0.0] * 20)))
+    folder = tmp_path / "judge" / "seed0"
+    folder.mkdir(parents=True)
+    updates = [
+        {"update": n, "episodes": 24 * (n + 1), "learned/reward": 0.1 * n, "episode/success": None, "time/total_s": 60.0 + n}
+        for n in range(3)
+    ]  # fmt: skip
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(update) + "\n" for update in updates))
+    options = [*made.options("judge", 0), "seed=0"]
+    (folder / "done.json").write_text(json.dumps({"seconds": 1800, "commits": ["c"], "options": options}))
+    (folder / "held_out.json").write_text(json.dumps(rows))
+    (tmp_path / "grpo" / "seed0").mkdir(parents=True)  # begun, not done
+    (tmp_path / "warm" / "tool_call").mkdir(parents=True)
+    (tmp_path / "warm" / "tool_call" / "warm.json").write_text('{"losses": [1.0]}')
+    found = collect(made, FACTS)
+    assert list(found["figures"]["held_out"]) == ["naive_rag", "tool_call", "judge"]
+    assert found["figures"]["held_out"]["judge"]["f1_less_start"]["value"] == 0.25
+    (here,) = found["sittings"]
+    assert here["rows"]["held_out"]["judge"] == [{"seed": 0, "rows": rows}] and found["figures"]["musique"] == {}
+    (one,) = trained(found)["judge"]
+    assert (one["hours"], one["episodes"], one["update_seconds"]["total"]) == (0.5, 72, 61.0)
+    assert one["reward"] == [0.0, 0.1, 0.2] and one["success"] == [None] * 3 and "score" not in one
+    assert f"policy.base=runs/{tmp_path.name}/warm/tool_call" in one["options"]
+    assert str(tmp_path) not in json.dumps(found, allow_nan=False)  # no path of a machine is recorded
+    pytest.importorskip("matplotlib")
+    plot(found["figures"]["held_out"], {"judge": [one["reward"]]}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5000
+
+
+def test_one_warm_start_that_fails_keeps_no_arm_from_being_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done is recorded, and the failure is said at the end."""
+    study(tmp_path)
+    (tmp_path / "counts.json").write_text(json.dumps({"train": 3, "held_out": 20, "musique": 20}))
+    rows = answered([1.0, 0.0] * 10, [0.0] * 20)
+
+    def done(arguments: list[str], log: Path, module: str = "reagent") -> None:
+        if module.endswith("_warm"):
+            method = arguments[arguments.index("--method") + 1]
+            if method == "direct":
+                raise subprocess.CalledProcessError(1, ["python", "-m", module, *arguments])
+            (tmp_path / "warm" / method).mkdir(parents=True)
+            (tmp_path / "warm" / method / "warm.json").write_text("{}")
+        elif module == "reagent":
+            folder = Path(next(o for o in arguments if o.startswith("output_dir=")).partition("=")[2])
+            folder.mkdir(parents=True)
+            (folder / "metrics.jsonl").write_text(
+                json.dumps({"update": 0, "episodes": 24, "learned/reward": 0.5}) + "\n"
+            )
+        else:
+            target = Path(arguments[arguments.index("--output") + 1])
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(json.dumps(rows))
+
+    monkeypatch.setattr("benchmarks.studies.smollm2_qa.call", done)
+    monkeypatch.setattr("benchmarks.studies.study.call", done)
+    monkeypatch.setattr("benchmarks.studies.smollm2_qa.prepare", lambda data, runs: None)
+    monkeypatch.setattr("benchmarks.studies.smollm2_qa.plot", lambda *of: None)
+    output = tmp_path / "out.json"
+    options = ["--runs", str(tmp_path), "--output", str(output), "--arms", "grpo", "--seeds", "1", "--no-choose"]
+    monkeypatch.setattr("sys.argv", ["smollm2_qa", *options])
+    with pytest.raises(SystemExit, match="--method direct"):
+        main()
+    held = json.loads(output.read_text())["figures"]["held_out"]
+    assert list(held) == ["naive_rag", "tool_call", "grpo"] and held["grpo"]["f1_less_start"]["value"] == 0
+
+
+def test_rewards_of_filled_updates_are_those_of_all_that_was_played(tmp_path: Path) -> None:
+    """What is learned was chosen by its rewards: an arm's curve of these alone would stand beside another's of all."""
+    folder = tmp_path / "runs" / "filled" / "seed0"
+    folder.mkdir(parents=True)
+    update = {
+        "update": 0, "episodes": 72, "learned/reward": 0.5, "episode/reward": 0.1, "learned/flat_groups": 0.0,
+        "sampling/tasks": 9.0, "sampling/groups": 8.0, "sampling/differing": 3.0,
+    }  # fmt: skip
+    (folder / "done.json").write_text(json.dumps({"seconds": 60, "commits": ["c"], "options": []}))
+    for change, reward, flat, sampled in (
+        ({}, [0.1], None, [[8.0, 3.0]]),
+        ({"sampling/groups": None}, [0.5], [0.0], None),
+    ):
+        row = {k: v for k, v in (update | change).items() if v is not None}
+        (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        found = training(folder)
+        assert (found["reward"], found.get("flat_groups"), found.get("sampled")) == (reward, flat, sampled)
+
+
+def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_path: Path) -> None:
+    def made_in(name: str, start: float, after: float, card: str, seed: int = 0) -> Study:
+        folder = tmp_path / name
+        one = study(folder)
+        for place, f1 in (("start/tool_call", start), (f"grpo/seed{seed}", after)):
+            (folder / place).mkdir(parents=True)
+            (folder / place / "held_out.json").write_text(json.dumps(answered([f1] * 8, [0.0] * 8)))
+        (folder / "warm" / "tool_call").mkdir(parents=True)
+        (folder / "warm" / "tool_call" / "warm.json").write_text(card)
+        return one
+
+    first = made_in("first", 0.1, 0.4, '{"losses": [1.0]}')
+    one = collect(first, FACTS)
+    second = made_in("second", 0.3, 0.4, '{"losses": [1.5]}', seed=1)
+    both = collect(second, FACTS, one)
+    for found in (both, collect(second, FACTS, both)):  # again: its own sitting is made anew
+        assert len(found["sittings"]) == 2 and found["sittings"][0] == one["sittings"][0]
+        grpo = found["figures"]["held_out"]["grpo"]
+        assert [round(x["value"], 6) for x in grpo["f1_less_start_by_seed"]] == [0.3, 0.1]
+        assert grpo["f1_less_start"]["value"] == pytest.approx(0.2) and grpo["seeds"] == 2
+        assert found["figures"]["held_out"]["tool_call"]["f1"]["value"] == pytest.approx(0.2)
+    again = collect(made_in("third", 0.2, 0.5, '{"losses": [2.0]}'), FACTS, both)
+    assert again["figures"]["held_out"]["grpo"]["seeds"] == 2  # seed 0 was made again: it stands once
+    assert again["figures"]["held_out"]["grpo"]["f1_by_seed"] == [0.4, 0.5]
+    empty = study(tmp_path / "empty")
+    assert collect(empty, FACTS, both)["sittings"] == both["sittings"]
+    with pytest.raises(SystemExit, match="1 sittings that are not here: keep them with --keep"):
+        none_lost(both["sittings"], [both["sittings"][1]], "tool_call", tmp_path / "record.json")
+    none_lost(both["sittings"], again["sittings"], "tool_call", tmp_path / "record.json")
+    held_alike(both["sittings"], FACTS, tmp_path / "record.json")
+    with pytest.raises(SystemExit, match=r"made with \{'epochs': 1\}"):
+        held_alike(both["sittings"], FACTS | {"epochs": 2}, tmp_path / "record.json")
+
+
+def test_a_run_without_all_its_answers_is_made_again_and_one_without_a_start_is_not_compared() -> None:
+    rows = [{"seed": 0, "rows": answered([0.5] * 4, [0.0] * 4)}]
+    made = {"warm": {}, "trainings": {"grpo": [{"seed": 0}]}, "rows": {"held_out": {"grpo": rows}, "musique": {}}}
+    assert whole([made], ("held_out", "musique")) == set() and whole([made], ("held_out",)) == {("grpo", 0)}
+    found = figures(
+        *pooled([{**made, "rows": {"held_out": {"grpo": rows, "tool_call": rows}}}, made], "held_out"), "tool_call", "x"
+    )
+    assert found["grpo"]["seeds"] == 2 and found["grpo"]["seeds_less_start"] == 1
+    assert "f1_less_start" not in figures(*pooled([made], "held_out"), "tool_call", "x")["grpo"]
+
+
+def test_the_plan_adds_up() -> None:
+    from benchmarks.studies.smollm2_qa_plan import Hours, told
+
+    arms = {"grpo": Hours(40, 0.5, 1.0, 0.0), "judge": Hours(40, 0.5, 1.0, 0.25)}
+    said = told(arms, {"grpo": 2, "judge": 1}, {"warm/tool_call": 1.0, "evaluation/tool_call": 0.5})
+    assert "2 x  1.50 h" in said[0] and "1 x  1.75 h" in said[1]
+    assert not any("one draw" in line for line in said)
+    (filled, *_) = told({"filled": Hours(40, 0.5, 1.0, 0.0, draws=7)}, {"filled": 2}, {"evaluation/tool_call": 0.5})
+    assert filled.endswith("judging 0.00; of one draw: up to 7 times as much is played)")
+    assert "7.75 h" in said[-1]  # 2 x 1.5 + 1.75 + 1 + 0.5, and an evaluation of each of the three runs
