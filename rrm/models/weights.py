@@ -258,7 +258,7 @@ def _dequantise(gguf: Path, folder: Path) -> None:
     )
     model.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # transformers before 5.23 takes the token that begins for the one that ends; the model's configuration has what the file says
+    # transformers 5.17 takes the token that begins for the one that ends; the model's configuration has what the file says
     for name in ("bos_token", "eos_token", "pad_token"):
         if (number := getattr(model.generation_config, f"{name}_id", None)) is not None:
             setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))
