@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from benchmarks.studies.study import lines
 from benchmarks.vllm_server import LORA, serving, version_of
@@ -24,6 +27,7 @@ REWARDS = {"useful": 0.0, "unanswered": -0.1}
 """As configs/agents/smollm2.yaml has them: what is paid for a call teaches to call."""
 DTYPES = ("float32", "bfloat16")
 DEVICES = ("cpu", "cuda")
+_SEED = re.compile(r"seed(0|[1-9][0-9]*)")
 Row = Callable[[Episode], dict[str, Any]]
 
 
@@ -47,10 +51,26 @@ def on_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=DEVICES, default=DEVICES[0], help="where policies are trained and answer")
 
 
+def placed(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """What was made on a GPU has a folder and a record of its own, unless others are named: `--runs` and `--output` end in `_gpu`.
+
+    Raises:
+        SystemExit: there is no GPU.
+    """
+    if args.device != "cuda":
+        return
+    if not torch.cuda.is_available():
+        parser.error("--device cuda: torch sees no GPU here")
+    for name in ("runs", "output"):
+        path: Path = getattr(args, name)
+        if path == parser.get_default(name):
+            setattr(args, name, path.with_name(f"{path.stem}_gpu{path.suffix}"))
+
+
 def seeds_in(arm: Path) -> dict[int, Path]:
     """Seed → folder of every run of an arm that was begun, by seed."""
-    numbers = (path.name.removeprefix("seed") for path in arm.glob("seed*") if path.is_dir())
-    return {seed: arm / f"seed{seed}" for seed in sorted(int(n) for n in numbers if n.isdecimal())}
+    found = {int(said[1]): path for path in arm.glob("seed*") if path.is_dir() and (said := _SEED.fullmatch(path.name))}
+    return dict(sorted(found.items()))
 
 
 @contextlib.contextmanager

@@ -47,6 +47,7 @@ from benchmarks.studies.smollm2 import (
     held_in,
     on,
     on_device,
+    placed,
     said,
     sampler,
     seeds_in,
@@ -255,7 +256,11 @@ def collect(study: Study) -> dict[str, Any]:
         START: [json.loads(before.read_text())] if before.is_file() else [],
         "grpo": [json.loads(f.read_text()) for f in after],
     }
-    made = [training(folder) for folder in places if (folder / "done.json").is_file()]
+    made = [
+        training(folder) | {"seed": int(folder.name.removeprefix("seed"))}
+        for folder in places
+        if (folder / "done.json").is_file()
+    ]
     card = study.warm / CARD
     return {
         "questions": study.counts,
@@ -297,9 +302,9 @@ def plot(trainings: Sequence[dict[str, Any]], path: Path) -> None:
     import numpy as np
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for number, one in enumerate(trainings):
+    for one in trainings:
         smooth = np.convolve(np.array(one["success"], dtype=float), np.ones(5) / 5, mode="valid")
-        axes.plot(np.arange(len(smooth)) + 5, smooth, label=f"seed {number}")
+        axes.plot(np.arange(len(smooth)) + 5, smooth, label=f"seed {one['seed']}")
     axes.set_xlabel("update")
     axes.set_ylabel("success of training episodes")
     axes.set_ylim(bottom=0)
@@ -329,6 +334,7 @@ def main() -> None:
     parser.add_argument("--vllm-python", type=Path, help="of an environment with vLLM, which then samples the episodes")
     on_device(parser)
     args, wanted = parse(parser, NAME, ARMS, SEEDS)
+    placed(parser, args)
     if not args.data.is_dir() and not (args.runs / "counts.json").is_file():
         parser.error(f"no GSM8K at {args.data}: give its folder with --data")
     runs = args.runs.resolve()
@@ -345,7 +351,7 @@ def main() -> None:
         "commit": record.commit(),
         "environment": environment(),
         "hardware": record.hardware(),
-        "seeds": SEEDS,
+        "seeds": {"grpo": len(found["trainings"])},
         "dtype": args.dtype,
         "updates": min((one["updates"] for one in found["trainings"]), default=0),
     }

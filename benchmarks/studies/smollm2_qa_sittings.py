@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+UNSAID = {"device": "cpu"}
+"""What a record of before devices were chosen does not say."""
 Sitting = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
@@ -80,8 +82,10 @@ def held_alike(sittings: Sequence[Sitting], facts: Mapping[str, Any], output: Pa
     Raises:
         SystemExit: they were not; says how.
     """
+    mine = UNSAID | dict(facts)
     for one in sittings:
-        if other := {key: one["made_with"].get(key) for key in facts if one["made_with"].get(key) != facts[key]}:
+        made = UNSAID | dict(one["made_with"])
+        if other := {key: made.get(key) for key in sorted(made.keys() | mine) if made.get(key) != mine.get(key)}:
             raise SystemExit(
                 f"{output} holds a sitting made with {other}: one record has one way, so name another --output"
             )

@@ -176,6 +176,8 @@ def run_all(jobs: Sequence[Job], parallel: int) -> None:
             job()
         except subprocess.CalledProcessError as error:
             failed.append(" ".join(map(str, error.cmd[2:])))
+        except SystemExit as error:  # begun with other options
+            failed.append(str(error))
 
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(do, jobs))

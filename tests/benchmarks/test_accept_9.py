@@ -12,7 +12,7 @@ import pytest
 from benchmarks import accept_9, record
 from benchmarks.studies import smollm2_gsm8k as gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import RIVAL, SEEDS, START, figures_of
+from benchmarks.studies.smollm2_qa import GPU_SEEDS, RIVAL, SEEDS, START, figures_of
 from rrm.evaluation import bootstrap
 
 HERE = (record.commit() or "0123456789ab").rstrip("+")
@@ -72,7 +72,7 @@ def drawn_once() -> Iterator[None]:
 def good(drawn_once: None) -> dict[str, dict[str, Any]]:
     """A record of each study as it should be."""
     choosing = {"attempts": 8, "by_n": by_n(ATTEMPTS, 8), "raw": ATTEMPTS}
-    words = {"trainings": [RUN, RUN], "figures": gsm8k.figures(SOLVED), "rows": SOLVED}
+    words = {"trainings": [RUN | {"seed": 0}, RUN | {"seed": 1}], "figures": gsm8k.figures(SOLVED), "rows": SOLVED}
     return {
         accept_9.QA: {**MADE, **sat(ANSWERED), "choosing": choosing},
         accept_9.GSM8K: MADE | words,
@@ -118,7 +118,7 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
         (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
         (accept_9.GSM8K, ("rows", gsm8k.START), [rows(70)], "the warm start"),
-        (accept_9.GSM8K, ("trainings",), [RUN], "the trainings"),
+        (accept_9.GSM8K, ("trainings",), [RUN | {"seed": 0}], "the trainings"),
         (accept_9.TABLE, ("rows", 0), {"task": "hotpotqa", "label": "direct", "failure": {"kind": "NoFile"}}, "cells"),
         (accept_9.TABLE, ("rows", 0, "figures", "judge"), None, "cells"),
         (accept_9.TABLE, ("kills",), 0, "cells"),
@@ -133,6 +133,46 @@ def test_what_the_record_does_not_hold_is_missed(
     said: str,
 ) -> None:
     assert any(said in what for what in missed(monkeypatch, name, changed(good[name], path, value)))
+
+
+def test_more_runs_than_are_wanted_are_enough(good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    words, trainings = good[accept_9.GSM8K], [RUN | {"seed": seed} for seed in range(3)]
+    assert missed(monkeypatch, accept_9.GSM8K, words | {"trainings": trainings}) == []
+
+
+def test_an_arm_is_held_against_its_control_where_both_have_their_seeds() -> None:
+    def gains(*values: float) -> dict[str, Any]:
+        return {"f1_less_start_by_seed": [{"value": value} for value in values]}
+
+    above = {"value": 0.03, "low": 0.01, "high": 0.05}
+    cases = (
+        (gains(0.02, 0.04) | {"f1_less_control": above}, gains(0.0, 0.01), True),
+        (gains(0.02, 0.04) | {"f1_less_control": above}, gains(0.0, 0.03), False),
+        (gains(0.02) | {"f1_less_control": above}, gains(0.0, 0.01), False),  # one seed shows nothing
+        (gains(0.02, 0.04), {}, False),  # no warm start beside them
+        ({}, {}, False),
+    )
+    for arm, control, ok in cases:
+        (bar,) = accept_9.control_bars({"filled": arm, "shuffled": control}, SEEDS)
+        assert bar.ok is ok
+    assert [bar.ok for bar in accept_9.control_bars({}, SEEDS)] == [False]
+
+
+def test_a_gpu_has_bars_where_an_arm_was_trained_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm = {START: [rows(50)]}
+    arms = {"wide": [rows(90)] * 3, "wide-shuffled": [rows(50)] * 3, "wide-judge": [rows(50)], "wide-ppo": [rows(60)]}
+    found = MADE | sat(warm | arms)
+    runs = {arm: [RUN | {"seed": seed} for seed in range(n)] for arm, n in GPU_SEEDS.items()}
+    for trainings, missing in (
+        (runs, []),
+        (runs | {"wide": runs["wide"][:1]}, ["the trainings", "less its warm start"]),
+    ):
+        found["sittings"][0]["trainings"] = trainings
+        monkeypatch.setattr(accept_9, "load", {accept_9.QA_GPU: found}.get)
+        bad = [bar.what for bar in accept_9.gpu_bars() if bar.ok is False]
+        assert len(bad) == len(missing) and all(said in what for said, what in zip(missing, bad, strict=True))
+    found["sittings"][0]["trainings"] = {}
+    assert list(accept_9.gpu_bars()) == []
 
 
 @pytest.mark.parametrize("grpo", [[rows(50), rows(52)], [rows(45), rows(45)]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
-from benchmarks.studies.smollm2 import seeds_in, training
+from benchmarks.studies.smollm2 import on_device, placed, seeds_in, training
 from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, collect, main
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
 from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, trained, whole
@@ -87,7 +88,7 @@ def test_three_runs_have_an_interval_over_seeds_too() -> None:
 
 
 def test_runs_are_found_by_their_seeds(tmp_path: Path) -> None:
-    for name in ("seed10", "seed2", "seedling"):
+    for name in ("seed10", "seed2", "seedling", "seed01", "seed\u0663"):
         (tmp_path / name).mkdir()
     (tmp_path / "seed2.begun.json").write_text("{}")
     assert seeds_in(tmp_path) == {2: tmp_path / "seed2", 10: tmp_path / "seed10"}
@@ -222,8 +223,19 @@ def test_one_warm_start_that_fails_keeps_no_arm_from_being_trained(
     monkeypatch.setattr("sys.argv", ["smollm2_qa", *options])
     with pytest.raises(SystemExit, match="--method direct"):
         main()
-    held = json.loads(output.read_text())["figures"]["held_out"]
+    before = output.read_text()
+    held = json.loads(before)["figures"]["held_out"]
     assert list(held) == ["naive_rag", "tool_call", "grpo"] and held["grpo"]["f1_less_start"]["value"] == 0
+
+    # another folder's runs would be refused at the end: they are refused before anything is trained
+    monkeypatch.setattr("benchmarks.studies.smollm2_qa.run_all", lambda jobs, parallel: pytest.fail("trained"))
+    study(tmp_path / "other")
+    (tmp_path / "other" / "warm" / "tool_call").mkdir(parents=True)
+    (tmp_path / "other" / "warm" / "tool_call" / "warm.json").write_text('{"losses": [2.0]}')
+    monkeypatch.setattr("sys.argv", ["smollm2_qa", "--runs", str(tmp_path / "other"), *options[2:]])
+    with pytest.raises(SystemExit, match="holds 1 sittings that are not here"):
+        main()
+    assert output.read_text() == before
 
 
 def test_rewards_of_filled_updates_are_those_of_all_that_was_played(tmp_path: Path) -> None:
@@ -277,6 +289,36 @@ def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_pa
     held_alike(both["sittings"], FACTS, tmp_path / "record.json")
     with pytest.raises(SystemExit, match=r"made with \{'epochs': 1\}"):
         held_alike(both["sittings"], FACTS | {"epochs": 2}, tmp_path / "record.json")
+
+
+def test_what_a_gpu_made_is_another_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = [{"warm": {}, "made_with": FACTS | {"device": "cuda"}}]
+    held_alike(
+        [{"warm": {}, "made_with": FACTS}], FACTS | {"device": "cpu"}, tmp_path
+    )  # not said before there was a choice
+    for sittings, facts in ((gpu, FACTS), ([{"warm": {}, "made_with": FACTS}], gpu[0]["made_with"])):
+        with pytest.raises(SystemExit, match="'device'"):
+            held_alike(sittings, facts, tmp_path)
+
+    parser = argparse.ArgumentParser()
+    on_device(parser)
+    parser.add_argument("--runs", type=Path, default=tmp_path / "qa")
+    parser.add_argument("--output", type=Path, default=tmp_path / "qa.json")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        placed(parser, parser.parse_args(["--device", "cuda"]))
+    assert "torch sees no GPU" in capsys.readouterr().err
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for given, runs, output in (
+        ([], "qa", "qa.json"),
+        (["--device", "cuda"], "qa_gpu", "qa_gpu.json"),
+        (["--device", "cuda", "--runs", str(tmp_path / "own")], "own", "qa_gpu.json"),
+    ):
+        args = parser.parse_args(given)
+        placed(parser, args)
+        assert (args.runs.name, args.output.name) == (runs, output)
 
 
 def test_a_run_without_all_its_answers_is_made_again_and_one_without_a_start_is_not_compared() -> None:
