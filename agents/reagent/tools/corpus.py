@@ -91,20 +91,33 @@ def _cut(word: str, query: bool) -> Iterator[str]:
         yield from map("".join, pairwise(part))
 
 
-@functools.cache
+class _NoJax:
+    """A finder of modules that finds no JAX for the thread that made it."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """As the import system asks it.
+
+        Raises:
+            ImportError: it is JAX that is asked for.
+        """
+        if name == "jax" and threading.get_ident() == self.thread:
+            raise ImportError("no JAX for a search")
+
+
 def _bm25s() -> Any:
-    """The library, without JAX. Where JAX is installed, importing bm25s starts it to choose the best of a query's scores (here numpy
-    does that), and JAX on a GPU takes three quarters of its memory: of a process that trains a policy there nothing is left."""
-    missing = object()
-    before = sys.modules.get("jax", missing)
-    if before is missing:
-        sys.modules["jax"] = None  # pyright: ignore[reportArgumentType]  # an import of it fails, as where it is not installed
+    """The library, without JAX unless the program has imported that itself. Where JAX is installed, importing bm25s starts it to choose
+    the best of a query's scores (here numpy does that), and JAX on a GPU takes three quarters of its memory: of a process that
+    trains a policy there nothing is left."""
+    finder = _NoJax()
+    sys.meta_path.insert(0, finder)
     try:
         import bm25s
         from bm25s import stopwords as stopwords
     finally:
-        if before is missing:
-            del sys.modules["jax"]
+        sys.meta_path.remove(finder)
     return bm25s
 
 

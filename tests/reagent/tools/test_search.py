@@ -122,10 +122,12 @@ def test_searching_starts_no_jax(tmp_path: Path) -> None:
     (tmp_path / "jax" / "lax.py").write_text("def top_k(values, k):\n    return values[:k], values[:k]\n")
     (tmp_path / "p.jsonl").write_text('{"id": "1", "title": "Oslo", "text": "Oslo is the capital of Norway."}\n')
     program = (
+        "import sys\n"
         "from reagent.tools.corpus import build_corpus, open_corpus\n"
         "build_corpus('p.jsonl', 'made')\n"
         "print(open_corpus('made').bm25_scores('capital of Norway').argmax())\n"
         "import jax\n"
+        "assert not any(type(finder).__name__ == '_NoJax' for finder in sys.meta_path)\n"
     )
     path = os.pathsep.join([str(tmp_path), *sys.path])
     run = subprocess.run(
@@ -136,6 +138,7 @@ def test_searching_starts_no_jax(tmp_path: Path) -> None:
         text=True,
     )
     assert run.stdout.splitlines() == ["0", "jax was started"], run.stderr  # by the program's own import alone
+    assert run.returncode == 0, run.stderr
 
 
 def test_the_index_is_mapped(corpus: Path) -> None:

