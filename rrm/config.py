@@ -401,11 +401,16 @@ def set_key(tree: dict[str, Any], override: str) -> None:
 
 
 def _without_value(value: Any) -> Iterator[str]:
-    """Keys with a colon that hold nothing, wherever they stand: `{a:1}` is one."""
-    if isinstance(value, dict):
-        yield from (str(key) for key, held in value.items() if held is None and ":" in str(key))
-    for held in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _without_value(held)
+    """Keys with a colon that hold nothing, wherever they stand: `{a:1}` is one. YAML's anchors may make a value hold itself."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict | list) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, dict):
+            yield from (str(key) for key, held in node.items() if held is None and ":" in str(key))
+        waiting.extend(node.values() if isinstance(node, dict) else node)
 
 
 def read_config(path: Path, model: type[C], overrides: Sequence[str] = ()) -> C:

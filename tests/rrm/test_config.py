@@ -9,7 +9,7 @@ import pytest
 
 import rrm
 from rrm.cli import train_cmd
-from rrm.config import config_folder, load_config
+from rrm.config import config_folder, load_config, set_key
 from rrm.errors import ConfigError
 from rrm.imports import call, imported, is_import_path
 
@@ -59,6 +59,9 @@ def test_an_address_that_is_left_out_is_no_section() -> None:
     }
     with pytest.raises(ConfigError, match=r"'a:1' is a key without a value: write \{a: 1\}, with a space"):
         load_config("lab", ["data.generate_options={b: 2, a:1}"])
+    tree: dict = {}
+    set_key(tree, "b=&all [*all]")  # a value that holds itself: was a RecursionError
+    assert tree["b"][0] is tree["b"]
     for within in ("{b: {a:1}}", "{b: [{a:1}]}"):  # was None under a key that nobody reads
         with pytest.raises(ConfigError, match="'a:1' is a key without a value"):
             load_config("lab", [f"data.generate_options={within}"])

@@ -187,7 +187,7 @@ def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: boo
             return True
         return any(
             task.seed == other.seed
-            and (task.answer is None or other.answer is None or _text(task.answer) == _text(other.answer))
+            and (task.answer is None or other.answer is None or _text(str(task.answer)) == _text(str(other.answer)))
             and (not task.meta or not other.meta or task.meta == other.meta)
             for other in texts.get(_text(task.question), ())
         )
@@ -196,4 +196,4 @@ def _trained_on(found: Sequence[Task], held_out: Sequence[Task], *, by_text: boo
 
 
 def _text(said: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", said).casefold().split())
+    return " ".join(unicodedata.normalize("NFC", said).casefold().split())

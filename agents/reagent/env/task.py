@@ -46,7 +46,7 @@ class Task:
                 f"task {self.id!r} has no reference answer: give it one, grade by another function, or say in `is_graded` "
                 "that nobody can"
             )
-        return [self.answer, *(alias for alias in self.meta.get("aliases", ()) if alias.strip())]
+        return [self.answer, *(alias for alias in self.meta.get("aliases") or () if str(alias).strip())]
 
 
 def as_task(row: Mapping[str, Any], default_id: str | None = None) -> Task:

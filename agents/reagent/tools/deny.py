@@ -96,7 +96,7 @@ def _plain(text: str) -> str:
 
 def _pattern(entry: str) -> str:
     host, slash, path = _plain(entry).partition("/")
-    path = path.lstrip("/")
+    path = posixpath.normpath(f"/{path}").lstrip("/")  # as addresses are looked at
     letter = "[a-z0-9_-]"  # of a host; in a sentence without spaces, letters of another script stand beside it
     begin = rf"(?<!{letter}){re.escape(host)}"
     return rf"{begin}\.?(?::\d+)?/+{re.escape(path)}" if slash else rf"{begin}(?!{letter}|\.{letter})"

@@ -211,7 +211,8 @@ def test_a_denied_address_in_a_text_is_found_whatever_stands_in_and_beside_it(te
 
 
 @pytest.mark.parametrize(
-    "entry", ["code.example/OpenLab/Sets", "code.example//openlab/sets", "code.example/Stra\u00dfe"]
+    "entry",
+    ["code.example/OpenLab/Sets", "code.example//openlab/sets", "code.example/Stra\u00dfe", "code.example/lab//sets/"],
 )
 def test_a_path_is_denied_whatever_its_case(entry: str) -> None:
     """Addresses were compared in lower case, and an entry's path as it stood: one with a capital denied nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zipfile
 
@@ -129,6 +130,25 @@ def test_strict_documents_are_read(kind: str) -> None:
     }
     shown = read_document(zipped(strict), kind).text
     assert "Rivers\n" in shown and shown == read_document(usual, kind).text
+
+
+def test_a_strict_workbook_is_read_and_one_without_sheets_is_said() -> None:
+    """openpyxl knows the usual namespaces alone, and found a workbook without sheets."""
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
+    made, book = io.BytesIO(), openpyxl.Workbook()
+    book.active.append(["hello", 3])
+    book.save(made)
+    with zipfile.ZipFile(made) as archive:
+        members = {name: archive.read(name).decode() for name in archive.namelist()}
+    strict = dict(members)
+    for name in ("officeDocument", "spreadsheetml"):
+        usual, other = f"{SPACES}/{name}/2006/", f"http://purl.oclc.org/ooxml/{name}/"
+        strict = {part: text.replace(usual, other) for part, text in strict.items()}
+    shown = read_document(zipped(strict), "xlsx").text
+    assert "hello,3" in shown and shown == read_document(made.getvalue(), "xlsx").text
+    members["xl/workbook.xml"] = re.sub("<sheet .*?/>", "", members["xl/workbook.xml"])
+    with pytest.raises(Unreadable, match="no sheets that can be read"):
+        read_document(zipped(members), "xlsx")
 
 
 def test_where_tabs_stop_is_no_text() -> None:

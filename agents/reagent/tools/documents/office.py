@@ -24,6 +24,7 @@ FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallbac
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _STRICT = re.compile(rb"([\"'])http://purl\.oclc\.org/ooxml/(\w+)/(main|relationships)(?=[\"'/])")
 """Namespaces of documents that were saved as "Strict Open XML"; their elements are the same."""
+_USUAL = rb"\1http://schemas.openxmlformats.org/\2/2006/\3"
 
 
 def bounded(data: bytes) -> zipfile.ZipFile:
@@ -41,7 +42,20 @@ def bounded(data: bytes) -> zipfile.ZipFile:
 
 def parsed(part: bytes) -> ElementTree.Element:
     """The root of a part of a document, in the usual namespaces."""
-    return ElementTree.fromstring(_STRICT.sub(rb"\1http://schemas.openxmlformats.org/\2/2006/\3", part))
+    return ElementTree.fromstring(_STRICT.sub(_USUAL, part))
+
+
+def _ordinary(data: bytes) -> bytes:
+    """A workbook in the usual namespaces, which are those that openpyxl knows."""
+    with bounded(data) as archive:
+        if "xl/workbook.xml" not in archive.namelist() or not _STRICT.search(unpacked(archive, "xl/workbook.xml")):
+            return data
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as usual:
+            for name in archive.namelist():
+                part = unpacked(archive, name)
+                usual.writestr(name, _STRICT.sub(_USUAL, part) if name.endswith((".xml", ".rels")) else part)
+    return made.getvalue()
 
 
 def workbook(data: bytes, sheet: str) -> Iterator[str]:
@@ -50,12 +64,14 @@ def workbook(data: bytes, sheet: str) -> Iterator[str]:
     Raises:
         Problem: it cannot be read, or has no such sheet.
     """
-    bounded(data).close()
+    data = _ordinary(data)
     try:
         from openpyxl import load_workbook
     except ImportError as error:
         raise Problem("reading a .xlsx file needs openpyxl: pip install 'agent-rrm[tools]'") from error
     book = load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
+    if not book.sheetnames:
+        raise Problem("it has no sheets that can be read")
     if sheet and sheet not in book.sheetnames:
         raise Problem(f"there is no sheet {sheet!r}; there are: {', '.join(book.sheetnames)[:200]}")
     for name in [sheet] if sheet else book.sheetnames:
