@@ -3,7 +3,7 @@
     python -m benchmarks.accept_9            (exit code 1 if a bar is missed)
 
     smollm2_qa.json      python -m benchmarks.studies.smollm2_qa
-    smollm2_gsm8k.json   python -m benchmarks.studies.smollm2_gsm8k
+    smollm2_gsm8k.json   python -m benchmarks.studies.smollm2_gsm8k (on a GPU: smollm2_gsm8k_gpu.json, smollm2_gsm8k_wide.json)
     agent_table.json     python -m benchmarks.studies.agent_table
 
 Recorded results are read, and their figures made anew from their raw rows. Tests that are bars are run unless `--no-run` is given.
@@ -186,36 +186,61 @@ def chosen_bars(chosen: Found) -> Iterator[Bar]:
 
 
 def gsm8k_bars() -> Iterator[Bar]:
-    """SmolLM2 on GSM8K with the calculator."""
+    """SmolLM2 on GSM8K with the calculator; the wide arms too, where they were trained."""
     found = next((one for name in (GSM8K, f"{GSM8K}_gpu") if (one := load(name)) and "figures" in one), None)
-    able, rises = "4 GSM8K, one or two operations: the warm start", "4 GSM8K: after GRPO less the warm start"
-    if found is None:
+    yield from gsm8k_of("4 GSM8K", found or {}, "grpo", smollm2_gsm8k.SEEDS)
+    if wide := load(f"{GSM8K}_wide"):
+        what = "4 GSM8K, 32 questions an update"
+        yield from gsm8k_of(what, wide, "wide", smollm2_gsm8k.GPU_SEEDS)
+        yield gsm8k_control(what, wide["figures"])
+
+
+def gsm8k_of(name: str, found: Found, arm: str, seeds: Mapping[str, int]) -> Iterator[Bar]:
+    """A record's warm start, and an arm less it.
+
+    Args:
+        found: the record; empty where there is none.
+    """
+    able, rises = f"{name}, one or two operations: the warm start", f"{name}: after GRPO less the warm start"
+    if not found:
         yield missing(able, f"≥ {ABLE}", GSM8K)
         yield missing(rises, "paired interval above 0", GSM8K)
         return
-    yield recorded("4 GSM8K", found, "environment", "seeds")
-    yield commits_bar("4 GSM8K: the trainings", {"grpo": found["trainings"]}, smollm2_gsm8k.SEEDS)
+    yield recorded(name, found, "environment", "seeds")
+    yield commits_bar(f"{name}: the trainings", found["trainings"], seeds)
     told = found["figures"]
     known = same(told, smollm2_gsm8k.figures(found["rows"]))
-    start, after = told.get(smollm2_gsm8k.START), told.get("grpo")
+    start, after = told.get(smollm2_gsm8k.START), told.get(arm)
     if start is None:
         yield missing(able, f"≥ {ABLE}", GSM8K)
     else:
         shown = f"{interval(start['success'])} of {start['questions']} held-out questions"
-        yield Bar(
-            able,
-            shown if known else "not what the raw rows say",
-            f"≥ {ABLE}",
-            known and start["success"]["value"] >= ABLE,
-        )
+        ok = known and start["success"]["value"] >= ABLE
+        yield Bar(able, shown if known else "not what the raw rows say", f"≥ {ABLE}", ok)
     if after is None or "less_start" not in after:
         yield missing(rises, "paired interval above 0", GSM8K)
         return
     gain = after["less_start"]
     shown = f"{interval(gain)} (by seed {', '.join(interval(one) for one in after['less_start_by_seed'])})"
-    yield Bar(
-        rises, shown if known else "not what the raw rows say", "paired interval above 0", known and gain["low"] > 0
-    )
+    ok = known and gain["low"] > 0
+    yield Bar(rises, shown if known else "not what the raw rows say", "paired interval above 0", ok)
+
+
+def gsm8k_control(name: str, told: Found) -> Bar:
+    """The wide arm less its control: every seed above every one, and an interval above 0."""
+    wanted = "interval above 0, every seed of wide above every one of its control"
+    what = f"{name}: wide less wide-shuffled (rewards dealt anew)"
+    mine, others = (told.get(arm, {}).get("by_seed", []) for arm in ("wide", "wide-shuffled"))
+    if (apart := told.get("wide", {}).get("less_control")) is None:
+        return Bar(what, "not both measured", wanted, False)
+    wished = smollm2_gsm8k.GPU_SEEDS
+    enough = len(mine) >= wished["wide"] and len(others) >= wished["wide-shuffled"]
+    ok = enough and apart["low"] > 0 and min(mine) > max(others)
+    return Bar(what, f"{interval(apart)}; seeds {_plain(mine)} and {_plain(others)}", wanted, ok)
+
+
+def _plain(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.3f}" for value in values)
 
 
 def table_bars() -> Iterator[Bar]:

@@ -72,7 +72,11 @@ def drawn_once() -> Iterator[None]:
 def good(drawn_once: None) -> dict[str, dict[str, Any]]:
     """A record of each study as it should be."""
     choosing = {"attempts": 8, "by_n": by_n(ATTEMPTS, 8), "raw": ATTEMPTS}
-    words = {"trainings": [RUN | {"seed": 0}, RUN | {"seed": 1}], "figures": gsm8k.figures(SOLVED), "rows": SOLVED}
+    words = {
+        "trainings": {"grpo": [RUN | {"seed": 0}, RUN | {"seed": 1}]},
+        "figures": gsm8k.figures(SOLVED),
+        "rows": SOLVED,
+    }
     return {
         accept_9.QA: {**MADE, **sat(ANSWERED), "choosing": choosing},
         accept_9.GSM8K: MADE | words,
@@ -118,7 +122,7 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
         (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
         (accept_9.GSM8K, ("rows", gsm8k.START), [rows(70)], "the warm start"),
-        (accept_9.GSM8K, ("trainings",), [RUN | {"seed": 0}], "the trainings"),
+        (accept_9.GSM8K, ("trainings", "grpo"), [RUN | {"seed": 0}], "the trainings"),
         (accept_9.TABLE, ("rows", 0), {"task": "hotpotqa", "label": "direct", "failure": {"kind": "NoFile"}}, "cells"),
         (accept_9.TABLE, ("rows", 0, "figures", "judge"), None, "cells"),
         (accept_9.TABLE, ("kills",), 0, "cells"),
@@ -137,7 +141,7 @@ def test_what_the_record_does_not_hold_is_missed(
 
 def test_more_runs_than_are_wanted_are_enough(good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     words, trainings = good[accept_9.GSM8K], [RUN | {"seed": seed} for seed in range(3)]
-    assert missed(monkeypatch, accept_9.GSM8K, words | {"trainings": trainings}) == []
+    assert missed(monkeypatch, accept_9.GSM8K, words | {"trainings": {"grpo": trainings}}) == []
 
 
 def test_an_arm_is_held_against_its_control_where_both_have_their_seeds() -> None:
@@ -173,6 +177,31 @@ def test_a_gpu_has_bars_where_an_arm_was_trained_there(monkeypatch: pytest.Monke
         assert len(bad) == len(missing) and all(said in what for said, what in zip(missing, bad, strict=True))
     found["sittings"][0]["trainings"] = {}
     assert list(accept_9.gpu_bars()) == []
+
+
+@pytest.mark.parametrize(
+    ("wide", "control", "missing"),
+    [
+        ([90, 95, 99], [60, 62, 64], []),
+        ([90, 95, 63], [60, 62, 64], ["wide less wide-shuffled"]),  # one seed among the control's
+        ([90, 95, 99], [60, 62], ["the trainings", "wide less wide-shuffled"]),
+        ([60, 60, 60], [60, 62, 64], ["less the warm start", "wide less wide-shuffled"]),
+    ],
+)
+def test_a_wide_arm_on_gsm8k_is_held_against_its_control(
+    good: dict[str, dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    wide: list[int],
+    control: list[int],
+    missing: list[str],
+) -> None:
+    solved = {gsm8k.START: [rows(60)], "wide": [rows(n) for n in wide], "wide-shuffled": [rows(n) for n in control]}
+    trainings = {arm: [RUN | {"seed": seed} for seed in range(len(solved[arm]))] for arm in ("wide", "wide-shuffled")}
+    found = MADE | {"trainings": trainings, "figures": gsm8k.figures(solved), "rows": solved}
+    records = {accept_9.GSM8K: good[accept_9.GSM8K], f"{accept_9.GSM8K}_wide": found}
+    monkeypatch.setattr(accept_9, "load", records.get)
+    bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
+    assert len(bad) == len(missing) and all(said in what for said, what in zip(missing, bad, strict=True))
 
 
 @pytest.mark.parametrize("grpo", [[rows(50), rows(52)], [rows(45), rows(45)]])

@@ -88,9 +88,13 @@ def test_no_question_is_demonstrated_played_and_held_out_at_once(data: Path, tmp
 
 def test_the_training_is_paid_by_outcomes_alone(data: Path, tmp_path: Path) -> None:
     made = study.Study(tmp_path / "runs", study.prepare(data, tmp_path / "runs", 10))
-    config = load_agent_config("smollm2", made.options(0))
+    config = load_agent_config("smollm2", made.options("grpo", 0))
     assert config.algorithm == "grpo" and config.max_updates >= 40 and config.feedback.mode == "none"
     assert config.environment.eval_tasks == study.OWN_HELD_OUT + 1 and config.environment.options == {}
+    wide, control = (load_agent_config("smollm2", made.options(arm, 0)) for arm in ("wide", "wide-shuffled"))
+    assert wide.rollout.tasks_per_update == 32 and (wide.feedback.mode, control.feedback.mode) == ("none", "shuffled")
+    other = {"name", "output_dir", "feedback"}
+    assert wide.model_dump(exclude=other) == control.model_dump(exclude=other)
 
 
 def answered(correct: list[int]) -> list[dict[str, Any]]:
@@ -109,10 +113,27 @@ def test_figures_by_hand() -> None:
     assert study.figures({study.START: [], "grpo": []}) == {}
 
 
+def test_a_run_whose_machine_was_gone_is_known_by_its_last_evaluation(tmp_path: Path) -> None:
+    last = {"update": study.UPDATES - 1, "by_task": {"q001": 0.0, "q000": 1.0}}
+    (tmp_path / "eval.jsonl").write_text(
+        json.dumps({"update": 19, "by_task": {"q000": 0.0}}) + "\n" + json.dumps(last) + "\n"
+    )
+    found = study.answered(tmp_path, 2)
+    assert found == [{"id": "q000", "correct": 1.0}, {"id": "q001", "correct": 0.0}]
+    assert study.figures({study.START: [answered([0, 0])], "grpo": []})["start"]["calls"] == 2
+    told = study.figures({study.START: [answered([0, 0])], "grpo": [found]})
+    assert told["grpo"]["less_start"]["value"] == 0.5 and "calls" not in told["grpo"]
+    assert study.answered(tmp_path, 3) == []  # not all questions
+    (tmp_path / "eval.jsonl").write_text(json.dumps({**last, "update": 19}) + "\n")
+    assert study.answered(tmp_path, 2) == []  # not the last
+    (tmp_path / "held_out.json").write_text(json.dumps(answered([1, 1])))
+    assert study.answered(tmp_path, 2) == answered([1, 1])
+
+
 def test_what_is_there_is_collected(data: Path, tmp_path: Path) -> None:
     made = study.Study(tmp_path / "runs", study.prepare(data, tmp_path / "runs", 10))
     (made.runs / study.START).mkdir()
     (made.runs / study.START / "held_out.json").write_text(json.dumps(answered([1, 0] * 20)))
     found = study.collect(made)
-    assert found["warm"] is None and found["trainings"] == [] and list(found["figures"]) == [study.START]
+    assert found["warm"] is None and found["trainings"] == {} and list(found["figures"]) == [study.START]
     json.dumps(found, allow_nan=False)
