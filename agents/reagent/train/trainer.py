@@ -41,6 +41,7 @@ from reagent.train.metrics import episode_metrics, learned_metrics
 from reagent.train.policy import Policy, precision
 from reagent.train.watch import make_watch
 from rrm.engines.base import TokenEngine
+from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import RRMError
 from rrm.seeds import derive_seed
 
@@ -294,6 +295,7 @@ class AgentTrainer(Learner):
             learning = time.perf_counter()
             metrics = self.learn(found.rows, found.texts, found.contexts)
             done = time.perf_counter()
+        freed_memory.give_back()
         self.update_index += 1
         self.tasks_drawn += self.config.rollout.tasks_per_update if self._drawn is None else self._drawn.tasks
         self.episodes_seen += len(everyones)

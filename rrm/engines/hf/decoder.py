@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from rrm.engines.base import Completion, EngineCounters, SamplingParams, StopReason
+from rrm.engines.hf.host_memory import freed_memory
 from rrm.engines.hf.sampling import choose, row_uniforms
 from rrm.engines.hf.slots import KV, SlotCache
 from rrm.errors import EngineError
@@ -180,6 +181,7 @@ class Decoder:
 
     def _join(self, fresh: list[Row]) -> torch.Tensor:
         """Bring rows into slots behind the running ones. Returns the states (B, H) after the last token of each."""
+        freed_memory.give_back()
         groups: dict[tuple[int, ...], list[Row]] = {}
         for row in fresh:
             groups.setdefault(tuple(row.ids), []).append(row)

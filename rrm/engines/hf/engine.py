@@ -28,6 +28,7 @@ from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span, c
 from rrm.engines.hf.batching import common_prefix, micro_batches
 from rrm.engines.hf.decoder import MIN_SHARED_PREFIX, Decoder, Row
 from rrm.engines.hf.head import Head, as_stored
+from rrm.engines.hf.host_memory import freed_memory
 from rrm.engines.hf.slots import KV, SlotCache, kv_bytes
 from rrm.engines.hf.trie import Trie, build_trie
 from rrm.errors import EngineError
@@ -67,9 +68,8 @@ class HFEngine:
         kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time, never
             correctness. Release keys after the model's weights changed: what is kept belongs to the old ones.
         device: where to move the model; default: where it is.
-        exact_head: compute logits in float32 also from 16-bit weights, as a policy's training forward does: what it learns
-            from must be what was sampled from. It takes a float32 copy of the head, made once a call or session: the
-            weights must not change inside of one, where keys and values of the old ones are in use too.
+        exact_head: compute logits in float32 also from 16-bit weights, as a policy's training forward does: what it learns from must be what
+            was sampled from. Takes a float32 copy of the head for a call or session: the weights must not change inside of one.
 
     Raises:
         EngineError: a model whose logits are more than `lm_head(hidden)`, or with sliding-window layers.
@@ -338,6 +338,7 @@ class HFEngine:
         self.share(work)
         ordered = sorted(work, key=lambda row: len(row.ids), reverse=True)
         for group in micro_batches([len(row.ids) + extra for row in ordered], self.max_batch_tokens, waste=0.5):
+            freed_memory.give_back()
             rows = ordered[group.start : group.stop]
             # A prefill is as wide as its longest row, also for one that starts late and ends early.
             widest = max(row.cached for row in rows) + max(len(row.ids) - row.cached for row in rows)
