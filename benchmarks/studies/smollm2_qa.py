@@ -77,13 +77,15 @@ from typing import Any
 from benchmarks import record
 from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
 from benchmarks.studies.smollm2 import DTYPES, ROOT, engine, held_in, on, on_device, placed, sampler, seeds_in, training
-from benchmarks.studies.smollm2_qa_data import prepare
+from benchmarks.studies.smollm2_qa_data import prepare, tasks_in
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
 from benchmarks.studies.smollm2_qa_figures import figures, plot
+from benchmarks.studies.smollm2_qa_held_out import f1_of
 from benchmarks.studies.smollm2_qa_plan import others, planned, told
 from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, together, trained, whole
 from benchmarks.studies.study import Job, begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD
+from reagent.env.task import Task
 from rrm.provenance import environment
 from rrm.trajectory import read_canonical
 
@@ -266,7 +268,9 @@ def collect(study: Study, facts: Mapping[str, Any], kept: Mapping[str, Any] | No
     """
     sittings = together((kept or {}).get("sittings", ()), sitting(study, facts), START)
     found: dict[str, Any] = {"questions": prepared(study.runs), "sittings": sittings, "figures": figures_of(sittings)}
-    found["choosing"] = chosen(study.runs / "choose") or (kept or {}).get("choosing", {})
+    found["choosing"] = chosen(study.runs / "choose", tasks_in(study.runs, "held_out")) or (kept or {}).get(
+        "choosing", {}
+    )
     return found
 
 
@@ -275,13 +279,20 @@ def figures_of(sittings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {tasks: figures(*pooled(sittings, tasks), START, RIVAL, CONTROLS) for tasks in SETS}
 
 
-def chosen(folder: Path) -> dict[str, Any]:
-    """What each way of choosing among attempts reaches, in F1, by the number of attempts; empty before they were played."""
+def chosen(folder: Path, tasks: Sequence[Task]) -> dict[str, Any]:
+    """What each way of choosing among attempts reaches, in F1, by the number of attempts; empty before they were played.
+
+    Args:
+        tasks: among them those that were played; a transcript's own outcome is exact match.
+    """
     figures = folder / "figures.json"
     if not figures.is_file():
         return {}
-    said = json.loads(figures.read_text())["choose"]
-    raw = grouped_attempts(list(read_canonical(folder / "attempts.jsonl")))
+    said, by_id = json.loads(figures.read_text())["choose"], {task.question_id: task for task in tasks}
+    raw = {
+        question: [[score, f1_of(by_id[question], answer), answer, size] for score, _, answer, size in rows]
+        for question, rows in grouped_attempts(list(read_canonical(folder / "attempts.jsonl"))).items()
+    }
     tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
     return {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"]), "raw": raw}
 

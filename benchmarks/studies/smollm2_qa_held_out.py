@@ -9,7 +9,13 @@ from typing import Any
 
 from benchmarks.studies.smollm2 import answer_held_out, calls, said
 from reagent.env.graders import exact_match, f1_closed
+from reagent.env.task import Task
 from reagent.rollout.episode import Episode
+
+
+def f1_of(task: Task, answer: str | None) -> float:
+    """F1 of an answer, 0 where there is none."""
+    return 0.0 if answer is None else round(f1_closed(task, answer), 4)
 
 
 def row(episode: Episode) -> dict[str, Any]:
@@ -19,7 +25,7 @@ def row(episode: Episode) -> dict[str, Any]:
         **said(episode),
         "source": episode.task.meta["source"],
         "em": 0.0 if answer is None else exact_match(episode.task, answer),
-        "f1": 0.0 if answer is None else round(f1_closed(episode.task, answer), 4),
+        "f1": f1_of(episode.task, answer),
         "searches": calls(episode),
     }
 

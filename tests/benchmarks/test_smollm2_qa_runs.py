@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
 from benchmarks.studies.smollm2 import on_device, placed, seeds_in, training
-from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, collect, main
+from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, chosen, collect, main
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
 from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, trained, whole
 from reagent.env.task import write_tasks
@@ -186,6 +186,30 @@ def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -
     pytest.importorskip("matplotlib")
     plot(found["figures"]["held_out"], {"judge": [one["reward"]]}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5000
+
+
+def test_what_is_chosen_among_attempts_is_counted_in_f1(tmp_path: Path) -> None:
+    """A transcript's outcome is exact match: of these, two earn a part of F1 and none is exact."""
+
+    def attempt(n: int, said: str, score: float) -> str:
+        messages = [{"role": "user", "content": TASKS[0].question}, {"role": "assistant", "content": f"Answer: {said}"}]
+        meta = {"judge_score": score, "group_id": TASKS[0].id}
+        of = {"task": TASKS[0].question, "question_id": TASKS[0].question_id}
+        return json.dumps(
+            {"schema_version": 1, "id": f"a{n}", **of, "messages": messages, "outcome": 0.0, "meta": meta}
+        )
+
+    assert chosen(tmp_path, TASKS) == {}
+    said = (("Director", 0.9), ("Director 1", 0.4), ("nobody", 0.1), ("Director 1", 0.2))
+    (tmp_path / "attempts.jsonl").write_text("".join(attempt(n, *one) + "\n" for n, one in enumerate(said)))
+    (tmp_path / "figures.json").write_text(
+        json.dumps({"choose": {"attempts": 4, "policy_tokens": 9, "judge_tokens": 8}})
+    )
+    found = chosen(tmp_path, TASKS)
+    (rows,) = found["raw"].values()
+    assert [row[1] for row in rows] == [0.6667, 0.5, 0.0, 0.5]  # 2/3 of "director 0", half of it, nothing
+    reached = {name: one["value"] for name, one in found["by_n"]["4"]["success"].items()}
+    assert (reached["judge"], reached["majority"], reached["oracle"]) == (0.6667, 0.5, 0.6667)
 
 
 def test_one_warm_start_that_fails_keeps_no_arm_from_being_trained(
