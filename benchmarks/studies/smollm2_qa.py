@@ -72,7 +72,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
+
+from sklearn.metrics import roc_auc_score
 
 from benchmarks import record
 from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
@@ -87,7 +90,7 @@ from benchmarks.studies.study import Job, begin, call, parse, run_all, train_onc
 from benchmarks.studies.warm import CARD
 from reagent.env.task import Task
 from rrm.provenance import environment
-from rrm.trajectory import read_canonical
+from rrm.trajectory import Trajectory, read_canonical
 
 DATA = ROOT.parent / "shared" / "data" / "qa"
 START: Method = "tool_call"
@@ -289,12 +292,38 @@ def chosen(folder: Path, tasks: Sequence[Task]) -> dict[str, Any]:
     if not figures.is_file():
         return {}
     said, by_id = json.loads(figures.read_text())["choose"], {task.question_id: task for task in tasks}
+    played = list(read_canonical(folder / "attempts.jsonl"))
     raw = {
         question: [[score, f1_of(by_id[question], answer), answer, size] for score, _, answer, size in rows]
-        for question, rows in grouped_attempts(list(read_canonical(folder / "attempts.jsonl"))).items()
+        for question, rows in grouped_attempts(played).items()
     }
     tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
-    return {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"]), "raw": raw}
+    of = {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"]), "raw": raw}
+    return of | {"auroc": auroc(raw), "by_searches": by_searches(played)}
+
+
+def auroc(raw: Mapping[str, Sequence[Sequence[Any]]]) -> float | None:
+    """Of the scores of all attempts that have one: whether an attempt's F1 is half or more. None where all are alike."""
+    rows = [row for rows in raw.values() for row in rows if row[0] is not None]
+    good = [row[1] >= 0.5 for row in rows]
+    return round(float(roc_auc_score(good, [row[0] for row in rows])), 4) if len(set(good)) == 2 else None
+
+
+def by_searches(played: Sequence[Trajectory]) -> dict[str, dict[str, float | None]]:
+    """Searches → attempts with so many: their number, mean score (of those that have one), and share that is exactly right."""
+    found: dict[int, list[Trajectory]] = {}
+    for one in played:
+        found.setdefault(sum(len(message.tool_calls or ()) for message in one.messages), []).append(one)
+    told: dict[str, dict[str, float | None]] = {}
+    for n, rows in sorted(found.items()):
+        scores = [score for one in rows if (score := one.meta.get("judge_score")) is not None]
+        right = mean(float(one.outcome or 0.0) for one in rows)
+        told[str(n)] = {
+            "attempts": len(rows),
+            "score": round(mean(scores), 4) if scores else None,
+            "em": round(right, 4),
+        }
+    return told
 
 
 def main() -> None:

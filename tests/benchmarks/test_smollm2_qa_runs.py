@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
 from benchmarks.studies.smollm2 import on_device, placed, seeds_in, training
-from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, chosen, collect, main
+from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, auroc, chosen, collect, main
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
 from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, trained, whole
 from reagent.env.task import write_tasks
@@ -210,6 +210,9 @@ def test_what_is_chosen_among_attempts_is_counted_in_f1(tmp_path: Path) -> None:
     assert [row[1] for row in rows] == [0.6667, 0.5, 0.0, 0.5]  # 2/3 of "director 0", half of it, nothing
     reached = {name: one["value"] for name, one in found["by_n"]["4"]["success"].items()}
     assert (reached["judge"], reached["majority"], reached["oracle"]) == (0.6667, 0.5, 0.6667)
+    assert found["auroc"] == 1.0 and auroc({"q": [[0.1, 0.9, "a", 1.0]]}) is None
+    assert auroc({"q": [[0.1, 0.5, "a", 1.0], [0.3, 0.4, "b", 1.0], [None, 0.0, "c", 1.0]]}) == 0.0
+    assert found["by_searches"] == {"0": {"attempts": 4, "score": 0.4, "em": 0.0}}
 
 
 def test_one_warm_start_that_fails_keeps_no_arm_from_being_trained(
