@@ -7,7 +7,7 @@ in the tasks' order (`search-heldout-0-0`, …). `benchmarks.accept_6` makes the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -366,13 +366,19 @@ def choosing(runs: Path) -> dict[str, Any]:
     return found
 
 
-def grouped_attempts(rows: Sequence[Trajectory]) -> dict[str, list[list[Any]]]:
-    """Question → its attempts: score (None: none), outcome, answer as it is compared (None: none), characters."""
+def grouped_attempts(
+    rows: Sequence[Trajectory], reward: Callable[[Trajectory], float] | None = None
+) -> dict[str, list[list[Any]]]:
+    """Question → its attempts: score (None: none), outcome, answer as it is compared (None: none), characters.
+
+    Args:
+        reward: what stands in an outcome's place.
+    """
     found: dict[str, list[list[Any]]] = {}
     for group in grouped(rows):
         for place, answer, outcome, size in zip(group.rows, group.answers, group.outcomes, group.lengths, strict=True):
-            score = rows[place].meta.get("judge_score")
-            found.setdefault(group.question, []).append([score, float(outcome), answer, float(size)])
+            score, earned = rows[place].meta.get("judge_score"), outcome if reward is None else reward(rows[place])
+            found.setdefault(group.question, []).append([score, float(earned), answer, float(size)])
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.studies import smollm2_qa_data as data
 from benchmarks.studies.smollm2 import on_device, placed, seeds_in, training
-from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, auroc, chosen, collect, main
+from benchmarks.studies.smollm2_qa import ARMS, SEEDS, Study, auroc_within, chosen, collect, main
 from benchmarks.studies.smollm2_qa_figures import difference, figures, plot, ratio, table
 from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, trained, whole
 from reagent.env.task import write_tasks
@@ -210,9 +210,33 @@ def test_what_is_chosen_among_attempts_is_counted_in_f1(tmp_path: Path) -> None:
     assert [row[1] for row in rows] == [0.6667, 0.5, 0.0, 0.5]  # 2/3 of "director 0", half of it, nothing
     reached = {name: one["value"] for name, one in found["by_n"]["4"]["success"].items()}
     assert (reached["judge"], reached["majority"], reached["oracle"]) == (0.6667, 0.5, 0.6667)
-    assert found["auroc"] == 1.0 and auroc({"q": [[0.1, 0.9, "a", 1.0]]}) is None
-    assert auroc({"q": [[0.1, 0.5, "a", 1.0], [0.3, 0.4, "b", 1.0], [None, 0.0, "c", 1.0]]}) == 0.0
     assert found["by_searches"] == {"0": {"attempts": 4, "score": 0.4, "em": 0.0}}
+    assert found["auroc_within"] == {"value": 1.0, "pairs": 3}
+    easy, hard = [[0.1, 1.0, "a", 1.0], [0.3, 0.4, "b", 1.0], [None, 0.0, "c", 1.0]], [[0.1, 0.0, "a", 1.0]]
+    assert auroc_within({"easy": easy, "hard": hard}) == {"value": 0.0, "pairs": 1}  # "hard" has nothing to compare
+    assert auroc_within({"hard": hard}) == {"value": None, "pairs": 0}
+
+
+def test_what_was_said_earns_f1_not_the_form_that_votes_have(tmp_path: Path) -> None:
+    """Votes compare "Jean-Luc Bé" as "jean luc bé" or so, which F1 does not know as the same."""
+    task = data.task_of("Who?", "Jean-Luc O'Bé", "2wiki", ["a", "b"])
+    call = {"name": "search", "arguments": {"query": "x"}, "id": "c"}
+    messages = [
+        {"role": "user", "content": "Who?"}, {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "found", "tool_call_id": "c"}, {"role": "assistant", "content": "Answer: Jean-Luc O'Bé"},
+    ]  # fmt: skip
+    rows = [
+        {"schema_version": 1, "id": f"a{n}", "task": "Who?", "question_id": task.question_id, "messages": messages[: 4 if n else 3],
+         "outcome": float(n), "meta": {"judge_score": 0.5} if n else {}}
+        for n in range(2)
+    ]  # fmt: skip
+    (tmp_path / "attempts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "figures.json").write_text(
+        json.dumps({"choose": {"attempts": 2, "policy_tokens": 9, "judge_tokens": 8}})
+    )
+    found = chosen(tmp_path, [task])
+    assert [row[1] for row in found["raw"][task.question_id]] == [0.0, 1.0]  # without an answer, and right
+    assert found["by_searches"] == {"1": {"attempts": 2, "score": 0.5, "em": 0.5}}  # of the one that has a score
 
 
 def test_one_warm_start_that_fails_keeps_no_arm_from_being_trained(

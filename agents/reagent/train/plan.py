@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from reagent.train.padding import Padded, padded, spread_of
 from reagent.train.shape import Shape
+from rrm.engines.hf.host_memory import mallocs_with_glibc
 from rrm.errors import RRMError
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ GLIBC_LOSS = 0.6
 """Of the activations, what glibc's malloc holds besides on the CPU under an adapter: blocks that were freed between kept ones and, as
 PyTorch asks for aligned memory, do not fit the next layer's of the same size. Measured with SmolLM2 and LoRA: 0.5 in trainings, 0.7 of a
 lone micro-batch; nothing where every weight is trained, and nothing with an allocator that serves sizes apart (docs/decisions.md)."""
-OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 ADAMW_STATES = 2
 """Moments a trained parameter has, in its own precision."""
 PROMPT_SHARE = 0.5
@@ -216,15 +216,6 @@ def has_reference(config: AgentConfig) -> bool:
     """Whether the policy at the start is asked, too."""
     guard = config.guards.kl
     return config.loss.kl_coef > 0 or (guard.max is not None and guard.action != "none")
-
-
-def mallocs_with_glibc() -> bool:
-    """Whether this process, and one that it starts, takes its memory from glibc's malloc."""
-    import os
-    import platform
-
-    preloaded = os.environ.get("LD_PRELOAD", "")
-    return platform.libc_ver()[0] == "glibc" and not any(name in preloaded for name in OTHER_ALLOCATORS)
 
 
 def _sent(config: AgentConfig, shape: Shape, sharded: bool) -> int:

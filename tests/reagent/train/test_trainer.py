@@ -31,6 +31,7 @@ from reagent.train.optimizer import learning_rate_factor
 from reagent.train.policy import Policy
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
+from rrm.engines.hf.host_memory import freed_memory
 from rrm.errors import ConfigError, RRMError
 
 ALGORITHMS = ("ppo", "grpo", "rloo", "reinforce++", "reinforce++-baseline")
@@ -171,6 +172,15 @@ def test_times_add_up_where_judging_overlaps_with_playing(base, tmp_path, monkey
     assert all(part > 0 for part in parts) and sum(parts) <= metrics["time/total_s"] < 100
     assert metrics["time/judge_busy_s"] > 1000
     assert metrics["time/rollout_tokens_per_s"] < 1e6
+
+
+def test_an_update_gives_freed_memory_back(base, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, done = make_trainer(configured(base, tmp_path, "none"), scripted()), []
+    learn = trainer.learn
+    monkeypatch.setattr(trainer, "learn", lambda *given: (learn(*given), done.append("learned"))[0])
+    monkeypatch.setattr(freed_memory, "give_back", lambda: done.append("gave back"))
+    trainer.update()
+    assert done.count("learned") == 1 and done[-1] == "gave back"  # after the steps, too
 
 
 @pytest.mark.parametrize("ahead", [False, True])
