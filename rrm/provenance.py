@@ -13,13 +13,16 @@ def environment() -> dict[str, Any]:
     """Versions (of `PACKAGES`, where installed) and hardware, for every record of a measurement or a training."""
     import torch
 
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
+    on_gpu = torch.cuda.is_available()
+    device = torch.cuda.get_device_name(0) if on_gpu else "cpu"
+    products = torch.get_float32_matmul_precision()  # "highest" but where TF32 was asked for
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in PACKAGES if _has(name)},
         "device": device,
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
+        **({"float32_products": products} if on_gpu and products != "highest" else {}),
     }
 
 

@@ -49,7 +49,27 @@ def sat(answered: dict[str, list[list[dict[str, Any]]]]) -> dict[str, Any]:
 
 
 ATTEMPTS = {f"q{q}": [[s / 8, float(s == q % 8), str(s), 10.0 + s] for s in range(8)] for q in range(30)}
-SOLVED = {gsm8k.START: [rows(60)], "grpo": [rows(90), rows(95)]}
+
+
+def solved(**runs: list[int]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of GSM8K's record: of each policy how many problems each seed solves."""
+    return {
+        name.replace("_", "-"): [{"seed": k, "by": "evaluate", "rows": rows(n)} for k, n in enumerate(right)]
+        for name, right in runs.items()
+    }
+
+
+def words_of(found: dict[str, list[dict[str, Any]]], arms: tuple[str, ...] = ("grpo",)) -> dict[str, Any]:
+    """GSM8K's record with these rows."""
+    trainings = {
+        arm: [RUN | {"seed": run["seed"], "options": ["seed=0", *gsm8k.ARMS[arm]]} for run in found[arm]]
+        for arm in arms
+    }
+    made = {"overrides": [], "questions": {"held_out": 500}, "trainings": trainings}
+    return MADE | made | {"figures": gsm8k.figures(found), "rows": found}
+
+
+SOLVED = solved(start=[60], grpo=[90, 95])
 CELLS = [
     {"task": task, "label": label, "figures": {"success": 0.1, "judge": {"mean": 0.2}}}
     for task in ("hotpotqa", "2wiki") for label in ("direct", "naive_rag", "tool_call")
@@ -72,14 +92,9 @@ def drawn_once() -> Iterator[None]:
 def good(drawn_once: None) -> dict[str, dict[str, Any]]:
     """A record of each study as it should be."""
     choosing = {"attempts": 8, "by_n": by_n(ATTEMPTS, 8), "raw": ATTEMPTS}
-    words = {
-        "trainings": {"grpo": [RUN | {"seed": 0}, RUN | {"seed": 1}]},
-        "figures": gsm8k.figures(SOLVED),
-        "rows": SOLVED,
-    }
     return {
         accept_9.QA: {**MADE, **sat(ANSWERED), "choosing": choosing},
-        accept_9.GSM8K: MADE | words,
+        accept_9.GSM8K: words_of(SOLVED),
         accept_9.TABLE: {**MADE, "questions": 24, "kills": 1, "rows": CELLS},
     }
 
@@ -121,8 +136,11 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("figures", "held_out", "filled", "f1_less_control", "low"), 0.0, "filled less shuffled"),
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
         (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
-        (accept_9.GSM8K, ("rows", gsm8k.START), [rows(70)], "the warm start"),
-        (accept_9.GSM8K, ("trainings", "grpo"), [RUN | {"seed": 0}], "the trainings"),
+        (accept_9.GSM8K, ("rows", gsm8k.START, 0, "rows"), rows(70), "the warm start"),
+        (accept_9.GSM8K, ("rows", "grpo", 1, "seed"), 0, "less the warm start"),
+        (accept_9.GSM8K, ("overrides",), ["environment.eval_tasks=60"], "less the warm start"),
+        (accept_9.GSM8K, ("questions", "held_out"), 844, "less the warm start"),
+        (accept_9.GSM8K, ("trainings", "grpo"), [RUN | {"seed": 0, "options": []}], "the trainings"),
         (accept_9.TABLE, ("rows", 0), {"task": "hotpotqa", "label": "direct", "failure": {"kind": "NoFile"}}, "cells"),
         (accept_9.TABLE, ("rows", 0, "figures", "judge"), None, "cells"),
         (accept_9.TABLE, ("kills",), 0, "cells"),
@@ -140,8 +158,7 @@ def test_what_the_record_does_not_hold_is_missed(
 
 
 def test_more_runs_than_are_wanted_are_enough(good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    words, trainings = good[accept_9.GSM8K], [RUN | {"seed": seed} for seed in range(3)]
-    assert missed(monkeypatch, accept_9.GSM8K, words | {"trainings": {"grpo": trainings}}) == []
+    assert missed(monkeypatch, accept_9.GSM8K, words_of(solved(start=[60], grpo=[90, 95, 93]))) == []
 
 
 def test_an_arm_is_held_against_its_control_where_both_have_their_seeds() -> None:
@@ -184,7 +201,7 @@ def test_a_gpu_has_bars_where_an_arm_was_trained_there(monkeypatch: pytest.Monke
     [
         ([90, 95, 99], [60, 62, 64], []),
         ([90, 95, 63], [60, 62, 64], ["wide less wide-shuffled"]),  # one seed among the control's
-        ([90, 95, 99], [60, 62], ["the trainings", "wide less wide-shuffled"]),
+        ([90, 95, 99], [60, 62], ["the trainings", "the warm start", "less the warm start", "wide less wide-shuffled"]),
         ([60, 60, 60], [60, 62, 64], ["less the warm start", "wide less wide-shuffled"]),
     ],
 )
@@ -195,12 +212,16 @@ def test_a_wide_arm_on_gsm8k_is_held_against_its_control(
     control: list[int],
     missing: list[str],
 ) -> None:
-    solved = {gsm8k.START: [rows(60)], "wide": [rows(n) for n in wide], "wide-shuffled": [rows(n) for n in control]}
-    trainings = {arm: [RUN | {"seed": seed} for seed in range(len(solved[arm]))] for arm in ("wide", "wide-shuffled")}
-    found = MADE | {"trainings": trainings, "figures": gsm8k.figures(solved), "rows": solved}
+    found = words_of(solved(start=[60], wide=wide, wide_shuffled=control), ("wide", "wide-shuffled"))
     records = {accept_9.GSM8K: good[accept_9.GSM8K], f"{accept_9.GSM8K}_wide": found}
     monkeypatch.setattr(accept_9, "load", records.get)
     bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
+    narrow = copy.deepcopy(found)
+    for one in narrow["trainings"]["wide"]:
+        one["options"] = ["seed=0"]
+    assert "32" in accept_9.gsm8k_unlike(narrow, "wide", {"wide": 3})
+    shown = [bar for bar in accept_9.gsm8k_bars() if "over seeds too" in bar.measured]
+    assert len(shown) == (1 if len(control) == 3 else 0)
     assert len(bad) == len(missing) and all(said in what for said, what in zip(missing, bad, strict=True))
 
 
@@ -211,12 +232,10 @@ def test_training_that_gains_nothing_beyond_chance_is_missed(
     answered = ANSWERED | {"grpo": grpo}
     qa = good[accept_9.QA] | sat(answered)
     assert missed(monkeypatch, accept_9.QA, qa) == ["4 multi-hop QA: GRPO on outcomes less its warm start, F1"]
-    solved = SOLVED | {"grpo": [rows(60), rows(60)]}
-    words = good[accept_9.GSM8K] | {"figures": gsm8k.figures(solved), "rows": solved}
+    words = words_of(solved(start=[60], grpo=[60, 60]))
     assert missed(monkeypatch, accept_9.GSM8K, words) == ["4 GSM8K: after GRPO less the warm start"]
 
 
 def test_a_warm_start_below_a_tenth_is_missed(good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    solved = {gsm8k.START: [rows(40)], "grpo": [rows(90), rows(95)]}
-    words = good[accept_9.GSM8K] | {"figures": gsm8k.figures(solved), "rows": solved}
+    words = words_of(solved(start=[40], grpo=[90, 95]))
     assert missed(monkeypatch, accept_9.GSM8K, words) == ["4 GSM8K, one or two operations: the warm start"]

@@ -104,13 +104,22 @@ def answered(correct: list[int]) -> list[dict[str, Any]]:
     ]
 
 
+def run(correct: list[int], seed: int = 0) -> dict[str, Any]:
+    return {"seed": seed, "by": "evaluate", "rows": answered(correct)}
+
+
 def test_figures_by_hand() -> None:
-    start = answered([1, 0, 0, 0] * 10)
-    found = study.figures({study.START: [start], "grpo": [answered([1, 1, 0, 0] * 10), answered([1, 0, 0, 1] * 10)]})
+    start = [run([1, 0, 0, 0] * 10)]
+    found = study.figures({study.START: start, "grpo": [run([1, 1, 0, 0] * 10), run([1, 0, 0, 1] * 10, 1)]})
     assert found["start"]["success"]["value"] == 0.25 and found["grpo"]["by_seed"] == [0.5, 0.5]
     assert found["grpo"]["less_start"]["value"] == 0.25 and found["grpo"]["less_start"]["low"] > 0
     assert found["grpo"]["less_start_by_seed"][0]["value"] == 0.25 and "less_start" not in found["start"]
-    assert study.figures({study.START: [], "grpo": []}) == {}
+    assert "less_start_over_seeds" not in found["grpo"] and study.figures({}) == {}
+    wide = [run([1, 1, 0, 0] * 10, seed) for seed in range(3)]
+    told = study.figures({study.START: start, "wide": wide, "wide-shuffled": [run([1, 0, 0, 0] * 10)]})["wide"]
+    assert told["less_control"]["value"] == 0.25 and told["less_start_over_seeds"]["value"] == 0.25
+    with pytest.raises(ValueError, match="same questions"):  # paired by their places they were level
+        study.figures({study.START: start, "grpo": [{"seed": 0, "rows": answered([1, 0, 0, 0] * 11)[4:]}]})
 
 
 def test_a_run_whose_machine_was_gone_is_known_by_its_last_evaluation(tmp_path: Path) -> None:
@@ -119,21 +128,23 @@ def test_a_run_whose_machine_was_gone_is_known_by_its_last_evaluation(tmp_path: 
         json.dumps({"update": 19, "by_task": {"q000": 0.0}}) + "\n" + json.dumps(last) + "\n"
     )
     found = study.answered(tmp_path, 2)
-    assert found == [{"id": "q000", "correct": 1.0}, {"id": "q001", "correct": 0.0}]
-    assert study.figures({study.START: [answered([0, 0])], "grpo": []})["start"]["calls"] == 2
-    told = study.figures({study.START: [answered([0, 0])], "grpo": [found]})
-    assert told["grpo"]["less_start"]["value"] == 0.5 and "calls" not in told["grpo"]
-    assert study.answered(tmp_path, 3) == []  # not all questions
+    assert found["rows"] == [{"id": "q000", "correct": 1.0}, {"id": "q001", "correct": 0.0}]
+    told = study.figures({study.START: [run([0, 0])], "grpo": [{"seed": 0, **found}]})
+    assert told["grpo"]["less_start"]["value"] == 0.5 and "calls" not in told["grpo"] and told["start"]["calls"] == 2
+    assert study.answered(tmp_path, 3) == {}  # not all questions
     (tmp_path / "eval.jsonl").write_text(json.dumps({**last, "update": 19}) + "\n")
-    assert study.answered(tmp_path, 2) == []  # not the last
+    assert study.answered(tmp_path, 2) == {}  # not the last
     (tmp_path / "held_out.json").write_text(json.dumps(answered([1, 1])))
-    assert study.answered(tmp_path, 2) == answered([1, 1])
+    assert study.answered(tmp_path, 2) == {"by": "evaluate", "rows": answered([1, 1])}
+    assert study.answered(tmp_path, 3) == {}
 
 
 def test_what_is_there_is_collected(data: Path, tmp_path: Path) -> None:
     made = study.Study(tmp_path / "runs", study.prepare(data, tmp_path / "runs", 10))
     (made.runs / study.START).mkdir()
-    (made.runs / study.START / "held_out.json").write_text(json.dumps(answered([1, 0] * 20)))
+    (made.runs / study.START / "held_out.json").write_text(
+        json.dumps(answered([1, 0, 0] * (made.counts["held_out"] // 3)))
+    )
     found = study.collect(made)
     assert found["warm"] is None and found["trainings"] == {} and list(found["figures"]) == [study.START]
     json.dumps(found, allow_nan=False)
