@@ -106,11 +106,15 @@ def qa_bars() -> Iterator[Bar]:
     yield from chosen_bars(found.get("choosing") or {})
 
 
-def gain_bar(found: Found, arm: str, what: str) -> Bar:
-    """An arm on outcomes against its warm start."""
+def gain_bar(found: Found, arm: str, what: str, name: str = QA) -> Bar:
+    """An arm on outcomes against its warm start.
+
+    Args:
+        name: of the record.
+    """
     told = found["figures"]["held_out"].get(arm, {})
     if "f1_less_start" not in told:
-        return missing(what, "paired interval above 0", QA)
+        return missing(what, "paired interval above 0", name)
     gain = told["f1_less_start"]
     seeds = len({run["seed"] for run in trained(found).get(arm, ())})
     ok = (
@@ -154,9 +158,8 @@ def gpu_bars() -> Iterator[Bar]:
     yield commits_bar("4 multi-hop QA on a GPU: the trainings", trained(found), GPU_SEEDS)
     known = same(found["figures"], figures_of(found["sittings"]))
     yield Bar("4 multi-hop QA on a GPU: figures from their rows", "equal" if known else "other figures", "equal", known)
-    yield gain_bar(
-        found, "wide", "4 multi-hop QA on a GPU: GRPO on outcomes, 16 questions an update, less its warm start, F1"
-    )
+    what = "4 multi-hop QA on a GPU: GRPO on outcomes, 16 questions an update, less its warm start, F1"
+    yield gain_bar(found, "wide", what, QA_GPU)
     yield from control_bars(told, GPU_SEEDS)
     for name in ("wide-judge", "wide-ppo"):
         if "f1_less_start" in (one := told.get(name, {})):
