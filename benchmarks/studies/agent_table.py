@@ -3,7 +3,8 @@
     python -m benchmarks.studies.agent_table [--limit 40]          (after `benchmarks.studies.smollm2_qa`, whose policies it plays)
 
 HotpotQA, 2WikiMultihopQA and MuSiQue, of the questions that `smollm2_qa` holds out, over its corpus; every method with the warm start that
-was shown it, and the policies that were trained. The run is killed by SIGKILL once --kill-after attempts are written, in the middle of a
+was shown it, and the policies that were trained. The prompts are the methods' and benchmarks' own, longer than those that were shown; answers are asked for in the tags that
+were. The run is killed by SIGKILL once --kill-after attempts are written, in the middle of a
 cell, and the same command goes on. All of it lies in runs/agent_table, with the page of every judged transcript. Writes
 benchmarks/results/agent_table.json: the rows of the table without what was said.
 """

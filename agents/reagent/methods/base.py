@@ -18,8 +18,10 @@ Headline = Literal["initial", "refined", "chosen"]
 Options = dict[str, Any]
 ANSWER_LINE = "Think as long as the question needs, then write one line: Answer: <answer>"
 """How a turn without tools ends: what every format but those below reads as the answer."""
-OTHER_ANSWERS = ("react", "search_tags")
-"""Formats whose answers look otherwise."""
+ANSWER_LINES = {"search_tags": "Think as long as the question needs, then answer: <answer>...</answer>"}
+"""Format → the same, where its answers look otherwise and it needs no tools."""
+OF_TOOLS_ALONE = ("react",)
+"""Formats that say nothing without tools: the usual line is asked for."""
 OF_TOOLS = ("tools", "tool_options", "tool_prompt", "corpus", "files", "max_calls_per_turn")
 """Options that mean nothing without tools."""
 
@@ -101,10 +103,11 @@ class OneTurn(Method):
         if benchmark.own_tools:
             raise NotApplicable(f"{benchmark.name}: each question brings its own tools, and {self.name} has none")
         kept = {name: value for name, value in options.items() if name not in OF_TOOLS}
-        if kept.get("parser") in OTHER_ANSWERS:
+        if kept.get("parser") in OF_TOOLS_ALONE:
             del kept["parser"]
         told = " ".join(filter(None, (self.lead, benchmark.form)))
-        return {"system": f"{told}\n{ANSWER_LINE}", **kept, "tools": [], "max_turns": 1}
+        line = ANSWER_LINES.get(str(kept.get("parser")), ANSWER_LINE)
+        return {"system": f"{told}\n{line}", **kept, "tools": [], "max_turns": 1}
 
     def sections(self, config: AgentConfig) -> dict[str, dict[str, Any]]:
         return {"rollout": {"max_turns": 1}}

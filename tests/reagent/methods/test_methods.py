@@ -65,6 +65,23 @@ def test_direct_is_the_question_and_the_answers_form(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("method", ["direct", "naive_rag"])
+def test_a_policy_that_answers_in_tags_is_asked_and_read_so_without_tools(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for a line, and its tags were part of the answer: right answers were wrong."""
+    install_search(monkeypatch)
+    path = hotpot_file(tmp_path)
+    options = {"parser": "search_tags", "corpus": str(path)}
+    config = configured(method, environment={"options": options})
+    said = opening(config, 0, path)[0]["content"]
+    assert said.endswith("then answer: <answer>...</answer>") and "Answer:" not in said
+    (episode,) = played(config, path, "<answer>baker</answer>")
+    assert (episode.answer, episode.success, episode.turns[0].info.get("malformed", 0)) == ("baker", True, 0)
+    react = configured(method, environment={"options": {**options, "parser": "react"}})
+    assert opening(react, 0, path)[0]["content"].endswith(LINE) and "parser" not in react.environment.options
+
+
 def test_naive_rag_is_the_questions_passages_and_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_search(monkeypatch)
     path = hotpot_file(tmp_path)
