@@ -367,6 +367,18 @@ def smollm2_qa() -> str:
     return _table(rows)
 
 
+def agent_table() -> str:
+    """Tasks × methods: exact match, F1, what the judge says, and what a question costs the policy."""
+    rows = [["task", "method", "exact match", "F1", "judge's mean score", "judge's AUROC", "policy tokens a question"]]
+    for one in needed("agent_table")["rows"]:
+        figures = one["figures"]
+        judged, auroc = figures["judge"]["mean"], figures["judge"]["auroc"]
+        told = [interval(figures["exact_match"]), interval(figures["f1"]), interval(judged)]
+        ranked = "–" if auroc["value"] is None else interval(auroc)
+        rows.append([one["task"], f"`{one['label']}`", *told, ranked, f"{figures['policy_tokens']:.0f}"])
+    return _table(rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "default_judge": default_judge,
     "default_judge_modes": default_judge_modes,
@@ -384,6 +396,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "feedback": lambda: feedback_tables(needed("feedback_modes")),
     "self_labels": self_labels,
     "smollm2_qa": smollm2_qa,
+    "agent_table": agent_table,
     **{name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()},
     **{
         f"no_answer_key_{rows.__name__}": partial(no_answer_key, rows)

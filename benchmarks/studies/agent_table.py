@@ -96,10 +96,12 @@ def play(asked: Sequence[str], folder: Path, kill_after: int) -> None:
         return
 
 
-def told(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the table without its questions."""
-    figures = row.get("figures")
-    return row if figures is None else row | {"figures": {k: v for k, v in figures.items() if k != "by_question"}}
+def told(row: dict[str, Any], study: Path) -> dict[str, Any]:
+    """A row of the table without its questions, and without the path of the machine's folder of runs."""
+    figures, policy = row.get("figures"), row.get("policy")
+    named = {} if policy is None else {"policy": str(policy).replace(f"{study}/", f"runs/{study.name}/")}
+    kept = {} if figures is None else {"figures": {k: v for k, v in figures.items() if k != "by_question"}}
+    return row | named | kept
 
 
 def main() -> None:
@@ -137,7 +139,7 @@ def main() -> None:
         "transcripts": sum(len(p.read_bytes().splitlines()) for p in folder.glob(f"table/*/*/{EPISODES}")),
         "report_bytes": (folder / "table" / REPORT).stat().st_size,
         "minutes": round((time.monotonic() - begun) / 60, 1),
-        "rows": [told(row) for row in table["rows"]],
+        "rows": [told(row, study) for row in table["rows"]],
     }
     record.write(args.output, found)
     print(json.dumps({key: found[key] for key in ("questions", "attempts", "transcripts", "kills", "minutes")}))
