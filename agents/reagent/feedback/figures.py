@@ -8,6 +8,7 @@ SUMS = (
     "judged",
     "asked",
     "failed",
+    "outside",
     "floored",
     "without_finding",
     "judge_tokens",

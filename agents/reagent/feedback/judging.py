@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, Mode
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.score import outside_of
 from rrm.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ class Report:
         )
 
 
-def _count_failures(found: Sequence[Feedback], report: Report) -> None:
+def _count(found: Sequence[Feedback], report: Report) -> None:
     for feedback in found:
+        report.counts["outside"] += bool(feedback.outside)
         if feedback.score is None:
             report.counts["failed"] += 1
             report.counts[f"failed_{feedback.status}"] += 1
@@ -97,6 +99,7 @@ class Judging:
     ) -> None:
         self.judge, self.seed, self.record = judge, seed, record
         self.known: dict[tuple[str, Mode], Feedback] = {}
+        self._said_outside = False
         self._later = [(first, Judging(other, seed=seed, record=record)) for first, other in later]
         for _, other in self._later:
             other.known = self.known  # what is asked is part of a judgement's key
@@ -150,7 +153,7 @@ class Judging:
         for key in set(keys):
             if self.known[key, mode].status == "judge_error":
                 del self.known[key, mode]
-        _count_failures(found, report)
+        self._look_at(found, report)
         return found
 
     @property
@@ -197,7 +200,7 @@ class Judging:
         for name in {name for group in names for name in group}:
             if self.known[name, "score"].status == "judge_error":
                 del self.known[name, "score"]
-        _count_failures([feedback for group in found for feedback in group], report)
+        self._look_at([feedback for group in found for feedback in group], report)
         return found
 
     @contextmanager
@@ -232,6 +235,14 @@ class Judging:
             yield take
         for job in jobs:
             job.result()
+
+    def _look_at(self, found: Sequence[Feedback], report: Report) -> None:
+        """Count what failed and what is foreign to the judge, and say once that something is."""
+        _count(found, report)
+        marks = [int(feedback.outside) for feedback in found if feedback.outside is not None]
+        if any(marks) and not self._said_outside:
+            self._said_outside = True
+            outside_of(marks)
 
     def _ask(self, fresh: Mapping[str, Trajectory], mode: Mode, update: int, report: Report) -> None:
         started = time.perf_counter()

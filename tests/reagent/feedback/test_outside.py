@@ -1,0 +1,65 @@
+"""Attempts that are foreign to the judge are counted, and said once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from reagent.feedback.figures import figures
+from reagent.feedback.judging import Judging, Report
+from rrm.feedback import Feedback, JudgeInfo
+from rrm.trajectory import Message, Trajectory
+
+INFO = JudgeInfo(model="far", prompt_version="1", mode="score")
+
+
+class Far:
+    """A judge that knows no attempt which says "far", and cannot tell of one that says "unknown"."""
+
+    engine = prompter = criteria = None
+
+    def judge(self, trajectories: Sequence[Trajectory], mode: str, seed: int) -> list[Feedback]:
+        marks = {"far": True, "near": False, "unknown": None}
+        return [
+            Feedback(
+                id=t.id,
+                judge=INFO,
+                status="scored",
+                score=0.5,
+                raw_score=0.5,
+                outside=marks[t.messages[-1].text()],
+            )
+            for t in trajectories
+        ]
+
+    def count_tokens(self, trajectories: Sequence[Trajectory], mode: str) -> list[int]:
+        return [1 for _ in trajectories]
+
+
+def attempts(*said: str) -> list[Trajectory]:
+    return [
+        Trajectory(id=f"a{n}", task=f"{n}?", messages=[Message(role="user", content="?"), Message(role="assistant", content=one)])
+        for n, one in enumerate(said)
+    ]  # fmt: skip
+
+
+def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    judging = Judging(cast(Any, Far()), seed=0)
+    with caplog.at_level(logging.WARNING):
+        for said, outside in ((("near", "unknown"), 0), (("far", "near", "far", "unknown"), 2), (("far", "near"), 1)):
+            report = Report()
+            judging.ask(attempts(*said), "score", 0, report)
+            assert figures(report)["feedback/outside"] == outside
+            assert figures(report)["feedback/judged"] == len(said)
+    (warned,) = [one.getMessage() for one in caplog.records]
+    assert warned.startswith("2 of 3 transcripts are outside what this judge was measured on")
+
+
+def test_counts_of_processes_add_up() -> None:
+    one, other = Report(), Report()
+    for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
+        Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
+    assert figures(one.merge(other))["feedback/outside"] == 3
