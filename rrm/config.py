@@ -404,8 +404,7 @@ def _without_value(value: Any) -> Iterator[str]:
     """Keys with a colon that hold nothing, wherever they stand: `{a:1}` is one. YAML's anchors may make a value hold itself."""
     waiting, seen = [value], set[int]()
     while waiting:
-        node = waiting.pop()
-        if not isinstance(node, dict | list) or id(node) in seen:
+        if not isinstance(node := waiting.pop(), dict | list) or id(node) in seen:
             continue
         seen.add(id(node))
         if isinstance(node, dict):

@@ -78,6 +78,8 @@ def steps(policy: Path, output: Path, case: str, sharding: str) -> None:
         **changes,
     )
     trainer = trainer_of(config, scripted())
+    for group in trainer.optimizer.param_groups:
+        group["eps"] = 1e-6  # or a gradient that is all rounding, which is the processor's own, makes a whole step
     updates = []
     for update in range(UPDATES):
         # in float32: where bfloat16's rounding turned one sampled token, processes would learn from other episodes than one does
