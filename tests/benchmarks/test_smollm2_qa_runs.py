@@ -127,8 +127,15 @@ def test_arms_differ_in_what_they_learn_from_alone(tmp_path: Path) -> None:
     assert configs["filled"]["rollout"]["dynamic_sampling"] and configs["filled"]["loss"]["advantage_scale"] == "none"
     filled, control = configs["filled"], configs["shuffled"]
     assert filled["feedback"]["mode"] == "none" and control["feedback"]["mode"] == "shuffled"
+    bare = configs["bare"]
+    paid = bare["environment"]["options"].pop("rewards")
+    assert set(paid) == {"useful", "malformed", "repeated", "unanswered"} and not any(paid.values())
+    assert configs["bare-shuffled"]["environment"]["options"].pop("rewards") == paid
+    assert {k: v for k, v in bare.items() if k != "output_dir"} == {
+        k: v for k, v in filled.items() if k != "output_dir"
+    }
     own = ("feedback", "output_dir")
-    for one, other in ((control, filled), (dealt, wide)):
+    for one, other in ((control, filled), (dealt, wide), (configs["bare-shuffled"], bare)):
         assert one["feedback"]["mode"] == "shuffled" and other["feedback"]["mode"] == "none"
         assert {k: v for k, v in one.items() if k not in own} == {k: v for k, v in other.items() if k not in own}
     assert configs["judge"]["environment"]["label_share"] == 0 and configs["judge"]["feedback"]["mode"] == "r"
@@ -153,6 +160,24 @@ def test_a_policy_is_evaluated_once_and_on_every_question(tmp_path: Path, monkey
     (one,) = asked
     assert "environment.eval_tasks=3" in one and f"environment.eval={{path: {tmp_path / 'held_out.jsonl'}}}" in one
     assert "environment.name=benchmarks.studies.smollm2_qa_demos:NaiveRag" in one
+
+
+def test_a_study_of_few_demonstrations_shows_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def noted(arguments: list[str], log: Path, module: str) -> None:
+        asked.append(arguments)
+        if not module.endswith("_warm"):
+            Path(arguments[arguments.index("--output") + 1]).write_text("[]")
+
+    monkeypatch.setattr("benchmarks.studies.smollm2_qa.call", noted)
+    for shown in (None, 56):
+        folder = tmp_path / str(shown)
+        made = replace(study(folder), shown=shown)
+        (folder / "start" / "direct").mkdir(parents=True)
+        made.begin_with("direct")
+    all_of_them, few = (a for a in asked if "--method" in a)
+    assert "--shown" not in all_of_them and few[few.index("--shown") + 1] == "56"
 
 
 def test_what_is_done_is_collected_and_what_is_not_is_left_out(tmp_path: Path) -> None:
