@@ -2,7 +2,7 @@
 
     python -m benchmarks.accept_9            (exit code 1 if a bar is missed)
 
-    smollm2_qa.json      python -m benchmarks.studies.smollm2_qa
+    smollm2_qa.json      python -m benchmarks.studies.smollm2_qa (smollm2_qa_few.json, smollm2_qa_gpu.json: the commands in its docstring)
     smollm2_gsm8k.json   python -m benchmarks.studies.smollm2_gsm8k (on a GPU: smollm2_gsm8k_gpu.json, smollm2_gsm8k_wide.json)
     agent_table.json     python -m benchmarks.studies.agent_table
 
@@ -20,7 +20,7 @@ from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
 from benchmarks.studies import smollm2_gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import CONTROLS, GPU_SEEDS, RIVAL, SEEDS, START, UPDATES, figures_of
+from benchmarks.studies.smollm2_qa import CONTROLS, FEW_SEEDS, GPU_SEEDS, RIVAL, SEEDS, START, UPDATES, figures_of
 from benchmarks.studies.smollm2_qa_data import HELD_OUT
 from benchmarks.studies.smollm2_qa_sittings import trained
 
@@ -45,7 +45,8 @@ SUITES = {
         "tests/benchmarks/test_smollm2_qa.py tests/benchmarks/test_smollm2_qa_runs.py tests/benchmarks/test_smollm2_gsm8k.py"
     ),
 }
-QA, QA_GPU, GSM8K, TABLE = "smollm2_qa", "smollm2_qa_gpu", "smollm2_gsm8k", "agent_table"
+QA, QA_GPU, QA_FEW = "smollm2_qa", "smollm2_qa_gpu", "smollm2_qa_few"
+GSM8K, TABLE = "smollm2_gsm8k", "agent_table"
 AGENT_R1 = 2.9
 """Its best over naive RAG, exact match (arXiv 2511.14460)."""
 ABLE, SAMPLES = 0.1, "8"
@@ -118,7 +119,9 @@ def gain_bar(found: Found, arm: str, what: str, name: str = QA) -> Bar:
     gain = told["f1_less_start"]
     seeds = len({run["seed"] for run in trained(found).get(arm, ())})
     ok = (
-        min(seeds, told["seeds_less_start"]) >= (SEEDS | GPU_SEEDS)[arm] and gain["low"] is not None and gain["low"] > 0
+        min(seeds, told["seeds_less_start"]) >= (SEEDS | FEW_SEEDS | GPU_SEEDS)[arm]
+        and gain["low"] is not None
+        and gain["low"] > 0
     )
     each = ", ".join(interval(one) for one in told["f1_less_start_by_seed"])
     return Bar(what, f"{interval(gain)} (by seed {each})", "paired interval above 0, two seeds", ok)
@@ -148,22 +151,44 @@ def control_bars(told: Found, seeds: Mapping[str, int]) -> Iterator[Bar]:
         yield Bar(what, shown, wanted, ok)
 
 
-def gpu_bars() -> Iterator[Bar]:
-    """The same questions on a GPU, 16 an update; nothing where no arm was trained there."""
-    found = load(QA_GPU)
+def other_bars(name: str, where: str, arm: str, what: str, seeds: Mapping[str, int]) -> Iterator[Bar]:
+    """The same questions, learned in another way; nothing where no arm was trained so.
+
+    Args:
+        name: of the record; where: what is said of it.
+        arm: the one on outcomes; what: what is said of that.
+        seeds: arm → the seeds that it is wanted of.
+    """
+    found = load(name)
     if found is None or not trained(found):
         return
     told = found["figures"]["held_out"]
-    yield recorded("4 multi-hop QA on a GPU", found, "environment", "seeds")
-    yield commits_bar("4 multi-hop QA on a GPU: the trainings", trained(found), GPU_SEEDS)
+    yield recorded(where, found, "environment", "seeds")
+    yield commits_bar(f"{where}: the trainings", trained(found), seeds)
     known = same(found["figures"], figures_of(found["sittings"]))
-    yield Bar("4 multi-hop QA on a GPU: figures from their rows", "equal" if known else "other figures", "equal", known)
-    what = "4 multi-hop QA on a GPU: GRPO on outcomes, 16 questions an update, less its warm start, F1"
-    yield gain_bar(found, "wide", what, QA_GPU)
-    yield from control_bars(told, GPU_SEEDS)
-    for name in ("wide-judge", "wide-ppo"):
-        if "f1_less_start" in (one := told.get(name, {})):
-            yield Bar(f"4 {name} less the warm start, F1", interval(one["f1_less_start"]), "reported", None)
+    questions = min((one["questions"] for one in told.values()), default=0)
+    yield Bar(
+        f"{where}: held-out questions, figures from their rows", f"{questions}, {'equal' if known else 'other figures'}",
+        f"≥ {HELD_OUT}, equal", known and questions >= HELD_OUT,
+    )  # fmt: skip
+    yield gain_bar(found, arm, f"{where}: GRPO on outcomes, {what}, less its warm start, F1", name)
+    yield from control_bars(told, seeds)
+    for other in (START, *seeds):
+        if (one := told.get(other)) is not None:
+            less = f", {interval(one['f1_less_start'])} less the warm start" if "f1_less_start" in one else ""
+            yield Bar(
+                f"{where}, {other}: F1, EM", f"{interval(one['f1'])}, {interval(one['em'])}{less}", "reported", None
+            )
+
+
+def gpu_bars() -> Iterator[Bar]:
+    """On a GPU, 16 questions an update."""
+    return other_bars(QA_GPU, "4 multi-hop QA on a GPU", "wide", "16 questions an update", GPU_SEEDS)
+
+
+def few_bars() -> Iterator[Bar]:
+    """From a warm start of few demonstrations."""
+    return other_bars(QA_FEW, "4 multi-hop QA from few demonstrations", "bare", "paid for F1 alone", FEW_SEEDS)
 
 
 def gains_by_seed(told: Found, name: str) -> list[float]:
@@ -286,7 +311,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
     args = parser.parse_args()
-    finish([*qa_bars(), *gpu_bars(), *gsm8k_bars(), *table_bars(), *suite_bars(SUITES, not args.no_run)])
+    finish([*qa_bars(), *few_bars(), *gpu_bars(), *gsm8k_bars(), *table_bars(), *suite_bars(SUITES, not args.no_run)])
 
 
 if __name__ == "__main__":

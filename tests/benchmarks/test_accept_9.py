@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from benchmarks import accept_9, record
 from benchmarks.studies import smollm2_gsm8k as gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import GPU_SEEDS, RIVAL, SEEDS, START, figures_of
+from benchmarks.studies.smollm2_qa import FEW_SEEDS, GPU_SEEDS, RIVAL, SEEDS, START, figures_of
 from rrm.evaluation import bootstrap
 
 HERE = (record.commit() or "0123456789ab").rstrip("+")
@@ -179,21 +179,41 @@ def test_an_arm_is_held_against_its_control_where_both_have_their_seeds() -> Non
     assert [bar.ok for bar in accept_9.control_bars({}, SEEDS)] == [False]
 
 
-def test_a_gpu_has_bars_where_an_arm_was_trained_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    warm = {START: [rows(50)]}
-    arms = {"wide": [rows(90)] * 3, "wide-shuffled": [rows(50)] * 3, "wide-judge": [rows(50)], "wide-ppo": [rows(60)]}
-    found = MADE | sat(warm | arms)
-    runs = {arm: [RUN | {"seed": seed} for seed in range(n)] for arm, n in GPU_SEEDS.items()}
+@pytest.mark.parametrize(
+    ("name", "bars", "seeds", "arm", "gains"),
+    [
+        (accept_9.QA_GPU, accept_9.gpu_bars, GPU_SEEDS, "wide", {"wide": 90, "wide-ppo": 60}),
+        (accept_9.QA_FEW, accept_9.few_bars, FEW_SEEDS, "bare", {"bare": 90, "ppo": 60}),
+    ],
+)
+def test_other_ways_have_bars_where_an_arm_was_trained_so(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    bars: Callable[[], Iterator[accept_9.Bar]],
+    seeds: dict[str, int],
+    arm: str,
+    gains: dict[str, int],
+) -> None:
+    arms = {one: [rows(gains.get(one, 50))] * n for one, n in seeds.items()}
+    found = MADE | sat({START: [rows(50)]} | arms)
+    runs = {one: [RUN | {"seed": seed} for seed in range(n)] for one, n in seeds.items()}
     for trainings, missing in (
         (runs, []),
-        (runs | {"wide": runs["wide"][:1]}, ["the trainings", "less its warm start"]),
+        (runs | {arm: runs[arm][:1]}, ["the trainings", "less its warm start"]),
     ):
         found["sittings"][0]["trainings"] = trainings
-        monkeypatch.setattr(accept_9, "load", {accept_9.QA_GPU: found}.get)
-        bad = [bar.what for bar in accept_9.gpu_bars() if bar.ok is False]
+        monkeypatch.setattr(accept_9, "load", {name: found}.get)
+        bad = [bar.what for bar in bars() if bar.ok is False]
         assert len(bad) == len(missing) and all(said in what for said, what in zip(missing, bad, strict=True))
+    short = [{**one, "rows": rows(50, 400)} for one in found["sittings"][0]["rows"]["held_out"][START]]
+    few = changed(found, ("sittings", 0, "rows", "held_out"), {START: short})
+    few["sittings"][0]["trainings"] = runs
+    few["figures"] = figures_of(few["sittings"])
+    monkeypatch.setattr(accept_9, "load", {name: few}.get)
+    assert any("held-out questions" in bar.what for bar in bars() if bar.ok is False)
     found["sittings"][0]["trainings"] = {}
-    assert list(accept_9.gpu_bars()) == []
+    monkeypatch.setattr(accept_9, "load", {name: found}.get)
+    assert list(bars()) == []
 
 
 @pytest.mark.parametrize(
