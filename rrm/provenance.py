@@ -15,15 +15,26 @@ def environment() -> dict[str, Any]:
 
     on_gpu = torch.cuda.is_available()
     device = torch.cuda.get_device_name(0) if on_gpu else "cpu"
-    products = torch.get_float32_matmul_precision()  # "highest" but where TF32 was asked for
+    products = _float32_products() if on_gpu else None
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in PACKAGES if _has(name)},
         "device": device,
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
-        **({"float32_products": products} if on_gpu and products != "highest" else {}),
+        **({"float32_products": products} if products is not None else {}),
     }
+
+
+def _float32_products() -> str | None:
+    """How a GPU rounds the factors of float32 products (`high`, `tf32`, …); None where it does not."""
+    import torch
+
+    try:
+        said = torch.get_float32_matmul_precision()
+    except RuntimeError:  # asked for by the newer of torch's two ways, of which this one will not speak
+        said = str(torch.backends.cuda.matmul.fp32_precision)
+    return None if said in ("highest", "ieee", "none") else said
 
 
 def _has(name: str) -> bool:
