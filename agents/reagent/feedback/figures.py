@@ -8,7 +8,6 @@ SUMS = (
     "judged",
     "asked",
     "failed",
-    "outside",
     "floored",
     "without_finding",
     "judge_tokens",
@@ -43,6 +42,8 @@ def figures(report: Report) -> dict[str, float]:
     if not any(counts.values()):
         return {}
     found = {name: float(counts[name]) for name in SUMS}
+    if counts["outside_n"]:  # of a judge that cannot say, a 0 would read as: all inside
+        found["outside"] = float(counts["outside"])
     found["failure_rate"] = counts["failed"] / max(counts["judged"], 1)
     for name in MEANS:
         if counts[f"{name}_n"]:

@@ -77,7 +77,9 @@ class Report:
 
 def _count(found: Sequence[Feedback], report: Report) -> None:
     for feedback in found:
-        report.counts["outside"] += bool(feedback.outside)
+        if feedback.outside is not None:  # a judge that says where it was measured
+            report.counts["outside_n"] += 1
+            report.counts["outside"] += feedback.outside
         if feedback.score is None:
             report.counts["failed"] += 1
             report.counts[f"failed_{feedback.status}"] += 1
@@ -99,10 +101,11 @@ class Judging:
     ) -> None:
         self.judge, self.seed, self.record = judge, seed, record
         self.known: dict[tuple[str, Mode], Feedback] = {}
-        self._said_outside = False
+        self._said: set[str] = set()
+        """What was warned of; stages of a judge say it once between them."""
         self._later = [(first, Judging(other, seed=seed, record=record)) for first, other in later]
         for _, other in self._later:
-            other.known = self.known  # what is asked is part of a judgement's key
+            other.known, other._said = self.known, self._said  # what is asked is part of a judgement's key
 
     def at(self, update: int) -> Judging:
         """The one whose judge an update has; all have one memory."""
@@ -240,8 +243,8 @@ class Judging:
         """Count what failed and what is foreign to the judge, and say once that something is."""
         _count(found, report)
         marks = [int(feedback.outside) for feedback in found if feedback.outside is not None]
-        if any(marks) and not self._said_outside:
-            self._said_outside = True
+        if any(marks) and "outside" not in self._said:
+            self._said.add("outside")
             outside_of(marks)
 
     def _ask(self, fresh: Mapping[str, Trajectory], mode: Mode, update: int, report: Report) -> None:

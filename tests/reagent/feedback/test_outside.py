@@ -49,10 +49,11 @@ def attempts(*said: str) -> list[Trajectory]:
 def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
     judging = Judging(cast(Any, Far()), seed=0)
     with caplog.at_level(logging.WARNING):
-        for said, outside in ((("near", "unknown"), 0), (("far", "near", "far", "unknown"), 2), (("far", "near"), 1)):
+        rounds = (("unknown", None), ("near unknown", 0), ("far near far unknown", 2), ("far near", 1))
+        for said, outside in ((words.split(), outside) for words, outside in rounds):
             report = Report()
             judging.ask(attempts(*said), "score", 0, report)
-            assert figures(report)["feedback/outside"] == outside
+            assert figures(report).get("feedback/outside") == outside
             assert figures(report)["feedback/judged"] == len(said)
     (warned,) = [one.getMessage() for one in caplog.records]
     assert warned.startswith("2 of 3 transcripts are outside what this judge was measured on")
@@ -63,3 +64,12 @@ def test_counts_of_processes_add_up() -> None:
     for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
         Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
     assert figures(one.merge(other))["feedback/outside"] == 3
+
+
+def test_stages_of_one_judge_say_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    judging = Judging(cast(Any, Far()), seed=0, later=[(1, cast(Any, Far()))])
+    with caplog.at_level(logging.WARNING):
+        for update in (0, 1):
+            judging.at(update).ask(attempts("far"), "score", update, Report())
+            judging.known.clear()
+    assert len(caplog.records) == 1
