@@ -51,11 +51,12 @@ class MultiHop(Benchmark):
     limits: ClassVar[Limits] = Limits(turns=SEARCHES + 1, new_tokens=48, episode_tokens=512)
     metrics: ClassVar[Mapping[str, Grader]] = {"exact_match": exact_match, "f1": f1_closed}
     grader = staticmethod(f1_closed)
+    own_parser: ClassVar[str | None] = "search_tags"
     system: ClassVar[str] = "Search for a name, read what is found, search again or answer in few words."
 
     def __init__(self, *, corpus: str, **options: Any) -> None:
         search = {"search": {"corpus": corpus, "k": 1, "max_chars": RESULT_CHARS}}
-        given = {"tool_options": search, "rewards": REWARDS, "parser": "search_tags", "tool_prompt": "brief"}
+        given = {"tool_options": search, "rewards": REWARDS, "tool_prompt": "brief"}
         super().__init__(**{**given, **options})
 
 

@@ -106,7 +106,7 @@ class OneTurn(Method):
         if kept.get("parser") in OF_TOOLS_ALONE:
             del kept["parser"]
         told = " ".join(filter(None, (self.lead, benchmark.form)))
-        line = ANSWER_LINES.get(str(kept.get("parser")), ANSWER_LINE)
+        line = ANSWER_LINES.get(str(kept.get("parser", benchmark.own_parser)), ANSWER_LINE)
         return {"system": f"{told}\n{line}", **kept, "tools": [], "max_turns": 1}
 
     def sections(self, config: AgentConfig) -> dict[str, dict[str, Any]]:

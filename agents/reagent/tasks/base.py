@@ -75,6 +75,8 @@ class Benchmark(ToolEnv):
     """What the agent is told of how to work with the tools."""
     form: ClassVar[str] = ""
     """What it is told of the answer's form, whatever the way to it."""
+    own_parser: ClassVar[str | None] = None
+    """The format of calls and answers where the option `parser` names none; None: the environment's (`reagent.env.env`)."""
     limits: ClassVar[Limits] = Limits(8, 512, 4096)
     read_options: ClassVar[tuple[str, ...]] = ()
     """Options of `environment.train` and `.eval` that this benchmark's `read` takes besides."""
@@ -94,6 +96,8 @@ class Benchmark(ToolEnv):
         deny: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
+        if self.own_parser is not None:
+            options.setdefault("parser", self.own_parser)
         given = {name: dict(values) for name, values in (tool_options or {}).items()}
         if corpus is not None:
             given.setdefault("search", {}).setdefault("corpus", corpus)
