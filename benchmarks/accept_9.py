@@ -20,8 +20,21 @@ from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
 from benchmarks.studies import smollm2_gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import CONTROLS, FEW_SEEDS, GPU_SEEDS, RIVAL, SEEDS, START, UPDATES, figures_of
+from benchmarks.studies.smollm2_qa import (
+    ARMS,
+    CONTROLS,
+    FEW,
+    FEW_SEEDS,
+    GPU_SEEDS,
+    RIVAL,
+    SEEDS,
+    START,
+    TRAINING,
+    UPDATES,
+    figures_of,
+)
 from benchmarks.studies.smollm2_qa_data import HELD_OUT
+from benchmarks.studies.smollm2_qa_reading import auroc_within
 from benchmarks.studies.smollm2_qa_sittings import trained
 
 TASKS, TOOLS = "tests/reagent/tasks", "tests/reagent/tools"
@@ -70,6 +83,45 @@ def commits_bar(what: str, found: Mapping[str, Sequence[Found]], seeds: Mapping[
     )
 
 
+def otherwise(found: Mapping[str, Sequence[Found]], arms: Mapping[str, Sequence[str]], common: Sequence[str]) -> str:
+    """The first training that was not made as its arm says; empty where all were.
+
+    Args:
+        found: arm → its trainings, each with its `options`, of which the last of a name holds.
+        arms: arm → what it alone says; common: what all say, where an arm says nothing else.
+    """
+    names = {_name(option) for options in (common, *arms.values()) for option in options}
+    for arm, runs in found.items():
+        wanted = {_name(option): option for option in (*common, *arms[arm])}
+        for run in runs:
+            made = {_name(option): option for option in run["options"] if _name(option) in names}
+            if unlike := sorted(name for name in made.keys() | wanted if made.get(name) != wanted.get(name)):
+                return f"{arm}, seed {run['seed']}: {', '.join(unlike)} not as the arm says"
+    return ""
+
+
+def _name(option: str) -> str:
+    return option.partition("=")[0]
+
+
+def qa_made(found: Found, shown: int | None = None) -> str:
+    """What a record of multi-hop questions holds that is not the study; empty where it is.
+
+    Args:
+        shown: demonstrations of its warm starts; None: all.
+    """
+    for one in found["sittings"]:
+        if one["made_with"]["overrides"] or one["made_with"].get("shown") != shown:
+            return f"made with {one['made_with']['overrides']}, {one['made_with'].get('shown')} demonstrations"
+    if why := otherwise(trained(found), ARMS, TRAINING):
+        return why
+    try:
+        known = same(found["figures"], figures_of(found["sittings"]))
+    except ValueError as error:  # runs of other questions
+        return str(error)
+    return "" if known else "other figures"
+
+
 def qa_bars() -> Iterator[Bar]:
     """SmolLM2 on multi-hop questions."""
     what = "4 multi-hop QA: GRPO on outcomes less its warm start, F1"
@@ -80,11 +132,11 @@ def qa_bars() -> Iterator[Bar]:
     yield recorded("4 multi-hop QA", found, "environment", "seeds")
     yield commits_bar("4 multi-hop QA: the trainings", trained(found), SEEDS)
     told = found["figures"]["held_out"]
-    known = same(found["figures"], figures_of(found["sittings"]))
+    unlike = qa_made(found)
     questions = min((one["questions"] for one in told.values()), default=0)
     yield Bar(
-        "4 held-out questions, figures from their rows", f"{questions}, {'equal' if known else 'other figures'}",
-        f"≥ {HELD_OUT}, equal", known and questions >= HELD_OUT,
+        "4 held-out questions, trainings as their arms say, figures from the rows", f"{questions}, {unlike or 'equal'}",
+        f"≥ {HELD_OUT}, equal", not unlike and questions >= HELD_OUT,
     )  # fmt: skip
     for name in ("direct", RIVAL, START, *SEEDS):
         if (one := told.get(name)) is None:
@@ -151,13 +203,16 @@ def control_bars(told: Found, seeds: Mapping[str, int]) -> Iterator[Bar]:
         yield Bar(what, shown, wanted, ok)
 
 
-def other_bars(name: str, where: str, arm: str, what: str, seeds: Mapping[str, int]) -> Iterator[Bar]:
+def other_bars(
+    name: str, where: str, arm: str, what: str, seeds: Mapping[str, int], shown: int | None = None
+) -> Iterator[Bar]:
     """The same questions, learned in another way; nothing where no arm was trained so.
 
     Args:
         name: of the record; where: what is said of it.
         arm: the one on outcomes; what: what is said of that.
         seeds: arm → the seeds that it is wanted of.
+        shown: demonstrations of its warm starts; None: all.
     """
     found = load(name)
     if found is None or not trained(found):
@@ -165,11 +220,11 @@ def other_bars(name: str, where: str, arm: str, what: str, seeds: Mapping[str, i
     told = found["figures"]["held_out"]
     yield recorded(where, found, "environment", "seeds")
     yield commits_bar(f"{where}: the trainings", trained(found), seeds)
-    known = same(found["figures"], figures_of(found["sittings"]))
+    unlike = qa_made(found, shown)
     questions = min((one["questions"] for one in told.values()), default=0)
     yield Bar(
-        f"{where}: held-out questions, figures from their rows", f"{questions}, {'equal' if known else 'other figures'}",
-        f"≥ {HELD_OUT}, equal", known and questions >= HELD_OUT,
+        f"{where}: held-out questions, trainings as their arms say, figures from the rows",
+        f"{questions}, {unlike or 'equal'}", f"≥ {HELD_OUT}, equal", not unlike and questions >= HELD_OUT,
     )  # fmt: skip
     yield gain_bar(found, arm, f"{where}: GRPO on outcomes, {what}, less its warm start, F1", name)
     yield from control_bars(told, seeds)
@@ -188,7 +243,7 @@ def gpu_bars() -> Iterator[Bar]:
 
 def few_bars() -> Iterator[Bar]:
     """From a warm start of few demonstrations."""
-    return other_bars(QA_FEW, "4 multi-hop QA from few demonstrations", "bare", "paid for F1 alone", FEW_SEEDS)
+    return other_bars(QA_FEW, "4 multi-hop QA from few demonstrations", "bare", "paid for F1 alone", FEW_SEEDS, FEW)
 
 
 def gains_by_seed(told: Found, name: str) -> list[float]:
@@ -210,7 +265,9 @@ def chosen_bars(chosen: Found) -> Iterator[Bar]:
     shown, _ = ahead(measured)
     oracle = interval(measured["success"]["oracle"])
     known = same(chosen["by_n"], by_n(chosen["raw"], chosen["attempts"]))
-    yield Bar(what, f"{shown}; oracle {oracle}" if known else "not what the raw rows say", "measured", known)
+    known = known and same(chosen["auroc_within"], auroc_within(chosen["raw"]))
+    better = f"the better of two scored higher in {interval(chosen['auroc_within'])} of pairs"
+    yield Bar(what, f"{shown}; oracle {oracle}; {better}" if known else "not what the raw rows say", "measured", known)
 
 
 def gsm8k_bars() -> Iterator[Bar]:
@@ -219,16 +276,19 @@ def gsm8k_bars() -> Iterator[Bar]:
     yield from gsm8k_of("4 GSM8K", found or {}, "grpo", smollm2_gsm8k.SEEDS)
     if wide := load(f"{GSM8K}_wide"):
         what = "4 GSM8K, 32 questions an update"
-        yield from gsm8k_of(what, wide, "wide", smollm2_gsm8k.GPU_SEEDS)
-        unlike = gsm8k_unlike(wide, "wide", smollm2_gsm8k.GPU_SEEDS)
+        yield from gsm8k_of(what, wide, "wide", smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
+        unlike = gsm8k_unlike(wide, smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
         yield gsm8k_control(what, wide["figures"], unlike)
 
 
-def gsm8k_of(name: str, found: Found, arm: str, seeds: Mapping[str, int]) -> Iterator[Bar]:
+def gsm8k_of(
+    name: str, found: Found, arm: str, seeds: Mapping[str, int], solutions: int = smollm2_gsm8k.SHOWN
+) -> Iterator[Bar]:
     """A record's warm start, and an arm less it.
 
     Args:
         found: the record; empty where there is none.
+        solutions: that its warm start is shown.
     """
     able, rises = f"{name}, one or two operations: the warm start", f"{name}: after GRPO less the warm start"
     if not found:
@@ -237,7 +297,7 @@ def gsm8k_of(name: str, found: Found, arm: str, seeds: Mapping[str, int]) -> Ite
         return
     yield recorded(name, found, "environment", "seeds")
     yield commits_bar(f"{name}: the trainings", found["trainings"], seeds)
-    told, unlike = found["figures"], gsm8k_unlike(found, arm, seeds)
+    told, unlike = found["figures"], gsm8k_unlike(found, seeds, solutions)
     start, after = told.get(smollm2_gsm8k.START), told.get(arm)
     if start is None:
         yield missing(able, f"≥ {ABLE}", GSM8K)
@@ -253,21 +313,28 @@ def gsm8k_of(name: str, found: Found, arm: str, seeds: Mapping[str, int]) -> Ite
     yield Bar(rises, unlike or shown, "paired interval above 0", not unlike and gain["low"] > 0)
 
 
-def gsm8k_unlike(found: Found, arm: str, seeds: Mapping[str, int]) -> str:
-    """What a record holds that is not the study; empty where it is."""
-    if not same(found["figures"], smollm2_gsm8k.figures(found["rows"])):
+def gsm8k_unlike(found: Found, seeds: Mapping[str, int], shown: int) -> str:
+    """What a record holds that is not the study; empty where it is.
+
+    Args:
+        seeds: arm → the seeds that it is wanted of; shown: solutions that its warm start is shown.
+    """
+    if found.get("overrides") or found["shown"] != shown:
+        return f"made with {', '.join(found['overrides']) or 'no overrides'}, {found['shown']} solutions"
+    rows, trainings = found["rows"], found["trainings"]
+    asked = [{one["id"] for one in run["rows"]} for runs in rows.values() for run in runs]
+    if any(ids != asked[0] for ids in asked) or len(asked[0]) != found["questions"]["held_out"]:
+        return f"{sorted(map(len, asked))} questions of {found['questions']['held_out']}"
+    if len(asked[0]) < HELD_OUT:
+        return f"{len(asked[0])} questions"
+    if not same(found["figures"], smollm2_gsm8k.figures(rows)):
         return "not what the raw rows say"
-    if found.get("overrides"):
-        return f"made with {', '.join(found['overrides'])}"
-    few = [name for name, n in seeds.items() if len({run["seed"] for run in found["rows"].get(name, ())}) < n]
-    if few:
+    made, answered = ({arm: {run["seed"] for run in by.get(arm, ())} for arm in seeds} for by in (trainings, rows))
+    if few := [arm for arm, n in seeds.items() if len(answered[arm]) < n]:
         return f"too few seeds of {', '.join(few)} answered"
-    asked = {len(run["rows"]) for runs in found["rows"].values() for run in runs}
-    if asked != {found["questions"]["held_out"]} or min(asked) < HELD_OUT:
-        return f"{sorted(asked)} questions of {found['questions']['held_out']}"
-    options = [set(one["options"]) for one in found["trainings"].get(arm, ())]
-    wanted = set(smollm2_gsm8k.ARMS[arm])
-    return "" if all(wanted <= one for one in options) else f"trained without {', '.join(sorted(wanted))}"
+    if lost := [arm for arm in seeds if made[arm] != answered[arm]]:
+        return f"other seeds of {', '.join(lost)} were trained"
+    return otherwise(trainings, smollm2_gsm8k.ARMS, smollm2_gsm8k.TRAINING)
 
 
 def gsm8k_control(name: str, told: Found, unlike: str) -> Bar:

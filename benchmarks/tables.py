@@ -371,11 +371,14 @@ def agent_table() -> str:
     """Tasks × methods: exact match, F1, what the judge says, and what a question costs the policy."""
     rows = [["task", "method", "exact match", "F1", "judge's mean score", "judge's AUROC", "policy tokens a question"]]
     for one in needed("agent_table")["rows"]:
-        figures = one["figures"]
-        judged, auroc = figures["judge"]["mean"], figures["judge"]["auroc"]
-        told = [interval(figures["exact_match"]), interval(figures["f1"]), interval(judged)]
-        ranked = "–" if auroc["value"] is None else interval(auroc)
-        rows.append([one["task"], f"`{one['label']}`", *told, ranked, f"{figures['policy_tokens']:.0f}"])
+        name = [one["task"], f"`{one['label']}`"]
+        if (figures := one.get("figures")) is None:  # the cell failed
+            rows.append([*name, one["failure"]["kind"], "–", "–", "–", "–"])
+            continue
+        judge = figures.get("judge") or {}
+        judged = ["–" if judge.get(key, {}).get("value") is None else interval(judge[key]) for key in ("mean", "auroc")]
+        told = [interval(figures["exact_match"]), interval(figures["f1"]), *judged]
+        rows.append([*name, *told, f"{figures['policy_tokens']:.0f}"])
     return _table(rows)
 
 

@@ -3,7 +3,7 @@
     nice -n 19 python -m benchmarks.studies.smollm2_gsm8k --vllm-python .venv-vllm/bin/python
     python -m benchmarks.studies.smollm2_gsm8k --collect             # only write the results of what is done
     python -m benchmarks.studies.smollm2_gsm8k --device cuda         # minutes, on a GPU: runs/smollm2_gsm8k_gpu
-    python -m benchmarks.studies.smollm2_gsm8k --device cuda --shown 300 --arms grpo,wide,wide-shuffled --parallel 8 \\
+    python -m benchmarks.studies.smollm2_gsm8k --device cuda --shown 300 --arms grpo,wide,wide-shuffled --parallel 6 \\
         --runs runs/smollm2_gsm8k_wide --output benchmarks/results/smollm2_gsm8k_wide.json
 
 Questions are GSM8K's (Cobbe et al. 2021, arXiv 2110.14168) whose published solution has one or two operations: a model of 135 M parameters
@@ -86,6 +86,8 @@ NAME = "smollm2_gsm8k"
 DATA = ROOT.parent / "shared" / "data" / "gsm8k"
 ENVIRONMENT = f"benchmarks.studies.{NAME}:FewOperations"
 OPERATIONS = 2
+SHOWN, FEW = 1000, 300
+"""Solutions of the warm start: as a rule, and where more questions are to be left to play."""
 OWN_HELD_OUT = 500
 """Of the training file: the test file has 344 such questions."""
 UPDATES = 40
@@ -113,10 +115,11 @@ class FewOperations(GSM8K):
     """At most three calls of the calculator, then the number."""
 
     limits: ClassVar[Limits] = Limits(turns=4, new_tokens=32, episode_tokens=384)
+    own_parser: ClassVar[str | None] = "search_tags"
     system: ClassVar[str] = "Solve the problem by the calculator, then answer with the number."
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"rewards": REWARDS, "parser": "search_tags", "tool_prompt": "brief", **options})
+        super().__init__(**{"rewards": REWARDS, "tool_prompt": "brief", **options})
 
 
 # ---- questions and demonstrations --------------------------------------------------------------------------------------
@@ -216,6 +219,12 @@ class Study:
     device: str = "cpu"
 
     @property
+    def asked(self) -> int:
+        """Held-out questions: all, or as many as an override says."""
+        said = [o.partition("=")[2] for o in self.overrides if o.startswith("environment.eval_tasks=")]
+        return min(int(said[-1]), self.counts["held_out"]) if said else self.counts["held_out"]
+
+    @property
     def warm(self) -> Path:
         """The folder of the warm start."""
         return self.runs / "warm"
@@ -250,8 +259,7 @@ class Study:
         arguments = [
             "--policy", str(policy), "--output", str(target), "--transcripts", str(target.with_suffix(".jsonl")), *PLAYING,
             "environment.options={}", f"environment.eval={{path: {self.runs / 'held_out.jsonl'}}}",
-            f"environment.eval_tasks={self.counts['held_out']}", *held_in(self.dtype), *on(self.device), engine(self.device), "seed=0",
-            *(o for o in self.overrides if o.startswith("environment.eval_tasks=")),
+            f"environment.eval_tasks={self.asked}", *held_in(self.dtype), *on(self.device), engine(self.device), "seed=0",
         ]  # fmt: skip
         call(arguments, target.with_suffix(".log"), f"benchmarks.studies.{NAME}_held_out")
 
@@ -268,7 +276,7 @@ def row(episode: Episode) -> dict[str, Any]:
 def collect(study: Study) -> dict[str, Any]:
     """What is done: the warm start's card, trainings, success before and after, and the rows behind it (policy → a run's `seed`, `by` and
     `rows`)."""
-    asked, places = study.counts["held_out"], {arm: seeds_in(study.runs / arm) for arm in ARMS}
+    asked, places = study.asked, {arm: seeds_in(study.runs / arm) for arm in ARMS}
     answers = {
         name: [{"seed": seed, **found} for seed, one in folders.items() if (found := answered(one, asked))]
         for name, folders in {START: {0: study.runs / START}, **places}.items()
@@ -371,7 +379,7 @@ def start(study: Study, data: Path, shown: int, epochs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--shown", type=int, default=1000, help="demonstrations")
+    parser.add_argument("--shown", type=int, default=SHOWN, help="demonstrations")
     parser.add_argument("--epochs", type=int, default=3, help="of the warm start")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     parser.add_argument("--vllm-python", type=Path, help="of an environment with vLLM, which then samples the episodes")

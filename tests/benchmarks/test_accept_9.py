@@ -12,12 +12,29 @@ import pytest
 from benchmarks import accept_9, record
 from benchmarks.studies import smollm2_gsm8k as gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
-from benchmarks.studies.smollm2_qa import FEW_SEEDS, GPU_SEEDS, RIVAL, SEEDS, START, figures_of
+from benchmarks.studies.smollm2_qa import (
+    ARMS,
+    FEW,
+    FEW_SEEDS,
+    GPU_SEEDS,
+    RIVAL,
+    SEEDS,
+    START,
+    TRAINING,
+    figures_of,
+)
+from benchmarks.studies.smollm2_qa_reading import auroc_within
 from rrm.evaluation import bootstrap
 
 HERE = (record.commit() or "0123456789ab").rstrip("+")
 MADE = {"command": "python -m benchmarks.x", "commit": HERE, "environment": {"torch": "2"}, "seeds": {"grpo": 2}}
 RUN = {"commits": [HERE], "updates": 40}
+
+
+def made(arm: str, seed: int) -> dict[str, Any]:
+    """A training of the multi-hop study as its arm says."""
+    options = ["algorithm=ppo", *TRAINING, *ARMS[arm], f"seed={seed}"]
+    return RUN | {"seed": seed, "options": options}
 
 
 def rows(right: int, of: int = 500) -> list[dict[str, Any]]:
@@ -42,9 +59,11 @@ ANSWERED = {
 
 def sat(answered: dict[str, list[list[dict[str, Any]]]]) -> dict[str, Any]:
     """What one sitting with these answers puts into a record."""
-    trainings = {arm: [RUN | {"seed": seed} for seed in range(n)] for arm, n in SEEDS.items()}
+    trainings = {arm: [made(arm, seed) for seed in range(n)] for arm, n in SEEDS.items()}
     held = {name: [{"seed": k, "rows": one} for k, one in enumerate(runs)] for name, runs in answered.items()}
-    sittings = [{"warm": {}, "trainings": trainings, "rows": {"held_out": held, "musique": {}}}]
+    sittings = [
+        {"warm": {}, "made_with": {"overrides": []}, "trainings": trainings, "rows": {"held_out": held, "musique": {}}}
+    ]
     return {"sittings": sittings, "figures": figures_of(sittings)}
 
 
@@ -62,10 +81,13 @@ def solved(**runs: list[int]) -> dict[str, list[dict[str, Any]]]:
 def words_of(found: dict[str, list[dict[str, Any]]], arms: tuple[str, ...] = ("grpo",)) -> dict[str, Any]:
     """GSM8K's record with these rows."""
     trainings = {
-        arm: [RUN | {"seed": run["seed"], "options": ["seed=0", *gsm8k.ARMS[arm]]} for run in found[arm]]
+        arm: [
+            RUN | {"seed": run["seed"], "options": ["seed=0", *gsm8k.TRAINING, *gsm8k.ARMS[arm]]} for run in found[arm]
+        ]
         for arm in arms
     }
-    made = {"overrides": [], "questions": {"held_out": 500}, "trainings": trainings}
+    shown = gsm8k.SHOWN if arms == ("grpo",) else gsm8k.FEW
+    made = {"overrides": [], "shown": shown, "questions": {"held_out": 500}, "trainings": trainings}
     return MADE | made | {"figures": gsm8k.figures(found), "rows": found}
 
 
@@ -91,7 +113,7 @@ def drawn_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def good(drawn_once: None) -> dict[str, dict[str, Any]]:
     """A record of each study as it should be."""
-    choosing = {"attempts": 8, "by_n": by_n(ATTEMPTS, 8), "raw": ATTEMPTS}
+    choosing = {"attempts": 8, "by_n": by_n(ATTEMPTS, 8), "raw": ATTEMPTS, "auroc_within": auroc_within(ATTEMPTS)}
     return {
         accept_9.QA: {**MADE, **sat(ANSWERED), "choosing": choosing},
         accept_9.GSM8K: words_of(SOLVED),
@@ -126,12 +148,18 @@ def test_good_records_pass_and_absent_ones_fail(
     ("name", "path", "value", "said"),
     [
         (accept_9.QA, ("commit",), "abc+", "the record"),
-        (accept_9.QA, ("sittings", 0, "trainings", "grpo"), [RUN | {"seed": 0}], "the trainings"),
+        (accept_9.QA, ("sittings", 0, "trainings", "grpo"), [made("grpo", 0)], "the trainings"),
         (accept_9.QA, ("sittings", 0, "trainings", "grpo", 1, "seed"), 0, "less its warm start"),
         (accept_9.QA, ("sittings", 0, "trainings", "grpo", 1, "seed"), 0, "the trainings"),
-        (accept_9.QA, ("sittings", 0, "trainings", "filled"), [RUN | {"seed": 0}], "groups that differ"),
-        (accept_9.QA, ("sittings", 0, "trainings", "judge", 0), {**RUN, "seed": 0, "updates": 39}, "the trainings"),
-        (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0, "rows"), rows(95), "figures from their rows"),
+        (accept_9.QA, ("sittings", 0, "trainings", "filled"), [made("filled", 0)], "groups that differ"),
+        (accept_9.QA, ("sittings", 0, "trainings", "shuffled"), [made("filled", 0), made("filled", 1)], "as their arms say"),
+        (accept_9.QA, ("sittings", 0, "trainings", "grpo", 0, "options"), ["algorithm=grpo"], "as their arms say"),
+        (accept_9.QA, ("sittings", 0, "made_with"), {"overrides": ["max_updates=2"]}, "as their arms say"),
+        (accept_9.QA, ("sittings", 0, "made_with"), {"overrides": [], "shown": 56}, "as their arms say"),
+        (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0, "rows"), rows(90, 499), "as their arms say"),
+        (accept_9.QA, ("choosing", "auroc_within", "value"), 0.9, "one of 8 attempts"),
+        (accept_9.QA, ("sittings", 0, "trainings", "judge", 0, "updates"), 39, "the trainings"),
+        (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0, "rows"), rows(95), "figures from the rows"),
         (accept_9.QA, ("figures", "held_out", "shuffled", "f1_less_start_by_seed", 1, "value"), 0.08, "filled less shuffled"),
         (accept_9.QA, ("figures", "held_out", "filled", "f1_less_control", "low"), 0.0, "filled less shuffled"),
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
@@ -141,6 +169,9 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.GSM8K, ("overrides",), ["environment.eval_tasks=60"], "less the warm start"),
         (accept_9.GSM8K, ("questions", "held_out"), 844, "less the warm start"),
         (accept_9.GSM8K, ("trainings", "grpo"), [RUN | {"seed": 0, "options": []}], "the trainings"),
+        (accept_9.GSM8K, ("trainings", "grpo", 0, "seed"), 2, "less the warm start"),
+        (accept_9.GSM8K, ("shown",), 300, "the warm start"),
+        (accept_9.GSM8K, ("rows", "grpo", 0, "rows"), rows(90, 499), "less the warm start"),
         (accept_9.TABLE, ("rows", 0), {"task": "hotpotqa", "label": "direct", "failure": {"kind": "NoFile"}}, "cells"),
         (accept_9.TABLE, ("rows", 0, "figures", "judge"), None, "cells"),
         (accept_9.TABLE, ("kills",), 0, "cells"),
@@ -196,7 +227,9 @@ def test_other_ways_have_bars_where_an_arm_was_trained_so(
 ) -> None:
     arms = {one: [rows(gains.get(one, 50))] * n for one, n in seeds.items()}
     found = MADE | sat({START: [rows(50)]} | arms)
-    runs = {one: [RUN | {"seed": seed} for seed in range(n)] for one, n in seeds.items()}
+    if name == accept_9.QA_FEW:
+        found["sittings"][0]["made_with"]["shown"] = FEW
+    runs = {one: [made(one, seed) for seed in range(n)] for one, n in seeds.items()}
     for trainings, missing in (
         (runs, []),
         (runs | {arm: runs[arm][:1]}, ["the trainings", "less its warm start"]),
@@ -236,10 +269,14 @@ def test_a_wide_arm_on_gsm8k_is_held_against_its_control(
     records = {accept_9.GSM8K: good[accept_9.GSM8K], f"{accept_9.GSM8K}_wide": found}
     monkeypatch.setattr(accept_9, "load", records.get)
     bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
-    narrow = copy.deepcopy(found)
-    for one in narrow["trainings"]["wide"]:
-        one["options"] = ["seed=0"]
-    assert "32" in accept_9.gsm8k_unlike(narrow, "wide", {"wide": 3})
+    narrow = changed(found, ("trainings", "wide", 1, "options"), gsm8k.TRAINING)
+    asked = {"wide": len(wide), "wide-shuffled": len(control)}
+    assert accept_9.gsm8k_unlike(found, asked, gsm8k.FEW) == ""
+    assert (
+        accept_9.gsm8k_unlike(narrow, asked, gsm8k.FEW) == "wide, seed 1: rollout.tasks_per_update not as the arm says"
+    )
+    dealt = changed(found, ("trainings", "wide", 0, "options"), [*gsm8k.TRAINING, *gsm8k.ARMS["wide-shuffled"]])
+    assert "feedback.mode" in accept_9.gsm8k_unlike(dealt, asked, gsm8k.FEW)
     shown = [bar for bar in accept_9.gsm8k_bars() if "over seeds too" in bar.measured]
     assert len(shown) == (1 if len(control) == 3 else 0)
     assert len(bad) == len(missing) and all(said in what for said, what in zip(missing, bad, strict=True))
