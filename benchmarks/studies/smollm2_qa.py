@@ -22,7 +22,7 @@ The reward is the answer's F1, not exact match: where a policy is exactly right 
 one, and an earlier run of this model on GSM8K, whose outcome is all or nothing, fell to 0. Beside it stand configs/agents/smollm2.yaml's
 own: a malformed call costs 0.1, a repeated one 0.05, no answer 0.1, a useful call earns nothing. LoRA, clipping and no KL term are that
 config's, too; the learning rate is 3e-4 (its 1e-4 moves an adapter little in 40 steps), and group methods make one step an update. --dtype is that of all
-weights but the adapters', warm starts', servers' and the judge's too: bfloat16 is 6.7 times as fast on a processor with AMX, and slower on others.
+weights but the adapters', warm starts', servers' and the judge's too: bfloat16 takes three quarters of the time on a processor with AMX, and is slower on others.
 
 **Written down before an arm was run** (try-outs of two updates, and warm starts of one pass looked at on 60 questions, were known):
 
