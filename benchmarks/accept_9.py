@@ -265,8 +265,9 @@ def chosen_bars(chosen: Found) -> Iterator[Bar]:
     shown, _ = ahead(measured)
     oracle = interval(measured["success"]["oracle"])
     known = same(chosen["by_n"], by_n(chosen["raw"], chosen["attempts"]))
-    known = known and same(chosen["auroc_within"], auroc_within(chosen["raw"]))
-    better = f"the better of two scored higher in {interval(chosen['auroc_within'])} of pairs"
+    pairs = auroc_within(chosen["raw"])
+    known = known and same(chosen.get("auroc_within"), pairs)
+    better = f"the better of two scored higher in {interval(pairs)} of pairs"
     yield Bar(what, f"{shown}; oracle {oracle}; {better}" if known else "not what the raw rows say", "measured", known)
 
 
@@ -319,11 +320,11 @@ def gsm8k_unlike(found: Found, seeds: Mapping[str, int], shown: int) -> str:
     Args:
         seeds: arm → the seeds that it is wanted of; shown: solutions that its warm start is shown.
     """
-    if found.get("overrides") or found["shown"] != shown:
-        return f"made with {', '.join(found['overrides']) or 'no overrides'}, {found['shown']} solutions"
+    if (overrides := found.get("overrides", ())) or found.get("shown") != shown:
+        return f"made with {', '.join(overrides) or 'no overrides'}, {found.get('shown')} solutions"
     rows, trainings = found["rows"], found["trainings"]
     asked = [{one["id"] for one in run["rows"]} for runs in rows.values() for run in runs]
-    if any(ids != asked[0] for ids in asked) or len(asked[0]) != found["questions"]["held_out"]:
+    if not asked or any(ids != asked[0] for ids in asked) or len(asked[0]) != found["questions"]["held_out"]:
         return f"{sorted(map(len, asked))} questions of {found['questions']['held_out']}"
     if len(asked[0]) < HELD_OUT:
         return f"{len(asked[0])} questions"

@@ -171,6 +171,7 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.GSM8K, ("trainings", "grpo"), [RUN | {"seed": 0, "options": []}], "the trainings"),
         (accept_9.GSM8K, ("trainings", "grpo", 0, "seed"), 2, "less the warm start"),
         (accept_9.GSM8K, ("shown",), 300, "the warm start"),
+        (accept_9.GSM8K, ("rows",), {}, "the warm start"),
         (accept_9.GSM8K, ("rows", "grpo", 0, "rows"), rows(90, 499), "less the warm start"),
         (accept_9.TABLE, ("rows", 0), {"task": "hotpotqa", "label": "direct", "failure": {"kind": "NoFile"}}, "cells"),
         (accept_9.TABLE, ("rows", 0, "figures", "judge"), None, "cells"),
