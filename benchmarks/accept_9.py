@@ -272,46 +272,51 @@ def chosen_bars(chosen: Found) -> Iterator[Bar]:
 
 
 def gsm8k_bars() -> Iterator[Bar]:
-    """SmolLM2 on GSM8K with the calculator; the wide arms too, where they were trained."""
+    """SmolLM2 on GSM8K with the calculator; from few solutions and with wide updates too, where that was trained."""
     found = next((one for name in (GSM8K, f"{GSM8K}_gpu") if (one := load(name)) and "figures" in one), None)
-    yield from gsm8k_of("4 GSM8K", found or {}, "grpo", smollm2_gsm8k.SEEDS)
+    yield from gsm8k_of("4 GSM8K", found or {}, ("grpo",), smollm2_gsm8k.SEEDS)
+    if few := load(f"{GSM8K}_few"):
+        what = f"4 GSM8K from {smollm2_gsm8k.FEW} solutions"
+        yield from gsm8k_of(what, few, ("grpo", "filled"), smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
     if wide := load(f"{GSM8K}_wide"):
         what = "4 GSM8K, 32 questions an update"
-        yield from gsm8k_of(what, wide, "wide", smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
+        yield from gsm8k_of(what, wide, ("wide",), smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
         unlike = gsm8k_unlike(wide, smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
         yield gsm8k_control(what, wide["figures"], unlike)
 
 
 def gsm8k_of(
-    name: str, found: Found, arm: str, seeds: Mapping[str, int], solutions: int = smollm2_gsm8k.SHOWN
+    name: str, found: Found, arms: Sequence[str], seeds: Mapping[str, int], solutions: int = smollm2_gsm8k.SHOWN
 ) -> Iterator[Bar]:
-    """A record's warm start, and an arm less it.
+    """A record's warm start, and arms less it.
 
     Args:
         found: the record; empty where there is none.
         solutions: that its warm start is shown.
     """
     able, rises = f"{name}, one or two operations: the warm start", f"{name}: after GRPO less the warm start"
+    wanted = "paired interval above 0"
     if not found:
         yield missing(able, f"≥ {ABLE}", GSM8K)
-        yield missing(rises, "paired interval above 0", GSM8K)
+        yield missing(rises, wanted, GSM8K)
         return
     yield recorded(name, found, "environment", "seeds")
     yield commits_bar(f"{name}: the trainings", found["trainings"], seeds)
     told, unlike = found["figures"], gsm8k_unlike(found, seeds, solutions)
-    start, after = told.get(smollm2_gsm8k.START), told.get(arm)
-    if start is None:
+    if (start := told.get(smollm2_gsm8k.START)) is None:
         yield missing(able, f"≥ {ABLE}", GSM8K)
     else:
         shown = f"{interval(start['success'])} of {start['questions']} held-out questions"
         yield Bar(able, unlike or shown, f"≥ {ABLE}", not unlike and start["success"]["value"] >= ABLE)
-    if after is None or "less_start" not in after:
-        yield missing(rises, "paired interval above 0", GSM8K)
-        return
-    gain, over = after["less_start"], after.get("less_start_over_seeds")
-    shown = f"{interval(gain)} (by seed {', '.join(interval(one) for one in after['less_start_by_seed'])}"
-    shown += f"; over seeds too {interval(over)})" if over else ")"
-    yield Bar(rises, unlike or shown, "paired interval above 0", not unlike and gain["low"] > 0)
+    for arm in arms:
+        what, after = f"{rises} ({arm})", told.get(arm)
+        if after is None or "less_start" not in after:
+            yield missing(what, wanted, GSM8K)
+            continue
+        gain, over = after["less_start"], after.get("less_start_over_seeds")
+        shown = f"{interval(gain)} (by seed {', '.join(interval(one) for one in after['less_start_by_seed'])}"
+        shown += f"; over seeds too {interval(over)})" if over else ")"
+        yield Bar(what, unlike or shown, wanted, not unlike and gain["low"] > 0)
 
 
 def gsm8k_unlike(found: Found, seeds: Mapping[str, int], shown: int) -> str:

@@ -283,6 +283,16 @@ def test_a_wide_arm_on_gsm8k_is_held_against_its_control(
     assert len(bad) == len(missing) and all(said in what for said, what in zip(missing, bad, strict=True))
 
 
+def test_each_arm_from_few_solutions_has_a_bar(
+    good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = words_of(solved(start=[60], grpo=[61, 59], filled=[90, 95]), ("grpo", "filled"))
+    records = {accept_9.GSM8K: good[accept_9.GSM8K], f"{accept_9.GSM8K}_few": found}
+    monkeypatch.setattr(accept_9, "load", records.get)
+    bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
+    assert bad == ["4 GSM8K from 300 solutions: after GRPO less the warm start (grpo)"]
+
+
 @pytest.mark.parametrize("grpo", [[rows(50), rows(52)], [rows(45), rows(45)]])
 def test_training_that_gains_nothing_beyond_chance_is_missed(
     good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, grpo: list[list[dict[str, Any]]]
@@ -291,7 +301,7 @@ def test_training_that_gains_nothing_beyond_chance_is_missed(
     qa = good[accept_9.QA] | sat(answered)
     assert missed(monkeypatch, accept_9.QA, qa) == ["4 multi-hop QA: GRPO on outcomes less its warm start, F1"]
     words = words_of(solved(start=[60], grpo=[60, 60]))
-    assert missed(monkeypatch, accept_9.GSM8K, words) == ["4 GSM8K: after GRPO less the warm start"]
+    assert missed(monkeypatch, accept_9.GSM8K, words) == ["4 GSM8K: after GRPO less the warm start (grpo)"]
 
 
 def test_a_warm_start_below_a_tenth_is_missed(good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,10 @@ def test_the_training_is_paid_by_outcomes_alone(data: Path, tmp_path: Path) -> N
     assert wide.rollout.tasks_per_update == 32 and (wide.feedback.mode, control.feedback.mode) == ("none", "shuffled")
     other = {"name", "output_dir", "feedback"}
     assert wide.model_dump(exclude=other) == control.model_dump(exclude=other)
+    filled = load_agent_config("smollm2", made.options("filled", 0))
+    assert filled.rollout.dynamic_sampling == 6 and filled.loss.advantage_scale == "none"
+    alike = {"rollout": config.rollout, "loss": config.loss, "output_dir": config.output_dir}
+    assert filled.model_copy(update=alike) == config
 
 
 def answered(correct: list[int]) -> list[dict[str, Any]]:
