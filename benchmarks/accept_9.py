@@ -92,12 +92,18 @@ def otherwise(found: Mapping[str, Sequence[Found]], arms: Mapping[str, Sequence[
     """
     names = {_name(option) for options in (common, *arms.values()) for option in options}
     for arm, runs in found.items():
+        if arm not in arms:
+            return f"no arm is named {arm}"
         wanted = {_name(option): option for option in (*common, *arms[arm])}
         for run in runs:
             made = {_name(option): option for option in run["options"] if _name(option) in names}
             if unlike := sorted(name for name in made.keys() | wanted if made.get(name) != wanted.get(name)):
                 return f"{arm}, seed {run['seed']}: {', '.join(unlike)} not as the arm says"
     return ""
+
+
+def _seeds(runs: Sequence[Found]) -> list[int]:
+    return sorted(run["seed"] for run in runs)
 
 
 def _name(option: str) -> str:
@@ -113,6 +119,11 @@ def qa_made(found: Found, shown: int | None = None) -> str:
     for one in found["sittings"]:
         if one["made_with"]["overrides"] or one["made_with"].get("shown") != shown:
             return f"made with {one['made_with']['overrides']}, {one['made_with'].get('shown')} demonstrations"
+        if any(card["demonstrations"] != shown for card in one["warm"].values() if shown is not None):
+            return f"warm starts of other than {shown} demonstrations"
+        answered = one["rows"]["held_out"]
+        if lost := [arm for arm, runs in one["trainings"].items() if _seeds(runs) != _seeds(answered.get(arm, ()))]:
+            return f"of {', '.join(lost)} other seeds answered than were trained"
     if why := otherwise(trained(found), ARMS, TRAINING):
         return why
     try:
@@ -278,6 +289,8 @@ def gsm8k_bars() -> Iterator[Bar]:
     if few := load(f"{GSM8K}_few"):
         what = f"4 GSM8K from {smollm2_gsm8k.FEW} solutions"
         yield from gsm8k_of(what, few, ("grpo", "filled"), smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
+        unlike = gsm8k_unlike(few, smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
+        yield gsm8k_control(what, few["figures"], unlike, "filled")
     if wide := load(f"{GSM8K}_wide"):
         what = "4 GSM8K, 32 questions an update"
         yield from gsm8k_of(what, wide, ("wide",), smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
@@ -335,24 +348,25 @@ def gsm8k_unlike(found: Found, seeds: Mapping[str, int], shown: int) -> str:
         return f"{len(asked[0])} questions"
     if not same(found["figures"], smollm2_gsm8k.figures(rows)):
         return "not what the raw rows say"
-    made, answered = ({arm: {run["seed"] for run in by.get(arm, ())} for arm in seeds} for by in (trainings, rows))
-    if few := [arm for arm, n in seeds.items() if len(answered[arm]) < n]:
+    made, answered = ({arm: _seeds(by.get(arm, ())) for arm in seeds} for by in (trainings, rows))
+    if few := [arm for arm, n in seeds.items() if len(set(answered[arm])) < n]:
         return f"too few seeds of {', '.join(few)} answered"
     if lost := [arm for arm in seeds if made[arm] != answered[arm]]:
         return f"other seeds of {', '.join(lost)} were trained"
     return otherwise(trainings, smollm2_gsm8k.ARMS, smollm2_gsm8k.TRAINING)
 
 
-def gsm8k_control(name: str, told: Found, unlike: str) -> Bar:
-    """The wide arm less its control: every seed above every one, and an interval above 0.
+def gsm8k_control(name: str, told: Found, unlike: str, arm: str = "wide") -> Bar:
+    """An arm less its control: every seed above every one, and an interval above 0.
 
     Args:
         unlike: what the record holds that is not the study.
     """
-    wanted = "interval above 0, every seed of wide above every one of its control"
-    what = f"{name}: wide less wide-shuffled (rewards dealt anew)"
-    mine, others = (told.get(arm, {}).get("by_seed", []) for arm in ("wide", "wide-shuffled"))
-    if (apart := told.get("wide", {}).get("less_control")) is None:
+    control = smollm2_gsm8k.CONTROLS[arm]
+    wanted = f"interval above 0, every seed of {arm} above every one of its control"
+    what = f"{name}: {arm} less {control} (rewards dealt anew)"
+    mine, others = (told.get(one, {}).get("by_seed", []) for one in (arm, control))
+    if (apart := told.get(arm, {}).get("less_control")) is None:
         return Bar(what, "not both measured", wanted, False)
     ok = not unlike and apart["low"] > 0 and min(mine) > max(others)
     return Bar(what, unlike or f"{interval(apart)}; seeds {_plain(mine)} and {_plain(others)}", wanted, ok)

@@ -116,7 +116,8 @@ def _beside(
     if not both:
         return None
     mine, others = zip(*both, strict=True)
-    return table(mine, metric), table(others, metric)
+    whole = table([*mine, *others], metric)  # of the same questions, or an error
+    return whole[: len(mine)], whole[len(mine) :]
 
 
 def by_source(runs: Sequence[Rows]) -> dict[str, dict[str, Any]]:

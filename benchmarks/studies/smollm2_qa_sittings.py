@@ -29,6 +29,7 @@ def together(kept: Sequence[Sitting], mine: Sitting, start: str) -> list[Sitting
             **one,
             "trainings": _without(one["trainings"], again),
             "rows": {tasks: _without(policies, again) for tasks, policies in one["rows"].items()},
+            **({"reading": _without(one["reading"], again)} if "reading" in one else {}),
         }
         for one in others
     ]

@@ -33,7 +33,10 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
     corpus = str(args.work / "corpus")
-    shown = list(demonstrations(drawn(tasks_in(args.work, "warm"), None, args.seed), args.method, corpus))[: args.shown]
+    everything = list(demonstrations(drawn(tasks_in(args.work, "warm"), None, args.seed), args.method, corpus))
+    if args.shown is not None and not 0 < args.shown <= len(everything):
+        parser.error(f"--shown {args.shown}: there are {len(everything)} demonstrations")
+    shown = everything[: args.shown]
     policy = load_agent_config("smollm2", held_in(args.dtype)).policy
     folder = args.work / "warm" / args.method
     card = warm_start(shown, policy, folder, epochs=args.epochs, batch=args.batch, seed=args.seed, device=args.device)

@@ -154,6 +154,8 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("sittings", 0, "trainings", "filled"), [made("filled", 0)], "groups that differ"),
         (accept_9.QA, ("sittings", 0, "trainings", "shuffled"), [made("filled", 0), made("filled", 1)], "as their arms say"),
         (accept_9.QA, ("sittings", 0, "trainings", "grpo", 0, "options"), ["algorithm=grpo"], "as their arms say"),
+        (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 1, "seed"), 0, "as their arms say"),
+        (accept_9.QA, ("sittings", 0, "trainings", "nobody"), [made("grpo", 0)], "as their arms say"),
         (accept_9.QA, ("sittings", 0, "made_with"), {"overrides": ["max_updates=2"]}, "as their arms say"),
         (accept_9.QA, ("sittings", 0, "made_with"), {"overrides": [], "shown": 56}, "as their arms say"),
         (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 0, "rows"), rows(90, 499), "as their arms say"),
@@ -286,11 +288,15 @@ def test_a_wide_arm_on_gsm8k_is_held_against_its_control(
 def test_each_arm_from_few_solutions_has_a_bar(
     good: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = words_of(solved(start=[60], grpo=[61, 59], filled=[90, 95]), ("grpo", "filled"))
+    arms = ("grpo", "filled", "filled-shuffled")
+    found = words_of(solved(start=[60], grpo=[61, 59], filled=[90, 95], filled_shuffled=[61, 59]), arms)
     records = {accept_9.GSM8K: good[accept_9.GSM8K], f"{accept_9.GSM8K}_few": found}
     monkeypatch.setattr(accept_9, "load", records.get)
     bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
     assert bad == ["4 GSM8K from 300 solutions: after GRPO less the warm start (grpo)"]
+    records[f"{accept_9.GSM8K}_few"] = words_of(solved(start=[60], grpo=[61, 59], filled=[90, 95]), arms[:2])
+    bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
+    assert len(bad) == 5 and "filled less filled-shuffled" in bad[-1]
 
 
 @pytest.mark.parametrize("grpo", [[rows(50), rows(52)], [rows(45), rows(45)]])

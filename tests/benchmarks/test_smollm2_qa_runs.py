@@ -98,6 +98,10 @@ def test_runs_are_found_by_their_seeds(tmp_path: Path) -> None:
 def test_runs_of_other_questions_are_not_averaged() -> None:
     with pytest.raises(ValueError, match="same questions"):
         table([answered([1.0], [1.0]), answered([1.0, 0.0], [1.0, 0.0])], "f1")
+    other = [{**row, "id": f"b{row['id']}"} for row in answered([1.0] * 40, [1.0] * 40)]
+    policies, sat = {"start": [answered([0.5] * 40, [0.0] * 40)], "grpo": [other]}, {"start": [0], "grpo": [0]}
+    with pytest.raises(ValueError, match="same questions"):
+        figures(policies, sat, "start", "rival")
 
 
 def study(folder: Path) -> Study:
@@ -351,9 +355,12 @@ def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_pa
         assert [round(x["value"], 6) for x in grpo["f1_less_start_by_seed"]] == [0.3, 0.1]
         assert grpo["f1_less_start"]["value"] == pytest.approx(0.2) and grpo["seeds"] == 2
         assert found["figures"]["held_out"]["tool_call"]["f1"]["value"] == pytest.approx(0.2)
+    for sitting in both["sittings"]:
+        sitting["reading"] = {"tool_call": [{"seed": 0}], "grpo": [{"seed": 0}]}
     again = collect(made_in("third", 0.2, 0.5, '{"losses": [2.0]}'), FACTS, both)
     assert again["figures"]["held_out"]["grpo"]["seeds"] == 2  # seed 0 was made again: it stands once
     assert again["figures"]["held_out"]["grpo"]["f1_by_seed"] == [0.4, 0.5]
+    assert again["sittings"][0]["reading"] == {"tool_call": [{"seed": 0}]}  # and what it had read goes with it
     empty = study(tmp_path / "empty")
     assert collect(empty, FACTS, both)["sittings"] == both["sittings"]
     with pytest.raises(SystemExit, match="1 sittings that are not here: keep them with --keep"):

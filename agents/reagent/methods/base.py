@@ -105,6 +105,8 @@ class OneTurn(Method):
         kept = {name: value for name, value in options.items() if name not in OF_TOOLS}
         if kept.get("parser") in OF_TOOLS_ALONE:
             del kept["parser"]
+        if "parser" not in kept and benchmark.own_parser in OF_TOOLS_ALONE:
+            kept["parser"] = "hermes"
         told = " ".join(filter(None, (self.lead, benchmark.form)))
         line = ANSWER_LINES.get(str(kept.get("parser", benchmark.own_parser)), ANSWER_LINE)
         return {"system": f"{told}\n{line}", **kept, "tools": [], "max_turns": 1}

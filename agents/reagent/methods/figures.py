@@ -164,7 +164,7 @@ def _score(said: Mapping[str, Feedback] | None, transcript: Trajectory) -> float
 
 def judge_figures(transcripts: Sequence[Trajectory], said: Mapping[str, Feedback], seed: int) -> Figures:
     """`mean` score; `brier` and `auroc` against the known outcomes; how many rows of which `status`; the median share
-    of a transcript that was read, `coverage`, and how many rows are `outside` what the judge was measured on.
+    of a transcript that was read, `coverage`, and how many rows are `outside` what the judge was measured on, None where it cannot say.
 
     Undefined figures (AUROC with one outcome alone) have no value, figures of too few questions no interval.
     """
@@ -185,7 +185,7 @@ def judge_figures(transcripts: Sequence[Trajectory], said: Mapping[str, Feedback
         "coverage": float(np.median(shares))
         if (shares := [f.coverage for f in feedback if f.coverage is not None])
         else None,
-        "outside": sum(bool(f.outside) for f in feedback),
+        "outside": sum(marks) if (marks := [f.outside for f in feedback if f.outside is not None]) else None,
     }
     if means and any(t.outcome is not None for t in transcripts):
         measured = evaluate_feedback(transcripts, feedback, seed=seed)["metrics"]["judge"]

@@ -82,6 +82,25 @@ def test_a_policy_that_answers_in_tags_is_asked_and_read_so_without_tools(
     assert opening(react, 0, path)[0]["content"].endswith(LINE) and "parser" not in react.environment.options
 
 
+class Tagged(HotpotQA):
+    own_parser = "search_tags"
+
+
+class Lined(HotpotQA):
+    own_parser = "react"
+
+
+@pytest.mark.parametrize("method", ["direct", "naive_rag"])
+def test_a_benchmark_whose_own_form_is_tags_is_answered_in_tags(method: str, tmp_path: Path) -> None:
+    asked = find_method(method)(None)
+    options = asked.options(Tagged, {"corpus": "x"})
+    assert options["system"].endswith("<answer>...</answer>") and "parser" not in options
+    assert asked.options(Tagged, {"corpus": "x", "parser": "hermes"})["system"].endswith(LINE)
+    assert asked.options(Lined, {"corpus": "x"})["parser"] == "hermes"
+    env: Any = Tagged(tools=[])
+    assert env.parser.parse("<answer>baker</answer>").answer == "baker"
+
+
 def test_naive_rag_is_the_questions_passages_and_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_search(monkeypatch)
     path = hotpot_file(tmp_path)
