@@ -235,7 +235,7 @@ def test_other_ways_have_bars_where_an_arm_was_trained_so(
     runs = {one: [made(one, seed) for seed in range(n)] for one, n in seeds.items()}
     for trainings, missing in (
         (runs, []),
-        (runs | {arm: runs[arm][:1]}, ["the trainings", "less its warm start"]),
+        (runs | {arm: runs[arm][:1]}, ["the trainings", "as their arms say", "less its warm start"]),
     ):
         found["sittings"][0]["trainings"] = trainings
         monkeypatch.setattr(accept_9, "load", {name: found}.get)
