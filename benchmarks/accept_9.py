@@ -34,6 +34,7 @@ from benchmarks.studies.smollm2_qa import (
     figures_of,
 )
 from benchmarks.studies.smollm2_qa_data import HELD_OUT
+from benchmarks.studies.smollm2_qa_demos import METHODS
 from benchmarks.studies.smollm2_qa_reading import auroc_within
 from benchmarks.studies.smollm2_qa_sittings import trained
 
@@ -121,8 +122,9 @@ def qa_made(found: Found, shown: int | None = None) -> str:
             return f"made with {one['made_with']['overrides']}, {one['made_with'].get('shown')} demonstrations"
         if any(card["demonstrations"] != shown for card in one["warm"].values() if shown is not None):
             return f"warm starts of other than {shown} demonstrations"
-        answered = one["rows"]["held_out"]
-        if lost := [arm for arm, runs in one["trainings"].items() if _seeds(runs) != _seeds(answered.get(arm, ()))]:
+        made, answered = one["trainings"], one["rows"]["held_out"]
+        arms = sorted((made.keys() | answered.keys()) - set(METHODS))
+        if lost := [arm for arm in arms if _seeds(made.get(arm, ())) != _seeds(answered.get(arm, ()))]:
             return f"of {', '.join(lost)} other seeds answered than were trained"
     if why := otherwise(trained(found), ARMS, TRAINING):
         return why

@@ -147,12 +147,13 @@ def training(folder: Path) -> dict[str, Any]:
     keys = {
         "reward": "learned/reward", "success": "episode/success", "turns": "episode/turns", "calls": "episode/tool_calls",
         "malformed": "episode/malformed_share", "flat_groups": "learned/flat_groups", "score": "feedback/score",
-        "entropy": "entropy",
+        "outside": "feedback/outside", "entropy": "entropy",
     }  # fmt: skip
     filled = "sampling/groups" in rows[0]
     if filled:
         keys["reward"] = "episode/reward"
         del keys["flat_groups"]  # of those that were chosen, 0
+    fired = lines(guards) if (guards := folder / "guards.jsonl").is_file() else []
     evaluations = lines(folder / "eval.jsonl") if (folder / "eval.jsonl").is_file() else []
     return {
         "updates": len(rows),
@@ -169,5 +170,6 @@ def training(folder: Path) -> dict[str, Any]:
         "sampled_by": f"vllm {json.loads(noted.read_text())}" if noted.is_file() else "hf",
         "on_the_way": [{k: e.get(k) for k in ("update", "success", "f1", "exact_match", "score")} for e in evaluations],
         **{name: [row.get(key) for row in rows] for name, key in keys.items() if key in rows[0]},
+        **({"guards": [{key: one[key] for key in ("update", "guard")} for one in fired]} if fired else {}),
         **({"sampled": [[row["sampling/groups"], row["sampling/differing"]] for row in rows]} if filled else {}),
     }

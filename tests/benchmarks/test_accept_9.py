@@ -155,6 +155,7 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("sittings", 0, "trainings", "shuffled"), [made("filled", 0), made("filled", 1)], "as their arms say"),
         (accept_9.QA, ("sittings", 0, "trainings", "grpo", 0, "options"), ["algorithm=grpo"], "as their arms say"),
         (accept_9.QA, ("sittings", 0, "rows", "held_out", "grpo", 1, "seed"), 0, "as their arms say"),
+        (accept_9.QA, ("sittings", 0, "trainings", "judge"), [], "as their arms say"),
         (accept_9.QA, ("sittings", 0, "trainings", "nobody"), [made("grpo", 0)], "as their arms say"),
         (accept_9.QA, ("sittings", 0, "made_with"), {"overrides": ["max_updates=2"]}, "as their arms say"),
         (accept_9.QA, ("sittings", 0, "made_with"), {"overrides": [], "shown": 56}, "as their arms say"),

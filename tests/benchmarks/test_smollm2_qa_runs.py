@@ -332,6 +332,9 @@ def test_rewards_of_filled_updates_are_those_of_all_that_was_played(tmp_path: Pa
         (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
         found = training(folder)
         assert (found["reward"], found.get("flat_groups"), found.get("sampled")) == (reward, flat, sampled)
+        assert "guards" not in found
+    (folder / "guards.jsonl").write_text('{"update": 11, "episodes": 288, "guard": "length", "text": "short"}\n')
+    assert training(folder)["guards"] == [{"update": 11, "guard": "length"}]
 
 
 def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_path: Path) -> None:
