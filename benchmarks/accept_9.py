@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.accept_6 import ahead, same
 from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
-from benchmarks.studies import smollm2_gsm8k
+from benchmarks.studies import smollm2_gsm8k, smollm2_gsm8k_figures
 from benchmarks.studies.no_answer_key_figures import by_n
 from benchmarks.studies.smollm2_qa import (
     ARMS,
@@ -289,10 +289,13 @@ def gsm8k_bars() -> Iterator[Bar]:
     found = next((one for name in (GSM8K, f"{GSM8K}_gpu") if (one := load(name)) and "figures" in one), None)
     yield from gsm8k_of("4 GSM8K", found or {}, ("grpo",), smollm2_gsm8k.SEEDS)
     if few := load(f"{GSM8K}_few"):
-        what = f"4 GSM8K from {smollm2_gsm8k.FEW} solutions"
-        yield from gsm8k_of(what, few, ("grpo", "filled"), smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
+        what, arms = f"4 GSM8K from {smollm2_gsm8k.FEW} solutions", ("grpo", "filled")
+        yield from gsm8k_of(what, few, arms, smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
         unlike = gsm8k_unlike(few, smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
         yield gsm8k_control(what, few["figures"], unlike, "filled")
+        what, told = f"{what}, sampled as attempts are", few.get(smollm2_gsm8k_figures.SAMPLED, {}).get("figures", {})
+        yield from gsm8k_gains(f"{what}: after GRPO less the warm start", told, arms, unlike)
+        yield gsm8k_control(what, told, unlike, "filled")
     if wide := load(f"{GSM8K}_wide"):
         what = "4 GSM8K, 32 questions an update"
         yield from gsm8k_of(what, wide, ("wide",), smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
@@ -318,11 +321,21 @@ def gsm8k_of(
     yield recorded(name, found, "environment", "seeds")
     yield commits_bar(f"{name}: the trainings", found["trainings"], seeds)
     told, unlike = found["figures"], gsm8k_unlike(found, seeds, solutions)
-    if (start := told.get(smollm2_gsm8k.START)) is None:
+    if (start := told.get(smollm2_gsm8k_figures.START)) is None:
         yield missing(able, f"≥ {ABLE}", GSM8K)
     else:
         shown = f"{interval(start['success'])} of {start['questions']} held-out questions"
         yield Bar(able, unlike or shown, f"≥ {ABLE}", not unlike and start["success"]["value"] >= ABLE)
+    yield from gsm8k_gains(rises, told, arms, unlike)
+
+
+def gsm8k_gains(rises: str, told: Found, arms: Sequence[str], unlike: str) -> Iterator[Bar]:
+    """Arms less the warm start.
+
+    Args:
+        rises: what is said of them; unlike: what the record holds that is not the study.
+    """
+    wanted = "paired interval above 0"
     for arm in arms:
         what, after = f"{rises} ({arm})", told.get(arm)
         if after is None or "less_start" not in after:
@@ -343,18 +356,24 @@ def gsm8k_unlike(found: Found, seeds: Mapping[str, int], shown: int) -> str:
     if (overrides := found.get("overrides", ())) or found.get("shown") != shown:
         return f"made with {', '.join(overrides) or 'no overrides'}, {found.get('shown')} solutions"
     rows, trainings = found["rows"], found["trainings"]
-    asked = [{one["id"] for one in run["rows"]} for runs in rows.values() for run in runs]
+    sampled = found.get(smollm2_gsm8k_figures.SAMPLED, {"figures": {}, "rows": {}})
+    asked = [
+        {one["id"] for one in run["rows"]} for by in (rows, sampled["rows"]) for runs in by.values() for run in runs
+    ]
     if not asked or any(ids != asked[0] for ids in asked) or len(asked[0]) != found["questions"]["held_out"]:
         return f"{sorted(map(len, asked))} questions of {found['questions']['held_out']}"
     if len(asked[0]) < HELD_OUT:
         return f"{len(asked[0])} questions"
-    if not same(found["figures"], smollm2_gsm8k.figures(rows)):
+    if not all(same(one["figures"], smollm2_gsm8k_figures.figures(one["rows"])) for one in (found, sampled)):
         return "not what the raw rows say"
     made, answered = ({arm: _seeds(by.get(arm, ())) for arm in seeds} for by in (trainings, rows))
     if few := [arm for arm, n in seeds.items() if len(set(answered[arm])) < n]:
         return f"too few seeds of {', '.join(few)} answered"
     if lost := [arm for arm in seeds if made[arm] != answered[arm]]:
         return f"other seeds of {', '.join(lost)} were trained"
+    both = sorted(rows.keys() | sampled["rows"].keys()) if sampled["rows"] else ()
+    if lost := [arm for arm in both if _seeds(sampled["rows"].get(arm, ())) != _seeds(rows.get(arm, ()))]:
+        return f"other seeds of {', '.join(lost)} answered by sampling"
     return otherwise(trainings, smollm2_gsm8k.ARMS, smollm2_gsm8k.TRAINING)
 
 
@@ -364,7 +383,7 @@ def gsm8k_control(name: str, told: Found, unlike: str, arm: str = "wide") -> Bar
     Args:
         unlike: what the record holds that is not the study.
     """
-    control = smollm2_gsm8k.CONTROLS[arm]
+    control = smollm2_gsm8k_figures.CONTROLS[arm]
     wanted = f"interval above 0, every seed of {arm} above every one of its control"
     what = f"{name}: {arm} less {control} (rewards dealt anew)"
     mine, others = (told.get(one, {}).get("by_seed", []) for one in (arm, control))

@@ -110,7 +110,7 @@ def calls(episode: Episode) -> int:
 
 
 def answer_held_out(description: str | None, row: Row, shown: Sequence[str]) -> None:
-    """The command of a study that lets a policy answer questions greedily and writes a row of each, in the order of their ids.
+    """The command of a study that lets a policy answer questions, greedily unless an override says otherwise, and writes a row of each, in the order of their ids.
 
     Args:
         shown: keys of a row whose means are printed.

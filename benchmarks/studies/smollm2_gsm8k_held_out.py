@@ -1,4 +1,4 @@
-"""A policy of `smollm2_gsm8k` on a file of questions, greedily, a row a question:
+"""A policy of `smollm2_gsm8k` on a file of questions, greedily or as `eval.temperature` says, a row a question:
 
 python -m benchmarks.studies.smollm2_gsm8k_held_out --policy DIR --output rows.json [a.b=c …]        (config: smollm2)
 """

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import accept_9, record
 from benchmarks.studies import smollm2_gsm8k as gsm8k
+from benchmarks.studies import smollm2_gsm8k_figures as of_gsm8k
 from benchmarks.studies.no_answer_key_figures import by_n
 from benchmarks.studies.smollm2_qa import (
     ARMS,
@@ -88,7 +89,7 @@ def words_of(found: dict[str, list[dict[str, Any]]], arms: tuple[str, ...] = ("g
     }
     shown = gsm8k.SHOWN if arms == ("grpo",) else gsm8k.FEW
     made = {"overrides": [], "shown": shown, "questions": {"held_out": 500}, "trainings": trainings}
-    return MADE | made | {"figures": gsm8k.figures(found), "rows": found}
+    return MADE | made | {"figures": of_gsm8k.figures(found), "rows": found}
 
 
 SOLVED = solved(start=[60], grpo=[90, 95])
@@ -167,7 +168,7 @@ def test_good_records_pass_and_absent_ones_fail(
         (accept_9.QA, ("figures", "held_out", "filled", "f1_less_control", "low"), 0.0, "filled less shuffled"),
         (accept_9.QA, ("choosing",), {}, "one of 8 attempts"),
         (accept_9.QA, ("choosing", "raw", "q0", 0), [9.0, 1.0, "0", 1.0], "one of 8 attempts"),
-        (accept_9.GSM8K, ("rows", gsm8k.START, 0, "rows"), rows(70), "the warm start"),
+        (accept_9.GSM8K, ("rows", of_gsm8k.START, 0, "rows"), rows(70), "the warm start"),
         (accept_9.GSM8K, ("rows", "grpo", 1, "seed"), 0, "less the warm start"),
         (accept_9.GSM8K, ("overrides",), ["environment.eval_tasks=60"], "less the warm start"),
         (accept_9.GSM8K, ("questions", "held_out"), 844, "less the warm start"),
@@ -294,10 +295,23 @@ def test_each_arm_from_few_solutions_has_a_bar(
     records = {accept_9.GSM8K: good[accept_9.GSM8K], f"{accept_9.GSM8K}_few": found}
     monkeypatch.setattr(accept_9, "load", records.get)
     bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
-    assert bad == ["4 GSM8K from 300 solutions: after GRPO less the warm start (grpo)"]
+    greedy, sampled = "4 GSM8K from 300 solutions", "4 GSM8K from 300 solutions, sampled as attempts are"
+    gains = [f"{sampled}: after GRPO less the warm start ({arm})" for arm in arms[:2]]
+    control = f"{sampled}: filled less filled-shuffled (rewards dealt anew)"
+    assert bad == [f"{greedy}: after GRPO less the warm start (grpo)", *gains, control]
+    other = solved(start=[20], grpo=[60, 62], filled=[60, 62], filled_shuffled=[21, 19])
+    found["sampled"] = {"temperature": 1.0, "figures": of_gsm8k.figures(other), "rows": other}
+    assert [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False] == bad[:1]
+    for wrong, why in (
+        ({"figures": found["figures"]}, "not what the raw rows say"),
+        ({"rows": (lost := {k: other[k] for k in ("start", "grpo")}), "figures": of_gsm8k.figures(lost)}, "of filled"),
+        ({"rows": (one := other | {"filled": other["filled"][:1]}), "figures": of_gsm8k.figures(one)}, "by sampling"),
+    ):
+        bent = found | {"sampled": found["sampled"] | wrong}
+        assert why in accept_9.gsm8k_unlike(bent, gsm8k.FEW_SEEDS, gsm8k.FEW)
     records[f"{accept_9.GSM8K}_few"] = words_of(solved(start=[60], grpo=[61, 59], filled=[90, 95]), arms[:2])
     bad = [bar.what for bar in accept_9.gsm8k_bars() if bar.ok is False]
-    assert len(bad) == 5 and "filled less filled-shuffled" in bad[-1]
+    assert len(bad) == 8 and "filled less filled-shuffled" in bad[4]
 
 
 @pytest.mark.parametrize("grpo", [[rows(50), rows(52)], [rows(45), rows(45)]])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.studies import smollm2_gsm8k as study
+from benchmarks.studies import smollm2_gsm8k_figures as told_by
 from reagent.env.task import read_tasks
 from reagent.train.config import load_agent_config
 
@@ -97,7 +98,8 @@ def test_the_training_is_paid_by_outcomes_alone(data: Path, tmp_path: Path) -> N
     assert wide.model_dump(exclude=other) == control.model_dump(exclude=other)
     filled = load_agent_config("smollm2", made.options("filled", 0))
     assert filled.rollout.dynamic_sampling == 6 and filled.loss.advantage_scale == "none"
-    alike = {"rollout": config.rollout, "loss": config.loss, "output_dir": config.output_dir}
+    assert filled.optim == config.optim.model_copy(update={"microbatch_tokens": 2048})
+    alike = {"rollout": config.rollout, "loss": config.loss, "optim": config.optim, "output_dir": config.output_dir}
     assert filled.model_copy(update=alike) == config
 
 
@@ -114,16 +116,16 @@ def run(correct: list[int], seed: int = 0) -> dict[str, Any]:
 
 def test_figures_by_hand() -> None:
     start = [run([1, 0, 0, 0] * 10)]
-    found = study.figures({study.START: start, "grpo": [run([1, 1, 0, 0] * 10), run([1, 0, 0, 1] * 10, 1)]})
+    found = told_by.figures({told_by.START: start, "grpo": [run([1, 1, 0, 0] * 10), run([1, 0, 0, 1] * 10, 1)]})
     assert found["start"]["success"]["value"] == 0.25 and found["grpo"]["by_seed"] == [0.5, 0.5]
     assert found["grpo"]["less_start"]["value"] == 0.25 and found["grpo"]["less_start"]["low"] > 0
     assert found["grpo"]["less_start_by_seed"][0]["value"] == 0.25 and "less_start" not in found["start"]
-    assert "less_start_over_seeds" not in found["grpo"] and study.figures({}) == {}
+    assert "less_start_over_seeds" not in found["grpo"] and told_by.figures({}) == {}
     wide = [run([1, 1, 0, 0] * 10, seed) for seed in range(3)]
-    told = study.figures({study.START: start, "wide": wide, "wide-shuffled": [run([1, 0, 0, 0] * 10)]})["wide"]
+    told = told_by.figures({told_by.START: start, "wide": wide, "wide-shuffled": [run([1, 0, 0, 0] * 10)]})["wide"]
     assert told["less_control"]["value"] == 0.25 and told["less_start_over_seeds"]["value"] == 0.25
     with pytest.raises(ValueError, match="same questions"):  # paired by their places they were level
-        study.figures({study.START: start, "grpo": [{"seed": 0, "rows": answered([1, 0, 0, 0] * 11)[4:]}]})
+        told_by.figures({told_by.START: start, "grpo": [{"seed": 0, "rows": answered([1, 0, 0, 0] * 11)[4:]}]})
 
 
 def test_a_run_whose_machine_was_gone_is_known_by_its_last_evaluation(tmp_path: Path) -> None:
@@ -131,24 +133,48 @@ def test_a_run_whose_machine_was_gone_is_known_by_its_last_evaluation(tmp_path: 
     (tmp_path / "eval.jsonl").write_text(
         json.dumps({"update": 19, "by_task": {"q000": 0.0}}) + "\n" + json.dumps(last) + "\n"
     )
-    found = study.answered(tmp_path, 2)
+    found = told_by.answered(tmp_path, 2, study.UPDATES)
     assert found["rows"] == [{"id": "q000", "correct": 1.0}, {"id": "q001", "correct": 0.0}]
-    told = study.figures({study.START: [run([0, 0])], "grpo": [{"seed": 0, **found}]})
+    told = told_by.figures({told_by.START: [run([0, 0])], "grpo": [{"seed": 0, **found}]})
     assert told["grpo"]["less_start"]["value"] == 0.5 and "calls" not in told["grpo"] and told["start"]["calls"] == 2
-    assert study.answered(tmp_path, 3) == {}  # not all questions
+    assert told_by.answered(tmp_path, 3, study.UPDATES) == {}  # not all questions
     (tmp_path / "eval.jsonl").write_text(json.dumps({**last, "update": 19}) + "\n")
-    assert study.answered(tmp_path, 2) == {}  # not the last
+    assert told_by.answered(tmp_path, 2, study.UPDATES) == {}  # not the last
     (tmp_path / "held_out.json").write_text(json.dumps(answered([1, 1])))
-    assert study.answered(tmp_path, 2) == {"by": "evaluate", "rows": answered([1, 1])}
-    assert study.answered(tmp_path, 3) == {}
+    assert told_by.answered(tmp_path, 2, study.UPDATES) == {"by": "evaluate", "rows": answered([1, 1])}
+    assert told_by.answered(tmp_path, 3, study.UPDATES) == {}
 
 
 def test_what_is_there_is_collected(data: Path, tmp_path: Path) -> None:
     made = study.Study(tmp_path / "runs", study.prepare(data, tmp_path / "runs", 10))
-    (made.runs / study.START).mkdir()
-    (made.runs / study.START / "held_out.json").write_text(
+    (made.runs / told_by.START).mkdir()
+    (made.runs / told_by.START / "held_out.json").write_text(
         json.dumps(answered([1, 0, 0] * (made.counts["held_out"] // 3)))
     )
     found = study.collect(made)
-    assert found["warm"] is None and found["trainings"] == {} and list(found["figures"]) == [study.START]
-    json.dumps(found, allow_nan=False)
+    assert found["warm"] is None and found["trainings"] == {} and list(found["figures"]) == [told_by.START]
+    assert "sampled" not in found and json.dumps(found, allow_nan=False)
+    rows = answered([1] + [0] * (made.counts["held_out"] - 1))
+    (made.runs / told_by.START / "sampled.json").write_text(json.dumps(rows))
+    sampled = study.collect(made)["sampled"]
+    assert sampled["temperature"] == 1 and sampled["rows"][told_by.START][0]["rows"] == rows
+    assert sampled["figures"][told_by.START]["success"]["value"] == round(1 / len(rows), 4)
+
+
+def test_questions_are_answered_greedily_and_as_attempts_are_sampled(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, asked = study.Study(tmp_path / "runs", study.prepare(data, tmp_path / "runs", 10)), dict[str, float]()
+
+    def call(arguments: list[str], log: Path, module: str) -> None:
+        overrides = [one for one in arguments if not one.startswith("-") and "=" in one]
+        asked[log.stem] = load_agent_config("smollm2", overrides).eval.temperature
+
+    monkeypatch.setattr(study, "call", call)
+    made.evaluate(tmp_path, tmp_path / "policy")
+    training = load_agent_config("smollm2", made.options("grpo", 0)).rollout.temperature
+    assert asked == {"held_out": 0.0, "sampled": training}
+    (tmp_path / "held_out.json").write_text("[]")
+    asked.clear()
+    made.evaluate(tmp_path, tmp_path / "policy")
+    assert asked == {"sampled": training}  # what is done is not repeated

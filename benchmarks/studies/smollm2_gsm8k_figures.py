@@ -1,0 +1,104 @@
+"""What `smollm2_gsm8k` reports: success with intervals over questions, paired differences, and the plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.studies.smollm2_qa_figures import OVER_SEEDS, difference, interval, table
+from benchmarks.studies.study import lines, two_way_interval
+
+START = "start"
+CONTROLS = {arm: f"{arm}-shuffled" for arm in ("filled", "wide")}
+"""Arm → the one that differs from it in what its rewards say alone."""
+GREEDY, SAMPLED = "held_out", "sampled"
+TEMPERATURES = {GREEDY: 0.0, SAMPLED: 1.0}
+"""How held-out questions are answered: greedily, and as attempts are sampled."""
+
+
+def answers(
+    places: Mapping[str, Mapping[int, Path]], asked: int, updates: int, way: str
+) -> dict[str, list[dict[str, Any]]]:
+    """Policy → its runs that answered in a way, as `answered` finds them."""
+    found = {
+        name: [
+            {"seed": seed, **one} for seed, folder in folders.items() if (one := answered(folder, asked, updates, way))
+        ]
+        for name, folders in places.items()
+    }
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def answered(folder: Path, asked: int, updates: int, way: str = GREEDY) -> dict[str, Any]:
+    """`rows` of the held-out questions that a policy answered, and what asked it: `evaluate`, or where a machine was gone before, the last
+    evaluation of its training, which asks the same greedily, `id` and `correct` alone. Empty where neither is whole.
+
+    Args:
+        asked: how many they are; updates: of the training.
+        way: of `TEMPERATURES`.
+    """
+    if (kept := folder / f"{way}.json").is_file():
+        rows = json.loads(kept.read_text())
+        return {"by": "evaluate", "rows": rows} if len(rows) == asked else {}
+    if way != GREEDY:
+        return {}
+    last = lines(own)[-1:] if (own := folder / "eval.jsonl").is_file() else []
+    right = last[0]["by_task"] if last and last[0]["update"] == updates - 1 else {}
+    rows = [{"id": id, "correct": float(right[id])} for id in sorted(right)]
+    return {"by": "the training's last evaluation", "rows": rows} if len(rows) == asked else {}
+
+
+def figures(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Success of the warm start and after training, paired difference, and what each does; of what there is.
+
+    Raises:
+        ValueError: the runs answer other questions.
+    """
+    found: dict[str, Any] = {}
+    whole = table([run["rows"] for runs in rows.values() for run in runs], "correct") if rows else np.empty((0, 0))
+    ends = np.cumsum([len(runs) for runs in rows.values()])
+    tables = dict(zip(rows, np.split(whole, ends[:-1]), strict=True)) if rows else {}
+    for name, mine in tables.items():
+        flat = [one for run in rows[name] for one in run["rows"]]
+        found[name] = {
+            "questions": mine.shape[1],
+            "success": interval(mine),
+            "by_seed": [round(float(value), 4) for value in mine.mean(axis=1)],
+        }
+        if all("calls" in one for one in flat):
+            means = {key: sum(one[key] for one in flat) / len(flat) for key in ("calls", "malformed", "tokens")}
+            found[name] |= {key: round(mean, 3) for key, mean in means.items()}
+            found[name]["unanswered"] = round(sum(one["answer"] is None for one in flat) / len(flat), 4)
+        if name != START and START in tables:
+            base, control = tables[START], tables.get(CONTROLS.get(name, ""))
+            found[name]["less_start"] = difference(mine, base)
+            found[name]["less_start_by_seed"] = [difference(seed[None], base) for seed in mine]
+            if len(mine) >= OVER_SEEDS:
+                both = two_way_interval(mine - base)
+                found[name]["less_start_over_seeds"] = {key: round(value, 4) for key, value in both.items()}
+            if control is not None:
+                found[name]["less_control"] = difference(mine, control)
+    return found
+
+
+def plot(trainings: Mapping[str, Sequence[dict[str, Any]]], path: Path) -> None:
+    """Success of the training episodes, means of five updates."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    for arm, one in ((arm, one) for arm, runs in trainings.items() for one in runs):
+        smooth = np.convolve(np.array(one["success"], dtype=float), np.ones(5) / 5, mode="valid")
+        axes.plot(np.arange(len(smooth)) + 5, smooth, label=f"{arm}, seed {one['seed']}")
+    axes.set_xlabel("update")
+    axes.set_ylabel("success of training episodes")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
