@@ -43,7 +43,7 @@ def figures(report: Report) -> dict[str, float]:
         return {}
     found = {name: float(counts[name]) for name in SUMS}
     if counts["outside_n"]:  # of a judge that cannot say, a 0 would read as: all inside
-        found["outside"] = float(counts["outside"])
+        found |= {"outside": float(counts["outside"]), "placed": float(counts["outside_n"])}
     found["failure_rate"] = counts["failed"] / max(counts["judged"], 1)
     for name in MEANS:
         if counts[f"{name}_n"]:

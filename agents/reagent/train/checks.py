@@ -17,7 +17,7 @@ import numpy as np
 
 from reagent.train.alarms import Metrics, number
 from reagent.train.falls import FEWEST, LEVEL, NEARLY, Falls, Look, Point, Score, aligned, critical, joint, wobble
-from reagent.train.guard_settings import AuditorGuard, DriftGuard, KLGuard, LengthGuard, SuccessGuard
+from reagent.train.guard_settings import AuditorGuard, DriftGuard, KLGuard, LengthGuard, OutsideGuard, SuccessGuard
 
 WINDOW = 5
 """Updates that are one look of the auditor's at training rows: one update's share is a handful of episodes."""
@@ -189,6 +189,27 @@ class LengthDrifts(Check):
         return (
             f"an episode has {value:.1f} {self._what}, {value / before:.2f} times the {before:.1f} of the first {len(first)} "
             "updates: look in episodes.jsonl whether the judge likes that by itself"
+        )
+
+
+class LiesOutside(Check):
+    """Most attempts lie outside of what the judge was measured on."""
+
+    guard = "outside"
+
+    def __init__(self, settings: OutsideGuard) -> None:
+        self._share = settings.share
+
+    def update(self, update: int, metrics: Metrics) -> Seen:
+        outside, told = number(metrics, "feedback/outside"), number(metrics, "feedback/placed")
+        if outside is None or not told:
+            return None
+        if outside / told <= self._share:
+            return ""
+        return (
+            f"{outside:.0f} of {told:.0f} attempts lie outside of what the judge was measured on, a share above "
+            f"guards.outside.share={self._share:g}: what it pays for there is not known; measure it on labelled attempts of this agent "
+            "(rrm eval), or train one on them"
         )
 
 

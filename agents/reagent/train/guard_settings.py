@@ -46,6 +46,13 @@ class LengthGuard(GuardConfig):
     """Updates that are the measure."""
 
 
+class OutsideGuard(GuardConfig):
+    """Attempts are unlike what the judge that pays was measured on."""
+
+    share: float = Field(default=0.5, ge=0, lt=1, allow_inf_nan=False)
+    """Of an update's attempts of which the judge says so, above which it fires."""
+
+
 class KLGuard(GuardConfig):
     """The policy leaves the one it started from."""
 
@@ -81,5 +88,6 @@ class GuardsConfig(Section):
     success: SuccessGuard = Field(default_factory=SuccessGuard)
     drift: DriftGuard = Field(default_factory=DriftGuard)
     length: LengthGuard = Field(default_factory=LengthGuard)
+    outside: OutsideGuard = Field(default_factory=OutsideGuard)
     kl: KLGuard = Field(default_factory=KLGuard)
     auditor: AuditorGuard = Field(default_factory=AuditorGuard)

@@ -24,6 +24,7 @@ from reagent.train.checks import (
     KLGrows,
     Known,
     LengthDrifts,
+    LiesOutside,
     ScoreDrifts,
     Seen,
     Source,
@@ -117,6 +118,7 @@ def _spells(config: AgentConfig, watched: bool) -> list[_Spell]:
             (ScoreDrifts(guards.drift), guards.drift),
             (LengthDrifts(guards.length, "episode/action_tokens", "tokens"), guards.length),
             (LengthDrifts(guards.length, "episode/turns", "turns"), guards.length),
+            (LiesOutside(guards.outside), guards.outside),
         ]
         for of in ("evaluations", "updates"):
             found += [(AuditorFalls(guards.auditor, of), guards.auditor)]
@@ -207,6 +209,7 @@ def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:
         "success": untold or few(1 + guards.success.patience),
         "drift": relative or untold or few(1 + guards.drift.patience),
         "length": "" if updates > length.first + length.patience else f"it takes more than max_updates={updates}",
+        "outside": "" if updates > guards.outside.patience else f"it takes more than max_updates={updates}",
         "kl": "set guards.kl.max, in nats a token" if kl.max is None
         else "" if updates > kl.patience else f"it takes more than max_updates={updates}",
         "auditor": "set guards.auditor.judge, a second judge" if not audited

@@ -25,6 +25,10 @@ NOTHING_GRADED = (
     "guards.success and guards.drift have nothing to look at: no held-out task can be graded. Give environment.eval some tasks with "
     "answers, if there are any; guards.length, guards.kl and guards.auditor need none"
 )
+NOTHING_PLACED = (
+    "guards.outside.action=stop has nothing to look at: the judge says of no attempt whether it lies outside of what it was measured on. One that is "
+    "trained by rrm train does (domain.json in its directory)"
+)
 SHOWN = {
     "episode/reward": "reward",
     "learned/reward": "learned_reward",
@@ -150,7 +154,14 @@ class RunLog:
             for text in self.alarms.observe(update, self.last):
                 logger.warning("nothing may be learned: %s", text)
             self._tell(self.guards.observe(update, self.last))
+            if update == 0 and self._unplaced():
+                logger.warning(NOTHING_PLACED)
         return progress_text(self.last)
+
+    def _unplaced(self) -> bool:
+        """Whether a guard is to stop the run where attempts are foreign to its judge, and that says of none whether they are."""
+        asked = self.trainer.watch.learns and self.trainer.config.guards.outside.action == "stop"
+        return asked and bool(self.last.get("feedback/judged")) and not self.last.get("feedback/placed")
 
     def evaluated(self) -> bool:
         """Whether the policy was evaluated after the last update; the main process's files say."""

@@ -17,6 +17,7 @@ from gamed import judge_by, likes_brevity, likes_length, steps_of
 from safetensors.torch import load_file
 from test_feedback import judged_text
 
+import rrm
 from reagent.cli import main
 from reagent.env.registry import held_out_tasks
 from reagent.feedback.base import as_judged
@@ -33,6 +34,7 @@ from reagent.train.trainer import AgentTrainer
 from reagent.train.watch import rank_correlation, without_copies
 from rrm.errors import ConfigError, EngineError
 from rrm.judge.calibration import Platt
+from rrm.judge.domain import load_domain
 
 QUIET = {name: {"action": "none"} for name in ("success", "drift", "length", "auditor")}
 
@@ -83,6 +85,21 @@ def test_a_guard_stops_a_run_and_the_run_goes_on_with_another_setting(base, tmp_
     assert read(folder / "metrics.jsonl") == read(whole / "metrics.jsonl")  # to the bit
     weights = [(f / "policy" / "model.safetensors").read_bytes() for f in (folder, whole)]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path, caplog, says) -> None:
+    """By the shipped judge's own description of what it was measured on: it has seen no untrained policy's babble."""
+    torch.set_num_threads(1)
+    judge = scripted()
+    judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "default") if says else None
+    guards = {**QUIET, "outside": {"action": "stop"}}
+    config = configured(base, tmp_path / "run", "r", algorithm="grpo", max_updates=2, guards=guards)
+    with caplog.at_level(logging.WARNING):
+        found = train(config, judge=judge)
+    assert (found["stopped_by"], found["updates"]) == ((["outside"], 1) if says else ([], 2))
+    assert ("attempts lie outside of what the judge was measured on" in "".join(found["guards"])) == says
+    assert caplog.text.count("guards.outside.action=stop has nothing to look at") == (0 if says else 1)
 
 
 def test_a_run_that_is_finished_is_not_stopped_by_a_guard(base, tmp_path) -> None:

@@ -54,6 +54,8 @@ def test_they_are_counted_each_time_and_said_once(caplog: pytest.LogCaptureFixtu
             report = Report()
             judging.ask(attempts(*said), "score", 0, report)
             assert figures(report).get("feedback/outside") == outside
+            told = sum(word != "unknown" for word in said)
+            assert figures(report).get("feedback/placed") == (told or None)
             assert figures(report)["feedback/judged"] == len(said)
     (warned,) = [one.getMessage() for one in caplog.records]
     assert warned.startswith("2 of 3 transcripts are outside what this judge was measured on")
@@ -63,7 +65,8 @@ def test_counts_of_processes_add_up() -> None:
     one, other = Report(), Report()
     for report, said in ((one, ("far", "near")), (other, ("far", "far"))):
         Judging(cast(Any, Far()), seed=0).ask(attempts(*said), "score", 0, report)
-    assert figures(one.merge(other))["feedback/outside"] == 3
+    found = figures(one.merge(other))
+    assert (found["feedback/outside"], found["feedback/placed"]) == (3, 4)
 
 
 def test_stages_of_one_judge_say_it_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from by_task import TASKS, by_task, succeed
 
 from reagent.train.checks import WINDOW
 from reagent.train.config import AgentConfig, load_agent_config
+from reagent.train.guard_settings import GuardConfig, GuardsConfig
 from reagent.train.guards import Best, Guards, check_guards
 from rrm.errors import ConfigError
 
@@ -20,9 +21,12 @@ def config(**changes: Any) -> AgentConfig:
     return load_agent_config("lab", ["algorithm=grpo", *(f"{k}={v}" for k, v in every.items())])
 
 
+GUARDS = [name for name, settings in GuardsConfig() if isinstance(settings, GuardConfig)]
+
+
 def only(name: str, **changes: Any) -> AgentConfig:
     """Every other guard is off."""
-    off = {f"guards.{n}.action": "none" for n in ("success", "drift", "length", "kl", "auditor") if n != name}
+    off = {f"guards.{n}.action": "none" for n in GUARDS if n != name}
     return config(**off, **{f"guards.{name}.{k}": v for k, v in changes.items()})
 
 
@@ -259,6 +263,22 @@ def test_episodes_grow_or_shrink() -> None:
     assert fired == [False] * 4 + [True]
 
 
+def test_attempts_that_are_foreign_to_the_judge() -> None:
+    def fired(guards: Guards, counts: list[tuple[float, float] | None]) -> list[bool]:
+        rows = [{} if c is None else {"feedback/outside": c[0], "feedback/placed": c[1]} for c in counts]
+        return [bool(guards.observe(n, row)) for n, row in enumerate(rows)]
+
+    guards = Guards(only("outside", action="stop"), watched=True)
+    assert fired(guards, [(12, 24), (13, 24), None, (24, 24), (0, 24)]) == [False, True, False, False, False]
+    assert "13 of 24 attempts lie outside of what the judge was measured on" in guards.events[0].text
+    assert guards.events[0].action == "stop" and guards.standing == []  # it ended at the last update
+    assert fired(Guards(only("outside", share=0, patience=2), watched=True), [(1, 24), (0, 24), (1, 9), (2, 9)]) == [
+        False
+    ] * 3 + [True]
+    assert fired(Guards(only("outside"), watched=True), [None, (0, 0)]) == [False, False]  # a judge that cannot say
+    assert fired(Guards(only("outside"), watched=False), [(24, 24)]) == [False]  # which pays nothing
+
+
 def test_a_kl_limit_holds_in_every_mode() -> None:
     for pays in (True, False):
         guards = Guards(only("kl", max=0.1, patience=1), watched=pays)
@@ -390,6 +410,7 @@ AUDITS = {"guards.auditor.action": "stop", "guards.auditor.judge": "default"}
         ({**STOPS, "eval.every": 4, "max_updates": 9, "guards.evaluate": "false"}, "2 evaluations are made .* it takes 3"),
         ({"guards.kl.action": "stop"}, "set guards.kl.max"),
         ({"guards.length.action": "stop", "max_updates": 6}, "it takes more than max_updates=6"),
+        ({"guards.outside.action": "stop", "max_updates": 1}, "it takes more than max_updates=1"),
         ({"guards.auditor.action": "stop"}, "set guards.auditor.judge"),
         ({**AUDITS, "guards.auditor.share": 0.0, "guards.evaluate": "false"}, "neither evaluations"),
         ({**STOPS, "feedback.mode": "none"}, "feedback.mode=none .* nothing is learned from a judge"),
@@ -405,7 +426,7 @@ def test_a_guard_that_could_never_stop_anything_is_refused(changes: dict[str, An
         check_guards(config(**changes))
 
 
-@pytest.mark.parametrize("said", ["guards.length.ratio=1.0", "guards.success.action=halt"])
+@pytest.mark.parametrize("said", ["guards.length.ratio=1.0", "guards.success.action=halt", "guards.outside.share=1.0"])
 def test_settings_that_mean_nothing_are_refused(said: str) -> None:
     name, _, value = said.partition("=")
     with pytest.raises(ConfigError, match=name):
