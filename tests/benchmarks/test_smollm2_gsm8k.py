@@ -98,7 +98,7 @@ def test_the_training_is_paid_by_outcomes_alone(data: Path, tmp_path: Path) -> N
     assert wide.model_dump(exclude=other) == control.model_dump(exclude=other)
     filled = load_agent_config("smollm2", made.options("filled", 0))
     assert filled.rollout.dynamic_sampling == 6 and filled.loss.advantage_scale == "none"
-    assert filled.optim == config.optim.model_copy(update={"microbatch_tokens": 2048})
+    assert filled.optim == config.optim.model_copy(update={"microbatch_tokens": 1024, "share_prefixes": True})
     alike = {"rollout": config.rollout, "loss": config.loss, "optim": config.optim, "output_dir": config.output_dir}
     assert filled.model_copy(update=alike) == config
 

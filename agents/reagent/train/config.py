@@ -193,6 +193,9 @@ class OptimConfig(Section):
     """Optimiser steps a pass; episodes are dealt out anew each pass."""
     microbatch_tokens: Count = 16384
     """Most tokens (padding included) of one forward and backward."""
+    share_prefixes: bool = False
+    """Read what a group's attempts begin with once for all that are in one forward, not once for each (`reagent.train.prefixes`): the same to rounding,
+    and faster where attempts at a task are many and its prompt is long beside them. For models of full attention."""
 
 
 class LossConfig(Section):

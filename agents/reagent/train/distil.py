@@ -71,7 +71,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 FIXED = ("seed", "environment", "policy", "rollout", "optim", "feedback", "eval", "distil", "mixed_precision")
 """Options that must not change between a run and its continuation."""
-FREE = ("feedback.max_failure_rate", "optim.microbatch_tokens", "policy.gradient_checkpointing", "rollout.engine")
+FREE = (
+    "feedback.max_failure_rate", "optim.microbatch_tokens", "optim.share_prefixes", "policy.gradient_checkpointing", "rollout.engine",
+)  # fmt: skip
 """Those of them that may."""
 BEFORE_THE_CHOICE = tuple(f"distil.{key}" for key in ("by", "min_score", "epochs", "batch_episodes", "learning_rate"))
 """What else may, as long as nothing is chosen: what was played is the same, and need not be played again."""

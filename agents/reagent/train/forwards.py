@@ -20,6 +20,7 @@ from reagent.train.config import AgentConfig
 from reagent.train.launch import is_sharded
 from reagent.train.optimizer import make_optimizer
 from reagent.train.policy import Policy, PolicyOutput
+from reagent.train.prefixes import Sharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.fsdp import clip_grad_norm, equal_rounds, process_mesh, shard
 
@@ -38,10 +39,14 @@ class Forwards:
     def __init__(self, config: AgentConfig, policy: Policy, folder: Path, accelerator: Accelerator) -> None:
         self.config, self.policy, self.folder, self.accelerator = config, policy, folder, accelerator
         self.sharded = is_sharded(config, accelerator)
+        policy.sharing = (
+            Sharing.of(policy.model, config.optim.microbatch_tokens) if config.optim.share_prefixes else None
+        )
         self.frozen: Policy | None = None
         """The reference of a policy that is trained whole; an adapter is switched off instead."""
         if self._needs_reference and config.policy.lora is None:
             self.frozen = Policy(copy.deepcopy(policy.model), with_values=False).requires_grad_(False)
+            self.frozen.sharing = policy.sharing
         if self.sharded:
             mesh = process_mesh(accelerator.device)
             for module in (policy, self.frozen) if self.frozen is not None else (policy,):
@@ -87,6 +92,12 @@ class Forwards:
         total: Any = self.accelerator.clip_grad_norm_(self.wrapped.parameters(), most)
         return float(total)
 
+    def deal(self, batch: Batch, mask: torch.Tensor, index: Sequence[int]) -> list[list[int]]:
+        """Rows `index` in micro-batches, of which the tokens of `mask` (B, T) are asked."""
+        if self.policy.sharing is None:
+            return microbatches(batch.lengths, index, self.config.optim.microbatch_tokens)
+        return self.policy.sharing.deal(batch.input_ids, mask, batch.group, index)
+
     def statistics(
         self, batch: Batch, module: torch.nn.Module, mask: torch.Tensor, index: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -98,9 +109,8 @@ class Forwards:
         chosen = range(len(batch)) if index is None else index
         logprobs = torch.zeros(batch.input_ids.shape)
         values = torch.zeros(batch.input_ids.shape) if self.policy.value_head is not None else None
-        groups = microbatches(batch.lengths, chosen, self.config.optim.microbatch_tokens)
         with torch.no_grad():
-            for rows in self.rounds(groups):
+            for rows in self.rounds(self.deal(batch, mask, chosen)):
                 if rows is None:
                     self.idle(module)
                     continue

@@ -27,7 +27,7 @@ from reagent.algorithms.objective import LossMetrics, agent_loss, explained_vari
 from reagent.algorithms.registry import Advantages, compute_advantages
 from reagent.feedback.texts import KINDS, Kind, TextRow, deal, text_batches, token_counts
 from reagent.rollout.episode import Episode
-from reagent.train.batch import Batch, gaps_by_server, logprob_gap, make_batch, microbatches, minibatches, row_names
+from reagent.train.batch import Batch, gaps_by_server, logprob_gap, make_batch, minibatches, row_names
 from reagent.train.checkpoint import checkpoints
 from reagent.train.forwards import Forwards
 from reagent.train.optimizer import learning_rate_factor
@@ -270,12 +270,10 @@ class Learner(Forwards):
         found = self.imitate(texts)
         still = self._without_gradient(prepared, index)
         looked_at = sorted(i for i in still if bool(mask[i].any()))  # of an unknown row there are no figures either
-        most = self.config.optim.microbatch_tokens
-        groups = microbatches(prepared.batch.lengths, [i for i in index if i not in still], most)
+        groups = self.deal(prepared.batch, mask, [i for i in index if i not in still])
         with torch.no_grad():
             found += [
-                self._loss(prepared, rows, mask, denominator)[1]
-                for rows in microbatches(prepared.batch.lengths, looked_at, most)
+                self._loss(prepared, rows, mask, denominator)[1] for rows in self.deal(prepared.batch, mask, looked_at)
             ]
         # gradients are added up over processes: one without rows brings zeros, or the others wait for ever
         rounds = self.rounds(groups) or [None]

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from reagent.algorithms.logprobs import token_logprobs
+from reagent.train.prefixes import Sharing
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.engines.hf.head import in_float32
 from rrm.errors import RRMError
@@ -52,6 +53,8 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model
         self.entropy_gradient = entropy_gradient
+        self.sharing: Sharing | None = None
+        """How rows that begin alike are read as one; None: each is read whole."""
         hidden: int = model.config.get_text_config().hidden_size
         self.value_head = nn.Linear(hidden, 1, dtype=torch.float32) if with_values else None
         if self.value_head is not None:
@@ -61,7 +64,10 @@ class Policy(nn.Module):
     def forward(self, input_ids: torch.Tensor, loss_mask: torch.Tensor, temperature: float = 1.0) -> PolicyOutput:
         """input_ids (B, T) padded on the right, loss_mask (B, T) bool, never set at t = 0 (nothing stands before)."""
         base = base_causal_lm(self.model)
-        hidden = base.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state  # (B, T, H)
+        if self.sharing is None:
+            hidden = base.get_decoder()(input_ids=input_ids, use_cache=False).last_hidden_state  # (B, T, H)
+        else:
+            hidden = self.sharing.hidden(base.get_decoder(), input_ids, loss_mask)
         head: Any = base.get_output_embeddings()
         logprobs, entropy = token_logprobs(
             hidden,

@@ -23,6 +23,7 @@ FIXED = ("seed", "algorithm", "environment", "policy", "rollout", "optim", "loss
 FREE = (
     "feedback.max_failure_rate",
     "optim.microbatch_tokens",
+    "optim.share_prefixes",
     "policy.gradient_checkpointing",
     "rollout.engine",
     "rollout.max_lag",

@@ -1,0 +1,190 @@
+"""Rows that begin alike, read as one: attempts at a task share its prompt, and a forward need not compute that for each of them.
+
+[prefix | rest of one row | rest of another | …] is one row of the decoder, a *pack*: a rest sees the prefix and itself, and its positions go on
+from the prefix's end. A layer computes of a token what it does in the token's own row, to rounding, and the prefix's gradient is the sum of the
+rows'. What that saves of matrix products attention gives back in part, as each rest is masked against all others: rows join a pack while it pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rrm.engines.hf.engine import base_causal_lm
+from rrm.errors import ConfigError
+
+OPTION = "optim.share_prefixes"
+ATTENTION = ("sdpa", "eager")
+"""Implementations that take any mask."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Rows that are read as one."""
+
+    rows: tuple[int, ...]
+    prefix: int
+    """Tokens that all of them begin with; all of a lone row's."""
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Packs as tensors: N packs of L tokens, for B rows of T."""
+
+    input_ids: Tensor
+    """(N, L) long."""
+    position_ids: Tensor
+    """(N, L) long."""
+    sees: Tensor
+    """(N, L, L) bool: which tokens (last) each token attends to. Padding sees itself, for a row that sees nothing has no softmax."""
+    at: Tensor
+    """(B, T) long: where a row's token lies among the N · L; 0 from its end on."""
+
+
+def ends(mask: Tensor) -> Tensor:
+    """(B, T) bool → (B,) long: tokens of each row up to the last one of the mask, at least 1; what stands behind it changes nothing."""
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    return (mask * places).amax(1).clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How rows of a model are packed.
+
+    Args:
+        pairs: of tokens, whose attention costs as many operations as a token's matrix products.
+        budget: tokens of a pack of several rows, and of packs × longest together.
+        additive: the mask is added to the scores, not a choice of them.
+    """
+
+    pairs: float
+    budget: int
+    additive: bool = False
+
+    @classmethod
+    def of(cls, model: Any, budget: int) -> Sharing:
+        """Of a causal language model, plain or wrapped by PEFT.
+
+        Raises:
+            ConfigError: a token of it sees more than a mask says, or its attention takes none.
+        """
+        base = base_causal_lm(model)
+        config = base.config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
+            raise ConfigError(
+                f"{OPTION}: {config.model_type} has layers without full attention ({', '.join(sorted(kinds))}), which no mask keeps from "
+                "reading one row's tokens in another: set it to false"
+            )
+        if config._attn_implementation not in ATTENTION:
+            raise ConfigError(
+                f"{OPTION}: attention {config._attn_implementation} takes no mask of our own: set policy.attn_implementation to "
+                f"one of {', '.join(ATTENTION)}, or {OPTION} to false"
+            )
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        inner = 2 * config.num_hidden_layers * config.num_attention_heads * size
+        embeddings: Any = base.get_input_embeddings()
+        body = sum(p.numel() for p in base.get_decoder().parameters()) - embeddings.weight.numel()
+        return cls(body / inner, budget, config._attn_implementation == "eager")
+
+    def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[Pack]:
+        """Rows in packs, each of neighbours in `order`.
+
+        Args:
+            ids: (B, T). ends: (B,), of each row.
+        """
+        found: list[Pack] = []
+        for row in order:
+            end = int(ends[row])
+            joined = self._join(found[-1], row, end, ids, ends) if found else None
+            if joined is None:
+                found.append(Pack((row,), end, end))
+            else:
+                found[-1] = joined
+        return found
+
+    def _join(self, pack: Pack, row: int, end: int, ids: Tensor, ends: Tensor) -> Pack | None:
+        """The pack with one more row; None where that does not pay."""
+        least = min(pack.prefix, end)
+        unlike = (ids[pack.rows[0], :least] != ids[row, :least]).nonzero()
+        prefix = int(unlike[0, 0]) if len(unlike) else least
+        rows = (*pack.rows, row)
+        tokens = prefix + sum(int(ends[i]) - prefix for i in rows)
+        apart = pack.tokens + end
+        if tokens > self.budget or tokens >= apart:
+            return None
+        added = (
+            tokens**2 - pack.tokens**2 - end**2 / 2
+        )  # a row of its own is masked as it comes, for half of its square
+        return Pack(rows, prefix, tokens) if (apart - tokens) * self.pairs > added else None
+
+    def deal(self, ids: Tensor, mask: Tensor, group: Tensor, index: Sequence[int]) -> list[list[int]]:
+        """Rows `index` in lists whose packs × longest stay within the budget (a longer row stands alone): those of a group together, the
+        longest first, so that a list's own packs are these.
+
+        Args:
+            ids, mask: (B, T). group: (B,), rows of which begin alike.
+        """
+        last = ends(mask)
+        longest = {int(g): int(last[group == g].max()) for g in group[list(index)].unique()}
+        order = sorted(index, key=lambda i: (-longest[int(group[i])], int(group[i]), -int(last[i])))
+        out: list[list[int]] = []
+        held, width = 0, 0
+        for pack in self.packs(ids, last, order):
+            wider = max(width, pack.tokens)
+            if out and (held + 1) * wider <= self.budget:
+                out[-1] += pack.rows
+                held, width = held + 1, wider
+            else:
+                out.append(list(pack.rows))
+                held, width = 1, pack.tokens
+        return out
+
+    def hidden(self, decoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, H) last hidden states of rows (B, T) up to each one's last token of the mask; behind it they are another token's.
+
+        Args:
+            decoder: the model's, without its head.
+        """
+        last = ends(mask)
+        packs = self.packs(ids, last, range(len(ids)))
+        if len(packs) == len(ids):
+            return decoder(input_ids=ids, use_cache=False).last_hidden_state
+        layout = lay_out(packs, ids, last)
+        sees: Tensor = layout.sees[:, None]
+        if self.additive:
+            dtype = next(decoder.parameters()).dtype
+            sees = torch.zeros_like(sees, dtype=dtype).masked_fill(~sees, torch.finfo(dtype).min)
+        found = decoder(
+            input_ids=layout.input_ids, position_ids=layout.position_ids, attention_mask=sees, use_cache=False
+        ).last_hidden_state
+        return found.flatten(0, 1)[layout.at]
+
+
+def lay_out(packs: Sequence[Pack], ids: Tensor, ends: Tensor) -> Layout:
+    """Packs of rows (B, T) as tensors."""
+    shape, device = (len(packs), max(pack.tokens for pack in packs)), ids.device
+    tokens, positions = (torch.zeros(shape, dtype=torch.long, device=device) for _ in range(2))
+    part = torch.full(shape, -1, dtype=torch.long, device=device)  # 0 the prefix, −1 padding, k the k-th row's rest
+    at = torch.zeros_like(ids)
+    for n, pack in enumerate(packs):
+        begin = pack.prefix
+        tokens[n, :begin] = ids[pack.rows[0], :begin]
+        positions[n, :begin] = torch.arange(begin, device=device)
+        part[n, :begin] = 0
+        for k, row in enumerate(pack.rows, 1):
+            end = int(ends[row])
+            stop = begin + end - pack.prefix
+            tokens[n, begin:stop] = ids[row, pack.prefix : end]
+            positions[n, begin:stop] = torch.arange(pack.prefix, end, device=device)
+            part[n, begin:stop] = k
+            at[row, : pack.prefix] = n * shape[1] + torch.arange(pack.prefix, device=device)
+            at[row, pack.prefix : end] = n * shape[1] + torch.arange(begin, stop, device=device)
+            begin = stop
+    sees = (part[:, :, None] == part[:, None, :]) | ((part[:, None, :] == 0) & (part[:, :, None] > 0))
+    return Layout(tokens, positions, sees.tril(), at)

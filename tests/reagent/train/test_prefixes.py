@@ -1,0 +1,238 @@
+"""Rows that begin alike, read as one: the same numbers as row by row, dealt within the budget, and where it is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from feedback_lab import configured, read
+from torch import Tensor
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from reagent.train import prefixes
+from reagent.train.policy import Policy, switch_off_dropout
+from reagent.train.prefixes import Layout, Pack, Sharing, ends, lay_out
+from reagent.train.run import train
+from rrm.errors import ConfigError
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128,
+}  # fmt: skip
+FAMILIES = {
+    "llama": LlamaConfig(**SIZES, tie_word_embeddings=True),
+    "qwen2": Qwen2Config(**SIZES),
+    "qwen3": Qwen3Config(**SIZES, head_dim=8),
+    "gpt2": GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4, n_positions=128),
+}
+
+
+def model_of(config: Any, attention: str = "sdpa") -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).double()
+    switch_off_dropout(model)
+    return model
+
+
+def rows_of(*rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """(B, T) ids padded with 0, (B,) lengths."""
+    lengths = torch.tensor([len(row) for row in rows])
+    ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
+    for n, row in enumerate(rows):
+        ids[n, : len(row)] = torch.tensor(row)
+    return ids, lengths
+
+
+def groups_of(seed: int, sizes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """(ids, mask, group) of attempts at several tasks: all prompts begin alike, those of a task go on alike, and rows differ in length."""
+    rng, rows, marks, group = random.Random(seed), [], [], []
+    system = [rng.randrange(1, 50) for _ in range(4)]
+    for g, size in enumerate(sizes):
+        prompt = system + [rng.randrange(1, 50) for _ in range(rng.randrange(3, 9))]
+        for _ in range(size):
+            said = [rng.randrange(1, 50) for _ in range(rng.randrange(1, 12))]
+            rows.append(prompt + said)
+            marks.append([False] * len(prompt) + [rng.random() < 0.7 for _ in said])
+            group.append(g)
+    ids, _ = rows_of(*rows)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    for n, mark in enumerate(marks):
+        mask[n, : len(mark)] = torch.tensor(mark)
+    return ids, mask, torch.tensor(group)
+
+
+# ---- the same numbers ----
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_log_probabilities_values_and_gradients_are_those_of_rows_read_whole(family: str, attention: str) -> None:
+    model = model_of(FAMILIES[family], attention)
+    policy = Policy(model, with_values=True, entropy_gradient=True)
+    assert policy.value_head is not None
+    torch.nn.init.normal_(policy.value_head.double().weight)
+    ids, mask, _ = groups_of(1, (4, 1, 3))
+    assert len(Sharing.of(model, 1000).packs(ids, ends(mask), range(len(ids)))) < len(ids)
+    found = []
+    for sharing in (None, Sharing.of(model, 1000)):
+        policy.sharing = sharing
+        policy.zero_grad()
+        out = policy(ids, mask, 0.7)
+        assert out.values is not None
+        weights = torch.arange(1, int(mask.sum()) + 1).double()  # each token counts otherwise
+        (
+            (out.logprobs[mask] * weights).sum() + (out.values[mask] * weights.flip(0)).sum() + out.entropy[mask].sum()
+        ).backward()
+        gradients = {name: p.grad.clone() for name, p in policy.named_parameters() if p.grad is not None}
+        found.append((out, gradients))
+    (whole, theirs), (shared, mine) = found
+    for one, other in (
+        (whole.logprobs, shared.logprobs),
+        (whole.entropy, shared.entropy),
+        (whole.values, shared.values),
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)  # heads compute in float32
+    assert theirs.keys() == mine.keys() and len(mine) > 10
+    for name, gradient in theirs.items():
+        torch.testing.assert_close(gradient, mine[name], rtol=1e-4, atol=1e-5 * float(gradient.abs().max()), msg=name)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hidden_states_are_those_of_rows_read_whole(seed: int) -> None:
+    model = model_of(FAMILIES["llama"]).eval()
+    rng = random.Random(seed)
+    ids, mask, _ = groups_of(seed, [rng.randrange(1, 6) for _ in range(rng.randrange(1, 5))])
+    with torch.no_grad():
+        whole = model.get_decoder()(input_ids=ids).last_hidden_state
+        shared = Sharing.of(model, rng.choice((20, 60, 1000))).hidden(model.get_decoder(), ids, mask)
+    for row, end in enumerate(ends(mask).tolist()):
+        torch.testing.assert_close(shared[row, :end], whole[row, :end], rtol=0, atol=1e-12)
+
+
+def test_garbage_behind_a_rows_last_token_changes_nothing() -> None:
+    model = model_of(FAMILIES["llama"]).eval()
+    ids, mask, _ = groups_of(3, (4, 3))
+    other, last = ids.clone(), ends(mask)
+    for row, end in enumerate(last.tolist()):
+        other[row, end:] = 49
+    policy = Policy(model, with_values=False)
+    policy.sharing = Sharing.of(model, 1000)
+    with torch.no_grad():
+        assert torch.equal(policy(ids, mask).logprobs, policy(other, mask).logprobs)
+
+
+def test_rows_that_are_alike_to_the_last_token() -> None:
+    model = model_of(FAMILIES["llama"]).eval()
+    ids, _ = rows_of([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3])
+    mask = ids > 2
+    sharing = Sharing.of(model, 1000)
+    assert sharing.packs(ids, ends(mask), range(3)) == [Pack((0, 1, 2), 3, 7)]
+    with torch.no_grad():
+        shared, whole = sharing.hidden(model.get_decoder(), ids, mask), model.get_decoder()(input_ids=ids)[0]
+    torch.testing.assert_close(shared[:2], whole[:2])
+    torch.testing.assert_close(shared[2, :3], whole[2, :3])
+
+
+# ---- packs ----
+
+
+def test_a_pack_by_hand() -> None:
+    ids, lengths = rows_of([7, 8, 1, 2], [7, 8, 3], [9])
+    packs = Sharing(pairs=1e9, budget=100).packs(ids, lengths, [0, 1, 2])
+    assert packs == [Pack((0, 1), 2, 5), Pack((2,), 1, 1)]  # nothing is saved by a row that begins otherwise
+    made = lay_out(packs, ids, lengths)
+    assert made.input_ids.tolist() == [[7, 8, 1, 2, 3], [9, 0, 0, 0, 0]]
+    assert made.position_ids.tolist() == [[0, 1, 2, 3, 2], [0, 0, 0, 0, 0]]
+    assert made.at.tolist() == [[0, 1, 2, 3], [0, 1, 4, 0], [5, 0, 0, 0]]
+    assert made.sees[0].int().tolist() == [
+        [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 1],
+    ]  # fmt: skip
+    assert made.sees[1].diagonal().all()  # padding sees itself
+
+
+def test_a_row_joins_while_it_saves_more_than_attention_costs_within_the_budget() -> None:
+    ids, lengths = rows_of([1, 2, 3, 4], [1, 2, 5, 6], [1, 2, 7, 8], [1, 9])
+    order = range(4)
+    assert [p.rows for p in Sharing(1e9, 100).packs(ids, lengths, order)] == [
+        (0, 1, 2),
+        (3,),
+    ]  # a prefix of 1 saves less
+    assert [p.rows for p in Sharing(1e9, 7).packs(ids, lengths, order)] == [(0, 1), (2, 3)]
+    # of 4 and 4 tokens, 2 of them alike: 6 together, 36 − 16 − 8 = 12 pairs more, for 2 tokens less
+    assert [p.rows for p in Sharing(6.1, 100).packs(ids, lengths, [0, 1])] == [(0, 1)]
+    assert [p.rows for p in Sharing(6.0, 100).packs(ids, lengths, [0, 1])] == [(0,), (1,)]
+    assert Sharing(1e9, 100).packs(ids, lengths, []) == []
+
+
+def test_what_a_token_costs() -> None:
+    """Two layers of 4 × 8 heads: q 32·32, k and v 32·16 each, o 32·32, three of 32·48, two norms; and the last norm."""
+    layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32
+    assert Sharing.of(model_of(FAMILIES["llama"]), 9) == Sharing((2 * layer + 32) / (2 * 2 * 32), 9)
+    assert Sharing.of(model_of(FAMILIES["llama"], "eager"), 9).additive
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: int) -> None:
+    rng = random.Random(seed)
+    ids, mask, group = groups_of(seed, [rng.randrange(1, 7) for _ in range(5)])
+    index = sorted(rng.sample(range(len(ids)), rng.randrange(1, len(ids) + 1)))
+    sharing = Sharing(pairs=rng.choice((20.0, 1e9)), budget=rng.choice((8, 40, 90)))
+    dealt = sharing.deal(ids, mask, group, index)
+    assert sorted(row for rows in dealt for row in rows) == index
+    last = ends(mask)
+    for rows in dealt:
+        packs = sharing.packs(ids[rows], last[rows], range(len(rows)))
+        held = len(packs) * max(pack.tokens for pack in packs)
+        assert held <= sharing.budget or len(packs) == 1 == len(packs[0].rows)
+    assert sharing.deal(ids, mask, group, []) == []
+
+
+# ---- in a training ----
+
+
+def test_a_training_learns_the_same(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    runs, packed = [], list[int]()
+
+    def counted(packs: Sequence[Pack], ids: Tensor, ends: Tensor) -> Layout:
+        packed.append(int(ends.sum()) - sum(pack.tokens for pack in packs))
+        return lay_out(packs, ids, ends)
+
+    monkeypatch.setattr(prefixes, "lay_out", counted)
+    for share in (False, True):
+        optim = {"share_prefixes": share, "minibatches": 2, "microbatch_tokens": 600}
+        loss = {"kl_coef": 0.01}
+        train(configured(base, tmp_path / str(share), "none", algorithm="grpo", optim=optim, loss=loss))
+        runs.append(read(tmp_path / str(share) / "metrics.jsonl"))
+        assert (sum(packed) > 1000) == share  # tokens that were not computed
+    for whole, shared in zip(*runs, strict=True):
+        assert whole.keys() == shared.keys()
+        for key, value in whole.items():
+            assert (shared[key] is None) == (value is None), key
+            assert value is None or shared[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
+
+
+# ---- where it is refused ----
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (MistralConfig(**SIZES, sliding_window=16), "mistral has layers without full attention"),
+        (Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=16, max_window_layers=1), "sliding_attention"),
+    ],
+)
+def test_a_model_that_sees_otherwise_is_refused(config: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: .*{said}.*set it to false"):
+        Sharing.of(model_of(config), 100)
+
+
+def test_attention_without_masks_is_refused() -> None:
+    model = model_of(FAMILIES["llama"])
+    model.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ConfigError, match=r"flash_attention_2 takes no mask .*policy\.attn_implementation"):
+        Sharing.of(model, 100)
