@@ -147,10 +147,12 @@ def matmul_flops(dtype: str, size: int, repeats: int = 5) -> float:
 # ---- the arms ----
 
 
-def our_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    """An update by the agent trainer; what it says is (loss, gradient norm)."""
-    import torch
+def trainer_of(args: argparse.Namespace, model: Any, tokenizer: Any, **optim: Any) -> Any:
+    """The agent trainer, of GRPO.
 
+    Args:
+        optim: of its config's section of that name.
+    """
     from reagent.lab.search_env import SearchEnv
     from reagent.train.config import AgentConfig, LossConfig, OptimConfig, PolicyConfig
     from reagent.train.launch import make_accelerator
@@ -158,14 +160,11 @@ def our_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from reagent.train.trainer import AgentTrainer
     from rrm.engines.hf.engine import HFEngine
 
-    model, tokenizer = load(args)
-    episodes = made_up_episodes(args, len(tokenizer))
-    lengths, action_tokens = counts(episodes)
     config = AgentConfig(
         algorithm="grpo",
         cpu=True,
         policy=PolicyConfig(gradient_checkpointing=args.gradient_checkpointing),
-        optim=OptimConfig(learning_rate=LEARNING_RATE, microbatch_tokens=args.micro_rows * max(lengths)),
+        optim=OptimConfig(learning_rate=LEARNING_RATE, **optim),
         loss=LossConfig(credit="episode"),
     )
     if args.gradient_checkpointing:
@@ -174,7 +173,17 @@ def our_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     switch_off_dropout(policy)
     folder = Path(tempfile.mkdtemp())
     accelerator, engine = make_accelerator(config, folder), HFEngine(model, tokenizer)
-    trainer = AgentTrainer(config, policy, tokenizer, SearchEnv, [], folder, engine=engine, accelerator=accelerator)
+    return AgentTrainer(config, policy, tokenizer, SearchEnv, [], folder, engine=engine, accelerator=accelerator)
+
+
+def our_arm(args: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    """An update by the agent trainer; what it says is (loss, gradient norm)."""
+    import torch
+
+    model, tokenizer = load(args)
+    episodes = made_up_episodes(args, len(tokenizer))
+    lengths, action_tokens = counts(episodes)
+    trainer = trainer_of(args, model, tokenizer, microbatch_tokens=args.micro_rows * max(lengths))
 
     def update() -> tuple[float, float]:
         metrics = trainer.learn(episodes)
