@@ -73,6 +73,8 @@ _LETTER = rf"[^\W{_NO_SPACES}]"
 _MEETING = re.compile(rf"(?<=[{_NO_SPACES}])(?={_LETTER})|(?<={_LETTER})(?=[{_NO_SPACES}])")
 _CURRENCY = "USD|EUR|GBP|JPY|CNY|RMB|INR|CHF|CAD|AUD|NZD|HKD|SGD|KRW|BRL|MXN|ZAR"
 """Codes that stand before a number without a space; any other letter there makes it part of a name (`GPT4`, `x2`)."""
+_MINUS_SIGN = re.compile(rf"(?<!{_LETTER})(?<![.)])-[$€£¥](?=\.?\d)")
+"""A minus before the sign of a currency; behind a number or a bracket it takes one away."""
 _NUMBER = re.compile(
     rf"(?:(?<!{_LETTER})(?<!\.)[-+]?|(?<=(?<!{_LETTER})(?:{_CURRENCY})))"
     rf"(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{{1,3}}(?!\d))?"
@@ -227,11 +229,12 @@ def squad_normalise(text: str) -> str:
 
 
 def numbers(text: str) -> list[float]:
-    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and codes (`$18`, `USD18`) and a percent sign are ignored.
+    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and codes (`$18`, `USD18`, `-$18`) and a percent sign are ignored.
 
     A point divides decimals and a comma thousands, as in English: `1.250,50` is two numbers.
     """
-    return [float(found.replace(",", "")) for found in _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))]
+    signed = _MINUS_SIGN.sub("-", text.replace("\N{MINUS SIGN}", "-"))
+    return [float(found.replace(",", "")) for found in _NUMBER.findall(signed)]
 
 
 def same_number(one: float, other: float) -> bool:
