@@ -30,6 +30,7 @@ def arm(args: argparse.Namespace, share: bool) -> dict[str, Callable[[], Any]]:
     """An update one way; what it says is (loss, gradient norm)."""
     model, tokenizer = load(args)
     if args.lora:
+        import torch
         from peft import get_peft_model
 
         from reagent.train.config import load_agent_config
@@ -37,6 +38,7 @@ def arm(args: argparse.Namespace, share: bool) -> dict[str, Callable[[], Any]]:
 
         lora = load_agent_config("smollm2").policy.lora
         assert lora is not None
+        torch.manual_seed(args.seed)  # both ways begin with one adapter
         model = get_peft_model(model, lora_config(lora, model))
     episodes = made_up_episodes(args, len(tokenizer))
     lengths, _ = counts(episodes)

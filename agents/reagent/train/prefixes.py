@@ -22,6 +22,12 @@ ATTENTION = ("sdpa", "eager")
 """Implementations that take any mask."""
 
 
+ROWS, PROBED = 4, 48
+"""Rows, and tokens of each, by which a model is asked whether it can be read so."""
+UNLIKE = {True: 1e-3, False: 0.05}
+"""How far their hidden states may differ, relatively: of weights in 32 bits or more, and of those in fewer."""
+
+
 @dataclass(frozen=True)
 class Pack:
     """Rows that are read as one."""
@@ -71,7 +77,8 @@ class Sharing:
         """Of a causal language model, plain or wrapped by PEFT.
 
         Raises:
-            ConfigError: a token of it sees more than a mask says, or its attention takes none.
+            ConfigError: a token of it sees more than a mask says, its attention takes none, or what it computes of packed rows is not what it
+                computes of the rows: each model is asked, since no list of architectures would stay true.
         """
         base = base_causal_lm(model)
         config = base.config.get_text_config()
@@ -86,11 +93,38 @@ class Sharing:
                 f"{OPTION}: attention {config._attn_implementation} takes no mask of our own: set policy.attn_implementation to "
                 f"one of {', '.join(ATTENTION)}, or {OPTION} to false"
             )
+        if not hasattr(config, "num_attention_heads"):
+            raise ConfigError(f"{OPTION}: {config.model_type} has no attention: set it to false")
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         inner = 2 * config.num_hidden_layers * config.num_attention_heads * size
         embeddings: Any = base.get_input_embeddings()
         body = sum(p.numel() for p in base.get_decoder().parameters()) - embeddings.weight.numel()
-        return cls(body / inner, budget, config._attn_implementation == "eager")
+        made = cls(body / inner, budget, config._attn_implementation == "eager")
+        made._check(base)
+        return made
+
+    @torch.no_grad()
+    def _check(self, base: Any) -> None:
+        """Whether a few rows' hidden states are the same both ways."""
+        config, decoder, weight = base.config.get_text_config(), base.get_decoder(), next(base.parameters())
+        tokens = torch.arange(1, PROBED + 1, device=weight.device) % config.vocab_size
+        ids = tokens.repeat(ROWS, 1)
+        for row in range(ROWS):  # all begin with half of the tokens
+            ids[row, PROBED // 2 :] = tokens.roll(row + 1)[PROBED // 2 :]
+        mask = torch.ones_like(ids, dtype=torch.bool)
+        whole = decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
+        wide = Sharing(float("inf"), ROWS * PROBED, self.additive)
+        try:
+            error = float((wide.hidden(decoder, ids, mask).float() - whole).norm() / whole.norm())
+        except (RuntimeError, ValueError, TypeError, AssertionError) as problem:
+            raise ConfigError(
+                f"{OPTION}: {config.model_type} takes no mask of our own ({problem}): set it to false"
+            ) from problem
+        if not error <= UNLIKE[weight.dtype.itemsize >= 4]:
+            raise ConfigError(
+                f"{OPTION}: {config.model_type} computes of rows that share their prefix something else than of the rows (a relative difference "
+                f"of {error:.2g}): its positions or masks are its own. Set it to false"
+            )
 
     def packs(self, ids: Tensor, ends: Tensor, order: Sequence[int]) -> list[Pack]:
         """Rows in packs, each of neighbours in `order`.

@@ -11,7 +11,16 @@ import pytest
 import torch
 from feedback_lab import configured, read
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    MptConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 
 from reagent.train import prefixes
 from reagent.train.policy import Policy, switch_off_dropout
@@ -236,3 +245,21 @@ def test_attention_without_masks_is_refused() -> None:
     model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ConfigError, match=r"flash_attention_2 takes no mask .*policy\.attn_implementation"):
         Sharing.of(model, 100)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (MptConfig(vocab_size=50, d_model=32, n_layers=2, n_heads=4, max_seq_len=128), "mpt computes of rows"),  # ALiBi
+        (BloomConfig(vocab_size=50, hidden_size=32, n_layer=2, n_head=4), "bloom takes no mask of our own"),
+    ],
+)
+def test_a_model_with_positions_of_its_own_is_found_by_asking_it(config: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: {said}"):
+        Sharing.of(model_of(config, "eager"), 100)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rounding_is_no_reason_to_refuse(dtype: torch.dtype) -> None:
+    for config in FAMILIES.values():
+        assert Sharing.of(model_of(config).to(dtype), 100)
