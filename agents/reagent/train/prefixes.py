@@ -22,6 +22,8 @@ ATTENTION = ("sdpa", "eager")
 """Implementations that take any mask."""
 
 
+WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk_size", "keep_window_size")
+"""What a config calls how far a token sees, which a few short rows would not show."""
 ROWS, PROBED = 4, 48
 """Rows, and tokens of each, by which a model is asked whether it can be read so."""
 UNLIKE = {True: 1e-3, False: 0.05}
@@ -83,9 +85,10 @@ class Sharing:
         base = base_causal_lm(model)
         config = base.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
+        windows = sorted(name for name in WINDOWS if getattr(config, name, None))
+        if kinds != {"full_attention"} or windows:
             raise ConfigError(
-                f"{OPTION}: {config.model_type} has layers without full attention ({', '.join(sorted(kinds))}), which no mask keeps from "
+                f"{OPTION}: {config.model_type} has layers without full attention ({', '.join([*sorted(kinds), *windows])}), which no mask keeps from "
                 "reading one row's tokens in another: set it to false"
             )
         if config._attn_implementation not in ATTENTION:

@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForCausalLM,
     BloomConfig,
     GPT2Config,
+    GPTNeoConfig,
     LlamaConfig,
     MistralConfig,
     MptConfig,
@@ -232,12 +233,18 @@ def test_a_training_learns_the_same(base: Path, tmp_path: Path, monkeypatch: pyt
     ("config", "said"),
     [
         (MistralConfig(**SIZES, sliding_window=16), "mistral has layers without full attention"),
+        (
+            GPTNeoConfig(
+                vocab_size=50, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
+            ),
+            "window_size",
+        ),
         (Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=16, max_window_layers=1), "sliding_attention"),
     ],
 )
 def test_a_model_that_sees_otherwise_is_refused(config: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=rf"optim\.share_prefixes: .*{said}.*set it to false"):
-        Sharing.of(model_of(config), 100)
+        Sharing.of(model_of(config, "eager"), 100)
 
 
 def test_attention_without_masks_is_refused() -> None:
