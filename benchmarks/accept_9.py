@@ -325,7 +325,7 @@ def gsm8k_of(
         yield missing(able, f"≥ {ABLE}", GSM8K)
     else:
         shown = f"{interval(start['success'])} of {start['questions']} held-out questions"
-        yield Bar(able, unlike or shown, f"≥ {ABLE}", not unlike and start["success"]["value"] >= ABLE)
+        yield Bar(able, _but(shown, unlike), f"≥ {ABLE}", not unlike and start["success"]["value"] >= ABLE)
     yield from gsm8k_gains(rises, told, arms, unlike)
 
 
@@ -339,12 +339,12 @@ def gsm8k_gains(rises: str, told: Found, arms: Sequence[str], unlike: str) -> It
     for arm in arms:
         what, after = f"{rises} ({arm})", told.get(arm)
         if after is None or "less_start" not in after:
-            yield missing(what, wanted, GSM8K)
+            yield Bar(what, "not measured", wanted, False)
             continue
         gain, over = after["less_start"], after.get("less_start_over_seeds")
         shown = f"{interval(gain)} (by seed {', '.join(interval(one) for one in after['less_start_by_seed'])}"
         shown += f"; over seeds too {interval(over)})" if over else ")"
-        yield Bar(what, unlike or shown, wanted, not unlike and gain["low"] > 0)
+        yield Bar(what, _but(shown, unlike), wanted, not unlike and gain["low"] > 0)
 
 
 def gsm8k_unlike(found: Found, seeds: Mapping[str, int], shown: int) -> str:
@@ -390,7 +390,12 @@ def gsm8k_control(name: str, told: Found, unlike: str, arm: str = "wide") -> Bar
     if (apart := told.get(arm, {}).get("less_control")) is None:
         return Bar(what, "not both measured", wanted, False)
     ok = not unlike and apart["low"] > 0 and min(mine) > max(others)
-    return Bar(what, unlike or f"{interval(apart)}; seeds {_plain(mine)} and {_plain(others)}", wanted, ok)
+    return Bar(what, _but(f"{interval(apart)}; seeds {_plain(mine)} and {_plain(others)}", unlike), wanted, ok)
+
+
+def _but(shown: str, unlike: str) -> str:
+    """What was measured, and why it is not what was asked for."""
+    return f"{shown}; {unlike}" if unlike else shown
 
 
 def _plain(values: Sequence[float]) -> str:
