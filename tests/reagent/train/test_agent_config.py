@@ -35,7 +35,8 @@ OUTSIDE = [
     "feedback.context.weight=.inf", "feedback.context.clip=0",
     "feedback.judge_options.timeout_s=0", "feedback.judge_options.concurrency=0", "feedback.judge_options.batch_tokens=0",
     "guards.success.drop=0", "guards.success.patience=0", "guards.drift.gap=-1", "guards.drift.patience=0", "guards.length.ratio=1",
-    "guards.length.first=0", "guards.length.patience=0", "guards.kl.max=0", "guards.kl.patience=0", "guards.auditor.share=1.1",
+    "guards.length.first=0", "guards.length.patience=0", "guards.outside.share=1", "guards.outside.share=-0.1", "guards.outside.patience=0",
+    "guards.kl.max=0", "guards.kl.patience=0", "guards.auditor.share=1.1",
     "guards.auditor.fall=0", "guards.auditor.min_correlation=-2", "guards.auditor.patience=0",
 ]  # fmt: skip
 
