@@ -28,6 +28,7 @@ from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.episode import Episode
 from rrm.annotation import Finding
 from rrm.feedback import Feedback, Mode, Status
+from rrm.serve.client import RemoteJudge
 from rrm.trajectory import Message, Trajectory
 
 
@@ -344,6 +345,12 @@ class Adapter(ABC):
     def has_judge(self) -> bool:
         """Whether a judge was made for it."""
         return self._judging is not None
+
+    @property
+    def marks_outside(self) -> bool | None:
+        """Whether its judge says of attempts if they lie outside of what it was measured on; None: nobody knows before it is asked."""
+        judge = None if self._judging is None else self._judging.judge
+        return None if judge is None or isinstance(judge, RemoteJudge) else judge.domain is not None
 
     @property
     def judged_in(self) -> Mode:

@@ -193,7 +193,7 @@ class LengthDrifts(Check):
 
 
 class LiesOutside(Check):
-    """Most attempts lie outside of what the judge was measured on."""
+    """Most of what was judged lies outside of what the judge was measured on: attempts, and where steps are paid by them their beginnings."""
 
     guard = "outside"
 
@@ -207,7 +207,7 @@ class LiesOutside(Check):
         if outside / told <= self._share:
             return ""
         return (
-            f"{outside:.0f} of {told:.0f} attempts lie outside of what the judge was measured on, a share above "
+            f"{outside:.0f} of {told:.0f} judgements are of what lies outside of what the judge was measured on, a share above "
             f"guards.outside.share={self._share:g}: what it pays for there is not known; measure it on labelled attempts of this agent "
             "(rrm eval), or train one on them"
         )

@@ -50,7 +50,7 @@ class OutsideGuard(GuardConfig):
     """Attempts are unlike what the judge that pays was measured on."""
 
     share: float = Field(default=0.5, ge=0, lt=1, allow_inf_nan=False)
-    """Of an update's attempts of which the judge says so, above which it fires."""
+    """Of an update's judgements that say whether they are of such a one, above which it fires."""
 
 
 class KLGuard(GuardConfig):

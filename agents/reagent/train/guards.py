@@ -174,9 +174,25 @@ def check_held_out(config: AgentConfig, graded: int) -> None:
         if settings.action == "stop" and graded < FEWEST:
             raise ConfigError(
                 f"guards.{name}.action=stop can never stop anything: {graded} of {tasks} held-out tasks have an answer to grade by, and "
-                f"it takes {FEWEST}: give environment.eval tasks with answers, or guard by guards.auditor, guards.length or guards.kl, "
+                f"it takes {FEWEST}: give environment.eval tasks with answers, or guard by guards.auditor, guards.outside, guards.length or guards.kl, "
                 "which need none"
             )
+
+
+def check_placed(config: AgentConfig, says: bool | None) -> None:
+    """Whether `guards.outside`, where it is to stop a training that a judge pays, will see anything.
+
+    Args:
+        says: whether that judge says of attempts if they lie outside of what it was measured on; None: not known.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if config.guards.outside.action == "stop" and says is False:
+        raise ConfigError(
+            f"guards.outside.action=stop can never stop anything: feedback.judge={config.feedback.judge} does not say what it was measured on "
+            "(one that rrm train makes does, by the domain.json in its directory)"
+        )
 
 
 def _lacking(config: AgentConfig, audited: bool) -> dict[str, str]:

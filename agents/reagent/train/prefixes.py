@@ -24,6 +24,8 @@ ATTENTION = ("sdpa", "eager")
 
 WINDOWS = ("sliding_window", "window_size", "attention_window", "attention_chunk_size", "keep_window_size")
 """What a config calls how far a token sees, which a few short rows would not show."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""What a config calls how many there are."""
 ROWS, PROBED = 4, 48
 """Rows, and tokens of each, by which a model is asked whether it can be read so."""
 UNLIKE = {True: 1e-3, False: 0.05}
@@ -49,9 +51,19 @@ class Layout:
     position_ids: Tensor
     """(N, L) long."""
     sees: Tensor
-    """(N, L, L) bool: which tokens (last) each token attends to. Padding sees itself, for a row that sees nothing has no softmax."""
+    """(N, L, L) bool: which tokens (last) each token attends to. Padding sees itself: what sees nothing has no softmax."""
     at: Tensor
     """(B, T) long: where a row's token lies among the N · L; 0 from its end on."""
+
+
+def _weights_a_token(base: Any, config: Any) -> float:
+    """That a token is multiplied by, without embeddings and head; of experts those that it is sent to."""
+    embeddings: Any = base.get_input_embeddings()
+    sizes = {name: p.numel() for name, p in base.get_decoder().named_parameters()}
+    experts = sum(size for name, size in sizes.items() if ".experts." in name)
+    there = next((n for key in EXPERTS if (n := getattr(config, key, None))), 1)
+    idle = 1 - min(getattr(config, "num_experts_per_tok", None) or there, there) / there
+    return sum(sizes.values()) - embeddings.weight.numel() - experts * idle
 
 
 def ends(mask: Tensor) -> Tensor:
@@ -67,12 +79,10 @@ class Sharing:
     Args:
         pairs: of tokens, whose attention costs as many operations as a token's matrix products.
         budget: tokens of a pack of several rows, and of packs × longest together.
-        additive: the mask is added to the scores, not a choice of them.
     """
 
     pairs: float
     budget: int
-    additive: bool = False
 
     @classmethod
     def of(cls, model: Any, budget: int) -> Sharing:
@@ -100,9 +110,7 @@ class Sharing:
             raise ConfigError(f"{OPTION}: {config.model_type} has no attention: set it to false")
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         inner = 2 * config.num_hidden_layers * config.num_attention_heads * size
-        embeddings: Any = base.get_input_embeddings()
-        body = sum(p.numel() for p in base.get_decoder().parameters()) - embeddings.weight.numel()
-        made = cls(body / inner, budget, config._attn_implementation == "eager")
+        made = cls(_weights_a_token(base, config) / inner, budget)
         made._check(base)
         return made
 
@@ -116,7 +124,7 @@ class Sharing:
             ids[row, PROBED // 2 :] = tokens.roll(row + 1)[PROBED // 2 :]
         mask = torch.ones_like(ids, dtype=torch.bool)
         whole = decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
-        wide = Sharing(float("inf"), ROWS * PROBED, self.additive)
+        wide = Sharing(float("inf"), ROWS * PROBED)
         try:
             error = float((wide.hidden(decoder, ids, mask).float() - whole).norm() / whole.norm())
         except (RuntimeError, ValueError, TypeError, AssertionError) as problem:
@@ -155,9 +163,8 @@ class Sharing:
         apart = pack.tokens + end
         if tokens > self.budget or tokens >= apart:
             return None
-        added = (
-            tokens**2 - pack.tokens**2 - end**2 / 2
-        )  # a row of its own is masked as it comes, for half of its square
+        own = end**2 / 2  # a row that is read whole is masked as it comes, for half of its square
+        added = tokens**2 - pack.tokens**2 - own
         return Pack(rows, prefix, tokens) if (apart - tokens) * self.pairs > added else None
 
     def deal(self, ids: Tensor, mask: Tensor, group: Tensor, index: Sequence[int]) -> list[list[int]]:
@@ -183,45 +190,58 @@ class Sharing:
         return out
 
     def hidden(self, decoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
-        """(B, T, H) last hidden states of rows (B, T) up to each one's last token of the mask; behind it they are another token's.
+        """(B, T, H) last hidden states of rows (B, T) up to each one's last token of the mask; behind it they are another token's, or 0.
 
         Args:
             decoder: the model's, without its head.
         """
-        last = ends(mask)
-        packs = self.packs(ids, last, range(len(ids)))
-        if len(packs) == len(ids):
-            return decoder(input_ids=ids, use_cache=False).last_hidden_state
-        layout = lay_out(packs, ids, last)
-        sees: Tensor = layout.sees[:, None]
-        if self.additive:
-            dtype = next(decoder.parameters()).dtype
-            sees = torch.zeros_like(sees, dtype=dtype).masked_fill(~sees, torch.finfo(dtype).min)
-        found = decoder(
-            input_ids=layout.input_ids, position_ids=layout.position_ids, attention_mask=sees, use_cache=False
-        ).last_hidden_state
-        return found.flatten(0, 1)[layout.at]
+        last = ends(mask).cpu()  # packs are made on the host: on a GPU each number of theirs would be waited for
+        width = int(last.max())
+        read = ids[:, :width].cpu()
+        packs = self.packs(read, last, range(len(read)))
+        if len(packs) == len(read):
+            found = decoder(input_ids=ids[:, :width], use_cache=False).last_hidden_state
+        else:
+            layout = lay_out(packs, read, last)
+            dtype = _computed_in(decoder, ids.device)
+            # made once in that type: attention would make a copy of any other for each layer, and keep it for the backward
+            unseen = torch.zeros(layout.sees.shape, dtype=dtype).masked_fill_(~layout.sees, torch.finfo(dtype).min)
+            found = decoder(
+                input_ids=layout.input_ids.to(ids.device),
+                position_ids=layout.position_ids.to(ids.device),
+                attention_mask=unseen[:, None].to(ids.device),
+                use_cache=False,
+            ).last_hidden_state
+            found = found.flatten(0, 1)[layout.at.to(ids.device)]
+        return torch.nn.functional.pad(found, (0, 0, 0, ids.shape[1] - width))
+
+
+def _computed_in(decoder: Any, device: torch.device) -> torch.dtype:
+    """What attention computes in."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return next(decoder.parameters()).dtype
 
 
 def lay_out(packs: Sequence[Pack], ids: Tensor, ends: Tensor) -> Layout:
     """Packs of rows (B, T) as tensors."""
-    shape, device = (len(packs), max(pack.tokens for pack in packs)), ids.device
-    tokens, positions = (torch.zeros(shape, dtype=torch.long, device=device) for _ in range(2))
-    part = torch.full(shape, -1, dtype=torch.long, device=device)  # 0 the prefix, −1 padding, k the k-th row's rest
+    shape = len(packs), max(pack.tokens for pack in packs)
+    tokens, positions = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
+    part = torch.full(shape, -1, dtype=torch.long)  # 0 the prefix, −1 padding, k the k-th row's rest
     at = torch.zeros_like(ids)
     for n, pack in enumerate(packs):
         begin = pack.prefix
         tokens[n, :begin] = ids[pack.rows[0], :begin]
-        positions[n, :begin] = torch.arange(begin, device=device)
+        positions[n, :begin] = torch.arange(begin)
         part[n, :begin] = 0
         for k, row in enumerate(pack.rows, 1):
             end = int(ends[row])
             stop = begin + end - pack.prefix
             tokens[n, begin:stop] = ids[row, pack.prefix : end]
-            positions[n, begin:stop] = torch.arange(pack.prefix, end, device=device)
+            positions[n, begin:stop] = torch.arange(pack.prefix, end)
             part[n, begin:stop] = k
-            at[row, : pack.prefix] = n * shape[1] + torch.arange(pack.prefix, device=device)
-            at[row, pack.prefix : end] = n * shape[1] + torch.arange(begin, stop, device=device)
+            at[row, : pack.prefix] = n * shape[1] + torch.arange(pack.prefix)
+            at[row, pack.prefix : end] = n * shape[1] + torch.arange(begin, stop)
             begin = stop
     sees = (part[:, :, None] == part[:, None, :]) | ((part[:, None, :] == 0) & (part[:, :, None] > 0))
     return Layout(tokens, positions, sees.tril(), at)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 NOTHING_GRADED = (
     "guards.success and guards.drift have nothing to look at: no held-out task can be graded. Give environment.eval some tasks with "
-    "answers, if there are any; guards.length, guards.kl and guards.auditor need none"
+    "answers, if there are any; guards.outside, guards.length, guards.kl and guards.auditor need none"
 )
 NOTHING_PLACED = (
-    "guards.outside.action=stop has nothing to look at: the judge says of no attempt whether it lies outside of what it was measured on. One that is "
-    "trained by rrm train does (domain.json in its directory)"
+    "guards.outside.action=stop has nothing to look at: the judge's server says of no attempt whether it lies outside of what it was measured on. One "
+    "with a judge that rrm train made does (domain.json in its directory)"
 )
 SHOWN = {
     "episode/reward": "reward",
@@ -131,6 +131,8 @@ class RunLog:
             folder / f"{name}.jsonl" for name in ("metrics", "episodes", "eval", "guards")
         )
         self._best = folder / "best"
+        self._looked = False
+        """Whether an update was recorded since the run was begun, or gone on with."""
         self.last: dict[str, Any] = {}
         """The last update's metrics."""
         self.alarms = Alarms(trainer.config)
@@ -154,8 +156,9 @@ class RunLog:
             for text in self.alarms.observe(update, self.last):
                 logger.warning("nothing may be learned: %s", text)
             self._tell(self.guards.observe(update, self.last))
-            if update == 0 and self._unplaced():
+            if not self._looked and self._unplaced():
                 logger.warning(NOTHING_PLACED)
+            self._looked = True
         return progress_text(self.last)
 
     def _unplaced(self) -> bool:

@@ -35,6 +35,7 @@ from reagent.train.checkpoint import OTHERS_S, load_checkpoint, save_checkpoint,
 from reagent.train.config import AgentConfig
 from reagent.train.dynamic import Drawn, Dynamic
 from reagent.train.engine import sync
+from reagent.train.guards import check_placed
 from reagent.train.launch import check_lag
 from reagent.train.learner import Learner
 from reagent.train.metrics import episode_metrics, learned_metrics
@@ -102,6 +103,8 @@ class AgentTrainer(Learner):
             rank=accelerator.process_index,
             processes=accelerator.num_processes,
         )
+        if self.watch.learns:
+            check_placed(config, self.feedback.marks_outside)
         check_lag(config, accelerator.num_processes)
         rollouts = config.rollout
         self.dynamic: Dynamic | None = None

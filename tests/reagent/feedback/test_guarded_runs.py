@@ -33,6 +33,7 @@ from reagent.train.run import build, train
 from reagent.train.trainer import AgentTrainer
 from reagent.train.watch import rank_correlation, without_copies
 from rrm.errors import ConfigError, EngineError
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Platt
 from rrm.judge.domain import load_domain
 
@@ -87,19 +88,35 @@ def test_a_guard_stops_a_run_and_the_run_goes_on_with_another_setting(base, tmp_
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("says", [True, False])
-def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path, caplog, says) -> None:
+FOREIGN = {**QUIET, "outside": {"action": "stop"}}
+
+
+def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path) -> None:
     """By the shipped judge's own description of what it was measured on: it has seen no untrained policy's babble."""
     torch.set_num_threads(1)
     judge = scripted()
-    judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "default") if says else None
-    guards = {**QUIET, "outside": {"action": "stop"}}
-    config = configured(base, tmp_path / "run", "r", algorithm="grpo", max_updates=2, guards=guards)
+    judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "default")
+    config = configured(base, tmp_path / "run", "r", algorithm="grpo", max_updates=2, guards=FOREIGN)
+    found = train(config, judge=judge)
+    assert (found["stopped_by"], found["updates"]) == (["outside"], 1)
+    assert "8 of 8 judgements are of what lies outside of what the judge was measured on" in found["guards"][0]
+
+
+def test_a_judge_that_cannot_say_where_it_was_measured_is_refused_or_told_of(
+    base, tmp_path, caplog, monkeypatch
+) -> None:
+    torch.set_num_threads(1)
+    changes = {"algorithm": "grpo", "guards": FOREIGN}
+    with pytest.raises(
+        ConfigError, match=r"guards\.outside\.action=stop can never stop anything: feedback\.judge=.* does not say"
+    ):
+        train(configured(base, tmp_path / "refused", "r", **changes), judge=scripted())
+    monkeypatch.setattr("reagent.feedback.base.RemoteJudge", AgentRRM)  # as if it were on a server
     with caplog.at_level(logging.WARNING):
-        found = train(config, judge=judge)
-    assert (found["stopped_by"], found["updates"]) == ((["outside"], 1) if says else ([], 2))
-    assert ("attempts lie outside of what the judge was measured on" in "".join(found["guards"])) == says
-    assert caplog.text.count("guards.outside.action=stop has nothing to look at") == (0 if says else 1)
+        for updates, told in ((2, 1), (3, 2)):  # and again where the run is gone on with
+            found = train(configured(base, tmp_path / "run", "r", max_updates=updates, **changes), judge=scripted())
+            assert (found["stopped_by"], found["updates"]) == ([], updates)
+            assert caplog.text.count("guards.outside.action=stop has nothing to look at") == told
 
 
 def test_a_run_that_is_finished_is_not_stopped_by_a_guard(base, tmp_path) -> None:

@@ -270,7 +270,7 @@ def test_attempts_that_are_foreign_to_the_judge() -> None:
 
     guards = Guards(only("outside", action="stop"), watched=True)
     assert fired(guards, [(12, 24), (13, 24), None, (24, 24), (0, 24)]) == [False, True, False, False, False]
-    assert "13 of 24 attempts lie outside of what the judge was measured on" in guards.events[0].text
+    assert "13 of 24 judgements are of what lies outside of what the judge was measured on" in guards.events[0].text
     assert guards.events[0].action == "stop" and guards.standing == []  # it ended at the last update
     assert fired(Guards(only("outside", share=0, patience=2), watched=True), [(1, 24), (0, 24), (1, 9), (2, 9)]) == [
         False

@@ -18,10 +18,12 @@ from transformers import (
     GPTNeoConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     MptConfig,
     Qwen2Config,
     Qwen3Config,
 )
+from transformers.modeling_outputs import BaseModelOutput
 
 from reagent.train import prefixes
 from reagent.train.policy import Policy, switch_off_dropout
@@ -182,7 +184,56 @@ def test_what_a_token_costs() -> None:
     """Two layers of 4 × 8 heads: q 32·32, k and v 32·16 each, o 32·32, three of 32·48, two norms; and the last norm."""
     layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32
     assert Sharing.of(model_of(FAMILIES["llama"]), 9) == Sharing((2 * layer + 32) / (2 * 2 * 32), 9)
-    assert Sharing.of(model_of(FAMILIES["llama"], "eager"), 9).additive
+
+
+def test_of_experts_a_token_is_multiplied_by_those_it_is_sent_to() -> None:
+    model = model_of(MixtralConfig(**SIZES, num_local_experts=8, num_experts_per_tok=2), "eager").float()
+    layer = 2 * 32 * 32 + 2 * 32 * 16 + 2 * 3 * 32 * 48 + 8 * 32 + 2 * 32  # two experts of eight, the router, two norms
+    assert Sharing.of(model, 9).pairs == pytest.approx((2 * layer + 32) / (2 * 2 * 32))
+
+
+class Counted(torch.nn.Module):
+    """A decoder that remembers the shape of what it reads."""
+
+    def __init__(self, decoder: Any) -> None:
+        super().__init__()
+        self.decoder, self.read = decoder, list[tuple[int, ...]]()
+
+    def forward(self, input_ids: Tensor, **more: Any) -> Any:
+        self.read.append(tuple(input_ids.shape))
+        return self.decoder(input_ids=input_ids, **more)
+
+
+def test_what_stands_behind_a_rows_last_token_is_not_read() -> None:
+    """One row ends in a long observation, and no row begins as another does."""
+    model = model_of(FAMILIES["llama"]).eval()
+    ids, _ = rows_of(*([n] * 10 for n in range(1, 6)), [9] * 60)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    mask[:, 5:10] = True
+    sharing, decoder = Sharing.of(model, 40), Counted(model.get_decoder())
+    dealt = sharing.deal(ids, mask, torch.arange(6), range(6))
+    for rows in dealt:
+        found = sharing.hidden(decoder, ids[rows], mask[rows])
+        assert found.shape == (len(rows), 60, 32) and not found[:, 10:].any()
+    assert decoder.read == [(4, 10), (2, 10)]
+
+
+def test_the_mask_is_kept_once_and_not_by_each_layer() -> None:
+    model = model_of(LlamaConfig(**{**SIZES, "num_hidden_layers": 4}))
+    policy = Policy(model, with_values=False)
+    policy.sharing = Sharing.of(model, 1000)
+    ids, mask, _ = groups_of(2, (6,))
+    (pack,) = policy.sharing.packs(ids, ends(mask), range(6))
+    kept = dict[int, tuple[int, ...]]()
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tuple(tensor.shape)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        out = policy(ids, mask)
+    assert [shape[-2:] for shape in kept.values()].count((pack.tokens, pack.tokens)) == 1
+    assert out.logprobs.requires_grad
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -193,18 +244,30 @@ def test_rows_are_dealt_within_the_budget_and_packed_as_they_were_counted(seed: 
     sharing = Sharing(pairs=rng.choice((20.0, 1e9)), budget=rng.choice((8, 40, 90)))
     dealt = sharing.deal(ids, mask, group, index)
     assert sorted(row for rows in dealt for row in rows) == index
-    last = ends(mask)
+    decoder = Counted(lambda input_ids, **_: BaseModelOutput(torch.zeros(*input_ids.shape, 1)))
+    decoder.register_parameter("weight", torch.nn.Parameter(torch.zeros(1)))
     for rows in dealt:
-        packs = sharing.packs(ids[rows], last[rows], range(len(rows)))
-        held = len(packs) * max(pack.tokens for pack in packs)
-        assert held <= sharing.budget or len(packs) == 1 == len(packs[0].rows)
+        sharing.hidden(decoder, ids[rows], mask[rows])
+        packs, tokens = decoder.read[-1]
+        assert packs * tokens <= sharing.budget or packs == 1 == len(rows)
     assert sharing.deal(ids, mask, group, []) == []
 
 
 # ---- in a training ----
 
 
-def test_a_training_learns_the_same(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": "grpo", "loss": {"kl_coef": 0.01}},
+        {"algorithm": "ppo", "loss": {"bootstrap": True, "gae_lambda": 0.9}},
+        {"algorithm": "rloo", "policy": {"lora": {"r": 4}, "gradient_checkpointing": True}, "loss": {"kl_coef": 0.01}},
+    ],
+    ids=["reference", "values", "adapter"],
+)
+def test_a_training_learns_the_same(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
     torch.set_num_threads(1)
     runs, packed = [], list[int]()
 
@@ -215,8 +278,7 @@ def test_a_training_learns_the_same(base: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(prefixes, "lay_out", counted)
     for share in (False, True):
         optim = {"share_prefixes": share, "minibatches": 2, "microbatch_tokens": 600}
-        loss = {"kl_coef": 0.01}
-        train(configured(base, tmp_path / str(share), "none", algorithm="grpo", optim=optim, loss=loss))
+        train(configured(base, tmp_path / str(share), "none", optim=optim, **changes))
         runs.append(read(tmp_path / str(share) / "metrics.jsonl"))
         assert (sum(packed) > 1000) == share  # tokens that were not computed
     for whole, shared in zip(*runs, strict=True):
