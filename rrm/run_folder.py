@@ -1,14 +1,15 @@
 """A run's folder: its `config.yaml`, and the refusal to continue a run under another config.
 
 `check_folder` writes nothing, so that it can stand before the model is loaded; `claim_folder` comes after, so that a
-mistake (a base model that does not exist) leaves no empty folder behind. Addresses of servers stand in a folder without their users,
+mistake (a base model that does not exist) leaves no empty folder behind. `sole_writer` stands around both. Addresses of servers stand in a folder without their users,
 passwords and queries: a run that goes on is given them again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,56 @@ def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Se
             f"{folder} holds a run with another {', '.join(changed)}: "
             "choose another output_dir=…, or delete it to start again"
         )
+
+
+@contextmanager
+def sole_writer(folder: Path, writes: bool = True) -> Iterator[None]:
+    """Keep every other process from writing a run into the folder meanwhile: one that was told to stop finishes its update first, and the
+    same command begun again before that would write the same rows.
+
+    The lock is the system's, on the folder itself: it ends with the process, however that ends. Where there is none (Windows, some network
+    file systems) nothing is kept out. A folder that nothing was written into is taken away again.
+
+    Args:
+        writes: whether this process does; False takes no lock.
+
+    Raises:
+        RRMError: another process has it.
+    """
+    if not writes:
+        yield
+        return
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _lock(folder)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+        with suppress(OSError):  # the first that is not empty
+            for path in made:
+                path.rmdir()
+
+
+def _lock(folder: Path) -> int | None:
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(opened)
+        raise RRMError(
+            f"another process is writing a run into {folder}: wait until it has ended (one that was told to stop finishes its update first), or "
+            "choose another output_dir=…"
+        ) from error
+    except OSError:  # a file system without locks
+        os.close(opened)
+        return None
+    return opened
 
 
 def claim_folder(config: BaseModel, folder: Path) -> None:

@@ -24,6 +24,7 @@ from rrm.judge.judge_dir import save_settings
 from rrm.labels import step_targets_of, truth_of
 from rrm.output import folder_when_whole
 from rrm.provenance import environment
+from rrm.run_folder import sole_writer
 from rrm.train import export as finish
 from rrm.train.blending import fit_words
 from rrm.train.data import batched
@@ -186,20 +187,21 @@ def train(config: TrainConfig) -> dict[str, Any] | None:
     if is_import_path(config.model.base):
         # a large model's many sizes of block would pile up: there jemalloc serves better (docs/training.md)
         keep_freed_memory()
-    run = prepare(config)
-    wait(
-        config.cpu
-    )  # no process begins a stage, and so makes its folder, while another still looks whether there is one
-    model = run.model
-    if config.drills.rows:
-        model = run_drills(run, model)
-    if config.sft.enabled:
-        model = run_sft(run, model)
-    if config.rl.enabled:
-        model = run_rl(run, model)
-    if not is_main(config.cpu):
-        return None
-    card = run_finish(run, model)
+    with sole_writer(Path(config.output_dir), is_main(config.cpu)):
+        run = prepare(config)
+        wait(
+            config.cpu
+        )  # no process begins a stage, and so makes its folder, while another still looks whether there is one
+        model = run.model
+        if config.drills.rows:
+            model = run_drills(run, model)
+        if config.sft.enabled:
+            model = run_sft(run, model)
+        if config.rl.enabled:
+            model = run_rl(run, model)
+        if not is_main(config.cpu):
+            return None
+        card = run_finish(run, model)
     headline = {
         f"{mode}/{name}": None if found["value"] is None else round(found["value"], 4)
         for mode in ("score", "steps", "full")

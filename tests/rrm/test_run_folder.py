@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 from reagent.lab.transcripts import make_transcripts
 from rrm.config import TrainConfig
 from rrm.errors import RRMError
-from rrm.run_folder import check_folder, claim_folder
+from rrm.run_folder import check_folder, claim_folder, sole_writer
 from rrm.train.prepare import FIXED, prepare
 from rrm.train.run import train
 from rrm.trajectory import Trajectory, write_jsonl
@@ -153,3 +155,39 @@ def test_the_run_says_what_decided_its_targets(tmp_path, caplog) -> None:
     assert f"disagree on {n} of {n} rows (100%)" in caplog.text
     prepared(tmp_path / "other", rows, data=data | {"target": "annotation"})
     assert f"data.target=annotation: targets of {n} rows: 0 by their outcome, {n} by annotation (lab)" in caplog.text
+
+
+def test_one_process_at_a_time_writes_into_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "mine"
+    with sole_writer(folder):
+        with pytest.raises(RRMError, match=r"another process is writing a run into .*mine"), sole_writer(folder):
+            pytest.fail("two at once")
+        with sole_writer(folder, writes=False), sole_writer(tmp_path / "runs" / "yours"):
+            pass
+        (folder / "config.yaml").write_text("{}")
+    with sole_writer(folder):  # free again
+        assert (folder / "config.yaml").is_file()
+
+
+def test_a_process_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from rrm.run_folder import sole_writer\n"
+        "with sole_writer(Path(sys.argv[1])):\n    print('there', flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"there\n"
+        with pytest.raises(RRMError, match="another process"), sole_writer(tmp_path):
+            pytest.fail("two at once")
+        other.kill()
+    with sole_writer(tmp_path):
+        pass
+
+
+def test_a_mistake_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="wrong"), sole_writer(tmp_path / "a" / "b" / "c"):
+        raise ValueError("wrong")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    with sole_writer(tmp_path / "a" / "b"):
+        pass
+    assert (tmp_path / "a").is_dir() and not (tmp_path / "a" / "b").exists()  # what was there stays

@@ -61,7 +61,7 @@ from reagent.train.stopping import Stopping
 from rrm.errors import RRMError
 from rrm.evaluation.choosing import OF_SCORES
 from rrm.output import file_when_whole
-from rrm.run_folder import check_folder, claim_folder
+from rrm.run_folder import check_folder, claim_folder, sole_writer
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory, write_jsonl
 
@@ -407,33 +407,34 @@ def distil(config: AgentConfig, judge: AgentRRM | None = None) -> dict[str, Any]
     accelerator = make_accelerator(config, folder)
     if accelerator.num_processes > 1:
         raise RRMError("reagent distil runs in one process: start it without accelerate launch")
-    env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
-    if len(train_tasks) < settings.tasks:
-        logger.warning(
-            "distil.tasks=%d are wanted and environment.train_tasks=%d are there: these are played", settings.tasks, len(train_tasks)
-        )  # fmt: skip
-    policy, tokenizer = load_policy(config.policy, with_values=False)
-    policy.to(accelerator.device)
-    player = Player(
-        make_engine(config, policy, tokenizer, folder=folder),
-        tokenizer,
-        env_factory,
-        config,
-        temperature=config.rollout.temperature if settings.temperature is None else settings.temperature,
-        seed=derive_seed(config.seed, "distil"),
-        here=str(accelerator.device),
-    )
-    try:
-        asker = Asker(f"distil.by={settings.by}", "choose by what needs no judge (distil.by=majority)")
-        asks = settings.by in OF_SCORES
-        chooser = make_chooser(config, player, judge, asker=asker, folder=folder) if asks else None
-        claim_folder(config, folder)
-        if chooser is not None:
-            chooser.restore(1, {})  # every judgement that is on record: all are of one round
-        with Stopping() as stopping:
-            return Distilling(config, policy, player, chooser, accelerator, stopping).run(train_tasks, eval_tasks)
-    finally:
-        close(player.engine)
+    with sole_writer(folder):
+        env_factory, train_tasks, eval_tasks = make_environment(config.environment, seed=config.seed)
+        if len(train_tasks) < settings.tasks:
+            logger.warning(
+                "distil.tasks=%d are wanted and environment.train_tasks=%d are there: these are played", settings.tasks, len(train_tasks)
+            )  # fmt: skip
+        policy, tokenizer = load_policy(config.policy, with_values=False)
+        policy.to(accelerator.device)
+        player = Player(
+            make_engine(config, policy, tokenizer, folder=folder),
+            tokenizer,
+            env_factory,
+            config,
+            temperature=config.rollout.temperature if settings.temperature is None else settings.temperature,
+            seed=derive_seed(config.seed, "distil"),
+            here=str(accelerator.device),
+        )
+        try:
+            asker = Asker(f"distil.by={settings.by}", "choose by what needs no judge (distil.by=majority)")
+            asks = settings.by in OF_SCORES
+            chooser = make_chooser(config, player, judge, asker=asker, folder=folder) if asks else None
+            claim_folder(config, folder)
+            if chooser is not None:
+                chooser.restore(1, {})  # every judgement that is on record: all are of one round
+            with Stopping() as stopping:
+                return Distilling(config, policy, player, chooser, accelerator, stopping).run(train_tasks, eval_tasks)
+        finally:
+            close(player.engine)
 
 
 def check_distil_folder(config: AgentConfig, folder: Path) -> None:

@@ -39,7 +39,7 @@ from reagent.train.runlog import RunLog, plot_curves
 from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
 from rrm.errors import RRMError
-from rrm.run_folder import claim_folder, recorded
+from rrm.run_folder import claim_folder, recorded, sole_writer
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -116,15 +116,16 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     set_seed(config.seed)
     folder = Path(config.output_dir)
     accelerator = make_accelerator(config, folder)
-    if accelerator.is_main_process:
-        drop_partial(folder / "checkpoints")
-    done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))
-    check_continues(config, done)
-    trainer, eval_tasks = build(config, judge=judge, auditor=auditor, accelerator=accelerator)
-    try:
-        return _train(trainer, eval_tasks, done[-1] if done else None)
-    finally:
-        close(trainer.engine)
+    with sole_writer(folder, accelerator.is_main_process):
+        if accelerator.is_main_process:
+            drop_partial(folder / "checkpoints")
+        done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))
+        check_continues(config, done)
+        trainer, eval_tasks = build(config, judge=judge, auditor=auditor, accelerator=accelerator)
+        try:
+            return _train(trainer, eval_tasks, done[-1] if done else None)
+        finally:
+            close(trainer.engine)
 
 
 def _train(trainer: AgentTrainer, eval_tasks: Sequence[Task], checkpoint: Path | None) -> dict[str, Any]:

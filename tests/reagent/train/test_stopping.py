@@ -21,6 +21,7 @@ from reagent.train.run import train
 from reagent.train.stopping import Stopping
 from reagent.train.trainer import AgentTrainer
 from rrm.errors import EngineError, RRMError
+from rrm.run_folder import sole_writer
 
 
 class SignalEnv(PaidEnv):
@@ -178,3 +179,10 @@ def test_a_second_ctrl_c_is_not_waited_with() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         assert stopping.asked == signal.SIGINT  # noted, and nothing raised yet
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_folder_that_another_process_writes_into_is_left_alone(base, tmp_path) -> None:
+    folder = tmp_path / "run"
+    with sole_writer(folder), pytest.raises(RRMError, match="another process is writing a run"):
+        train(config(base, folder))
+    assert not folder.exists()
