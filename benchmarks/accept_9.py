@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from benchmarks.accept_6 import ahead, same
 from benchmarks.accept_7 import recorded
-from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
-from benchmarks.studies import smollm2_gsm8k, smollm2_gsm8k_figures
+from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars
+from benchmarks.gsm8k_bars import gsm8k_bars
 from benchmarks.studies.no_answer_key_figures import by_n
 from benchmarks.studies.smollm2_qa import (
     ARMS,
@@ -37,6 +36,7 @@ from benchmarks.studies.smollm2_qa_data import HELD_OUT
 from benchmarks.studies.smollm2_qa_demos import METHODS
 from benchmarks.studies.smollm2_qa_reading import auroc_within
 from benchmarks.studies.smollm2_qa_sittings import trained
+from benchmarks.training_bars import Found, commits_bar, otherwise, seeds_of
 
 TASKS, TOOLS = "tests/reagent/tasks", "tests/reagent/tools"
 SUITES = {
@@ -60,55 +60,10 @@ SUITES = {
     ),
 }
 QA, QA_GPU, QA_FEW = "smollm2_qa", "smollm2_qa_gpu", "smollm2_qa_few"
-GSM8K, TABLE = "smollm2_gsm8k", "agent_table"
+TABLE = "agent_table"
 AGENT_R1 = 2.9
 """Its best over naive RAG, exact match (arXiv 2511.14460)."""
-ABLE, SAMPLES = 0.1, "8"
-Found = Mapping[str, Any]
-
-
-def commits_bar(what: str, found: Mapping[str, Sequence[Found]], seeds: Mapping[str, int]) -> Bar:
-    """Whether trainings name commits of this repository, are whole, and are as many of each arm as are wanted, or more."""
-    made = [one for arm in found.values() for one in arm]
-    few = [arm for arm, n in seeds.items() if len({one["seed"] for one in found.get(arm, ())}) < n]
-    wrong = [why for one in made for commit in one["commits"] if (why := unmade(commit))]
-    short = [one["updates"] for one in made if one["updates"] < UPDATES]
-    shown = (
-        "; ".join(dict.fromkeys(wrong)) or f"{len(made)} runs of {min((o['updates'] for o in made), default=0)} updates"
-    )
-    return Bar(
-        what,
-        shown,
-        f"{sum(seeds.values())} runs of ≥ {UPDATES} updates, made by commits",
-        not wrong and not short and not few,
-    )
-
-
-def otherwise(found: Mapping[str, Sequence[Found]], arms: Mapping[str, Sequence[str]], common: Sequence[str]) -> str:
-    """The first training that was not made as its arm says; empty where all were.
-
-    Args:
-        found: arm → its trainings, each with its `options`, of which the last of a name holds.
-        arms: arm → what it alone says; common: what all say, where an arm says nothing else.
-    """
-    names = {_name(option) for options in (common, *arms.values()) for option in options}
-    for arm, runs in found.items():
-        if arm not in arms:
-            return f"no arm is named {arm}"
-        wanted = {_name(option): option for option in (*common, *arms[arm])}
-        for run in runs:
-            made = {_name(option): option for option in run["options"] if _name(option) in names}
-            if unlike := sorted(name for name in made.keys() | wanted if made.get(name) != wanted.get(name)):
-                return f"{arm}, seed {run['seed']}: {', '.join(unlike)} not as the arm says"
-    return ""
-
-
-def _seeds(runs: Sequence[Found]) -> list[int]:
-    return sorted(run["seed"] for run in runs)
-
-
-def _name(option: str) -> str:
-    return option.partition("=")[0]
+SAMPLES = "8"
 
 
 def qa_made(found: Found, shown: int | None = None) -> str:
@@ -124,7 +79,7 @@ def qa_made(found: Found, shown: int | None = None) -> str:
             return f"warm starts of other than {shown} demonstrations"
         made, answered = one["trainings"], one["rows"]["held_out"]
         arms = sorted((made.keys() | answered.keys()) - set(METHODS))
-        if lost := [arm for arm in arms if _seeds(made.get(arm, ())) != _seeds(answered.get(arm, ()))]:
+        if lost := [arm for arm in arms if seeds_of(made.get(arm, ())) != seeds_of(answered.get(arm, ()))]:
             return f"of {', '.join(lost)} other seeds answered than were trained"
     if why := otherwise(trained(found), ARMS, TRAINING):
         return why
@@ -143,7 +98,7 @@ def qa_bars() -> Iterator[Bar]:
         yield missing(what, "paired interval above 0", QA)
         return
     yield recorded("4 multi-hop QA", found, "environment", "seeds")
-    yield commits_bar("4 multi-hop QA: the trainings", trained(found), SEEDS)
+    yield commits_bar("4 multi-hop QA: the trainings", trained(found), SEEDS, UPDATES)
     told = found["figures"]["held_out"]
     unlike = qa_made(found)
     questions = min((one["questions"] for one in told.values()), default=0)
@@ -232,7 +187,7 @@ def other_bars(
         return
     told = found["figures"]["held_out"]
     yield recorded(where, found, "environment", "seeds")
-    yield commits_bar(f"{where}: the trainings", trained(found), seeds)
+    yield commits_bar(f"{where}: the trainings", trained(found), seeds, UPDATES)
     unlike = qa_made(found, shown)
     questions = min((one["questions"] for one in told.values()), default=0)
     yield Bar(
@@ -282,124 +237,6 @@ def chosen_bars(chosen: Found) -> Iterator[Bar]:
     known = known and same(chosen.get("auroc_within"), pairs)
     better = f"the better of two scored higher in {interval(pairs)} of pairs"
     yield Bar(what, f"{shown}; oracle {oracle}; {better}" if known else "not what the raw rows say", "measured", known)
-
-
-def gsm8k_bars() -> Iterator[Bar]:
-    """SmolLM2 on GSM8K with the calculator; from few solutions and with wide updates too, where that was trained."""
-    found = next((one for name in (GSM8K, f"{GSM8K}_gpu") if (one := load(name)) and "figures" in one), None)
-    yield from gsm8k_of("4 GSM8K", found or {}, ("grpo",), smollm2_gsm8k.SEEDS)
-    if few := load(f"{GSM8K}_few"):
-        what, arms = f"4 GSM8K from {smollm2_gsm8k.FEW} solutions", ("grpo", "filled")
-        yield from gsm8k_of(what, few, arms, smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
-        unlike = gsm8k_unlike(few, smollm2_gsm8k.FEW_SEEDS, smollm2_gsm8k.FEW)
-        yield gsm8k_control(what, few["figures"], unlike, "filled")
-        what, told = f"{what}, sampled as attempts are", few.get(smollm2_gsm8k_figures.SAMPLED, {}).get("figures", {})
-        yield from gsm8k_gains(f"{what}: after GRPO less the warm start", told, arms, unlike)
-        yield gsm8k_control(what, told, unlike, "filled")
-    if wide := load(f"{GSM8K}_wide"):
-        what = "4 GSM8K, 32 questions an update"
-        yield from gsm8k_of(what, wide, ("wide",), smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
-        unlike = gsm8k_unlike(wide, smollm2_gsm8k.GPU_SEEDS, smollm2_gsm8k.FEW)
-        yield gsm8k_control(what, wide["figures"], unlike)
-
-
-def gsm8k_of(
-    name: str, found: Found, arms: Sequence[str], seeds: Mapping[str, int], solutions: int = smollm2_gsm8k.SHOWN
-) -> Iterator[Bar]:
-    """A record's warm start, and arms less it.
-
-    Args:
-        found: the record; empty where there is none.
-        solutions: that its warm start is shown.
-    """
-    able, rises = f"{name}, one or two operations: the warm start", f"{name}: after GRPO less the warm start"
-    wanted = "paired interval above 0"
-    if not found:
-        yield missing(able, f"≥ {ABLE}", GSM8K)
-        yield missing(rises, wanted, GSM8K)
-        return
-    yield recorded(name, found, "environment", "seeds")
-    yield commits_bar(f"{name}: the trainings", found["trainings"], seeds)
-    told, unlike = found["figures"], gsm8k_unlike(found, seeds, solutions)
-    if (start := told.get(smollm2_gsm8k_figures.START)) is None:
-        yield missing(able, f"≥ {ABLE}", GSM8K)
-    else:
-        shown = f"{interval(start['success'])} of {start['questions']} held-out questions"
-        yield Bar(able, _but(shown, unlike), f"≥ {ABLE}", not unlike and start["success"]["value"] >= ABLE)
-    yield from gsm8k_gains(rises, told, arms, unlike)
-
-
-def gsm8k_gains(rises: str, told: Found, arms: Sequence[str], unlike: str) -> Iterator[Bar]:
-    """Arms less the warm start.
-
-    Args:
-        rises: what is said of them; unlike: what the record holds that is not the study.
-    """
-    wanted = "paired interval above 0"
-    for arm in arms:
-        what, after = f"{rises} ({arm})", told.get(arm)
-        if after is None or "less_start" not in after:
-            yield Bar(what, "not measured", wanted, False)
-            continue
-        gain, over = after["less_start"], after.get("less_start_over_seeds")
-        shown = f"{interval(gain)} (by seed {', '.join(interval(one) for one in after['less_start_by_seed'])}"
-        shown += f"; over seeds too {interval(over)})" if over else ")"
-        yield Bar(what, _but(shown, unlike), wanted, not unlike and gain["low"] > 0)
-
-
-def gsm8k_unlike(found: Found, seeds: Mapping[str, int], shown: int) -> str:
-    """What a record holds that is not the study; empty where it is.
-
-    Args:
-        seeds: arm → the seeds that it is wanted of; shown: solutions that its warm start is shown.
-    """
-    if (overrides := found.get("overrides", ())) or found.get("shown") != shown:
-        return f"made with {', '.join(overrides) or 'no overrides'}, {found.get('shown')} solutions"
-    rows, trainings = found["rows"], found["trainings"]
-    sampled = found.get(smollm2_gsm8k_figures.SAMPLED, {"figures": {}, "rows": {}})
-    asked = [
-        {one["id"] for one in run["rows"]} for by in (rows, sampled["rows"]) for runs in by.values() for run in runs
-    ]
-    if not asked or any(ids != asked[0] for ids in asked) or len(asked[0]) != found["questions"]["held_out"]:
-        return f"{sorted(map(len, asked))} questions of {found['questions']['held_out']}"
-    if len(asked[0]) < HELD_OUT:
-        return f"{len(asked[0])} questions"
-    if not all(same(one["figures"], smollm2_gsm8k_figures.figures(one["rows"])) for one in (found, sampled)):
-        return "not what the raw rows say"
-    made, answered = ({arm: _seeds(by.get(arm, ())) for arm in seeds} for by in (trainings, rows))
-    if few := [arm for arm, n in seeds.items() if len(set(answered[arm])) < n]:
-        return f"too few seeds of {', '.join(few)} answered"
-    if lost := [arm for arm in seeds if made[arm] != answered[arm]]:
-        return f"other seeds of {', '.join(lost)} were trained"
-    both = sorted(rows.keys() | sampled["rows"].keys()) if sampled["rows"] else ()
-    if lost := [arm for arm in both if _seeds(sampled["rows"].get(arm, ())) != _seeds(rows.get(arm, ()))]:
-        return f"other seeds of {', '.join(lost)} answered by sampling"
-    return otherwise(trainings, smollm2_gsm8k.ARMS, smollm2_gsm8k.TRAINING)
-
-
-def gsm8k_control(name: str, told: Found, unlike: str, arm: str = "wide") -> Bar:
-    """An arm less its control: every seed above every one, and an interval above 0.
-
-    Args:
-        unlike: what the record holds that is not the study.
-    """
-    control = smollm2_gsm8k_figures.CONTROLS[arm]
-    wanted = f"interval above 0, every seed of {arm} above every one of its control"
-    what = f"{name}: {arm} less {control} (rewards dealt anew)"
-    mine, others = (told.get(one, {}).get("by_seed", []) for one in (arm, control))
-    if (apart := told.get(arm, {}).get("less_control")) is None:
-        return Bar(what, "not both measured", wanted, False)
-    ok = not unlike and apart["low"] > 0 and min(mine) > max(others)
-    return Bar(what, _but(f"{interval(apart)}; seeds {_plain(mine)} and {_plain(others)}", unlike), wanted, ok)
-
-
-def _but(shown: str, unlike: str) -> str:
-    """What was measured, and why it is not what was asked for."""
-    return f"{shown}; {unlike}" if unlike else shown
-
-
-def _plain(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.3f}" for value in values)
 
 
 def table_bars() -> Iterator[Bar]:

@@ -310,7 +310,13 @@ def collect(study: Study) -> dict[str, Any]:
         "figures": figures(rows),
         "rows": rows,
         **(
-            {SAMPLED: {"temperature": TEMPERATURES[SAMPLED], "figures": figures(sampled), "rows": sampled}}
+            {
+                SAMPLED: {
+                    "temperature": TEMPERATURES[SAMPLED],
+                    "figures": figures(sampled, rows.get(START)),
+                    "rows": sampled,
+                }
+            }
             if sampled
             else {}
         ),

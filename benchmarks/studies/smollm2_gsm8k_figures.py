@@ -18,6 +18,8 @@ CONTROLS = {arm: f"{arm}-shuffled" for arm in ("filled", "wide")}
 GREEDY, SAMPLED = "held_out", "sampled"
 TEMPERATURES = {GREEDY: 0.0, SAMPLED: 1.0}
 """How held-out questions are answered: greedily, and as attempts are sampled."""
+LESS_GREEDY = "less_greedy_start"
+"""Of a policy that samples: less what the warm start answers greedily."""
 
 
 def answers(
@@ -52,16 +54,23 @@ def answered(folder: Path, asked: int, updates: int, way: str = GREEDY) -> dict[
     return {"by": "the training's last evaluation", "rows": rows} if len(rows) == asked else {}
 
 
-def figures(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+def figures(
+    rows: Mapping[str, Sequence[Mapping[str, Any]]], greedy: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
     """Success of the warm start and after training, paired difference, and what each does; of what there is.
+
+    Args:
+        rows: policy → its runs. greedy: where these are sampled, the warm start's runs that answered greedily.
 
     Raises:
         ValueError: the runs answer other questions.
     """
+    if not rows:
+        return {}
     found: dict[str, Any] = {}
-    whole = table([run["rows"] for runs in rows.values() for run in runs], "correct") if rows else np.empty((0, 0))
-    ends = np.cumsum([len(runs) for runs in rows.values()])
-    tables = dict(zip(rows, np.split(whole, ends[:-1]), strict=True)) if rows else {}
+    whole = table([run["rows"] for runs in (*rows.values(), greedy or ()) for run in runs], "correct")
+    *each, surest = np.split(whole, np.cumsum([len(runs) for runs in rows.values()]))
+    tables = dict(zip(rows, each, strict=True))
     for name, mine in tables.items():
         flat = [one for run in rows[name] for one in run["rows"]]
         found[name] = {
@@ -82,6 +91,8 @@ def figures(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
                 found[name]["less_start_over_seeds"] = {key: round(value, 4) for key, value in both.items()}
             if control is not None:
                 found[name]["less_control"] = difference(mine, control)
+        if name != START and len(surest):
+            found[name][LESS_GREEDY] = difference(mine, surest)
     return found
 
 

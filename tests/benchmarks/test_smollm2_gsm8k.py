@@ -124,6 +124,11 @@ def test_figures_by_hand() -> None:
     wide = [run([1, 1, 0, 0] * 10, seed) for seed in range(3)]
     told = told_by.figures({told_by.START: start, "wide": wide, "wide-shuffled": [run([1, 0, 0, 0] * 10)]})["wide"]
     assert told["less_control"]["value"] == 0.25 and told["less_start_over_seeds"]["value"] == 0.25
+    surer = told_by.figures({told_by.START: start, "grpo": [run([1, 1, 0, 0] * 10)]}, [run([1, 1, 1, 0] * 10)])
+    assert surer["grpo"]["less_start"]["value"] == 0.25 and surer["grpo"][told_by.LESS_GREEDY]["value"] == -0.25
+    assert told_by.LESS_GREEDY not in surer["start"] and told_by.LESS_GREEDY not in found["grpo"]
+    with pytest.raises(ValueError, match="same questions"):
+        told_by.figures({told_by.START: start}, [{"seed": 0, "rows": answered([1, 0, 0, 0] * 11)[4:]}])
     with pytest.raises(ValueError, match="same questions"):  # paired by their places they were level
         told_by.figures({told_by.START: start, "grpo": [{"seed": 0, "rows": answered([1, 0, 0, 0] * 11)[4:]}]})
 

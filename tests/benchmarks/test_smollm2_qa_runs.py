@@ -337,6 +337,14 @@ def test_rewards_of_filled_updates_are_those_of_all_that_was_played(tmp_path: Pa
     assert training(folder)["guards"] == [{"update": 11, "guard": "length"}]
 
 
+@pytest.mark.parametrize(("updates", "said"), [([0, 2, 1, 2], "line 2 is of update 2, where 1 is"), ([1, 2], "line 1")])
+def test_a_run_that_two_processes_wrote_is_not_read(tmp_path: Path, updates: list[int], said: str) -> None:
+    (tmp_path / "done.json").write_text(json.dumps({"seconds": 60, "commits": ["c"], "options": []}))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"update": n, "episodes": 8}) + "\n" for n in updates))
+    with pytest.raises(ValueError, match=said):
+        training(tmp_path)
+
+
 def test_a_study_in_several_sittings_compares_each_run_with_its_own_start(tmp_path: Path) -> None:
     def made_in(name: str, start: float, after: float, card: str, seed: int = 0) -> Study:
         folder = tmp_path / name
