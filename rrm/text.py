@@ -73,8 +73,10 @@ _LETTER = rf"[^\W{_NO_SPACES}]"
 _MEETING = re.compile(rf"(?<=[{_NO_SPACES}])(?={_LETTER})|(?<={_LETTER})(?=[{_NO_SPACES}])")
 _CURRENCY = "USD|EUR|GBP|JPY|CNY|RMB|INR|CHF|CAD|AUD|NZD|HKD|SGD|KRW|BRL|MXN|ZAR"
 """Codes that stand before a number without a space; any other letter there makes it part of a name (`GPT4`, `x2`)."""
-_MINUS_SIGN = re.compile(rf"(?<!{_LETTER})(?<![.)])-[$€£¥](?=\.?\d)")
-"""A minus before the sign of a currency; behind a number or a bracket it takes one away."""
+_MINUS_SIGN = re.compile(
+    rf"(?<!{_LETTER})(?<![.)\]}}%])-(?:[A-Z]{{0,3}}\\?[$\u00a3\u00a5\u20a0-\u20cf]|{_CURRENCY})(?=\.?\d)"
+)
+"""A minus before the sign or code of a currency (`-$`, `-US$`, TeX's `-\\$`, `-USD`); behind a number, a bracket or a percent sign it takes one away."""
 _NUMBER = re.compile(
     rf"(?:(?<!{_LETTER})(?<!\.)[-+]?|(?<=(?<!{_LETTER})(?:{_CURRENCY})))"
     rf"(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{{1,3}}(?!\d))?"
@@ -229,7 +231,7 @@ def squad_normalise(text: str) -> str:
 
 
 def numbers(text: str) -> list[float]:
-    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and codes (`$18`, `USD18`, `-$18`) and a percent sign are ignored.
+    """The numbers in a text: `1,234.5`, `-3`, `.5`, `2e3`; units, currency signs and codes (`$18`, `USD18`, `-$18`, `-US$18`) and a percent sign are ignored.
 
     A point divides decimals and a comma thousands, as in English: `1.250,50` is two numbers.
     """

@@ -63,6 +63,8 @@ class Memory:
     recomputed: int
     """Of one layer, where activations are computed again."""
     logits: int
+    masks: int
+    """With `optim.share_prefixes`: what each token of a micro-batch's packs sees of its pack, in the type that computes and in bytes."""
     allocator: int
     """What malloc cannot use again (`GLIBC_LOSS`); 0 on a GPU, whose allocator is torch's."""
     kv: int
@@ -85,6 +87,7 @@ class Memory:
             + self.activations
             + self.recomputed
             + self.logits
+            + self.masks
             + self.allocator
         )
 
@@ -199,6 +202,7 @@ def memory_of(config: AgentConfig, shape: Shape, processes: int, device: str, wi
         activations=activations,
         recomputed=int(share * shape.kept_a_layer),
         logits=LOGITS_COPIES * chunk * shape.vocabulary * 4 + shape.wide_head,
+        masks=_masks(config, widest) if config.optim.share_prefixes else 0,
         allocator=int(GLIBC_LOSS * activations) if not whole and device == "cpu" and mallocs_with_glibc() else 0,
         kv=min(at_play, held * shape.kv_token_bytes) + min(at_play, kept) if here else 0,
         sent=0 if here else _sent(config, shape, sharded),
@@ -216,6 +220,13 @@ def has_reference(config: AgentConfig) -> bool:
     """Whether the policy at the start is asked, too."""
     guard = config.guards.kl
     return config.loss.kl_coef > 0 or (guard.max is not None and guard.action != "none")
+
+
+def _masks(config: AgentConfig, widest: float) -> int:
+    """Of packs of `widest` tokens together, each as long as a group's episodes can be, and as a micro-batch holds."""
+    half = config.mixed_precision == "bf16" or (config.policy.lora is not None and config.policy.dtype != "float32")
+    longest = min(int(widest), config.rollout.group_size * config.rollout.max_episode_tokens)
+    return int(widest) * longest * (1 + (2 if half else 4))
 
 
 def _sent(config: AgentConfig, shape: Shape, sharded: bool) -> int:
@@ -343,7 +354,7 @@ def told(found: Plan) -> list[tuple[str, str]]:
     parts = {
         "weights": memory.weights, "gradients": memory.gradients, "optimiser": memory.optimizer, "reference": memory.reference,
         "copy that plays": memory.copy, "gathered shards": memory.gathered, "activations": memory.activations, "one layer again": memory.recomputed,
-        "logits": memory.logits, "lost by glibc's malloc (LD_PRELOAD jemalloc: none)": memory.allocator, "keys and values": memory.kv,
+        "logits": memory.logits, "masks of shared prefixes": memory.masks, "lost by glibc's malloc (LD_PRELOAD jemalloc: none)": memory.allocator, "keys and values": memory.kv,
     }  # fmt: skip
     share = f"{found.trained / found.parameters:.1%}"
     episodes = f"{work.episodes} episodes, {work.tokens:,.0f} tokens, {work.sampled:,.0f} of them sampled"

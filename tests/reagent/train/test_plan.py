@@ -112,6 +112,23 @@ def test_freed_memory_that_malloc_cannot_use_is_counted_where_it_was_seen(
     assert plan(adapter).memory.allocator == 0
 
 
+def test_the_masks_of_packs_are_counted(base) -> None:
+    """(N, L, L) bool and one additive mask of the type that computes, where N · L is a micro-batch and L a group's episodes."""
+    rollout = {"group_size": 4, "max_episode_tokens": 96}
+
+    def masks(tokens: int, **more: Any) -> int:
+        config = config_of(base, rollout=rollout, optim={"microbatch_tokens": tokens, "share_prefixes": True}, **more)
+        found = plan(config)
+        assert "memory: masks of shared prefixes" in dict(told(found))
+        assert found.memory.update >= found.memory.standing + found.memory.activations + found.memory.masks
+        return found.memory.masks
+
+    assert masks(128) == 128 * 128 * (1 + 4)
+    assert masks(1024) == 1024 * (4 * 96) * (1 + 4)
+    assert masks(128, mixed_precision="bf16") == 128 * 128 * (1 + 2)
+    assert plan(config_of(base, rollout=rollout)).memory.masks == 0
+
+
 def test_the_logits_of_a_chunk_are_counted_as_they_are_held() -> None:
     """Live bytes of `token_logprobs` at their peak, forward and backward, in chunks of logits."""
     rows, vocabulary, hidden = 96, 4096, 8
