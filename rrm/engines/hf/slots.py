@@ -8,6 +8,7 @@ length, rows stand at the left, and what lies beyond a row's length is masked by
 from __future__ import annotations
 
 from typing import Any
+from weakref import proxy
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -21,7 +22,8 @@ class _SlotLayer(CacheLayerMixin):
 
     def __init__(self, owner: SlotCache) -> None:
         super().__init__()
-        self.owner = owner
+        # weakly: in a ring of references a cache would stay in memory, gigabytes of it, until Python looks for such rings
+        self.owner: SlotCache = proxy(owner)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Allocate zeros: a masked position still multiplies its value by 0, and 0 × garbage may be NaN."""

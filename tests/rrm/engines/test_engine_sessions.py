@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from engine_models import EOS, RUBRIC, assert_same, make_rows, naive_generate
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from rrm.engines.base import Completion, SamplingParams
+from rrm.engines.base import Completion, SamplingParams, Span
 from rrm.engines.hf.engine import HFEngine
 from rrm.engines.hf.sampling import row_uniforms
+from rrm.engines.hf.slots import SlotCache
 from rrm.engines.scripted import ScriptedEngine
 from rrm.engines.sessions import BatchSession, open_session
 from rrm.errors import EngineError
@@ -112,3 +116,27 @@ def test_a_rows_numbers_do_not_depend_on_how_many_it_may_need() -> None:
     """Else a limit of its own would change a row's samples."""
     for count in (1, 3, 15, 16, 17, 64):
         assert torch.equal(row_uniforms(7, 1000)[:count], row_uniforms(7, count))
+
+
+def test_a_batchs_keys_and_values_go_with_it(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: they are gigabytes, of which Python's search for rings of references knows nothing."""
+    made: list[weakref.ref[SlotCache]] = []
+    init = SlotCache.__init__
+
+    def noted(self: SlotCache, *args: int) -> None:
+        made.append(weakref.ref(self))
+        init(self, *args)
+
+    monkeypatch.setattr(SlotCache, "__init__", noted)
+    engine, rows = HFEngine(model, tokenizer), make_rows(5, shared=RUBRIC)
+    gc.collect()
+    gc.disable()
+    try:
+        engine.generate(rows, PARAMS, [str(i) for i in range(5)])
+        engine.continuation_logprobs(rows, [[10, 11], [12]])
+        engine.logprobs(rows, [Span(2, 5)] * 5)
+        assert len(made) >= 3 and all(cache() is None for cache in made)
+    finally:
+        gc.enable()
