@@ -113,9 +113,9 @@ class Asked:
     def over_greedy(self, arms: Sequence[str]) -> Iterator[Bar]:
         """Arms less what the warm start answers greedily, which a policy that only grew surer of itself cannot pass."""
         for arm in arms:
-            if (less := self.answers["figures"].get(arm, {}).get(LESS_GREEDY)) is not None:
-                what = f"{self.name}: after GRPO ({arm}) less the warm start's greedy answers"
-                yield Bar(what, _but(interval(less), self.unlike((arm,))), "reported", None)
+            less = self.answers["figures"].get(arm, {}).get(LESS_GREEDY)
+            shown = "not measured" if less is None else _but(interval(less), self.unlike((arm,)))
+            yield Bar(f"{self.name}: after GRPO ({arm}) less the warm start's greedy answers", shown, "reported", None)
 
     def unlike(self, arms: Sequence[str]) -> str:
         """What the record holds that is not the study; empty where it is.
@@ -145,7 +145,10 @@ class Asked:
 
     def _asked_unlike(self) -> str:
         """Whether all answered the same questions, enough of them, and in the way it is said."""
-        asked = [{one["id"] for one in run["rows"]} for runs in self.answers["rows"].values() for run in runs]
+        rows = self.answers["rows"]
+        asked = [{one["id"] for one in run["rows"]} for runs in rows.values() for run in runs]
+        if asked and self.way != GREEDY:
+            asked += [{one["id"] for one in run["rows"]} for run in self.found["rows"].get(START, ())]
         if not asked or any(ids != asked[0] for ids in asked) or len(asked[0]) != self.found["questions"]["held_out"]:
             return f"{sorted(map(len, asked))} questions of {self.found['questions']['held_out']}"
         if len(asked[0]) < HELD_OUT:

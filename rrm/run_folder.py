@@ -7,6 +7,7 @@ passwords and queries: a run that goes on is given them again.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ from pydantic import BaseModel, ValidationError
 from rrm.engines.server_options import public
 from rrm.errors import RRMError
 
+logger = logging.getLogger(__name__)
+LOCK = ".lock"
 SPECS = ("openai:", "vllm:")
 """What the name of a server's model begins with."""
 
@@ -82,53 +85,43 @@ def check_folder(config: BaseModel, folder: Path, fixed: Sequence[str], free: Se
 
 
 @contextmanager
-def sole_writer(folder: Path, writes: bool = True) -> Iterator[None]:
+def sole_writer(folder: Path) -> Iterator[None]:
     """Keep every other process from writing a run into the folder meanwhile: one that was told to stop finishes its update first, and the
     same command begun again before that would write the same rows.
 
-    The lock is the system's, on the folder itself: it ends with the process, however that ends. Where there is none (Windows, some network
-    file systems) nothing is kept out. A folder that nothing was written into is taken away again.
-
-    Args:
-        writes: whether this process does; False takes no lock.
+    The lock is on `.lock` in the folder and ends with the process, however that ends. Folders that nothing was written into are taken away again.
 
     Raises:
-        RRMError: another process has it.
+        RRMError: another process has it, or the folder cannot be made or written into.
     """
-    if not writes:
-        yield
-        return
+    from filelock import FileLock, Timeout
+
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = _lock(folder)
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
-        yield
-    finally:
-        if lock is not None:
-            os.close(lock)
-        with suppress(OSError):  # the first that is not empty
-            for path in made:
-                path.rmdir()
-
-
-def _lock(folder: Path) -> int | None:
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(opened)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
         raise RRMError(
             f"another process is writing a run into {folder}: wait until it has ended (one that was told to stop finishes its update first), or "
             "choose another output_dir=…"
         ) from error
-    except OSError:  # a file system without locks
-        os.close(opened)
-        return None
-    return opened
+    except (OSError, NotImplementedError) as error:
+        if not os.access(folder, os.W_OK) or not folder.is_dir():
+            raise RRMError(f"cannot write a run into {folder}: {error}") from error
+        logger.warning(
+            "%s: no lock can be had (%s): nothing keeps another process from writing into it, too", folder, error
+        )
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if made and [path.name for path in folder.iterdir()] == [LOCK]:
+                (folder / LOCK).unlink()  # while it is held: who has opened it meanwhile finds it gone
+        lock.release()
+        with suppress(OSError):  # the first that is not empty
+            for path in made:
+                path.rmdir()
 
 
 def claim_folder(config: BaseModel, folder: Path) -> None:

@@ -73,12 +73,14 @@ _LETTER = rf"[^\W{_NO_SPACES}]"
 _MEETING = re.compile(rf"(?<=[{_NO_SPACES}])(?={_LETTER})|(?<={_LETTER})(?=[{_NO_SPACES}])")
 _CURRENCY = "USD|EUR|GBP|JPY|CNY|RMB|INR|CHF|CAD|AUD|NZD|HKD|SGD|KRW|BRL|MXN|ZAR"
 """Codes that stand before a number without a space; any other letter there makes it part of a name (`GPT4`, `x2`)."""
-_MINUS_SIGN = re.compile(
-    rf"(?<!{_LETTER})(?<![.)\]}}%])-(?:[A-Z]{{0,3}}\\?[$\u00a3\u00a5\u20a0-\u20cf]|{_CURRENCY})(?=\.?\d)"
-)
-"""A minus before the sign or code of a currency (`-$`, `-US$`, TeX's `-\\$`, `-USD`); behind a number, a bracket or a percent sign it takes one away."""
+_SIGNS = "$\u00a3\u00a5\uff04\uffe1\uffe5\u20a0-\u20cf"
+"""Of currencies."""
+_NO_SIGN = rf"(?<!{_LETTER})(?<!\.)(?<!\d[)\]}}%{_SIGNS}])"
+"""Behind a number, also one in brackets or with a unit (`(20)-18`, `5%-10%`, `10\u20ac-\u20ac5`), a minus takes away, or says up to."""
+_MINUS_SIGN = re.compile(rf"{_NO_SIGN}-(?:[A-Z]{{0,3}}\\?[{_SIGNS}]|{_CURRENCY}) ?(?=\.?\d)")
+"""A minus before the sign or code of a currency: `-$`, `-US$`, TeX's `-\\$`, `-USD `."""
 _NUMBER = re.compile(
-    rf"(?:(?<!{_LETTER})(?<!\.)[-+]?|(?<=(?<!{_LETTER})(?:{_CURRENCY})))"
+    rf"(?:(?<!{_LETTER})(?<!\.)(?:{_NO_SIGN}[-+])?|(?<=(?<!{_LETTER})(?:{_CURRENCY})))"
     rf"(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{{1,3}}(?!\d))?"
 )
 

@@ -229,8 +229,8 @@ def play_cell(cell: Cell, load: Callable[[], Player], *, retry_errors: bool = Fa
     if cell.method.headline == "chosen" and cell.judges.judge is None:
         raise ConfigError(f"{cell.method.name} is chosen by the judge's scores: give --judge")
     factory, tasks = make_factory(config.environment.name, **config.environment.options), cell.questions()
-    claim_folder(config, folder)
     with open_output(folder / ATTEMPTS, cell.made_of) as output, Grading(factory) as grading:
+        claim_folder(config, folder)
 
         def play(attempts: Sequence[Attempt], **hooks: Any) -> list[Episode]:
             return replace(load(), env_factory=factory, config=config)(attempts, **hooks)

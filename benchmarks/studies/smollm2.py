@@ -142,12 +142,14 @@ def training(folder: Path) -> dict[str, Any]:
     learned were chosen by their rewards; `sampled` is [groups of which the update was chosen, those of them that differ].
 
     Raises:
-        ValueError: its updates are not 0, 1, 2, …: two processes wrote them, or rows are gone.
+        SystemExit: its updates are not 0, 1, 2, …: two processes wrote them, or rows are gone.
     """
     rows, done = lines(folder / "metrics.jsonl"), json.loads((folder / "done.json").read_text())
     if (numbers := [row["update"] for row in rows]) != list(range(len(rows))):
         at = next(i for i, number in enumerate(numbers) if number != i)
-        raise ValueError(f"{folder / 'metrics.jsonl'}: line {at + 1} is of update {numbers[at]}, where {at} is due")
+        raise SystemExit(
+            f"{folder / 'metrics.jsonl'}: line {at + 1} is of update {numbers[at]}, where {at} is due: two processes wrote it"
+        )
     noted = folder.with_suffix(".vllm.json")
     held = folder.resolve().parents[1]  # of the study's runs: no machine's path is recorded
     keys = {

@@ -116,7 +116,7 @@ def training_command(name: str) -> str:
 
 
 def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
-    """`python -m reagent …` (or `rrm`) on one thread, output to a log.
+    """`python -m reagent …` (or `rrm`) on one thread, output added to a log.
 
     Raises:
         subprocess.CalledProcessError: it failed; the log says why.
@@ -124,7 +124,7 @@ def call(arguments: list[str], log: Path, module: str = "reagent") -> None:
     paths = os.pathsep.join([str(ROOT / "agents"), str(ROOT)])
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "w") as out:
+    with open(log, "a") as out:
         subprocess.run([sys.executable, "-m", module, *arguments], env=env, stdout=out, stderr=out, check=True)
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 import random
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args
 
@@ -187,7 +188,8 @@ def train(config: TrainConfig) -> dict[str, Any] | None:
     if is_import_path(config.model.base):
         # a large model's many sizes of block would pile up: there jemalloc serves better (docs/training.md)
         keep_freed_memory()
-    with sole_writer(Path(config.output_dir), is_main(config.cpu)):
+    with ExitStack() as held:
+        on_main(lambda: held.enter_context(sole_writer(Path(config.output_dir))), config.cpu)
         run = prepare(config)
         wait(
             config.cpu

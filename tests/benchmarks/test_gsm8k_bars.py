@@ -150,6 +150,7 @@ def test_each_arm_from_few_solutions_has_a_bar(good: dict[str, Any], monkeypatch
         ({"temperature": None}, "sampled at None"),
         ({"trained": 0.7}, "sampled at 1.0, trained at [0.7, 1.0]"),
         ({"rows": {}}, "[] questions"),
+        ({"rows": {"start": [{"seed": 0, "rows": rows(20, 501)[1:]}]}}, "[500, 500] questions"),  # other ones
     ],
 )
 def test_sampled_answers_are_of_the_trainings_temperature_and_spoil_no_greedy_ones(

@@ -341,7 +341,7 @@ def test_rewards_of_filled_updates_are_those_of_all_that_was_played(tmp_path: Pa
 def test_a_run_that_two_processes_wrote_is_not_read(tmp_path: Path, updates: list[int], said: str) -> None:
     (tmp_path / "done.json").write_text(json.dumps({"seconds": 60, "commits": ["c"], "options": []}))
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"update": n, "episodes": 8}) + "\n" for n in updates))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(SystemExit, match=said):
         training(tmp_path)
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +27,8 @@ from reagent.rollout.episode import Episode
 from reagent.train.batch import make_batch
 from reagent.train.run import train
 from reagent.train.trainer import AgentTrainer
+from rrm.errors import RRMError
+from rrm.run_folder import sole_writer
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "none", {}),
@@ -115,8 +117,8 @@ def dynamic(policy: Path, output: Path) -> None:
 
 
 def whole_run(policy: Path, output: Path) -> None:
-    """`train()` with an adapter, minibatches, evaluations and twice as many tasks an update as there are; two processes are
-    stopped after an update and go on from the checkpoint that leaves."""
+    """`train()` with an adapter, minibatches, evaluations and twice as many tasks an update as there are; two processes find
+    the folder taken first, then are stopped after an update and go on from the checkpoint that leaves."""
     config = configured(
         policy,
         output,
@@ -139,6 +141,12 @@ def whole_run(policy: Path, output: Path) -> None:
         return update(self, **options)
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        rank = int(os.environ["RANK"])
+        with nullcontext() if rank else sole_writer(Path(config.output_dir)):
+            try:
+                train(config)
+            except RRMError as error:
+                (output.parent / f"refused-{rank}.json").write_text(json.dumps(str(error)))
         with suppress(KeyboardInterrupt), patch.object(AgentTrainer, "update", stopped):
             train(config)
     train(config)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -162,7 +165,7 @@ def test_one_process_at_a_time_writes_into_a_folder(tmp_path: Path) -> None:
     with sole_writer(folder):
         with pytest.raises(RRMError, match=r"another process is writing a run into .*mine"), sole_writer(folder):
             pytest.fail("two at once")
-        with sole_writer(folder, writes=False), sole_writer(tmp_path / "runs" / "yours"):
+        with sole_writer(tmp_path / "runs" / "yours"):
             pass
         (folder / "config.yaml").write_text("{}")
     with sole_writer(folder):  # free again
@@ -181,6 +184,47 @@ def test_a_process_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
         other.kill()
     with sole_writer(tmp_path):
         pass
+
+
+def test_a_process_that_was_forked_meanwhile_keeps_nobody_out(tmp_path: Path) -> None:
+    """A grader's pool may outlive the run, and would hold a descriptor that it was handed."""
+    script = (
+        "import os, sys, time; from pathlib import Path; from rrm.run_folder import sole_writer\n"
+        "with sole_writer(Path(sys.argv[1])):\n    child = os.fork()\n    if not child: time.sleep(60)\n"
+        "    print(child, flush=True); time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        child = int(other.stdout.readline())
+        try:
+            other.kill()
+            other.wait()
+            with sole_writer(tmp_path):
+                os.kill(child, 0)  # it is still there
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_folder_that_cannot_be_written_into_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RRMError, match=r"cannot write a run into .*file"), sole_writer(tmp_path / "file"):
+        pytest.fail("a file is no folder")
+
+
+def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    def none(self: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", none)
+    with sole_writer(tmp_path / "run"):
+        (tmp_path / "run" / "config.yaml").write_text("{}")
+    assert "no lock can be had" in caplog.text and (tmp_path / "run" / "config.yaml").is_file()
+
+
+def test_a_judges_folder_that_another_process_writes_into_is_left_alone(tmp_path: Path) -> None:
+    config = TrainConfig.model_validate({"output_dir": str(tmp_path / "run")})
+    with sole_writer(tmp_path / "run"), pytest.raises(RRMError, match="another process is writing a run"):
+        train(config)
 
 
 def test_a_mistake_leaves_no_folder(tmp_path: Path) -> None:

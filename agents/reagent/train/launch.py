@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from accelerate import Accelerator
 from accelerate.utils import (
@@ -20,6 +20,8 @@ from accelerate.utils import (
 from reagent.feedback.build import MODES
 from reagent.train.config import AgentConfig
 from rrm.errors import ConfigError, RRMError
+
+T = TypeVar("T")
 
 OTHERS = {
     "DeepSpeed": ("ACCELERATE_USE_DEEPSPEED", DistributedType.DEEPSPEED),
@@ -117,3 +119,22 @@ def check_lag(config: AgentConfig, processes: int) -> None:
 def main_decides(value: Any) -> Any:
     """The main process's `value`, on every process: what depends on files is decided once, or processes part ways."""
     return broadcast_object_list([value])[0]
+
+
+def main_does(function: Callable[[], T], main: bool) -> T:
+    """What the function returns in the main process, on every process; an `RRMError` there is raised by all: else the others would wait.
+
+    Args:
+        function: returns something picklable, of our own making.
+        main: whether this is the main process.
+    """
+    told: tuple[Any, str | None] = (None, None)
+    if main:
+        try:
+            told = function(), None
+        except RRMError as error:
+            told = None, str(error)
+    value, why = main_decides(told)
+    if why is not None:
+        raise RRMError(why)
+    return value

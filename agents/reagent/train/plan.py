@@ -223,10 +223,9 @@ def has_reference(config: AgentConfig) -> bool:
 
 
 def _masks(config: AgentConfig, widest: float) -> int:
-    """Of packs of `widest` tokens together, each as long as a group's episodes can be, and as a micro-batch holds."""
+    """Of a pack that is a whole micro-batch, as rows of several groups that share a system prompt may be."""
     half = config.mixed_precision == "bf16" or (config.policy.lora is not None and config.policy.dtype != "float32")
-    longest = min(int(widest), config.rollout.group_size * config.rollout.max_episode_tokens)
-    return int(widest) * longest * (1 + (2 if half else 4))
+    return int(widest) ** 2 * (1 + (2 if half else 4))
 
 
 def _sent(config: AgentConfig, shape: Shape, sharded: bool) -> int:

@@ -47,7 +47,7 @@ class Layout:
     """Packs as tensors: N packs of L tokens, for B rows of T."""
 
     input_ids: Tensor
-    """(N, L) long."""
+    """(N, L) long; L is a multiple of 8."""
     position_ids: Tensor
     """(N, L) long."""
     sees: Tensor
@@ -161,7 +161,7 @@ class Sharing:
         rows = (*pack.rows, row)
         tokens = prefix + sum(int(ends[i]) - prefix for i in rows)
         apart = pack.tokens + end
-        if tokens > self.budget or tokens >= apart:
+        if _even(tokens) > self.budget or tokens >= apart:
             return None
         own = end**2 / 2  # a row that is read whole is masked as it comes, for half of its square
         added = tokens**2 - pack.tokens**2 - own
@@ -178,15 +178,15 @@ class Sharing:
         longest = {int(g): int(last[group == g].max()) for g in group[list(index)].unique()}
         order = sorted(index, key=lambda i: (-longest[int(group[i])], int(group[i]), -int(last[i])))
         out: list[list[int]] = []
-        held, width = 0, 0
+        held, width, joined = 0, 0, False
         for pack in self.packs(ids, last, order):
-            wider = max(width, pack.tokens)
-            if out and (held + 1) * wider <= self.budget:
+            wider, any_joined = max(width, pack.tokens), joined or len(pack.rows) > 1
+            if out and (held + 1) * (_even(wider) if any_joined else wider) <= self.budget:
                 out[-1] += pack.rows
-                held, width = held + 1, wider
+                held, width, joined = held + 1, wider, any_joined
             else:
                 out.append(list(pack.rows))
-                held, width = 1, pack.tokens
+                held, width, joined = 1, pack.tokens, len(pack.rows) > 1
         return out
 
     def hidden(self, decoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
@@ -223,9 +223,14 @@ def _computed_in(decoder: Any, device: torch.device) -> torch.dtype:
     return next(decoder.parameters()).dtype
 
 
+def _even(tokens: int) -> int:
+    """How long packs of so many tokens are laid out: a GPU's kernels copy a mask whose rows are no multiple of 8, anew in each layer."""
+    return -(-tokens // 8) * 8
+
+
 def lay_out(packs: Sequence[Pack], ids: Tensor, ends: Tensor) -> Layout:
     """Packs of rows (B, T) as tensors."""
-    shape = len(packs), max(pack.tokens for pack in packs)
+    shape = len(packs), _even(max(pack.tokens for pack in packs))
     tokens, positions = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
     part = torch.full(shape, -1, dtype=torch.long)  # 0 the prefix, −1 padding, k the k-th row's rest
     at = torch.zeros_like(ids)

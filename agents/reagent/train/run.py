@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from reagent.train.config import AgentConfig
 from reagent.train.engine import close, make_engine
 from reagent.train.evaluate import evaluate
 from reagent.train.export import export_policy
-from reagent.train.launch import is_sharded, main_decides, make_accelerator
+from reagent.train.launch import is_sharded, main_decides, main_does, make_accelerator
 from reagent.train.learner import TrainingError
 from reagent.train.policy import load_policy
 from reagent.train.prepare import check_continues, prepare
@@ -116,7 +117,8 @@ def train(config: AgentConfig, judge: AgentRRM | None = None, auditor: AgentRRM 
     set_seed(config.seed)
     folder = Path(config.output_dir)
     accelerator = make_accelerator(config, folder)
-    with sole_writer(folder, accelerator.is_main_process):
+    with ExitStack() as held:
+        main_does(lambda: held.enter_context(sole_writer(folder)), accelerator.is_main_process)
         if accelerator.is_main_process:
             drop_partial(folder / "checkpoints")
         done: list[Path] = main_decides(checkpoints(folder / "checkpoints"))

@@ -24,6 +24,7 @@ from reagent.train.launch import make_accelerator
 from reagent.train.learner import Learner
 from reagent.train.policy import load_policy
 from rrm.errors import EngineError, RRMError
+from rrm.run_folder import sole_writer
 from rrm.trajectory import read_canonical
 
 
@@ -263,3 +264,8 @@ def test_another_runs_folder_is_refused(base, whole) -> None:
 def test_a_bound_on_scores_needs_scores() -> None:
     with pytest.raises(ValueError, match=r"which distil\.by=longest never asks for"):
         AgentConfig.model_validate({"distil": {"by": "longest", "min_score": 0.5}})
+
+
+def test_a_folder_that_another_process_writes_into_is_left_alone(base: Path, tmp_path: Path) -> None:
+    with sole_writer(tmp_path / "run"), pytest.raises(RRMError, match="another process is writing a run"):
+        distil(config(base, tmp_path / "run"))

@@ -104,6 +104,12 @@ def test_processes_may_make_unlike_numbers_of_forwards(one: Path, two: Path) -> 
         assert [share["summed"] for share in read(folder, "dynamic")] == [[0, processes, 2 * processes]] * processes
 
 
+def test_a_folder_that_is_taken_is_refused_on_every_process(two: Path) -> None:
+    """Else the others would wait for the one that was refused."""
+    said = read(two, "refused")
+    assert len(said) == 2 and all("another process is writing a run" in one for one in said)
+
+
 # ---- a whole run: an adapter, minibatches, evaluation, resume ----
 
 

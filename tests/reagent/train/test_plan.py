@@ -113,7 +113,7 @@ def test_freed_memory_that_malloc_cannot_use_is_counted_where_it_was_seen(
 
 
 def test_the_masks_of_packs_are_counted(base) -> None:
-    """(N, L, L) bool and one additive mask of the type that computes, where N · L is a micro-batch and L a group's episodes."""
+    """(1, L, L) bool and one additive mask of the type that computes, where L is a micro-batch: rows of several groups may share a prompt."""
     rollout = {"group_size": 4, "max_episode_tokens": 96}
 
     def masks(tokens: int, **more: Any) -> int:
@@ -124,7 +124,7 @@ def test_the_masks_of_packs_are_counted(base) -> None:
         return found.memory.masks
 
     assert masks(128) == 128 * 128 * (1 + 4)
-    assert masks(1024) == 1024 * (4 * 96) * (1 + 4)
+    assert masks(1024) == 1024 * 1024 * (1 + 4)
     assert masks(128, mixed_precision="bf16") == 128 * 128 * (1 + 2)
     assert plan(config_of(base, rollout=rollout)).memory.masks == 0
 
