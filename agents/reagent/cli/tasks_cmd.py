@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,8 @@ import typer
 from rrm.cli import finish
 from rrm.cli.paths import check_outputs
 from rrm.nearest import nearest
+
+logger = logging.getLogger(__name__)
 
 
 def command(
@@ -55,6 +58,12 @@ def command(
     source = path if path is not None else benchmark.default_path("heldout")
     if source is None:
         raise ConfigError(f"{name} is not read from the hub: give its file with --path ({benchmark.source})")
+    for what, target in (("-o", output), ("--passages", passages)):
+        if target is not None and target.resolve() in (
+            Path(source).resolve(),
+            target is passages and output and output.resolve(),
+        ):
+            raise ConfigError(f"{what} {target} is what is read, or written, besides: give it a file of its own")
     options = _pairs(option, "--option")
     if unknown := [key for key in options if key not in benchmark.read_options]:
         takes = ", ".join(benchmark.read_options) or "none"
@@ -68,6 +77,8 @@ def command(
         "questions": len({task.question_id for task in tasks}),
         "with_answer": sum(task.answer is not None for task in tasks),
     }
+    if not summary["with_answer"]:
+        logger.warning("%s: no task has an answer, so that nothing can be graded", source)
     if output is not None:
         write_tasks(output, tasks)
         summary["output"] = str(output)

@@ -23,6 +23,8 @@ from rrm.errors import ConfigError, ReadError
 from rrm.questions import question_hash
 from rrm.seeds import derive_seed
 
+SHOWN = 12
+"""Values that an error lists."""
 OWN = "benchmark"
 """Key of a task's meta that names its benchmark: how rows that `reagent tasks -o` wrote are known again."""
 
@@ -312,13 +314,19 @@ def chosen(tasks: Sequence[Task], where: Mapping[str, Any]) -> list[Task]:
     """The tasks whose meta has these values. A list in the meta has each of its elements; a number and its text are one value.
 
     Raises:
-        ConfigError: a key that no task has.
+        ConfigError: a key, or a key's value, that no task has.
     """
     keys = sorted({key for task in tasks for key in task.meta})
     for key in where:
         if key not in keys:
             raise ConfigError(f"where: no task has {key!r} in its meta; there are {', '.join(keys)}")
     wanted = {key: value if isinstance(value, list | tuple) else [value] for key, value in where.items()}
+    for key, values in wanted.items():
+        there = [task.meta[key] for task in tasks if key in task.meta]
+        if not any(_has(own, values) for own in there):
+            known = sorted({str(one) for own in there for one in (own if isinstance(own, list) else [own])})
+            more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+            raise ConfigError(f"where: no task has {key}={where[key]}; there are {', '.join(known[:SHOWN])}{more}")
     return [task for task in tasks if all(_has(task.meta.get(key), values) for key, values in wanted.items())]
 
 

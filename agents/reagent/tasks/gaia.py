@@ -114,6 +114,7 @@ class Gaia(Benchmark):
         for tool, option in FOLDER_OPTIONS.items():
             if isinstance(shown := given.get(tool, {}).get(option), str):
                 _refuse_answers(self.name, Path(shown))
+        self._files = given.get("read_file", {}).get("root")
         super().__init__(tool_options=given, **options)
 
     def question(self, task: Task) -> str:
@@ -121,10 +122,23 @@ class Gaia(Benchmark):
         files = task.meta.get("files", [])
         return task.question + (f"\n\nFiles that belong to the question: {', '.join(files)}" if files else "")
 
+    def check_task(self, task: Task) -> None:
+        """As of any benchmark; and that the question's files are there for `read_file`.
+
+        Raises:
+            ValueError: one is not.
+        """
+        super().check_task(task)
+        lost = [file for file in task.meta.get("files", []) if self._files and not Path(self._files, file).is_file()]
+        if lost:
+            raise ValueError(f"task {task.id!r}: its file {lost[0]!r} is not in {self._files}")
+
     @classmethod
     def task_of(cls, row: Row) -> Task | None:
         """A question; `files` in its meta are names within the folder of files. Texts are told apart by id, not by wording."""
         file = row.get("file_name")
+        if isinstance(file, str) and not _is_name(file):
+            raise row.error(f"'file_name' is to be the name of a file beside the others, not {file[:80]!r}")
         answer = row.get("Final answer")
         task_id = row.text("task_id")
         made = cls.make(
@@ -149,6 +163,11 @@ class GaiaText(Gaia):
         """A question; None of one with a file."""
         made = super().task_of(row)
         return None if made is None or "files" in made.meta else made
+
+
+def _is_name(file: str) -> bool:
+    """Whether it names nothing outside of the folder it is looked for in."""
+    return file.strip() not in (".", "..") and not any(mark in file for mark in "/\\\0")
 
 
 def _refuse_answers(name: str, folder: Path) -> None:

@@ -18,6 +18,7 @@ from reagent.tasks.reading import Row
 
 _FINAL = re.compile(r"####[ \t]*(\S[^\n]*?)\s*\Z")
 _MARKED = re.compile(r"#### (-?[\d.,]+)", re.ASCII)
+_NUMBER = re.compile(r"-?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?<=\d)", re.ASCII)
 _CALCULATION = re.compile(r"<<([^=<>]*)=[^<>]*>>")
 _OPERATOR = re.compile(r"(?<=[\d).%])\s*[-+*/]")
 
@@ -56,6 +57,10 @@ class GSM8K(Benchmark):
         final = _FINAL.search(solution)
         if final is None:
             raise row.error("'answer' has no line `#### NUMBER` at its end")
+        if not _NUMBER.fullmatch(final[1]):
+            raise row.error(
+                f"'answer' ends with '#### {final[1][:40]}', which is no number as GSM8K writes them (18, -3.5, 1,200)"
+            )
         calculations = _CALCULATION.findall(solution)
         return cls.make(
             row.text("question"),

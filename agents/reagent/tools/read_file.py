@@ -58,11 +58,20 @@ def load(root: Path, path: str, max_bytes: int) -> bytes:
         return file.read(max_bytes)
 
 
+def _is_inside(path: Path, root: Path) -> bool:
+    """Whether it leads to what is there, and not out of the folder."""
+    try:
+        return path.resolve(strict=True).is_relative_to(root)
+    except (OSError, RuntimeError):
+        return False
+
+
 def _listing(root: Path) -> str:
     names = []
     for folder, folders, files in os.walk(root):
         folders.sort()
-        names += [os.path.relpath(os.path.join(folder, name), root) for name in sorted(files)]
+        paths = [Path(folder, name) for name in sorted(files)]
+        names += [str(path.relative_to(root)) for path in paths if _is_inside(path, root)]
         if len(names) > _LISTED:
             break
     return f"there are: {', '.join(names[:_LISTED])}"[:200] if names else "the folder is empty"

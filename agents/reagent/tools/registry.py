@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from reagent.env.tool import Tool
 from rrm.errors import ConfigError
@@ -23,6 +25,14 @@ TOOLS: dict[str, str] = {
     "mcp": "reagent.tools.mcp_tools:mcp_tools",
 }
 """Name → the function that makes its tools (`mcp` makes many) from the options of its signature."""
+NEEDS = {
+    ("search", "corpus"): (
+        ", a folder that `reagent corpus` makes of texts, such as a benchmark's own (`reagent tasks NAME --passages FILE`): for a benchmark "
+        "environment.options.corpus"
+    ),
+    ("read_file", "root"): ", the folder with the files: for a benchmark environment.options.files",
+}
+"""What is said of an option without which a tool cannot be made."""
 
 
 def build(names: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None) -> list[Tool]:
@@ -70,5 +80,21 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"tools.{name}: there is no option {option!r}; there are {', '.join(parameters)}{hint}")
     missing = [key for key, p in parameters.items() if p.default is p.empty and key not in given]
     if missing:
-        raise ConfigError(f"tools.{name}: the option {missing[0]!r} is missing")
+        raise ConfigError(f"tools.{name}: the option {missing[0]!r} is missing{NEEDS.get((name, missing[0]), '')}")
+    hints = get_type_hints(_factory(name))
+    for option, value in given.items():
+        if (kind := _kind(hints[option])) is not None:
+            try:
+                kind.validate_python(value, strict=True)
+            except ValidationError as error:
+                said = error.errors()[0]["msg"].lower()
+                raise ConfigError(f"tools.{name}: {option}={value!r}: {said}") from error
     return dict(given)
+
+
+def _kind(hint: Any) -> TypeAdapter[Any] | None:
+    """What looks at an option's type; None of one that no config can hold."""
+    try:
+        return TypeAdapter(hint)
+    except PydanticSchemaGenerationError:
+        return None

@@ -64,12 +64,27 @@ def test_metadata_with_files(tmp_path: Path) -> None:
     assert "count" not in env.question(tasks[0]) and env.is_graded(tasks[1]) and not env.is_graded(tasks[2])
     with pytest.raises(ReadError, match="'Level' must be 1, 2 or 3"):
         Gaia.read(write(tmp_path / "w.jsonl", [rows()[0] | {"Level": 4}]))
+    for name in ("../../etc/passwd", "/etc/passwd", "..", "a\\b"):
+        with pytest.raises(ReadError, match="'file_name' is to be the name of a file beside the others"):
+            Gaia.read(write(tmp_path / "w.jsonl", [rows()[0] | {"file_name": name}]))
 
 
 def test_the_folder_of_files_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gaia: files: there is no folder"):
         Gaia(files=str(tmp_path / "gone"), tools=[])
     Gaia(files=str(tmp_path), tools=[])
+
+
+def test_a_file_that_is_not_there_is_known_before_play(tmp_path: Path) -> None:
+    tasks, files = Gaia.read(write(tmp_path / "metadata.jsonl", rows())), tmp_path / "files"
+    files.mkdir()
+    env = Gaia(files=str(files), tools=["read_file"])
+    env.check_task(tasks[0])
+    with pytest.raises(ValueError, match=r"task 'b': its file 'b\.xlsx' is not in .*files"):
+        env.check_task(tasks[1])
+    (files / "b.xlsx").write_bytes(b"")
+    env.check_task(tasks[1])
+    Gaia(tools=[]).check_task(tasks[1])  # nobody reads files
 
 
 @pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv", "sub/0000.parquet", "tasks.JSONL.gz"])

@@ -40,6 +40,12 @@ def test_gsm8k_takes_what_stands_behind_the_marks(tmp_path: Path) -> None:
     for wrong in ("It is 5.", "#### ", "####\nnothing", "#### 4\nand more"):
         with pytest.raises(ReadError, match=r"w\.jsonl:1: 'answer' has no line"):
             GSM8K.read(write(tmp_path / "w.jsonl", [{"question": "?", "answer": wrong}]))
+    for wrong in ("two", "1/2", "50%", "1.250,50", "1,25", "-", "3."):  # what no number is equal to, or another one
+        with pytest.raises(ReadError, match=r"w\.jsonl:1: 'answer' ends with '#### .*', which is no number"):
+            GSM8K.read(write(tmp_path / "w.jsonl", [{"question": "?", "answer": f"#### {wrong}"}]))
+    right = [{"question": f"{n}?", "answer": f"#### {n}"} for n in ("18", "-3", "$1,200", "70000", "0.5", ".5", "-$2")]
+    found = GSM8K.read(write(tmp_path / "r.jsonl", right))
+    assert all(numeric(task, task.answer or "") == 1.0 for task in found) and len(found) == len(right)
 
 
 @pytest.mark.parametrize(

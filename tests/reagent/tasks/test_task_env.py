@@ -92,6 +92,9 @@ def test_tasks_are_chosen_by_their_meta(tmp_path: Path) -> None:
     assert {t.id for t in found} == {"1", "3"}
     with pytest.raises(ConfigError, match="where: no task has 'hops' in its meta; there are benchmark, level, type"):
         make_tasks("hotpotqa", 1, 0, path=str(path), where={"hops": 2})
+    with pytest.raises(ConfigError, match="where: no task has level=ultra; there are easy, hard, medium"):
+        make_tasks("hotpotqa", 1, 0, path=str(path), where={"level": "ultra"})
+    assert len(make_tasks("hotpotqa", 1, 0, path=str(path), where={"level": ["easy", "ultra"]})) == 1
 
 
 @pytest.mark.parametrize(
@@ -313,11 +316,16 @@ def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:
         ({"supporting": "T1"}, "a"),
         ({"supporting": ["T1", "T3"]}, "a"),
         ({"supporting": "T2"}, "ab"),
-        ({"supporting": "T"}, ""),
         ({"level": "1"}, "a"),
         ({"level": [1, 2]}, "ab"),
         ({"level": "12", "supporting": "T1"}, ""),
-        ({"sure": "True"}, ""),
         ({"sure": True}, "a"),
     ):
         assert "".join(task.id for task in chosen(tasks, where)) == ids, where
+    for where, there in (
+        ({"supporting": "T"}, "T1, T2"),
+        ({"sure": "True"}, "False, True"),
+        ({"level": 3}, "1, 12, 2"),
+    ):
+        with pytest.raises(ConfigError, match=f"where: no task has .*; there are {there}"):
+            chosen(tasks, where)

@@ -79,6 +79,13 @@ def test_a_file_becomes_tasks_and_passages(tasks: Run, tmp_path: Path) -> None:
         (["hotpotqa", "--path", "DEV", "--where", "level"], "--where 'level' is not of the form key=value"),
         (["hotpotqa", "--path", "DEV", "--option", "aliases=x"], "hotpotqa has no option 'aliases'; it has: none"),
         (["hotpotqa", "--path", "DEV", "-o", "nowhere/x.jsonl"], "there is no folder nowhere"),
+        (["hotpotqa", "--path", "DEV", "-o", "dev.json"], "-o dev.json is what is read, or written, besides"),
+        (["hotpotqa", "--path", "DEV", "--passages", "dev.json"], "--passages dev.json is what is read"),
+        (
+            ["hotpotqa", "--path", "DEV", "-o", "x.jsonl", "--passages", "x.jsonl"],
+            "--passages x.jsonl is what is read, or written",
+        ),
+        (["hotpotqa", "--path", "DEV", "--where", "level=ultra"], "no task has level=ultra; there are easy, hard"),
         (
             ["bamboogle", "--path", "BARE", "--passages", "p.jsonl"],
             "has no passages: bamboogle's questions come without",
@@ -92,6 +99,14 @@ def test_errors(tasks: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arg
     files = {"DEV": str(hotpot(tmp_path / "dev.json")), "BARE": str(bare)}
     code, out, error = tasks(*[files.get(a, a) for a in arguments])
     assert code == 2 and not out and error.startswith("error: ") and said in error and "Traceback" not in error
+
+
+def test_a_file_without_answers_is_said(tasks: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = tmp_path / "test.json"
+    source.write_text('[{"_id": "q", "question": "Who?"}]')
+    code, said, _ = tasks("hotpotqa", "--path", source)
+    assert code == 0 and json.loads(said)["with_answer"] == 0
+    assert "no task has an answer, so that nothing can be graded" in caplog.text
 
 
 def test_the_guides_own_benchmark_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,17 @@ def test_a_workbook(read: Read) -> None:
     assert "there are: Towns, Empty" in read("w.xlsx", part="Rivers").content
 
 
+def test_a_formula_that_nobody_computed_is_itself(read: Read) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
+    book = openpyxl.Workbook()
+    page = book.active
+    for row in (["town", "twice"], [2, "=A2*2"], [None, None], [None, "=SUM(A2,B2)"]):
+        page.append(row)
+    out = io.BytesIO()
+    book.save(out)
+    assert read("w.xlsx", out.getvalue()).content == '## Sheet: Sheet\ntown,twice\n2,=A2*2\n\n,"=SUM(A2,B2)"\n\n'
+
+
 def test_rows_after_blank_ones_are_read(read: Read) -> None:
     openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
     book = openpyxl.Workbook()
@@ -354,6 +365,9 @@ def test_what_lies_outside_cannot_be_asked(read: Read, tmp_path: Path) -> None:
     (tmp_path.parent / "there.txt").write_text("x")
     told = [read(path).content.replace("gone", "there") for path in ("../there.txt", "../gone.txt")]
     assert told[0] == told[1]
+    (tmp_path / "root" / "link.txt").symlink_to(tmp_path.parent / "there.txt")
+    (tmp_path / "root" / "in.txt").write_text("inside")
+    assert read("link.txt").content.endswith("there are: in.txt")  # what is not read is not offered
     for path in ("../there.txt", "/etc", "\ud800"):
         result = read(path)
         assert result.error is not None and result.error.kind == "no_file", path

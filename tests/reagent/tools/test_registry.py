@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
 from reagent.env.env import ToolEnv
 from reagent.env.tool import Tool
 from reagent.tools import TOOLS, build
-from reagent.tools.registry import _factory
+from reagent.tools.registry import _factory, _kind
 from rrm.errors import ConfigError
 
 
@@ -33,5 +35,34 @@ def test_wrong_names_and_options_are_refused(tmp_path: Path) -> None:
         build(["read_file"], {"read_file": {"root": str(tmp_path)}, "browse": {}})
     with pytest.raises(ConfigError, match=r"no option 'rooot'.*did you mean root\?"):
         build(["read_file"], {"read_file": {"rooot": "."}})
+    with pytest.raises(
+        ConfigError, match=r"'corpus' is missing, a folder that `reagent corpus` .*environment\.options\.corpus"
+    ):
+        build(["search"])
+    with pytest.raises(ConfigError, match=r"'root' is missing, the folder .*environment\.options\.files"):
+        build(["read_file"])
     with pytest.raises(ConfigError, match="two are called 'browse'"):
         build(["browse", "browse"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("search", {"corpus": "x", "k": "3"}, "tools.search: k='3': input should be a valid integer"),
+        ("search", {"corpus": 7}, "tools.search: corpus=7: input should be a valid string"),
+        ("browse", {"deny": "x.org"}, "tools.browse: deny='x.org': .*sequence"),
+        ("browse", {"timeout_s": True}, "tools.browse: timeout_s=True: input should be a valid number"),
+        ("browse", {"ports": [80, "443"]}, "tools.browse: ports=.*valid integer"),
+    ],
+)
+def test_options_of_another_type_are_refused(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build([name], {name: options})
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_each_options_own_default_is_of_its_type(name: str) -> None:
+    for option, parameter in inspect.signature(_factory(name)).parameters.items():
+        kind = _kind(get_type_hints(_factory(name))[option])
+        if kind is not None and parameter.default is not parameter.empty:
+            kind.validate_python(parameter.default, strict=True)
