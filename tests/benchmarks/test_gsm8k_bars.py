@@ -68,15 +68,15 @@ def test_a_good_record_passes_and_an_absent_one_fails(good: dict[str, Any], monk
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("rows", of_gsm8k.START, 0, "rows"), rows(70), "the warm start"),
+        (("rows", of_gsm8k.START, 0, "rows"), rows(70), "operations: the warm start"),
         (("rows", "grpo", 1, "seed"), 0, "less the warm start"),
         (("overrides",), ["environment.eval_tasks=60"], "less the warm start"),
         (("questions", "held_out"), 844, "less the warm start"),
         (("trainings", "grpo"), [RUN | {"seed": 0, "options": []}], "the trainings"),
         (("trainings", "grpo"), [RUN | {"seed": 0, "options": []}], "less the warm start"),
         (("trainings", "grpo", 0, "seed"), 2, "less the warm start"),
-        (("shown",), 300, "the warm start"),
-        (("rows",), {}, "the warm start"),
+        (("shown",), 300, "operations: the warm start"),
+        (("rows",), {}, "operations: the warm start"),
         (("rows", "grpo", 0, "rows"), rows(90, 499), "less the warm start"),
     ],
 )  # fmt: skip
