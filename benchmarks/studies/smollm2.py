@@ -166,7 +166,8 @@ def training(folder: Path) -> dict[str, Any]:
     return {
         "updates": len(rows),
         "episodes": rows[-1]["episodes"],
-        "hours": round(done["seconds"] / 3600, 2),
+        # of a study that was killed the seconds until then are in the updates alone
+        "hours": round(max(done["seconds"], sum(row.get("time/total_s", 0.0) for row in rows)) / 3600, 2),
         "update_seconds": {
             name: round(statistics.median(row.get(f"time/{name}_s", 0.0) for row in rows), 1)
             for name in ("rollout", "judge", "update", "total")

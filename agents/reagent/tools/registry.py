@@ -8,9 +8,10 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from reagent.env.tool import Tool
 from rrm.errors import ConfigError
@@ -93,8 +94,6 @@ def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(hint: Any) -> TypeAdapter[Any] | None:
-    """What looks at an option's type; None of one that no config can hold."""
-    try:
-        return TypeAdapter(hint)
-    except PydanticSchemaGenerationError:
-        return None
+    """What looks at the type of an option that is one number or text; of others (lists, choices) the tools say themselves what is wrong."""
+    parts = get_args(hint) if get_origin(hint) is UnionType else [hint]
+    return TypeAdapter(hint) if all(part in (int, float, str, bool, NoneType) for part in parts) else None

@@ -88,7 +88,7 @@ def test_train_goes_from_data_to_a_judge_that_judges(one: tuple[Path, dict[str, 
     names = {path.name for path in (folder / "judge").iterdir()}
     assert {"model.safetensors", "tokenizer.json", "judge.json", "evaluation.json", "README.md"} <= names
     assert {path.name for path in folder.iterdir()} == {
-        "config.yaml", "data.json", "earlier.json", "split.json", "sft", "rl", "judge",
+        ".lock", "config.yaml", "data.json", "earlier.json", "split.json", "sft", "rl", "judge",
     }  # fmt: skip
     card = json.loads((folder / "judge" / "evaluation.json").read_text())
     assert card["score"]["rows"] == 16 and card["full"]["rows"] == 2
@@ -218,7 +218,7 @@ def test_of_two_processes_one_finishes(two: tuple[Path, subprocess.CompletedProc
     assert [s["judge"] for s in summaries] == [str(folder / "judge")]
     assert done.stderr.count("data.target=annotation: targets of 32 rows") == 1
     assert {path.name for path in folder.iterdir()} == {
-        "config.yaml", "data.json", "earlier.json", "split.json", "sft", "rl", "judge",
+        ".lock", "config.yaml", "data.json", "earlier.json", "split.json", "sft", "rl", "judge",
     }  # fmt: skip
     assert json.loads((folder / "rl" / "done.json").read_text())["steps"] == 1
     fresh = [t for t, _ in make_transcripts(4, seed=9)]
