@@ -21,6 +21,7 @@ from benchmarks.acceptance import ROOT, interval, load
 from benchmarks.default_judge.scorers import SAME
 from benchmarks.engines_tables import PARTS
 from benchmarks.studies import no_answer_key_tables
+from benchmarks.studies.smollm2_gsm8k_figures import both_ways
 from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
@@ -399,6 +400,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "feedback": lambda: feedback_tables(needed("feedback_modes")),
     "self_labels": self_labels,
     "smollm2_qa": smollm2_qa,
+    "smollm2_gsm8k_few": lambda: _table(both_ways(needed("smollm2_gsm8k_few"), interval)),
     "agent_table": agent_table,
     **{name: partial(lambda of, rows: _table(rows(needed(of))), of, rows) for name, (of, rows) in PARTS.items()},
     **{

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,26 @@ def figures(
         if name != START and len(surest):
             found[name][LESS_GREEDY] = difference(mine, surest)
     return found
+
+
+def both_ways(found: Mapping[str, Any], shown: Callable[[dict[str, Any]], str]) -> list[list[str]]:
+    """A record with sampled answers as rows of a table, the first its head.
+
+    Args:
+        shown: an interval as text.
+    """
+    ways = {"sampled": found[SAMPLED]["figures"], "greedy": found["figures"]}
+    head = [text for way in ways for text in (way, f"{way}, less the start", "by seed")]
+    rows = [["policy", *head, "sampled, less the start's greedy answers"]]
+    for name in found["figures"]:
+        cells = [f"`{name}`"]
+        for told in ways.values():
+            one = told.get(name, {})
+            seeds = ", ".join(f"{gain['value']:+.3f}" for gain in one.get("less_start_by_seed", ()))
+            cells += [*(shown(one[key]) if key in one else "–" for key in ("success", "less_start")), seeds or "–"]
+        surest = ways["sampled"].get(name, {}).get(LESS_GREEDY)
+        rows.append([*cells, "–" if surest is None else shown(surest)])
+    return rows
 
 
 def plot(trainings: Mapping[str, Sequence[dict[str, Any]]], path: Path) -> None:

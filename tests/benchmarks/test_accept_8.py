@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+import study_records
 
 from benchmarks import accept_8, record
 from benchmarks.acceptance import Bar
@@ -58,14 +59,8 @@ def missed(monkeypatch: pytest.MonkeyPatch, name: str, found: Any) -> list[str]:
 
 
 def changed(found: Any, path: str, value: Any) -> Any:
-    """A copy with another value at `a.b.0.c`."""
-    found = copy.deepcopy(found)
-    *way, last = [int(part) if part.isdigit() else part for part in path.split("/")]
-    place = found
-    for part in way:
-        place = place[part]
-    place[last] = value
-    return found
+    """A copy with another value at `a/b/0/c`."""
+    return study_records.changed(found, tuple(int(part) if part.isdigit() else part for part in path.split("/")), value)
 
 
 @pytest.mark.parametrize("name", list(GOOD))

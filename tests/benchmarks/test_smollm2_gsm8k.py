@@ -133,6 +133,19 @@ def test_figures_by_hand() -> None:
         told_by.figures({told_by.START: start, "grpo": [{"seed": 0, "rows": answered([1, 0, 0, 0] * 11)[4:]}]})
 
 
+def test_both_ways_stand_in_a_row() -> None:
+    greedy = {told_by.START: [run([1, 0, 0, 0] * 10)], "grpo": [run([1, 1, 0, 0] * 10)]}
+    sampled = {told_by.START: [run([0, 0, 0, 1] * 10)]}
+    record = {
+        "figures": told_by.figures(greedy),
+        told_by.SAMPLED: {"figures": told_by.figures(sampled, greedy[told_by.START])},
+    }
+    head, start, grpo = told_by.both_ways(record, lambda found: f"{found['value']:.2f}")
+    assert len(head) == len(start) == len(grpo) == 8
+    assert start == ["`start`", "0.25", "–", "–", "0.25", "–", "–", "–"]
+    assert grpo == ["`grpo`", "–", "–", "–", "0.50", "0.25", "+0.250", "–"]
+
+
 def test_a_run_whose_machine_was_gone_is_known_by_its_last_evaluation(tmp_path: Path) -> None:
     last = {"update": study.UPDATES - 1, "by_task": {"q001": 0.0, "q000": 1.0}}
     (tmp_path / "eval.jsonl").write_text(
