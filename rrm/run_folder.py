@@ -96,9 +96,9 @@ def sole_writer(folder: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     lock = FileLock(folder / LOCK, timeout=0)
     try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout as error:
@@ -107,7 +107,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
             "choose another output_dir=…"
         ) from error
     except (OSError, NotImplementedError) as error:
-        if not os.access(folder, os.W_OK) or not folder.is_dir():
+        if not os.access(folder, os.W_OK) or not os.path.isdir(folder):
             raise RRMError(f"cannot write a run into {folder}: {error}") from error
         logger.warning(
             "%s: no lock can be had (%s): nothing keeps another process from writing into it, too", folder, error

@@ -209,6 +209,8 @@ def test_a_folder_that_cannot_be_written_into_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RRMError, match=r"cannot write a run into .*file"), sole_writer(tmp_path / "file"):
         pytest.fail("a file is no folder")
+    with pytest.raises(RRMError, match="cannot write a run into"), sole_writer(tmp_path / ("x" * 300)):
+        pytest.fail("a name that is too long")
 
 
 def test_a_file_system_without_locks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:

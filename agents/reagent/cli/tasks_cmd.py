@@ -58,13 +58,14 @@ def command(
     source = path if path is not None else benchmark.default_path("heldout")
     if source is None:
         raise ConfigError(f"{name} is not read from the hub: give its file with --path ({benchmark.source})")
-    for what, target in (("-o", output), ("--passages", passages)):
-        if target is not None and target.resolve() in (
-            Path(source).resolve(),
-            target is passages and output and output.resolve(),
-        ):
-            raise ConfigError(f"{what} {target} is what is read, or written, besides: give it a file of its own")
     options = _pairs(option, "--option")
+    read = {Path(str(one)).resolve() for one in (source, *options.values())}
+    for what, target in (("-o", output), ("--passages", passages)):
+        if target is None:
+            continue
+        if target.resolve() in read:
+            raise ConfigError(f"{what} {target} is what is read, or written, besides: give it a file of its own")
+        read.add(target.resolve())
     if unknown := [key for key in options if key not in benchmark.read_options]:
         takes = ", ".join(benchmark.read_options) or "none"
         raise ConfigError(f"{name} has no option {unknown[0]!r}; it has: {takes}")

@@ -323,7 +323,7 @@ def chosen(tasks: Sequence[Task], where: Mapping[str, Any]) -> list[Task]:
     wanted = {key: value if isinstance(value, list | tuple) else [value] for key, value in where.items()}
     for key, values in wanted.items():
         there = [task.meta[key] for task in tasks if key in task.meta]
-        if not any(_has(own, values) for own in there):
+        if not any(_has(task.meta.get(key), values) for task in tasks):
             known = sorted({str(one) for own in there for one in (own if isinstance(own, list) else [own])})
             more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
             raise ConfigError(f"where: no task has {key}={where[key]}; there are {', '.join(known[:SHOWN])}{more}")

@@ -129,8 +129,11 @@ class Gaia(Benchmark):
             ValueError: one is not.
         """
         super().check_task(task)
-        lost = [file for file in task.meta.get("files", []) if self._files and not Path(self._files, file).is_file()]
-        if lost:
+        if self._files is None:
+            return
+        there = Path(self._files).resolve()
+        found = {file: there / file for file in task.meta.get("files", [])}
+        if lost := [f for f, path in found.items() if not (path.is_file() and path.resolve().is_relative_to(there))]:
             raise ValueError(f"task {task.id!r}: its file {lost[0]!r} is not in {self._files}")
 
     @classmethod

@@ -82,6 +82,10 @@ def test_a_file_that_is_not_there_is_known_before_play(tmp_path: Path) -> None:
     env.check_task(tasks[0])
     with pytest.raises(ValueError, match=r"task 'b': its file 'b\.xlsx' is not in .*files"):
         env.check_task(tasks[1])
+    (files / "b.xlsx").symlink_to(tmp_path / "metadata.jsonl")  # out of the folder: read_file would not read it
+    with pytest.raises(ValueError, match="is not in"):
+        env.check_task(tasks[1])
+    (files / "b.xlsx").unlink()
     (files / "b.xlsx").write_bytes(b"")
     env.check_task(tasks[1])
     Gaia(tools=[]).check_task(tasks[1])  # nobody reads files

@@ -320,6 +320,7 @@ def test_tasks_are_chosen_by_elements_of_lists_and_by_numbers_as_text() -> None:
         ({"level": [1, 2]}, "ab"),
         ({"level": "12", "supporting": "T1"}, ""),
         ({"sure": True}, "a"),
+        ({"sure": None}, "c"),
     ):
         assert "".join(task.id for task in chosen(tasks, where)) == ids, where
     for where, there in (

@@ -182,17 +182,6 @@ def test_a_workbook(read: Read) -> None:
     assert "there are: Towns, Empty" in read("w.xlsx", part="Rivers").content
 
 
-def test_a_formula_that_nobody_computed_is_itself(read: Read) -> None:
-    openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
-    book = openpyxl.Workbook()
-    page = book.active
-    for row in (["town", "twice"], [2, "=A2*2"], [None, None], [None, "=SUM(A2,B2)"]):
-        page.append(row)
-    out = io.BytesIO()
-    book.save(out)
-    assert read("w.xlsx", out.getvalue()).content == '## Sheet: Sheet\ntown,twice\n2,=A2*2\n\n,"=SUM(A2,B2)"\n\n'
-
-
 def test_rows_after_blank_ones_are_read(read: Read) -> None:
     openpyxl = pytest.importorskip("openpyxl", reason="the extra tools is not installed")
     book = openpyxl.Workbook()

@@ -59,8 +59,7 @@ def _ordinary(data: bytes) -> bytes:
 
 
 def workbook(data: bytes, sheet: str) -> Iterator[str]:
-    """Each sheet (or the one of that name) as comma-separated values; of a formula its last computed value, or itself where the file
-    has none.
+    """Each sheet (or the one of that name) as comma-separated values; of a formula its last computed value.
 
     Raises:
         Problem: it cannot be read, or has no such sheet.
@@ -70,9 +69,7 @@ def workbook(data: bytes, sheet: str) -> Iterator[str]:
         from openpyxl import load_workbook
     except ImportError as error:
         raise Problem("reading a .xlsx file needs openpyxl: pip install 'agent-rrm[tools]'") from error
-    book, written = (
-        load_workbook(io.BytesIO(data), read_only=True, data_only=values, keep_links=False) for values in (True, False)
-    )
+    book = load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
     if not book.sheetnames:
         raise Problem("it has no sheets that can be read")
     if sheet and sheet not in book.sheetnames:
@@ -81,23 +78,10 @@ def workbook(data: bytes, sheet: str) -> Iterator[str]:
         page: Any = book[name]
         if not hasattr(page, "iter_rows"):
             continue  # a chart
-        both = (page, written[name])
-        for each in both:
-            each.reset_dimensions()  # what the file says of its size may be wrong, and the rest would be left out
+        page.reset_dimensions()  # what the file says of its size may be wrong, and the rest would be left out
         yield f"## Sheet: {name}\n"
-        yield from _rows(map(_computed, *(each.iter_rows(values_only=True) for each in both)))
+        yield from _rows(page.iter_rows(values_only=True))
         yield "\n"
-
-
-def _computed(values: Sequence[object], written: Sequence[object]) -> Sequence[object]:
-    """A row's values, and the formulas of those cells that nobody has computed."""
-    open_ = [isinstance(cell, str) and cell.startswith("=") for cell in written]
-    if not any(open_):
-        return values
-    return [
-        cell if formula and value is None else value
-        for value, cell, formula in zip(values, written, open_, strict=True)
-    ]
 
 
 def _rows(rows: Iterable[Sequence[object]]) -> Iterator[str]:
