@@ -13,7 +13,6 @@ Recorded results are read, and their figures made anew from their raw rows where
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from benchmarks import guard, guard_figures
 from benchmarks.accept_6 import same
 from benchmarks.accept_7 import recorded
-from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
+from benchmarks.acceptance import Bar, interval, load, main, missing, suite_bars, unmade
 from benchmarks.integrations import apart
 
 INTEGRATIONS, SERVE, GUARD, NEWCOMER = "integrations", "serve_speed", "guard", "newcomer"
@@ -177,13 +176,10 @@ def newcomer_bars() -> Iterator[Bar]:
     yield Bar(what, shown, f"timed; {', '.join(GOALS)}", len(reached) == len(GOALS))
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    finish([*equal_bars(), *serve_bars(), *guard_bars(), *newcomer_bars(), *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [*equal_bars(), *serve_bars(), *guard_bars(), *newcomer_bars(), *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -19,11 +19,10 @@ Recorded results are read and must name their command, commit and seed; nothing 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
+from benchmarks.acceptance import Bar, interval, load, main, missing, suite_bars, unmade
 from benchmarks.default_judge.scorers import SAME
 from rrm.judge.agent_rrm import AgentRRM
 
@@ -293,13 +292,11 @@ def attack_bars() -> Iterator[Bar]:
         yield recorded(f"7 attacks, {what}", found, bool(found["report"]["rows"]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    bars = [*needle_bars(), *lab_bars(), *judge_bars(), *attempt_bars(), *scaling_bars(), *speed_bars(), *attack_bars()]
-    finish([*bars, *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    read = [*needle_bars(), *lab_bars(), *judge_bars(), *attempt_bars(), *scaling_bars(), *speed_bars(), *attack_bars()]
+    return [*read, *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

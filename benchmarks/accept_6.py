@@ -12,13 +12,12 @@ that are bars are run unless `--no-run` is given. A bar of something that was no
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.acceptance import ROOT, Bar, interval, load, main, missing, suite_bars
 from benchmarks.default_judge.attempts import BLENDED
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
@@ -378,12 +377,10 @@ def quickstart_bars() -> Iterator[Bar]:
     yield Bar("`make quickstart`", shown, f"≤ {SECONDS} s", seconds is not None and seconds <= SECONDS)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    finish([*study_bars(), *quickstart_bars(), *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [*study_bars(), *quickstart_bars(), *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

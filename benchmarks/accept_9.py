@@ -11,12 +11,11 @@ Recorded results are read, and their figures made anew from their raw rows. Test
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.accept_6 import ahead, same
 from benchmarks.accept_7 import recorded
-from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars
+from benchmarks.acceptance import Bar, interval, load, main, missing, suite_bars
 from benchmarks.gsm8k_bars import gsm8k_bars
 from benchmarks.studies.no_answer_key_figures import by_n
 from benchmarks.studies.smollm2_qa import (
@@ -256,13 +255,10 @@ def table_bars() -> Iterator[Bar]:
     yield Bar(what, f"{said}{'; ' + shown if shown else ''}", "every cell, killed and resumed", ok)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    finish([*qa_bars(), *few_bars(), *gpu_bars(), *gsm8k_bars(), *table_bars(), *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [*qa_bars(), *few_bars(), *gpu_bars(), *gsm8k_bars(), *table_bars(), *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)
