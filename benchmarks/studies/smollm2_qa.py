@@ -16,7 +16,7 @@ demonstrated, as many steps. From the warm start of `tool_call` the arms train a
 Every policy then answers all held-out questions greedily, by the same engine. All of it is in runs/smollm2_qa, is not repeated once it
 is done, and continues where it was stopped. Where a folder does not outlive a machine, `--keep` goes on from the record: what it holds is not made
 again, and each run is compared with the warm start of its own sitting. With --vllm-python episodes are sampled by a server of each run's own. Writes
-benchmarks/results/smollm2_qa.json (a row a question and policy) and .png.
+benchmarks/results/smollm2_qa.json.
 
 The reward is the answer's F1, not exact match: where a policy is exactly right once in ten attempts, most groups of eight hold no success or
 one, and an earlier run of this model on GSM8K, whose outcome is all or nothing, fell to 0. Beside it stand configs/agents/smollm2.yaml's
@@ -85,7 +85,7 @@ from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
 from benchmarks.studies.smollm2 import DTYPES, ROOT, engine, held_in, on, on_device, placed, sampler, seeds_in, training
 from benchmarks.studies.smollm2_qa_data import prepare, tasks_in
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
-from benchmarks.studies.smollm2_qa_figures import figures, plot
+from benchmarks.studies.smollm2_qa_figures import figures
 from benchmarks.studies.smollm2_qa_held_out import f1_of
 from benchmarks.studies.smollm2_qa_plan import others, planned, told
 from benchmarks.studies.smollm2_qa_reading import auroc_within, by_searches, earns, reading
@@ -397,9 +397,6 @@ def main() -> None:
         "reward": "f1",
     }
     record.write(args.output, made | found)
-    if found["figures"]["held_out"]:
-        curves = {arm: [one["reward"] for one in runs] for arm, runs in trained(found).items()}
-        plot(found["figures"]["held_out"], curves, args.output.with_suffix(".png"))
     for name, one in found["figures"]["held_out"].items():
         print(f"{name:10s} F1 {one['f1']}  EM {one['em']}")
     print(json.dumps({"output": str(args.output), "policies": list(found["figures"]["held_out"])}))
