@@ -89,7 +89,7 @@ from benchmarks.studies.smollm2_qa_figures import figures
 from benchmarks.studies.smollm2_qa_held_out import f1_of
 from benchmarks.studies.smollm2_qa_plan import others, planned, told
 from benchmarks.studies.smollm2_qa_reading import auroc_within, by_searches, earns, reading
-from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, together, trained, whole
+from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, packed, pooled, together, trained, whole
 from benchmarks.studies.study import Job, begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD
 from reagent.env.task import Task
@@ -242,7 +242,7 @@ def prepared(runs: Path) -> dict[str, int]:
 
 
 def sitting(study: Study, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What is done in a folder: warm starts, trainings, and the rows of both sets of questions, by policy one a run.
+    """What is done in a folder: warm starts, trainings, and the answers to both sets of questions.
 
     Args:
         facts: how its runs are made.
@@ -253,7 +253,8 @@ def sitting(study: Study, facts: Mapping[str, Any]) -> dict[str, Any]:
         places[arm] = seeds_in(study.runs / arm)
         done = {seed: folder for seed, folder in places[arm].items() if (folder / "done.json").is_file()}
         made[arm] = [training(folder) | {"seed": seed} for seed, folder in done.items()]
-    cards, asked = {m: study.warm(m) / CARD for m in METHODS}, tasks_in(runs, "held_out")
+    cards, held_out = {m: study.warm(m) / CARD for m in METHODS}, tasks_in(runs, "held_out")
+    answered = {tasks: packed(_answered(places, tasks)) for tasks in SETS}
     return {
         "collected": {"command": training_command("smollm2_qa"), "commit": record.commit()},
         "made_with": dict(facts),
@@ -261,18 +262,19 @@ def sitting(study: Study, facts: Mapping[str, Any]) -> dict[str, Any]:
         "environment": environment(),
         "warm": {method: json.loads(card.read_text()) for method, card in cards.items() if card.is_file()},
         "trainings": {arm: rows for arm, rows in made.items() if rows},
-        "reading": {name: kept for name, folders in places.items() if (kept := _read(folders, asked))},
-        "rows": {
-            tasks: {name: rows for name, folders in places.items() if (rows := _answered(folders, tasks))}
-            for tasks in SETS
-        },
+        "reading": {name: kept for name, folders in places.items() if (kept := _read(folders, held_out))},
+        "asked": {tasks: asked for tasks, (asked, _) in answered.items()},
+        "rows": {tasks: rows for tasks, (_, rows) in answered.items()},
     }
 
 
-def _answered(folders: Mapping[int, Path], tasks: str) -> list[dict[str, Any]]:
-    """`seed` and `rows` of each run that answered a set of questions."""
-    files = {seed: folder / f"{tasks}.json" for seed, folder in folders.items()}
-    return [{"seed": seed, "rows": json.loads(f.read_text())} for seed, f in files.items() if f.is_file()]
+def _answered(places: Mapping[str, Mapping[int, Path]], tasks: str) -> dict[str, list[dict[str, Any]]]:
+    """Policy → `seed` and `rows` of each run that answered a set of questions."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, seed, folder in ((name, seed, folder) for name, of in places.items() for seed, folder in of.items()):
+        if (file := folder / f"{tasks}.json").is_file():
+            found.setdefault(name, []).append({"seed": seed, "rows": json.loads(file.read_text())})
+    return found
 
 
 def collect(study: Study, facts: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -307,7 +309,7 @@ def chosen(folder: Path, tasks: Sequence[Task]) -> dict[str, Any]:
     played = list(read_canonical(folder / "attempts.jsonl"))
     raw = grouped_attempts(played, reward)
     tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
-    of = {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"]), "raw": raw}
+    of = {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"])}
     of |= {"auroc_within": auroc_within(raw), "by_searches": by_searches(played)}
     return of | {"earns": earns(played, tasks, reward)}
 

@@ -101,7 +101,7 @@ def figures(
         one["by_source"] = by_source(runs)
         for key in ("searches", "malformed", "tokens"):
             one[key] = round(float(np.mean([row[key] for rows in runs for row in rows])), 3)
-        one["unanswered"] = round(float(np.mean([row["answer"] is None for rows in runs for row in rows])), 4)
+        one["unanswered"] = round(float(np.mean([not row["answered"] for rows in runs for row in rows])), 4)
         found[name] = one
     return found
 
