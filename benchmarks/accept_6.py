@@ -26,7 +26,6 @@ from benchmarks.studies.no_answer_key_figures import (
     GUARDS,
     POOLED,
     arm_of,
-    by_n,
     derived,
     fell_at,
     gamed,
@@ -261,9 +260,9 @@ def choosing_bars(found: Found) -> Iterator[Bar]:
     if lab is None:
         yield missing(what, wanted, STUDY)
     else:
-        known = same(lab["by_n"], by_n(lab["raw"], lab["attempts"])) and len(lab["raw"]) == TASKS
-        shown, ok = ahead(lab["by_n"].get(SAMPLES))
-        yield Bar(what, shown if known else "not what the raw rows say", wanted, ok and known)
+        one = lab["by_n"].get(SAMPLES) or {}
+        asked, (shown, ok) = one.get("questions"), ahead(one)
+        yield Bar(what, shown if asked == TASKS else f"{asked} of {TASKS} tasks", wanted, ok and asked == TASKS)
         yield Bar(f"{what}, {REMEDY}", ahead(lab["by_n"].get(SAMPLES), "weighted")[0], "reported", None)
     yield from real_bars(found["choosing"].get("real"))
 
