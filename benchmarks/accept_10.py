@@ -17,8 +17,6 @@ import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks import guard, guard_figures
-from benchmarks.accept_6 import same
 from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, interval, load, main, missing, suite_bars, unmade
 from benchmarks.integrations import apart
@@ -128,26 +126,15 @@ def soak_bars(part: str, soak: Found | None, least: int) -> Iterator[Bar]:
 
 def guard_bars() -> Iterator[Bar]:
     """What stopping early saves, beside rivals."""
-    what, found = "4 the guard's curve beside stopping after k turns and at random", load(GUARD)
+    what, found = "4 the guard beside stopping after k turns and at random", load(GUARD)
     if found is None:
         yield missing(what, "measured, with intervals", GUARD)
         return
-    yield recorded("4 the guard", found, "environment", "rows", "curves")
-    if why := unmade(found.get("computed", {}).get("commit")):
-        yield Bar("4 the guard's figures", why, "say what computed them", False)
-    runs = guard.rows_of(found)
-    lacking = [name for name in ("guard", "turns", "random") if not found["curves"].get(name)]
-    made, wrong = dict[str, Any](), [] if runs else ["rows"]
-    if runs and not lacking:
-        made = {**guard.counts(runs), **guard_figures.measured(runs, found["draw"]["seed"])}
-    wrong += [name for name, value in made.items() if not same(value, found.get(name))]
-    shown = f"{len(runs)} held-out runs of {found['questions']} questions, {found['good']} good; curves of {', '.join(found['curves'])}"
+    yield recorded("4 the guard", found, "environment", "cross_fitted")
+    lacking = [name for name in ("guard", "turns", "random") if name not in found["cross_fitted"]]
+    shown = f"{found['runs']} held-out runs of {found['questions']} questions, {found['good']} good"
+    yield Bar(what, f"no {', '.join(lacking)}" if lacking else shown, "measured, with intervals", not lacking)
     if lacking:
-        shown = f"no curve of {', '.join(lacking)}"
-    elif wrong:
-        shown = f"not what the raw rows say: {', '.join(wrong)}"
-    yield Bar(what, shown, "measured, with intervals; what its rows say", not lacking and not wrong)
-    if lacking or wrong:
         return
     for way, one in found["cross_fitted"].items():
         shown = (
