@@ -7,7 +7,7 @@
     guard.json           python -m benchmarks.guard
     newcomer.json        python -m benchmarks.newcomer
 
-Recorded results are read, and their figures made anew from their raw rows where they have some. Tests that are bars are run unless
+Recorded results are read, and those of the adapters made anew from their scores. Tests that are bars are run unless
 `--no-run` is given.
 """
 

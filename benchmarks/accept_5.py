@@ -47,14 +47,14 @@ ATTEMPTS = "default_judge_attempts"
 POINTS = 8
 
 
-def recorded(what: str, found: Mapping[str, Any], raw: object) -> Bar:
-    """Whether a record says what made it, and holds the rows its figures are of."""
+def recorded(what: str, found: Mapping[str, Any], measured: object) -> Bar:
+    """Whether a record says what made it, and holds what was measured."""
     made = found.get("made", found)
     wrong = [f"no {key}" for key in ("command", "seed") if made.get(key) in (None, "")]
     wrong += [why] if (why := unmade(made.get("commit"))) else []
-    wrong += [] if raw else ["no raw rows"]
+    wrong += [] if measured else ["nothing measured"]
     shown = "; ".join(wrong) or str(made["command"])
-    return Bar(f"{what}: command, commit, seed, raw rows", shown, "all of them", not wrong)
+    return Bar(f"{what}: command, commit, seed, figures", shown, "all of them", not wrong)
 
 
 def needle_bars() -> Iterator[Bar]:
@@ -90,7 +90,7 @@ def lab_bars() -> Iterator[Bar]:
         shown = "; ".join([interval(of["first_error"]), alarms, *(text for text, _ in parts)])
         ok = all(good for _, good in parts) if name == best else None
         yield Bar(f"{what}, arm {name}", shown, wanted if name == best else "reported", ok)
-    yield recorded(what, found, all(part["raw"] for arm in found["arms"].values() for part in arm["parts"].values()))
+    yield recorded(what, found, found["arms"])
 
 
 def above(report: Mapping[str, Any], scorer: str, metric: str) -> tuple[str, bool]:

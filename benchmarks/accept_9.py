@@ -6,7 +6,7 @@
     smollm2_gsm8k.json   python -m benchmarks.studies.smollm2_gsm8k (on a GPU: smollm2_gsm8k_gpu.json, smollm2_gsm8k_wide.json)
     agent_table.json     python -m benchmarks.studies.agent_table
 
-Recorded results are read, and their figures made anew from their raw rows. Tests that are bars are run unless `--no-run` is given.
+Recorded results are read, and the figures of multi-hop questions made anew from their answers. Tests that are bars are run unless `--no-run` is given.
 """
 
 from __future__ import annotations
