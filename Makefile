@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make quickstart` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: quickstart test docs docs-check newcomer release-check lint accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 accept-10 test-vllm clean
+.PHONY: quickstart test docs docs-check newcomer release-check lint bars accept-1 accept-2 accept-3 accept-4 accept-5 accept-6 accept-7 accept-8 accept-9 accept-10 test-vllm clean
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -40,6 +40,9 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+
+bars: .venv/ready  ## `make bars SET=judge`: every bar of a set: what, measured, wanted, result; without SET the sets there are
+	$(BIN)/python -m benchmarks.bars $(SET)
 
 accept-1: .venv/ready  ## every bar of the judge: what, measured, wanted, pass or fail
 	$(BIN)/python -m benchmarks.accept_1

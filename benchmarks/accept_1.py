@@ -8,11 +8,10 @@ garbage readers, kill and resume) are run here, unless `--no-run` is given.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.acceptance import ROOT, Bar, interval, load, main, missing, suite_bars
 
 SUITES = {
     "garbage made by hypothesis: no crash, every line accounted for": "tests/rrm/readers/test_readers_garbage.py",
@@ -143,21 +142,18 @@ def adapter_bar() -> Bar:
     return Bar("default judge's adapter, shipped", f"{size:.1f} MB", "≤ 15 MB", 0 < size <= 15)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    bars = [
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [
         *timing_bars(),
         *mint_bars(),
         *stage_bars(),
         *speed_bars(),
         *adversarial_bars(),
         adapter_bar(),
-        *suite_bars(SUITES, not args.no_run),
+        *suite_bars(SUITES, run),
     ]
-    finish(bars)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -7,21 +7,18 @@
     guard.json           python -m benchmarks.guard
     newcomer.json        python -m benchmarks.newcomer
 
-Recorded results are read, and their figures made anew from their raw rows where they have some. Tests that are bars are run unless
+Recorded results are read, and those of the adapters made anew from their scores. Tests that are bars are run unless
 `--no-run` is given.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks import guard, guard_figures
-from benchmarks.accept_6 import same
 from benchmarks.accept_7 import recorded
-from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
+from benchmarks.acceptance import Bar, interval, load, main, missing, suite_bars, unmade
 from benchmarks.integrations import apart
 
 INTEGRATIONS, SERVE, GUARD, NEWCOMER = "integrations", "serve_speed", "guard", "newcomer"
@@ -129,26 +126,15 @@ def soak_bars(part: str, soak: Found | None, least: int) -> Iterator[Bar]:
 
 def guard_bars() -> Iterator[Bar]:
     """What stopping early saves, beside rivals."""
-    what, found = "4 the guard's curve beside stopping after k turns and at random", load(GUARD)
+    what, found = "4 the guard beside stopping after k turns and at random", load(GUARD)
     if found is None:
         yield missing(what, "measured, with intervals", GUARD)
         return
-    yield recorded("4 the guard", found, "environment", "rows", "curves")
-    if why := unmade(found.get("computed", {}).get("commit")):
-        yield Bar("4 the guard's figures", why, "say what computed them", False)
-    runs = guard.rows_of(found)
-    lacking = [name for name in ("guard", "turns", "random") if not found["curves"].get(name)]
-    made, wrong = dict[str, Any](), [] if runs else ["rows"]
-    if runs and not lacking:
-        made = {**guard.counts(runs), **guard_figures.measured(runs, found["draw"]["seed"])}
-    wrong += [name for name, value in made.items() if not same(value, found.get(name))]
-    shown = f"{len(runs)} held-out runs of {found['questions']} questions, {found['good']} good; curves of {', '.join(found['curves'])}"
+    yield recorded("4 the guard", found, "environment", "cross_fitted")
+    lacking = [name for name in ("guard", "turns", "random") if name not in found["cross_fitted"]]
+    shown = f"{found['runs']} held-out runs of {found['questions']} questions, {found['good']} good"
+    yield Bar(what, f"no {', '.join(lacking)}" if lacking else shown, "measured, with intervals", not lacking)
     if lacking:
-        shown = f"no curve of {', '.join(lacking)}"
-    elif wrong:
-        shown = f"not what the raw rows say: {', '.join(wrong)}"
-    yield Bar(what, shown, "measured, with intervals; what its rows say", not lacking and not wrong)
-    if lacking or wrong:
         return
     for way, one in found["cross_fitted"].items():
         shown = (
@@ -177,13 +163,10 @@ def newcomer_bars() -> Iterator[Bar]:
     yield Bar(what, shown, f"timed; {', '.join(GOALS)}", len(reached) == len(GOALS))
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    finish([*equal_bars(), *serve_bars(), *guard_bars(), *newcomer_bars(), *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [*equal_bars(), *serve_bars(), *guard_bars(), *newcomer_bars(), *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

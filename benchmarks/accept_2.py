@@ -14,12 +14,11 @@ The bars that are tests are run here, unless `--no-run` is given.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.acceptance import RESULTS, ROOT, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.acceptance import RESULTS, ROOT, Bar, interval, load, main, missing, suite_bars
 
 Found = dict[str, Any]
 
@@ -249,12 +248,10 @@ def smollm2_bars() -> Iterator[Bar]:
     yield Bar(what, shown, wanted, found["updates"] >= UPDATES and len(curve) >= UPDATES)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
     study = load("rl_lab") or {}
-    bars = [
+    return [
         *algorithm_bars(study),
         *budget_bars(study),
         *generalisation_bars(study),
@@ -263,10 +260,9 @@ def main() -> None:
         *rollout_bars(),
         *update_bars(),
         *smollm2_bars(),
-        *suite_bars(SUITES, not args.no_run),
+        *suite_bars(SUITES, run),
     ]
-    finish(bars)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -11,11 +11,10 @@ The bars that are tests are run here, unless `--no-run` is given.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.acceptance import RESULTS, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.acceptance import RESULTS, Bar, interval, load, main, missing, suite_bars
 from benchmarks.studies.feedback_modes import ARMS, CORE, SEEDS
 
 Found = dict[str, Any]
@@ -182,23 +181,20 @@ def self_bars(found: Found) -> Iterator[Bar]:
     yield Bar(f"{what}: first wrong step named", shown, wanted, True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
     study = load(STUDY) or {}
     plot = RESULTS / f"{STUDY}.png"
-    bars = [
+    return [
         *table_bars(study),
         *claim_bars(study),
         *content_bars(study),
         *judge_bars(study),
         *self_bars(load("self_labels") or {}),
         Bar("the study's plot", plot.name if plot.is_file() else "none", plot.name, plot.is_file()),
-        *suite_bars(SUITES, not args.no_run),
+        *suite_bars(SUITES, run),
     ]
-    finish(bars)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -11,12 +11,11 @@ Wrong results have a test each that fails on 632fec7, the last commit before the
 
 from __future__ import annotations
 
-import argparse
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.acceptance import ROOT, Bar, interval, load, main, missing, suite_bars
 
 RRM, AGENTS = "tests/rrm/", "tests/reagent/"
 GRPO_LINES, LOOP_LINES = 60, 200
@@ -166,12 +165,10 @@ def timing_bars() -> Iterator[Bar]:
             )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    finish([*house_bars(), *study_bars(), *timing_bars(), *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [*house_bars(), *study_bars(), *timing_bars(), *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -19,11 +19,10 @@ Recorded results are read and must name their command, commit and seed; nothing 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
+from benchmarks.acceptance import Bar, interval, load, main, missing, suite_bars, unmade
 from benchmarks.default_judge.scorers import SAME
 from rrm.judge.agent_rrm import AgentRRM
 
@@ -48,14 +47,14 @@ ATTEMPTS = "default_judge_attempts"
 POINTS = 8
 
 
-def recorded(what: str, found: Mapping[str, Any], raw: object) -> Bar:
-    """Whether a record says what made it, and holds the rows its figures are of."""
+def recorded(what: str, found: Mapping[str, Any], measured: object) -> Bar:
+    """Whether a record says what made it, and holds what was measured."""
     made = found.get("made", found)
     wrong = [f"no {key}" for key in ("command", "seed") if made.get(key) in (None, "")]
     wrong += [why] if (why := unmade(made.get("commit"))) else []
-    wrong += [] if raw else ["no raw rows"]
+    wrong += [] if measured else ["nothing measured"]
     shown = "; ".join(wrong) or str(made["command"])
-    return Bar(f"{what}: command, commit, seed, raw rows", shown, "all of them", not wrong)
+    return Bar(f"{what}: command, commit, seed, figures", shown, "all of them", not wrong)
 
 
 def needle_bars() -> Iterator[Bar]:
@@ -91,7 +90,7 @@ def lab_bars() -> Iterator[Bar]:
         shown = "; ".join([interval(of["first_error"]), alarms, *(text for text, _ in parts)])
         ok = all(good for _, good in parts) if name == best else None
         yield Bar(f"{what}, arm {name}", shown, wanted if name == best else "reported", ok)
-    yield recorded(what, found, all(part["raw"] for arm in found["arms"].values() for part in arm["parts"].values()))
+    yield recorded(what, found, found["arms"])
 
 
 def above(report: Mapping[str, Any], scorer: str, metric: str) -> tuple[str, bool]:
@@ -293,13 +292,11 @@ def attack_bars() -> Iterator[Bar]:
         yield recorded(f"7 attacks, {what}", found, bool(found["report"]["rows"]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    bars = [*needle_bars(), *lab_bars(), *judge_bars(), *attempt_bars(), *scaling_bars(), *speed_bars(), *attack_bars()]
-    finish([*bars, *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    read = [*needle_bars(), *lab_bars(), *judge_bars(), *attempt_bars(), *scaling_bars(), *speed_bars(), *attack_bars()]
+    return [*read, *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

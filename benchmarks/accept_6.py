@@ -12,13 +12,12 @@ that are bars are run unless `--no-run` is given. A bar of something that was no
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.acceptance import ROOT, Bar, finish, interval, load, missing, suite_bars
+from benchmarks.acceptance import ROOT, Bar, interval, load, main, missing, suite_bars
 from benchmarks.default_judge.attempts import BLENDED
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
@@ -27,7 +26,6 @@ from benchmarks.studies.no_answer_key_figures import (
     GUARDS,
     POOLED,
     arm_of,
-    by_n,
     derived,
     fell_at,
     gamed,
@@ -262,9 +260,9 @@ def choosing_bars(found: Found) -> Iterator[Bar]:
     if lab is None:
         yield missing(what, wanted, STUDY)
     else:
-        known = same(lab["by_n"], by_n(lab["raw"], lab["attempts"])) and len(lab["raw"]) == TASKS
-        shown, ok = ahead(lab["by_n"].get(SAMPLES))
-        yield Bar(what, shown if known else "not what the raw rows say", wanted, ok and known)
+        one = lab["by_n"].get(SAMPLES) or {}
+        asked, (shown, ok) = one.get("questions"), ahead(one)
+        yield Bar(what, shown if asked == TASKS else f"{asked} of {TASKS} tasks", wanted, ok and asked == TASKS)
         yield Bar(f"{what}, {REMEDY}", ahead(lab["by_n"].get(SAMPLES), "weighted")[0], "reported", None)
     yield from real_bars(found["choosing"].get("real"))
 
@@ -378,12 +376,10 @@ def quickstart_bars() -> Iterator[Bar]:
     yield Bar("`make quickstart`", shown, f"≤ {SECONDS} s", seconds is not None and seconds <= SECONDS)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    finish([*study_bars(), *quickstart_bars(), *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [*study_bars(), *quickstart_bars(), *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -14,14 +14,13 @@ whose tests were all skipped is missed, as one of something that was not measure
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.acceptance import ROOT, Bar, finish, load, missing, suite_bars, unmade
+from benchmarks.acceptance import ROOT, Bar, load, main, missing, suite_bars, unmade
 from benchmarks.scale import KINDS, bytes_a_row
 from benchmarks.timings import script_hash
 
@@ -251,14 +250,10 @@ def quickstart_bars() -> Iterator[Bar]:
     yield Bar("8 `make quickstart`", shown, f"≤ {SECONDS} s, of the script as it stands", ok)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    bars = [*server_bars(), *scale_bars(), *report_bars(), *quickstart_bars()]
-    finish([*bars, *suite_bars(SUITES, not args.no_run)])
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
+    return [*server_bars(), *scale_bars(), *report_bars(), *quickstart_bars(), *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -15,13 +15,12 @@ environment). Tests that are bars are run unless `--no-run` is given.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.accept_7 import MODES, apart_bar, recorded
-from benchmarks.acceptance import Bar, finish, interval, load, missing, suite_bars, unmade
+from benchmarks.acceptance import Bar, interval, load, main, missing, suite_bars, unmade
 
 TRAIN, ENGINES = "tests/reagent/train", "tests/rrm/engines"
 SUITES = {
@@ -211,19 +210,16 @@ def plan_bars() -> Iterator[Bar]:
     yield Bar("4 Qwen3, derived, not run", shown, "reported", None)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
-    args = parser.parse_args()
-    bars = [*agreement_bars(), *lab_bars(), *speed_bars(), *served_bars(), *plan_bars()]
+def bars(run: bool = True) -> list[Bar]:
+    """All of them; tests that are bars only where they are run."""
     gpu = load("gpu")
     shown = "not measured" if gpu is None else f"{gpu['matmul_share']} of the peak"
     reached = None if gpu is None else gpu["matmul_share"] >= MATMUL_SHARE
     wanted = f"≥ {MATMUL_SHARE}, where one is"
-    bars.append(Bar("7 the largest Llama on a GPU: tokens/s, memory, matmul share", shown, wanted, reached))
-    finish([*bars, *suite_bars(SUITES, not args.no_run)])
+    gpu_bar = Bar("7 the largest Llama on a GPU: tokens/s, memory, matmul share", shown, wanted, reached)
+    read = [*agreement_bars(), *lab_bars(), *speed_bars(), *served_bars(), *plan_bars()]
+    return [*read, gpu_bar, *suite_bars(SUITES, run)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, bars)

@@ -1,19 +1,21 @@
-"""What `make accept-N` share: a bar, the results they are read from, the tests that are bars, and the table."""
+"""What every set of bars shares: a bar, the results it is read from, the tests that are bars, and the table."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 from xml.etree import ElementTree  # of our own pytest
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.record import RESULTS, is_known
@@ -23,12 +25,20 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Bar:
-    """One line of the table. `ok` None: reported, nothing is demanded."""
+    """One line of the table. `ok` None: reported, nothing is demanded. `waits`: nobody has measured it yet, for want of a GPU."""
 
     what: str
     measured: str
     wanted: str
     ok: bool | None
+    waits: bool = False
+
+    @property
+    def result(self) -> str:
+        """`pass`, `FAIL`, `reported` or `waits for a GPU`."""
+        if self.waits:
+            return "waits for a GPU"
+        return "reported" if self.ok is None else "pass" if self.ok else "FAIL"
 
 
 def load(name: str) -> dict[str, Any] | None:
@@ -132,15 +142,27 @@ def _of(test: str, cases: Mapping[tuple[str, str], list[Outcome]]) -> list[Outco
     ]
 
 
-def finish(bars: Sequence[Bar]) -> NoReturn:
-    """Print the table and one line of JSON; exit code 1 if a bar is missed."""
+def finish(bars: Sequence[Bar], name: str) -> NoReturn:
+    """Print the table of a set and one line of JSON, counts and every bar; exit code 1 if a bar is missed."""
     table = Table(show_lines=False)
-    for column in ("what", "measured", "wanted", ""):
+    for column in ("what", "measured", "wanted", "result"):
         table.add_column(column, overflow="fold")
     for bar in bars:
-        verdict = "—" if bar.ok is None else "pass" if bar.ok else "FAIL"
-        table.add_row(bar.what, bar.measured, bar.wanted, verdict, style=None if bar.ok is not False else "red")
+        cells = (escape(text) for text in (bar.what, bar.measured, bar.wanted, bar.result))
+        table.add_row(*cells, style="red" if bar.result == "FAIL" else None)
     Console(width=None if sys.stdout.isatty() else 150).print(table)
-    failed = [bar.what for bar in bars if bar.ok is False]
-    print(json.dumps({"bars": len(bars), "passed": sum(bar.ok is True for bar in bars), "failed": failed}))
-    sys.exit(1 if failed else 0)
+    rows = [{"what": b.what, "measured": b.measured, "wanted": b.wanted, "result": b.result} for b in bars]
+    counts = Counter(bar.result for bar in bars)
+    print(json.dumps({"set": name, "counts": {"all": len(bars), **counts}, "bars": rows}, ensure_ascii=False))
+    sys.exit(1 if counts["FAIL"] else 0)
+
+
+def main(doc: str | None, bars: Callable[[bool], Sequence[Bar]]) -> NoReturn:
+    """Run the command of one acceptance.
+
+    Args:
+        doc: its help. bars: whether tests that are bars are run → all bars.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-run", action="store_true", help="do not run the tests that are bars")
+    finish(bars(not parser.parse_args().no_run), Path(sys.argv[0]).stem.replace("_", "-"))

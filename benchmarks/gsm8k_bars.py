@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from benchmarks.accept_6 import same
 from benchmarks.accept_7 import recorded
 from benchmarks.acceptance import Bar, interval, load, missing
 from benchmarks.studies.smollm2_gsm8k import ARMS, FEW, FEW_SEEDS, GPU_SEEDS, SEEDS, SHOWN, TRAINING, UPDATES
@@ -17,7 +16,6 @@ from benchmarks.studies.smollm2_gsm8k_figures import (
     SAMPLED,
     START,
     TEMPERATURES,
-    figures,
 )
 from benchmarks.studies.smollm2_qa_data import HELD_OUT
 from benchmarks.training_bars import Found, commits_bar, otherwise, seeds_of
@@ -68,8 +66,8 @@ class Asked:
 
     @property
     def answers(self) -> Found:
-        """`figures` and `rows` of this way; both empty where nobody was asked so."""
-        return self.found if self.way == GREEDY else self.found.get(self.way, {"figures": {}, "rows": {}})
+        """`figures` and `answered` of this way; both empty where nobody was asked so."""
+        return self.found if self.way == GREEDY else self.found.get(self.way, {"figures": {}, "answered": {}})
 
     def bars(self, arms: Sequence[str]) -> Iterator[Bar]:
         """The record, its trainings, the warm start, and arms less it."""
@@ -123,36 +121,30 @@ class Asked:
         Args:
             arms: beside the warm start, whose answers are needed.
         """
-        found, rows = self.found, self.answers["rows"]
+        found, answered = self.found, self.answers["answered"]
         if (overrides := found.get("overrides", ())) or found.get("shown") != self.solutions:
             return f"made with {', '.join(overrides) or 'no overrides'}, {found.get('shown')} solutions"
         if self._wrong:
             return self._wrong
-        if few := [arm for arm in arms if len(set(seeds_of(rows.get(arm, ())))) < self.seeds[arm]]:
+        if few := [arm for arm in arms if len(set(seeds_of(answered.get(arm, ())))) < self.seeds[arm]]:
             return f"too few seeds of {', '.join(few)} answered"
-        if lost := [arm for arm in arms if seeds_of(found["trainings"].get(arm, ())) != seeds_of(rows[arm])]:
+        if lost := [arm for arm in arms if seeds_of(found["trainings"].get(arm, ())) != seeds_of(answered[arm])]:
             return f"other seeds of {', '.join(lost)} were trained"
         return ""
 
     @cached_property
     def _wrong(self) -> str:
-        """What of the trainings, the questions or the figures is not the study's; empty where all is."""
-        if why := otherwise(self.found["trainings"], ARMS, TRAINING) or self._asked_unlike():
-            return why
-        greedy = None if self.way == GREEDY else self.found["rows"].get(START)
-        known = same(self.answers["figures"], figures(self.answers["rows"], greedy))
-        return "" if known else "not what the raw rows say"
+        """What of the trainings or the questions is not the study's; empty where all is."""
+        return otherwise(self.found["trainings"], ARMS, TRAINING) or self._asked_unlike()
 
     def _asked_unlike(self) -> str:
-        """Whether all answered the same questions, enough of them, and in the way it is said."""
-        rows = self.answers["rows"]
-        asked = [{one["id"] for one in run["rows"]} for runs in rows.values() for run in runs]
-        if asked and self.way != GREEDY:
-            asked += [{one["id"] for one in run["rows"]} for run in self.found["rows"].get(START, ())]
-        if not asked or any(ids != asked[0] for ids in asked) or len(asked[0]) != self.found["questions"]["held_out"]:
-            return f"{sorted(map(len, asked))} questions of {self.found['questions']['held_out']}"
-        if len(asked[0]) < HELD_OUT:
-            return f"{len(asked[0])} questions"
+        """Whether all answered every held-out question, enough of them, and in the way it is said."""
+        asked, held_out = (
+            {one["questions"] for one in self.answers["figures"].values()},
+            self.found["questions"]["held_out"],
+        )
+        if asked != {held_out} or held_out < HELD_OUT:
+            return f"{sorted(asked)} questions of {held_out}, of {HELD_OUT} wanted"
         if self.way == GREEDY:
             return ""
         trained_at = {

@@ -3,7 +3,6 @@
     python -m benchmarks.guard                # scores every prefix with the shipped default judge (kept in runs/guard), then the record
     python -m benchmarks.guard --limit 2      # two runs a source: a look
     python -m benchmarks.guard --minutes 60   # what can be judged in an hour; the next call goes on from there
-    python -m benchmarks.guard --from RECORD  # every figure again from a record's raw rows: nothing is judged
 
 Runs: questions of `benchmarks/splits/default_judge.json`'s test part that the judge was not trained on, with a known outcome and at
 least three steps, drawn one a question at a time and blind to outcomes (`LIMITS` a source). Each prefix that ends with a step is
@@ -29,8 +28,8 @@ judgement of runs:
 
 Intervals are over questions, at the folds and parameters as they were drawn and fitted; `other_folds` has the primary figure at others.
 
-Writes benchmarks/results/guard.json (curves, cross-fitted figures with intervals over questions, raw rows) and guard.png. `commit` is what
-judged, `computed` what made the figures of it.
+Writes benchmarks/results/guard.json (cross-fitted figures with intervals over questions) and guard.png, the curves; what the judge said of
+each prefix stays in runs/guard.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,35 +127,13 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", help="of the judge's weights")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--from", type=Path, dest="source", metavar="RECORD", help="a record whose rows are taken")
     parser.add_argument("-o", "--output", type=Path, default=record.RESULTS / "guard.json")
     args = parser.parse_args()
-    made, runs = judged_anew(args) if args.source is None else kept_of(args.source)
-    computed = {"command": record.command("guard"), "commit": record.commit()}
-    found = measured(runs, made["draw"]["seed"])
-    record.write(args.output, {**made, "computed": computed, **found, "rows": [vars(run) for run in runs]})
-    drawn(found, args.output.with_suffix(".png"))
+    made, runs = judged_anew(args)
+    found = measured(runs, args.seed)
+    record.write(args.output, {**made, **found})
+    drawn(runs, args.output.with_suffix(".png"))
     print(json.dumps({"output": args.output.name, "runs": len(runs), "primary": found["primary"]}))
-
-
-MADE = ("command", "commit", "environment", "judged_by", "draw", "drawn")
-"""What a record says of how its rows were made."""
-
-
-def kept_of(path: Path) -> tuple[dict[str, Any], list[Run]]:
-    """How a record's rows were made, and these."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        made, runs = {key: found[key] for key in MADE if key in found}, rows_of(found)
-        made["draw"]["seed"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SystemExit(f"{path}: no record of this study with its rows ({type(error).__name__}: {error})") from error
-    return {**made, **counts(runs)}, runs
-
-
-def rows_of(found: Mapping[str, Any]) -> list[Run]:
-    """A record's raw rows."""
-    return [Run(**row) for row in found["rows"]]
 
 
 def counts(runs: Sequence[Run]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The figures of the study of the guard: curves, cross-fitted parameters, intervals over questions, controls. All from a record's raw rows."""
+"""The figures of the study of the guard: curves, cross-fitted parameters, intervals over questions, controls."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from rrm.seeds import derive_seed
 
 ALLOWED = 0.10
 """Share of good runs that may be stopped."""
+DEFAULT = GuardPolicy().halt_below or 0.0
+"""`halt_below` where nobody says otherwise."""
 FOLDS, RESAMPLES = 5, 10_000
 DRAWS, OTHER_FOLDS = 200, 20
 """Of the control `shuffled`, and of folds."""
@@ -78,8 +80,7 @@ def cross_fitted(
 
 
 def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
-    """Curves, cross-fitted figures with intervals over questions, controls, and what the judge cost: all that can be made again from the
-    raw rows."""
+    """Cross-fitted figures with intervals over questions, controls, the guard at its default bound, and what the judge cost."""
     names = sorted({run.question for run in runs})
     code = np.array([names.index(run.question) for run in runs])
     fold = grouped_folds([run.question for run in runs], FOLDS, seed)
@@ -132,7 +133,7 @@ def measured(runs: Sequence[Run], seed: int) -> dict[str, Any]:
         "other_folds": other_folds(runs),
         "by_source": by_source(runs, effects),
         "net": net(runs, fold, found["guard"]["parameters"]),
-        "curves": {name: curve(name, way, runs) for name, way in ways.items()},
+        "by_default": figures(runs, WAYS["guard"](runs, DEFAULT)),
         "at_each_step": at_each_step(runs),
         "judge": cost(runs),
     }
@@ -238,7 +239,7 @@ def cost(runs: Sequence[Run]) -> dict[str, float]:
     return {"tokens_per_token": round(tokens / of_runs, 3), "tokens": tokens, "seconds": round(seconds, 1)}
 
 
-def drawn(found: Mapping[str, Any], path: Path) -> None:
+def drawn(runs: Sequence[Run], path: Path) -> None:
     """The curves: failing runs' tokens saved over good runs stopped."""
     import matplotlib
 
@@ -251,10 +252,11 @@ def drawn(found: Mapping[str, Any], path: Path) -> None:
         "turns": "stop after k turns",
         "random": "stop at random",
     }
+    curves = {way: curve(way, WAYS[way], runs) for way in said}
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.5))
     for axis, what in zip(axes, ("tokens", "steps"), strict=True):
         for way, label in said.items():
-            points = found["curves"][way]
+            points = curves[way]
             axis.plot([p["good_stopped"] for p in points], [p[f"failing_{what}_saved"] for p in points], label=label)
         axis.axvline(ALLOWED, color="gray", linewidth=0.8, linestyle=":")
         axis.set_xlabel("good runs stopped")

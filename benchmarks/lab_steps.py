@@ -11,7 +11,7 @@ one that names most of them on calibration runs with at most 5 % of the faultles
 over steps. `lowest`: the step of the lowest probability (the earliest of equal ones).
 
 Scorers: the judge; position, the share of good steps at k of N in its training runs; rules, `rrm.annotators.rules`.
-Writes benchmarks/results/lab_steps.json with raw rows. Arms that are not asked for keep what the file says of them.
+Writes benchmarks/results/lab_steps.json. Arms that are not asked for keep what the file says of them.
 """
 
 from __future__ import annotations
@@ -173,10 +173,6 @@ def measure(
         "faulty": sum(bad is not None for bad in truth),
         **found,
         "lowest": lowest(rows, scores, resamples, seed),
-        "raw": [
-            {"id": t.id, "first_fault": bad, "p_good": [round(p, 4) for p in said]}
-            for (t, _), bad, said in zip(rows, truth, scores[JUDGE], strict=True)
-        ],
     }
 
 

@@ -1,4 +1,4 @@
-"""The pictures of the documentation, drawn anew: the report in a headless Chromium, and the curves of studies, each under 200 kB.
+"""The pictures of the documentation, drawn anew: the report in a headless Chromium, and the curves of the study without an answer key, each under 200 kB.
 
     python -m benchmarks.pictures            # writes docs/pictures/ and docs/report.png; wants Chromium
 
@@ -26,7 +26,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 WIDTH, HEIGHT = 1300, 860
 MOST = 200_000
 """Bytes of a picture."""
-CURVES = ("no_answer_key.png", "feedback_modes.png")
+CURVES = ("no_answer_key.png",)
 
 
 def page(path: Path, runs: int) -> None:

@@ -72,6 +72,18 @@ def timed_with(module: str, args: argparse.Namespace, *packages: str) -> dict[st
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """The record as indented JSON; its folder is made where it is missing."""
+    """The record as JSON, a list or object of plain values on one line; its folder is made where it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    path.write_text(f"{_lines(record)}\n", encoding="utf-8")
+
+
+def _lines(value: Any, indent: int = 0) -> str:
+    """`json.dumps(value, indent=1)` with what holds no further list or object on one line."""
+    named = isinstance(value, dict)
+    held = list(value.values()) if named else value if isinstance(value, list | tuple) else ()
+    if not any(isinstance(one, dict | list | tuple) for one in held):
+        return json.dumps(value)
+    names = [f"{json.dumps(str(name))}: " for name in value] if named else [""] * len(held)
+    rows = (f"{' ' * (indent + 1)}{name}{_lines(one, indent + 1)}" for name, one in zip(names, held, strict=True))
+    first, last = "{}" if named else "[]"
+    return f"{first}\n" + ",\n".join(rows) + f"\n{' ' * indent}{last}"

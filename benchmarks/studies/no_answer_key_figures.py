@@ -1,12 +1,13 @@
 """What the runs of the study without an answer key come to.
 
-Every figure follows from raw rows that stand beside it: of each run and evaluation a string with a digit a held-out task (1: solved),
-in the tasks' order (`search-heldout-0-0`, …). `benchmarks.accept_6` makes them anew from these.
+The figures of the arms follow from raw rows that stand beside them: of each run and evaluation a string with a digit a held-out task (1:
+solved), in the tasks' order (`search-heldout-0-0`, …). `benchmarks.accept_6` makes them anew from these.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from benchmarks.studies.no_answer_key_arms import ARMS, FIELD, LABELS, LONG, MET
 from benchmarks.studies.study import hops_of, lines, two_way_interval, two_way_ratio
 from reagent.train.falls import Falls, Point
 from rrm.evaluation.bootstrap import JUDGE
-from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, grouped, measure, success_of
+from rrm.evaluation.choosing import STRATEGIES, Attempts, as_preference, expected_distinct, grouped, measure, success_of
 from rrm.trajectory import Trajectory, read_canonical
 
 SHARE = (0.0, 1.0)
@@ -315,10 +316,6 @@ def collect(runs: Path, earlier: Mapping[str, Any] | None = None) -> dict[str, A
             found["arms"][name] = arm_of(name, [by_number[n] for n in sorted(by_number)], starts)
     judges = {path.parent.name: judge_of(path) for path in sorted(runs.glob("judges/*/done.json"))}
     chosen = kept.get("choosing", {}) | choosing(runs)
-    if (lab := chosen.get("lab")) is not None:
-        chosen["lab"] = lab | {
-            "by_n": by_n(lab["raw"], lab["attempts"])
-        }  # a record from before a strategy came has its raw rows
     return found | derived(found) | {"choosing": chosen, "judges": kept.get("judges", {}) | judges}
 
 
@@ -358,7 +355,7 @@ def choosing(runs: Path) -> dict[str, Any]:
         said = json.loads(figures.read_text())["choose"]
         tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
         raw = grouped_attempts(list(read_canonical(attempts)))
-        found["lab"] = {"attempts": said["attempts"], **tokens, "raw": raw}
+        found["lab"] = {"attempts": said["attempts"], **tokens, **chosen_among(raw, said["attempts"])}
     real = load("default_judge_attempts")
     if real is not None and "steps" in real.get("modes", {}):
         made = {key: real.get(key) for key in ("command", "commit", "seed")}
@@ -380,6 +377,13 @@ def grouped_attempts(
             score, earned = rows[place].meta.get("judge_score"), outcome if reward is None else reward(rows[place])
             found.setdefault(group.question, []).append([score, float(earned), answer, float(size)])
     return found
+
+
+def chosen_among(raw: Mapping[str, Sequence[Sequence[Any]]], attempts: int) -> dict[str, Any]:
+    """`by_n`, and how many attempts a judge reads of 0, 1, 2 … at each question, as it reads copies once (`read`)."""
+    alike = Counter((question, *map(str, one)) for question, ones in raw.items() for one in ones)
+    read = [round(n, 4) for n in expected_distinct(alike.values(), attempts)]
+    return {"by_n": by_n(raw, attempts), "read": read}
 
 
 def by_n(raw: Mapping[str, Sequence[Sequence[Any]]], attempts: int) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.acceptance import interval
 from benchmarks.studies.no_answer_key_arms import SAID
-from rrm.evaluation.choosing import STRATEGIES, expected_distinct
+from rrm.evaluation.choosing import STRATEGIES
 
 Found = Mapping[str, Any]
 Rows = list[list[str]]
@@ -67,10 +66,8 @@ def choosing(found: Found) -> Rows:
     lab = found["choosing"].get("lab")
     if lab is None:
         return rows
-    alike = Counter((question, *map(str, one)) for question, ones in lab["raw"].items() for one in ones)
-    read = expected_distinct(alike.values(), lab["attempts"])
     for n, one in lab["by_n"].items():
-        shares = {"policy_tokens": int(n) / lab["attempts"], "judge_tokens": read[int(n)] / read[-1]}
+        shares = {"policy_tokens": int(n) / lab["attempts"], "judge_tokens": lab["read"][int(n)] / lab["read"][-1]}
         tokens = [f"{lab[key] * share / 1000:,.0f} k" for key, share in shares.items()]
         apart = [interval(one["judge_minus"][rival]) for rival in ("majority", "longest")]
         rows.append([n, *(interval(one["success"][name]) for name in STRATEGIES), *apart, *tokens])

@@ -13,7 +13,7 @@ solves few of the others, and a reward that is always 0 teaches nothing. The mod
 --shown published solutions, each of whose calculations became a call. RL then plays other questions of the training file, 40 updates
 of 48 episodes (8 of each of 6 questions), and is paid 1 for a right answer. Greedy answers to held-out questions are counted before
 and after: the test file's, and 500 of the training file that neither has seen. Everything lies in runs/smollm2_gsm8k, is not
-repeated once it is done, and continues where it was stopped. Writes benchmarks/results/smollm2_gsm8k.json and .png.
+repeated once it is done, and continues where it was stopped. Writes benchmarks/results/smollm2_gsm8k.json.
 
 An earlier run of PPO (320 episodes after 200 demonstrations, calls paid 0.05) rose in reward and fell to 0 of 60: it learned to call
 until its turns were over. Since then calls are not paid for, a missing answer costs 0.1, and the policy starts where it solves something.
@@ -74,7 +74,7 @@ from benchmarks.studies.smollm2 import (
     seeds_in,
     training,
 )
-from benchmarks.studies.smollm2_gsm8k_figures import CONTROLS, SAMPLED, START, TEMPERATURES, answers, figures, plot
+from benchmarks.studies.smollm2_gsm8k_figures import CONTROLS, SAMPLED, START, TEMPERATURES, answers, figures, who
 from benchmarks.studies.study import begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD, warm_start
 from reagent.env.task import Task, write_tasks
@@ -292,8 +292,8 @@ def row(episode: Episode) -> dict[str, Any]:
 
 
 def collect(study: Study) -> dict[str, Any]:
-    """What is done: the warm start's card, trainings, success before and after, and the rows behind it (policy → a run's `seed`, `by` and
-    `rows`); `sampled` the same of sampled answers, where there are any."""
+    """What is done: the warm start's card, trainings, success before and after, and who answered (policy → each run's `seed` and `by`);
+    `sampled` the same of sampled answers, where there are any. The rows behind it stay in the folders of runs."""
     places = {arm: seeds_in(study.runs / arm) for arm in ARMS}
     rows, sampled = (
         answers({START: {0: study.runs / START}, **places}, study.asked, UPDATES, way) for way in TEMPERATURES
@@ -308,13 +308,13 @@ def collect(study: Study) -> dict[str, Any]:
         "warm": json.loads(card.read_text()) if card.is_file() else None,
         "trainings": {arm: runs for arm, runs in made.items() if runs},
         "figures": figures(rows),
-        "rows": rows,
+        "answered": who(rows),
         **(
             {
                 SAMPLED: {
                     "temperature": TEMPERATURES[SAMPLED],
                     "figures": figures(sampled, rows.get(START)),
-                    "rows": sampled,
+                    "answered": who(sampled),
                 }
             }
             if sampled
@@ -369,8 +369,6 @@ def main() -> None:
         "updates": min((one["updates"] for runs in found["trainings"].values() for one in runs), default=0),
     }
     record.write(args.output, made | found)
-    if found["trainings"]:
-        plot(found["trainings"], args.output.with_suffix(".png"))
     print(json.dumps({"output": str(args.output), **{k: v["success"] for k, v in found["figures"].items()}}))
 
 

@@ -1,4 +1,4 @@
-"""What `smollm2_gsm8k` reports: success with intervals over questions, paired differences, and the plot."""
+"""What `smollm2_gsm8k` reports: success with intervals over questions and paired differences."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def answers(
         for name, folders in places.items()
     }
     return {name: runs for name, runs in found.items() if runs}
+
+
+def who(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Runs as a record has them: policy → `seed` and `by` of each, without its rows."""
+    return {name: [{key: run[key] for key in ("seed", "by")} for run in runs] for name, runs in rows.items()}
 
 
 def answered(folder: Path, asked: int, updates: int, way: str = GREEDY) -> dict[str, Any]:
@@ -86,6 +91,8 @@ def figures(
             base, control = tables[START], tables.get(CONTROLS.get(name, ""))
             found[name]["less_start"] = difference(mine, base)
             found[name]["less_start_by_seed"] = [difference(seed[None], base) for seed in mine]
+            found[name]["solved_anew_by_seed"] = [int((seed > base[0]).sum()) for seed in mine]
+            found[name]["lost_by_seed"] = [int((seed < base[0]).sum()) for seed in mine]
             if len(mine) >= OVER_SEEDS:
                 both = two_way_interval(mine - base)
                 found[name]["less_start_over_seeds"] = {key: round(value, 4) for key, value in both.items()}
@@ -114,22 +121,3 @@ def both_ways(found: Mapping[str, Any], shown: Callable[[dict[str, Any]], str]) 
         surest = ways["sampled"].get(name, {}).get(LESS_GREEDY)
         rows.append([*cells, "–" if surest is None else shown(surest)])
     return rows
-
-
-def plot(trainings: Mapping[str, Sequence[dict[str, Any]]], path: Path) -> None:
-    """Success of the training episodes, means of five updates."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for arm, one in ((arm, one) for arm, runs in trainings.items() for one in runs):
-        smooth = np.convolve(np.array(one["success"], dtype=float), np.ones(5) / 5, mode="valid")
-        axes.plot(np.arange(len(smooth)) + 5, smooth, label=f"{arm}, seed {one['seed']}")
-    axes.set_xlabel("update")
-    axes.set_ylabel("success of training episodes")
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

@@ -16,7 +16,7 @@ demonstrated, as many steps. From the warm start of `tool_call` the arms train a
 Every policy then answers all held-out questions greedily, by the same engine. All of it is in runs/smollm2_qa, is not repeated once it
 is done, and continues where it was stopped. Where a folder does not outlive a machine, `--keep` goes on from the record: what it holds is not made
 again, and each run is compared with the warm start of its own sitting. With --vllm-python episodes are sampled by a server of each run's own. Writes
-benchmarks/results/smollm2_qa.json (a row a question and policy) and .png.
+benchmarks/results/smollm2_qa.json.
 
 The reward is the answer's F1, not exact match: where a policy is exactly right once in ten attempts, most groups of eight hold no success or
 one, and an earlier run of this model on GSM8K, whose outcome is all or nothing, fell to 0. Beside it stand configs/agents/smollm2.yaml's
@@ -85,11 +85,11 @@ from benchmarks.studies.no_answer_key_figures import by_n, grouped_attempts
 from benchmarks.studies.smollm2 import DTYPES, ROOT, engine, held_in, on, on_device, placed, sampler, seeds_in, training
 from benchmarks.studies.smollm2_qa_data import prepare, tasks_in
 from benchmarks.studies.smollm2_qa_demos import METHODS, Method, environment_name
-from benchmarks.studies.smollm2_qa_figures import figures, plot
+from benchmarks.studies.smollm2_qa_figures import figures
 from benchmarks.studies.smollm2_qa_held_out import f1_of
 from benchmarks.studies.smollm2_qa_plan import others, planned, told
 from benchmarks.studies.smollm2_qa_reading import auroc_within, by_searches, earns, reading
-from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, pooled, together, trained, whole
+from benchmarks.studies.smollm2_qa_sittings import held_alike, none_lost, packed, pooled, together, trained, whole
 from benchmarks.studies.study import Job, begin, call, parse, run_all, train_once, training_command
 from benchmarks.studies.warm import CARD
 from reagent.env.task import Task
@@ -242,7 +242,7 @@ def prepared(runs: Path) -> dict[str, int]:
 
 
 def sitting(study: Study, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What is done in a folder: warm starts, trainings, and the rows of both sets of questions, by policy one a run.
+    """What is done in a folder: warm starts, trainings, and the answers to both sets of questions.
 
     Args:
         facts: how its runs are made.
@@ -253,7 +253,8 @@ def sitting(study: Study, facts: Mapping[str, Any]) -> dict[str, Any]:
         places[arm] = seeds_in(study.runs / arm)
         done = {seed: folder for seed, folder in places[arm].items() if (folder / "done.json").is_file()}
         made[arm] = [training(folder) | {"seed": seed} for seed, folder in done.items()]
-    cards, asked = {m: study.warm(m) / CARD for m in METHODS}, tasks_in(runs, "held_out")
+    cards, held_out = {m: study.warm(m) / CARD for m in METHODS}, tasks_in(runs, "held_out")
+    answered = {tasks: packed(_answered(places, tasks)) for tasks in SETS}
     return {
         "collected": {"command": training_command("smollm2_qa"), "commit": record.commit()},
         "made_with": dict(facts),
@@ -261,18 +262,19 @@ def sitting(study: Study, facts: Mapping[str, Any]) -> dict[str, Any]:
         "environment": environment(),
         "warm": {method: json.loads(card.read_text()) for method, card in cards.items() if card.is_file()},
         "trainings": {arm: rows for arm, rows in made.items() if rows},
-        "reading": {name: kept for name, folders in places.items() if (kept := _read(folders, asked))},
-        "rows": {
-            tasks: {name: rows for name, folders in places.items() if (rows := _answered(folders, tasks))}
-            for tasks in SETS
-        },
+        "reading": {name: kept for name, folders in places.items() if (kept := _read(folders, held_out))},
+        "asked": {tasks: asked for tasks, (asked, _) in answered.items()},
+        "rows": {tasks: rows for tasks, (_, rows) in answered.items()},
     }
 
 
-def _answered(folders: Mapping[int, Path], tasks: str) -> list[dict[str, Any]]:
-    """`seed` and `rows` of each run that answered a set of questions."""
-    files = {seed: folder / f"{tasks}.json" for seed, folder in folders.items()}
-    return [{"seed": seed, "rows": json.loads(f.read_text())} for seed, f in files.items() if f.is_file()]
+def _answered(places: Mapping[str, Mapping[int, Path]], tasks: str) -> dict[str, list[dict[str, Any]]]:
+    """Policy → `seed` and `rows` of each run that answered a set of questions."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, seed, folder in ((name, seed, folder) for name, of in places.items() for seed, folder in of.items()):
+        if (file := folder / f"{tasks}.json").is_file():
+            found.setdefault(name, []).append({"seed": seed, "rows": json.loads(file.read_text())})
+    return found
 
 
 def collect(study: Study, facts: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -307,7 +309,7 @@ def chosen(folder: Path, tasks: Sequence[Task]) -> dict[str, Any]:
     played = list(read_canonical(folder / "attempts.jsonl"))
     raw = grouped_attempts(played, reward)
     tokens = {name: said[name] for name in ("policy_tokens", "judge_tokens")}
-    of = {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"]), "raw": raw}
+    of = {"attempts": said["attempts"], **tokens, "by_n": by_n(raw, said["attempts"])}
     of |= {"auroc_within": auroc_within(raw), "by_searches": by_searches(played)}
     return of | {"earns": earns(played, tasks, reward)}
 
@@ -397,9 +399,6 @@ def main() -> None:
         "reward": "f1",
     }
     record.write(args.output, made | found)
-    if found["figures"]["held_out"]:
-        curves = {arm: [one["reward"] for one in runs] for arm, runs in trained(found).items()}
-        plot(found["figures"]["held_out"], curves, args.output.with_suffix(".png"))
     for name, one in found["figures"]["held_out"].items():
         print(f"{name:10s} F1 {one['f1']}  EM {one['em']}")
     print(json.dumps({"output": str(args.output), "policies": list(found["figures"]["held_out"])}))

@@ -1,4 +1,4 @@
-"""What `smollm2_qa` reports: EM and F1 with intervals over questions, paired differences and ratios, and the plot.
+"""What `smollm2_qa` reports: EM and F1 with intervals over questions, paired differences and ratios.
 
 Policies answer the same questions, so every resample draws the same questions for all of them. Several seeds of an arm are averaged
 question by question; their interval is over questions alone, each seed's own stands beside it, and from three on one over both.
@@ -7,7 +7,6 @@ question by question; their interval is over questions alone, each seed's own st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,7 +101,7 @@ def figures(
         one["by_source"] = by_source(runs)
         for key in ("searches", "malformed", "tokens"):
             one[key] = round(float(np.mean([row[key] for rows in runs for row in rows])), 3)
-        one["unanswered"] = round(float(np.mean([row["answer"] is None for rows in runs for row in rows])), 4)
+        one["unanswered"] = round(float(np.mean([not row["answered"] for rows in runs for row in rows])), 4)
         found[name] = one
     return found
 
@@ -133,37 +132,3 @@ def by_source(runs: Sequence[Rows]) -> dict[str, dict[str, Any]]:
         }
         for source in sources
     }
-
-
-def plot(found: Mapping[str, Any], curves: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
-    """Left F1 and EM of every policy with intervals, right the reward of each run over its updates, means of five."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for k, (metric, mark) in enumerate(zip(METRICS, ("o", "s"), strict=True)):
-        values = [one[metric] for one in found.values()]
-        middle = [one["value"] for one in values]
-        errors = [
-            [m - one["low"] for m, one in zip(middle, values, strict=True)],
-            [one["high"] - m for m, one in zip(middle, values, strict=True)],
-        ]
-        at = np.arange(len(values)) + 0.2 * (k - 0.5)
-        left.errorbar(at, middle, yerr=errors, fmt=mark, capsize=3, label=metric.upper())
-    left.set_xticks(range(len(found)), list(found), rotation=20)
-    left.set_ylabel("held-out questions, 95 % interval")
-    left.set_ylim(bottom=0)
-    left.legend()
-    for name, runs in curves.items():
-        for number, values in enumerate(runs):
-            known = np.array(values, dtype=float)
-            smooth = np.convolve(known, np.ones(5) / 5, mode="valid") if len(known) >= 5 else known
-            right.plot(np.arange(len(smooth)) + len(values) - len(smooth) + 1, smooth, label=f"{name} {number}")
-    right.set_xlabel("update")
-    right.set_ylabel("reward of training episodes")
-    if curves:
-        right.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

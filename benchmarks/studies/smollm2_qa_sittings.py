@@ -1,20 +1,61 @@
 """A study made in several sittings: what a folder holds beside what a record holds of folders that are gone.
 
 A sitting: `collected` (command and commit), `made_with`, `hardware`, `environment`, `warm` (method → card of its warm start), `trainings`
-(arm → runs, each with its `seed`) and `rows` (set of questions → policy → runs of `seed` and `rows`). Another machine's warm start is another
-policy, so that a run is compared with its own sitting's.
+(arm → runs, each with its `seed`), `asked` (set of questions → their `id` and `source`) and `rows` (set → policy → runs, `packed`). Another
+machine's warm start is another policy, so that a run is compared with its own sitting's.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 UNSAID = {"device": "cpu"}
 """What a record of before devices were chosen does not say."""
+ASKED = ("id", "source")
+KEPT = ("f1", "em", "searches", "malformed", "tokens")
+"""Of a question, and of an answer to it."""
 Sitting = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
+
+
+def packed(
+    policies: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """The questions once, and each run's answers as a list a key in the order of the questions' ids, without what was said.
+
+    Args:
+        policies: name → runs of `seed` and `rows`.
+
+    Returns:
+        `ASKED` of the questions; name → runs of `seed`, `most_said` (the answer that it gave most often, to how many questions) and
+        `rows`: `KEPT`, and `answered`, 1 or 0.
+
+    Raises:
+        ValueError: the runs answered other questions.
+    """
+    asked: dict[str, Any] = {}
+    made: dict[str, list[dict[str, Any]]] = {name: [] for name in policies}
+    for name, run in ((name, run) for name, runs in policies.items() for run in runs):
+        rows = sorted(run["rows"], key=lambda row: row["id"])
+        questions = {key: [row[key] for row in rows] for key in ASKED}
+        if asked and questions != asked:
+            raise ValueError("runs of one sitting must answer the same questions")
+        asked = questions
+        ((said, often),) = Counter(row["answer"] for row in rows).most_common(1)
+        columns = {key: [row[key] for row in rows] for key in KEPT}
+        columns["answered"] = [int(row["answer"] is not None) for row in rows]
+        made[name].append({"seed": run["seed"], "most_said": {"answer": said, "questions": often}, "rows": columns})
+    return asked, made
+
+
+def unpacked(asked: Mapping[str, Sequence[Any]], columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """A row a question of a run that `packed` made."""
+    keys = (*ASKED, *columns)
+    values = zip(*(asked[key] for key in ASKED), *columns.values(), strict=True)
+    return [dict(zip(keys, row, strict=True)) for row in values]
 
 
 def together(kept: Sequence[Sitting], mine: Sitting, start: str) -> list[Sitting]:
@@ -72,7 +113,7 @@ def pooled(sittings: Sequence[Sitting], tasks: str) -> tuple[dict[str, list[Rows
     of: dict[str, list[int]] = {}
     for number, one in enumerate(sittings):
         for name, runs in one["rows"].get(tasks, {}).items():
-            policies.setdefault(name, []).extend(run["rows"] for run in runs)
+            policies.setdefault(name, []).extend(unpacked(one["asked"][tasks], run["rows"]) for run in runs)
             of.setdefault(name, []).extend([number] * len(runs))
     return policies, of
 

@@ -28,9 +28,9 @@ def test_each_record_must_say_what_made_it(monkeypatch: pytest.MonkeyPatch) -> N
     }
     found = {what: bar.ok for what, bar in bars(monkeypatch, records).items() if "commit" in what}
     assert found == {
-        "1 scripted judge: command, commit, seed, raw rows": False,
-        "1 a judge trained for it in the lab: command, commit, seed, raw rows": True,
-        "3 transcripts unlike the training data: command, commit, seed, raw rows": False,
+        "1 scripted judge: command, commit, seed, figures": False,
+        "1 a judge trained for it in the lab: command, commit, seed, figures": True,
+        "3 transcripts unlike the training data: command, commit, seed, figures": False,
     }
     records |= {"needle": {**MADE, "rows": [ROW]}, "default_judge_domain": {**MADE, **mark}}
     assert all(bar.ok for bar in bars(monkeypatch, records).values())

@@ -1,4 +1,4 @@
-"""The bars of GSM8K in `make accept-9` miss what was not measured, and what the raw rows do not say."""
+"""The bars of GSM8K in `make accept-9` miss what was not measured, and what is not the study."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def words_of(found: dict[str, list[dict[str, Any]]], arms: tuple[str, ...] = ("g
     }
     shown = study.SHOWN if arms == ("grpo",) else study.FEW
     made = {"overrides": [], "shown": shown, "questions": {"held_out": 500}, "trainings": trainings}
-    return MADE | made | {"figures": of_gsm8k.figures(found), "rows": found}
+    return MADE | made | {"figures": of_gsm8k.figures(found), "answered": of_gsm8k.who(found)}
 
 
 def sampled_of(
     found: dict[str, list[dict[str, Any]]], start: list[dict[str, Any]], at: float | None = 1.0
 ) -> dict[str, Any]:
     """A record's part of sampled answers."""
-    return {"temperature": at, "figures": of_gsm8k.figures(found, start), "rows": found}
+    return {"temperature": at, "figures": of_gsm8k.figures(found, start), "answered": of_gsm8k.who(found)}
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +68,16 @@ def test_a_good_record_passes_and_an_absent_one_fails(good: dict[str, Any], monk
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("rows", of_gsm8k.START, 0, "rows"), rows(70), "operations: the warm start"),
-        (("rows", "grpo", 1, "seed"), 0, "less the warm start"),
+        (("figures",), {}, "operations: the warm start"),
+        (("answered", "grpo", 1, "seed"), 0, "less the warm start"),
         (("overrides",), ["environment.eval_tasks=60"], "less the warm start"),
         (("questions", "held_out"), 844, "less the warm start"),
         (("trainings", "grpo"), [RUN | {"seed": 0, "options": []}], "the trainings"),
         (("trainings", "grpo"), [RUN | {"seed": 0, "options": []}], "less the warm start"),
         (("trainings", "grpo", 0, "seed"), 2, "less the warm start"),
         (("shown",), 300, "operations: the warm start"),
-        (("rows",), {}, "operations: the warm start"),
-        (("rows", "grpo", 0, "rows"), rows(90, 499), "less the warm start"),
+        (("answered",), {}, "less the warm start"),
+        (("figures", "grpo", "questions"), 499, "less the warm start"),
     ],
 )  # fmt: skip
 def test_what_the_record_does_not_hold_is_missed(
@@ -116,13 +116,13 @@ def test_a_wide_arm_is_held_against_its_control(
 
 
 def test_each_arm_from_few_solutions_has_a_bar(good: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    found = words_of(solved(start=[60], grpo=[61, 59], filled=[90, 95], filled_shuffled=[61, 59]), ARMS_OF_FEW)
+    greedily = solved(start=[60], grpo=[61, 59], filled=[90, 95], filled_shuffled=[61, 59])
+    found, start = words_of(greedily, ARMS_OF_FEW), greedily[of_gsm8k.START]
     greedy, sampled = "4 GSM8K from 300 solutions", "4 GSM8K from 300 solutions, sampled as attempts are"
     gains = [f"{sampled}: after GRPO less the warm start ({arm})" for arm in ARMS_OF_FEW[:2]]
     control = f"{sampled}: filled less filled-shuffled (rewards dealt anew)"
     lone = f"{greedy}: after GRPO less the warm start (grpo)"
     assert missed(monkeypatch, usual=good, few=found) == [lone, *gains, control]
-    start = found["rows"][of_gsm8k.START]
     other = solved(start=[20], grpo=[60, 62], filled=[80, 82], filled_shuffled=[21, 19])
     found["sampled"] = sampled_of(other, start)
     assert missed(monkeypatch, usual=good, few=found) == [lone]
@@ -145,20 +145,20 @@ def test_each_arm_from_few_solutions_has_a_bar(good: dict[str, Any], monkeypatch
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"figures": {}}, "not what the raw rows say"),
+        ({"figures": {}}, "[] questions of 500"),
         ({"temperature": 0.7}, "sampled at 0.7, trained at [1.0]"),
         ({"temperature": None}, "sampled at None"),
         ({"trained": 0.7}, "sampled at 1.0, trained at [0.7, 1.0]"),
-        ({"rows": {}}, "[] questions"),
-        ({"rows": {"start": [{"seed": 0, "rows": rows(20, 501)[1:]}]}}, "[500, 500] questions"),  # other ones
+        ({"answered": {}}, "too few seeds of grpo, filled, filled-shuffled answered"),
     ],
 )
 def test_sampled_answers_are_of_the_trainings_temperature_and_spoil_no_greedy_ones(
     wrong: dict[str, Any], why: str
 ) -> None:
-    found = words_of(solved(start=[60], grpo=[61, 59], filled=[90, 95], filled_shuffled=[61, 59]), ARMS_OF_FEW)
+    greedily = solved(start=[60], grpo=[61, 59], filled=[90, 95], filled_shuffled=[61, 59])
+    found = words_of(greedily, ARMS_OF_FEW)
     other = solved(start=[20], grpo=[60, 62], filled=[80, 82], filled_shuffled=[21, 19])
-    found["sampled"] = sampled_of(other, found["rows"][of_gsm8k.START])
+    found["sampled"] = sampled_of(other, greedily[of_gsm8k.START])
 
     def unlike(way: str) -> str:
         return Asked("", found, study.FEW_SEEDS, study.FEW, way).unlike(ARMS_OF_FEW)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import guard, guard_figures
+from benchmarks import guard_figures
 from benchmarks.guard import prefixes
 from benchmarks.guard_figures import at_each_step, cost, cross_fitted, figures, fitted, measured, net
 from benchmarks.guard_ways import WAYS, Run, guarded, halt, shuffled, source_alone, turns, turns_of_source
@@ -81,26 +80,7 @@ def test_what_is_saved_stands_beside_what_the_judge_read() -> None:
     assert found["judge_tokens_per_failing_token_saved"] == 2.0
 
 
-def test_figures_are_made_again_from_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, few in (("DRAWS", 2), ("OTHER_FOLDS", 1), ("RESAMPLES", 100)):
-        monkeypatch.setattr(guard_figures, name, few)
-    made = {"command": "c", "commit": "abc", "draw": {"seed": 0}, "judge": "figures of old"}
-    rows = [vars(run(str(k), k % 3 == 0, [0.1 * (k % 7), 0.1, 0.2, 0.3])) for k in range(12)]
-    before, after = tmp_path / "old.json", tmp_path / "new.json"
-    before.write_text(json.dumps({**made, "rows": rows}))
-    monkeypatch.setattr("sys.argv", ["guard", "--from", str(before), "-o", str(after)])
-    guard.main()
-    found = json.loads(after.read_text())
-    assert (found["command"], found["commit"], found["rows"], found["runs"]) == ("c", "abc", rows, 12)
-    assert found["computed"]["command"].endswith("--from old.json -o new.json")
-    assert found["judge"] == cost(guard.rows_of(found)) and after.with_suffix(".png").is_file()
-    for text in ("{", "{}", "[1]"):
-        before.write_text(text)
-        with pytest.raises(SystemExit, match="no record of this study"):
-            guard.main()
-
-
-def test_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, few in (("DRAWS", 5), ("OTHER_FOLDS", 2), ("RESAMPLES", 500)):
         monkeypatch.setattr(guard_figures, name, few)
     rng = np.random.default_rng(0)
@@ -113,7 +93,8 @@ def test_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
         "random",
     )
     assert found["primary"]["low"] <= found["primary"]["value"] <= found["primary"]["high"]
-    assert found["judge"]["tokens_per_token"] == 0.5
+    assert found["judge"] == cost(runs) and found["judge"]["tokens_per_token"] == 0.5
+    assert found["by_default"] == figures(runs, guarded("score", 2)(runs, 0.1))
     assert sum(row["good"] for row in found["by_source"].values()) == 20
     spans = found["other_folds"]["guard_minus_turns"]
     assert spans["least"] <= spans["mean"] <= spans["most"]
@@ -122,6 +103,8 @@ def test_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
         found["shuffled"]["failing_tokens_saved"]["value"]
         < found["cross_fitted"]["guard"]["failing_tokens_saved"]["value"]
     )
+    guard_figures.drawn(runs, tmp_path / "guard.png")
+    assert (tmp_path / "guard.png").stat().st_size > 5000
     first = at_each_step(runs)[0]
     assert first["auroc"] > 0.5 and 0 <= first["same_source"] <= 1
 

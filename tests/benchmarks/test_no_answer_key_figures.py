@@ -14,7 +14,16 @@ from study_runs import MADE, TASKS, begun, by_task, hoped_for, made, solved
 from benchmarks.studies import no_answer_key_tables as tables
 from benchmarks.studies.no_answer_key import Study, kept, made_before
 from benchmarks.studies.no_answer_key_arms import FIELD_SEEDS, JUDGE
-from benchmarks.studies.no_answer_key_figures import GUARDS, POOLED, as_digits, by_n, collect, fell_at, gamed
+from benchmarks.studies.no_answer_key_figures import (
+    GUARDS,
+    POOLED,
+    as_digits,
+    by_n,
+    chosen_among,
+    collect,
+    fell_at,
+    gamed,
+)
 from benchmarks.studies.study import two_way_interval, two_way_ratio
 
 
@@ -234,7 +243,7 @@ def test_what_is_recorded_is_not_made_again(tmp_path: Path) -> None:
 def test_the_tables_have_a_row_for_all_that_was_measured(tmp_path: Path) -> None:
     found = json.loads(hoped_for(tmp_path / "runs"))
     raw = {f"q{n}": [[0.9, 1.0, "a", 10.0], [0.1, 0.0, "b", 20.0]] * 2 for n in range(TASKS)}
-    lab = {"attempts": 4, "policy_tokens": 8000, "judge_tokens": 12000, "by_n": by_n(raw, 4), "raw": raw}
+    lab = {"attempts": 4, "policy_tokens": 8000, "judge_tokens": 12000, **chosen_among(raw, 4)}
     found["choosing"]["lab"] = lab
     arms, comparisons, choosing, gamed_runs = (
         make(found) for make in (tables.arms, tables.comparisons, tables.choosing, tables.gamed)

@@ -121,6 +121,7 @@ def test_figures_by_hand() -> None:
     assert found["grpo"]["less_start"]["value"] == 0.25 and found["grpo"]["less_start"]["low"] > 0
     assert found["grpo"]["less_start_by_seed"][0]["value"] == 0.25 and "less_start" not in found["start"]
     assert "less_start_over_seeds" not in found["grpo"] and told_by.figures({}) == {}
+    assert (found["grpo"]["solved_anew_by_seed"], found["grpo"]["lost_by_seed"]) == ([10, 10], [0, 0])
     wide = [run([1, 1, 0, 0] * 10, seed) for seed in range(3)]
     told = told_by.figures({told_by.START: start, "wide": wide, "wide-shuffled": [run([1, 0, 0, 0] * 10)]})["wide"]
     assert told["less_control"]["value"] == 0.25 and told["less_start_over_seeds"]["value"] == 0.25
@@ -175,7 +176,7 @@ def test_what_is_there_is_collected(data: Path, tmp_path: Path) -> None:
     rows = answered([1] + [0] * (made.counts["held_out"] - 1))
     (made.runs / told_by.START / "sampled.json").write_text(json.dumps(rows))
     sampled = study.collect(made)["sampled"]
-    assert sampled["temperature"] == 1 and sampled["rows"][told_by.START][0]["rows"] == rows
+    assert sampled["temperature"] == 1 and sampled["answered"] == {told_by.START: [{"seed": 0, "by": "evaluate"}]}
     assert sampled["figures"][told_by.START]["success"]["value"] == round(1 / len(rows), 4)
 
 
