@@ -221,7 +221,7 @@ class TrainConfig(Section):
     output_dir: str = "runs/judge"
     transcript_tokens: int = Field(default=448, gt=0)
     """Token budget of a rendered transcript, in prompt version 2 of a window; stored with the judge."""
-    prompt_version: Literal["1", "2"] = "2"
+    prompt_version: Literal["1", "2", "3"] = "2"
     """How transcripts are rendered: 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`)."""
     max_new_tokens: int = Field(default=256, gt=0)
     default_mode: Literal["full", "critique", "score", "steps"] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rrm.annotators.answers import ANSWER_CALLS, ANSWER_TAGS, stated_answer
@@ -47,6 +47,10 @@ class Action:
     name: str
     text: str
     malformed: bool = False
+    raw: str = field(default="", compare=False)
+    """What stands in the text, with its line breaks and indentation; empty for a native call."""
+    span: tuple[int, int] = field(default=(0, 0), compare=False)
+    """Where it stands in the message's text, from its opening mark to its closing one."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -103,30 +107,36 @@ def _from_calls(body: str, name: str, closed: bool) -> list[Action]:
     return [Action("call", call[1], _squeeze(call[0])) for call in calls if call]
 
 
-def _from_text(text: str) -> list[Action]:
+def actions_in(text: str) -> list[Action]:
     """Actions written in plain text, in the order in which they occur."""
-    found: list[tuple[int, Action]] = []
+    found: list[Action] = []
+
+    def add(m: re.Match[str], raw: str, *actions: Action) -> None:
+        found.extend(replace(action, raw=raw, span=m.span()) for action in actions)
+
     for kind, name, pattern in _BLOCKS:
         for m in pattern.finditer(text):
-            found.append((m.start(), Action(kind, name, _squeeze(m[1]), malformed=not m[2])))
-    found += [(m.start(), _from_tagged_json(m[1], bool(m[2]))) for m in _TOOL_CALL.finditer(text)]
+            add(m, m[1], Action(kind, name, _squeeze(m[1]), malformed=not m[2]))
+    for m in _TOOL_CALL.finditer(text):
+        add(m, m[1], _from_tagged_json(m[1], bool(m[2])))
     for m in _FUNCTION_CALLS.finditer(text):
-        found += [(m.start(), action) for action in _from_calls(m[1], m[2], bool(m[3]))]
+        add(m, m[1], *_from_calls(m[1], m[2], bool(m[3])))
     for pattern in (_REACT, _REACT_INPUT):
         for m in pattern.finditer(text):
             kind: ActionKind = "answer" if m[1].lower() in ANSWER_CALLS else "call"
-            found.append((m.start(), Action(kind, m[1].strip(), _squeeze(m[2]))))
-    found += [(m.start(), Action("call", m[1].split()[0], _squeeze(m[1]))) for m in _ALFWORLD.finditer(text)]
-    if any(action.kind != "answer" for _, action in found):  # an empty `<final_answer>` beside a call is none
-        found = [(at, action) for at, action in found if action.kind != "answer" or action.text or action.malformed]
-    return [action for _, action in sorted(found, key=lambda pair: pair[0])]
+            add(m, m[2], Action(kind, m[1].strip(), _squeeze(m[2])))
+    for m in _ALFWORLD.finditer(text):
+        add(m, m[1], Action("call", m[1].split()[0], _squeeze(m[1])))
+    if any(action.kind != "answer" for action in found):  # an empty `<final_answer>` beside a call is none
+        found = [action for action in found if action.kind != "answer" or action.text or action.malformed]
+    return sorted(found, key=lambda action: action.span[0])
 
 
 def actions_of(step: Step) -> list[Action]:
     """What the step did, in order; empty when it only talks."""
     if step.message.tool_calls:
         return [_from_tool_call(call) for call in step.message.tool_calls]
-    return _from_text(step.message.text())
+    return actions_in(step.message.text())
 
 
 def observation_text(step: Step) -> str:
@@ -150,5 +160,5 @@ def final_answer(trajectory: Trajectory) -> tuple[int, str] | None:
             return step.index, answers[-1]
     if steps and not steps[-1].message.tool_calls and not steps[-1].observations:
         text = _EMPTY_ANSWER.sub("", steps[-1].message.text()).strip()
-        return (steps[-1].index, stated_answer(text) or _squeeze(text)) if text and not _from_text(text) else None
+        return (steps[-1].index, stated_answer(text) or _squeeze(text)) if text and not actions_in(text) else None
     return None

@@ -12,7 +12,15 @@ from typing import Any
 
 from rrm.errors import RRMError
 from rrm.feedback import Mode
-from rrm.prompt.rendering import CUT_VERSION, OPENINGS, PROMPT_VERSION, PROMPT_VERSIONS, judge_messages, rubric
+from rrm.prompt.rendering import (
+    CANONICAL_VERSION,
+    CUT_VERSION,
+    OPENINGS,
+    PROMPT_VERSION,
+    PROMPT_VERSIONS,
+    judge_messages,
+    rubric,
+)
 from rrm.prompt.template import Disarm, as_taken, render, set_template
 from rrm.prompt.windows import Plan, Planner, Slot
 from rrm.trajectory import Trajectory
@@ -21,6 +29,8 @@ GRID = tuple(round(i / 10, 1) for i in range(11))
 """The values a score may take in text: 0.0, 0.1 … 1.0."""
 VERDICTS = (" good", " bad")
 """What a slot's next token may be."""
+PROGRESS = (" yes", " no")
+"""The second readout of a step's slot: whether the run will succeed (DESIGN §4)."""
 TOO_LONG = "sequence-length-is-longer-than-the-specified-maximum"
 """The warning of transformers where a text has more tokens than a model's positions: a transcript is counted, then cut."""
 _CONTENT = "the transcript stands here"
@@ -46,7 +56,7 @@ class Prompter:
     Args:
         tokenizer: the base's or a saved judge's. It gets the chat template its judge is trained and used with.
         transcript_tokens: budget of a rendered transcript, in version 2 of a window.
-        version: prompt version; 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`).
+        version: prompt version; 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`), 3 the same of canonical steps.
         max_windows: of a transcript, in version 2; None: as many as it takes.
 
     Raises:
@@ -69,12 +79,16 @@ class Prompter:
         """Ends a reply: the base's own end of a turn."""
         self._disarm = Disarm(tokenizer)
         good, bad = (self.encode(word) for word in VERDICTS)
+        yes, no = (self.encode(word)[0] for word in PROGRESS)
+        self.progress_choices: tuple[int, int] = (yes, no)
+        """The two tokens of the second readout: success, failure."""
         shared = next((i for i, pair in enumerate(zip(good, bad, strict=False)) if pair[0] != pair[1]), None)
         if shared is None:
             raise RRMError("the tokenizer gives ' good' and ' bad' no token in which they differ: choose another base")
         self.choices: tuple[int, int] = (good[shared], bad[shared])
         """The two tokens a slot chooses from: good, bad."""
-        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows)
+        canonical = version == CANONICAL_VERSION
+        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows, canonical)
         """Divides transcripts into windows, in version 2."""
         self._around: dict[Mode, tuple[list[int], list[int]]] = {}
 
@@ -113,7 +127,10 @@ class Prompter:
     def _template(self, mode: Mode) -> tuple[list[int], list[int]]:
         """Ids of what stands before a transcript and after it: rubric, roles, and the opening of the reply."""
         if mode not in self._around:
-            messages = [{"role": "system", "content": rubric(mode)}, {"role": "user", "content": _CONTENT}]
+            messages = [
+                {"role": "system", "content": rubric(mode, self.version)},
+                {"role": "user", "content": _CONTENT},
+            ]
             before, _, after = render(self.tokenizer, messages).rpartition(_CONTENT)
             end = self.encode(after + OPENINGS[mode])
             self._around[mode] = self.encode(before), end + (self.planner.slot_end if mode == "steps" else [])
@@ -134,7 +151,7 @@ class Prompter:
         plan = self.plan(trajectory, mode).limit(1)
         content = plan.reading(0).text
         cut = plan.transcript_tokens - plan.shown_tokens
-        return [{"role": "system", "content": rubric(mode)}, {"role": "user", "content": content}], cut
+        return [{"role": "system", "content": rubric(mode, self.version)}, {"role": "user", "content": content}], cut
 
     def as_taken(self, messages: list[dict[str, str]]) -> list[dict[str, str]]:
         """The messages in the roles that this base's template has (`rrm.prompt.template.as_taken`)."""

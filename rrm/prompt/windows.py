@@ -30,8 +30,18 @@ from itertools import pairwise
 
 from rrm.annotators.rules import check_steps, step_lines
 from rrm.pictures import in_words
+from rrm.prompt.canonical import canonical_step, head_texts
 from rrm.prompt.neutralise import neutralise_digest
-from rrm.prompt.rendering import MARKER, Tokenizer, agent_text, observation_text, on_one_line, task_text, tools_text
+from rrm.prompt.rendering import (
+    MARKER,
+    Tokenizer,
+    agent_text,
+    observation_text,
+    on_one_line,
+    task_text,
+    tools_text,
+    water_fill,
+)
 from rrm.trajectory import Step, Trajectory
 
 FIRST_HEAD = 0.5
@@ -111,6 +121,7 @@ class Planner:
         clean: applied to every text of the transcript (a tokenizer's own special tokens are disarmed there).
         slot_end: ids that a slot ends with, so that the two verdicts differ in the next token alone.
         max_windows: windows that are read of a transcript at most; None: all (`Plan.limit`).
+        canonical: steps in their canonical form (prompt version 3), and every window with the same head.
     """
 
     def __init__(
@@ -120,7 +131,9 @@ class Planner:
         clean: Callable[[str], str] = str,
         slot_end: Sequence[int] = (),
         max_windows: int | None = None,
+        canonical: bool = False,
     ) -> None:
+        self.canonical = canonical
         self.tokenizer, self.budget, self.clean, self.max_windows = tokenizer, budget, clean, max_windows
         self.slot_end = list(slot_end)
         self.scale: int = getattr(tokenizer, "ids_a_token", 1)
@@ -171,10 +184,15 @@ class Plan:
         self._lines = step_lines(trajectory.steps)
         trajectory = in_words(trajectory)
         steps = trajectory.steps
-        head = {"Task": planner.clean(task_text(trajectory)), "Tools": planner.clean(tools_text(trajectory))}
+        texts = (
+            head_texts(trajectory)
+            if planner.canonical
+            else {"Task": task_text(trajectory), "Tools": tools_text(trajectory)}
+        )
+        head = {label: planner.clean(text) for label, text in texts.items()}
         self._first, cut = self._head(head, int(planner.budget * FIRST_HEAD))
         later = min(int(planner.budget * HEAD), MOST_HEAD * planner.scale)
-        self._later, cut_later = self._head(head, later)
+        self._later, cut_later = (self._first, cut) if planner.canonical else self._head(head, later)
         self._digest_room = min(int(planner.budget * DIGEST), MOST_DIGEST * planner.scale)
         whole_head = sum(len(planner.encode(text)) for text in head.values())
         self._first_tokens, self._later_tokens = whole_head - cut, whole_head - cut_later
@@ -298,6 +316,11 @@ class Plan:
         planner, parts = self._planner, dict[str, str]()
         sizes = {label: len(planner.encode(text)) for label, text in head.items()}
         cut = 0
+        if planner.canonical:
+            for (label, text), keep in zip(head.items(), water_fill(list(sizes.values()), room), strict=True):
+                parts[label], lost = planner.shortened(text, max(keep, 4 * planner.scale))
+                cut += lost
+            return planner.piece("".join(f"{label}: {text}\n" for label, text in parts.items())), cut
         for label, text in head.items():
             if not text:
                 continue
@@ -336,8 +359,12 @@ class Plan:
     def _blocks(self, step: Step, most: int, size: int) -> list[_Block]:
         """A step as one block of at most `most` ids, or in parts of about `size`."""
         planner = self._planner
-        said, seen = agent_text(step.message), observation_text(step)
-        body = planner.clean(f"agent: {said}\n{seen}\n" if seen else f"agent: {said}\n")
+        if planner.canonical:
+            form = canonical_step(step)
+            said, seen = form.action_text, form.return_text
+        else:
+            said, seen = f"agent: {agent_text(step.message)}", observation_text(step)
+        body = planner.clean(f"{said}\n{seen}\n" if seen else f"{said}\n")
         head = f"[step {step.index}]\n"
         whole = planner.piece(head + body)
         if len(whole.ids) <= most:

@@ -248,8 +248,8 @@ def test_version_two_has_no_slots_in_modes_that_write() -> None:
 
 
 def test_an_unknown_version_is_refused() -> None:
-    with pytest.raises(RRMError, match="no prompt version '3'"):
-        Prompter(TOKENIZER, 200, "3")
+    with pytest.raises(RRMError, match="no prompt version '4'"):
+        Prompter(TOKENIZER, 200, "4")
 
 
 # ---- hostile names ----

@@ -1,0 +1,1 @@
+"""Annotators: what writes labels of steps. Checks by program, and mistakes planted into copies of runs that succeeded."""

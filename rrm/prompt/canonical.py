@@ -1,0 +1,269 @@
+"""Canonical steps: a step's thought, calls, results and answer look the same whatever form its log has (DESIGN §4).
+
+ReAct text, tagged blocks, code blocks and native tool calls become
+
+    thought, as text
+    call search: Ada Lovelace                      a call with one string; code keeps its lines
+    call refund(order="A-17", amount=20.0)         any other
+    answer: 42                                     an answer that the step marks
+    result: id: A-17, status: paid                 JSON as readable text
+    user: thanks
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rrm.annotators.actions import Action, actions_in
+from rrm.annotators.actions import observation_text as environment_text
+from rrm.annotators.answers import ANSWER_CALLS
+from rrm.annotators.failures import error_of
+from rrm.jsonnumbers import strict
+from rrm.prompt.neutralise import neutralise
+from rrm.prompt.rendering import NO_RESULT, answers, on_one_line
+from rrm.trajectory import Message, Step, ToolCall, Trajectory
+
+MOST_JSON = 200_000
+"""Characters of a result that is read as JSON; a longer one stays as it is."""
+MOST_DEPTH = 8
+MOST_SIGNATURES = 12
+"""Tools whose parameters are shown; of more the names alone, so that the head of a prompt stays short."""
+_LABELS = re.compile(
+    r"^[ \t]*(?:Thought|Action|Observation)(?:[ \t]\d+)?:[ \t]*|</?(?:thought|think|function_thought|function_call|final_answer|tool_call)>",
+    re.MULTILINE,
+)
+"""What frameworks write around a thought."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call. `arguments` is text where the agent wrote no JSON object (code, a ReAct input, a malformed call)."""
+
+    name: str
+    arguments: dict[str, Any] | str
+    malformed: bool = False
+
+    @property
+    def text(self) -> str:
+        """`name: value` for one string, else `name(key=value, …)`; long strings follow as lines of their own."""
+        name = on_one_line(self.name)
+        if isinstance(self.arguments, str):
+            return f"{name}: {self.arguments}" if self.arguments else f"{name}()"
+        values = list(self.arguments.values())
+        if len(values) == 1 and isinstance(values[0], str):
+            return f"{name}: {values[0]}"
+        long = {k: v for k, v in self.arguments.items() if isinstance(v, str) and "\n" in v}
+        short = ", ".join(f"{k}={_value(v)}" for k, v in self.arguments.items() if k not in long)
+        return "\n".join([f"{name}({short})", *(f"{k}:\n{v}" for k, v in long.items())])
+
+
+@dataclass(frozen=True)
+class CanonicalStep:
+    """What a step did and what came back."""
+
+    thought: str
+    calls: tuple[Call, ...]
+    answer: str | None
+    """A final answer that the step marks (a `finish` call, `<solution>`, `Finish[…]`)."""
+    returns: tuple[tuple[str, str], ...]
+    """(`result` or `user`, text) in the order in which they are shown."""
+
+    @property
+    def action_text(self) -> str:
+        """Thought, calls and answer; nothing in it opens a block of the judge's prompt."""
+        parts = [neutralise(self.thought)] if self.thought else []
+        parts += [neutralise(f"call {call.text}") for call in self.calls]
+        parts += [] if self.answer is None else [f"answer: {neutralise(self.answer)}"]
+        return "\n".join(part.strip() for part in parts) or "(nothing)"
+
+    @property
+    def return_text(self) -> str:
+        """What came back, a labelled part each."""
+        return "\n".join(f"{label}: {neutralise(text).strip()}" for label, text in self.returns)
+
+
+def canonical_step(step: Step) -> CanonicalStep:
+    """The canonical form of one step."""
+    thought, calls, answer = canonical_message(step.message)
+    return CanonicalStep(thought, calls, answer, tuple(_returns(step)))
+
+
+def canonical_message(message: Message) -> tuple[str, tuple[Call, ...], str | None]:
+    """(thought, calls, answer) of an agent's message."""
+    text = message.text()
+    written = actions_in(text)
+    native = [_from_native(call) for call in message.tool_calls or []]
+    found = native or [_from_text(action, text) for action in written]
+    calls = tuple(part for part in found if isinstance(part, Call))
+    said = [part for part in found if isinstance(part, str)]
+    if not said and native:
+        said = [a.raw.strip() for a in written if a.kind == "answer" and a.raw.strip()]
+    thought = "\n".join(p for p in ((message.reasoning_content or "").strip(), _without(text, written)) if p)
+    return thought, calls, said[-1] if said else None
+
+
+def _from_native(call: ToolCall) -> Call | str:
+    if isinstance(call.arguments, str):
+        return Call(call.name, call.arguments, malformed=True)
+    if call.name.lower() in ANSWER_CALLS and len(call.arguments) == 1:
+        return str(next(iter(call.arguments.values())))
+    return Call(call.name, call.arguments)
+
+
+def _from_text(action: Action, text: str) -> Call | str:
+    raw = action.raw.strip("\n")
+    if action.kind == "answer":
+        return raw.strip()
+    if action.kind == "code":
+        fence = text[action.span[0] : action.span[0] + 7]
+        return Call("bash" if fence.startswith(("```bash", "```sh")) else "python", raw, action.malformed)
+    body = _json_object(raw) or _json_object(action.text)
+    if body is not None and isinstance(body.get("arguments"), dict) and body.get("name") == action.name:
+        body = body["arguments"]
+    if body is None and action.text.startswith(f"{action.name}("):
+        body = _keyword_arguments(action.text)
+    return Call(action.name, raw.strip() if body is None else body, action.malformed)
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    try:
+        value = strict(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _keyword_arguments(text: str) -> dict[str, Any] | None:
+    """`send(to="a", cc=["b"])` as a dict; None where it is no call of literals."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if isinstance(call, ast.Call) and not call.args:
+            return {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return None
+
+
+def _without(text: str, written: list[Action]) -> str:
+    """The text less its actions and the labels that frameworks write."""
+    kept, at = list[str](), 0
+    for start, end in sorted({action.span for action in written}):
+        kept.append(text[at:start])
+        at = max(at, end)
+    return _LABELS.sub("", "".join([*kept, text[at:]])).strip()
+
+
+def _returns(step: Step) -> Iterator[tuple[str, str]]:
+    """(label, readable text) of what came back, results in the order of their calls."""
+    for _, message in answers(step):
+        if message is None:
+            yield tuple(NO_RESULT.split(": ", 1))  # pyright: ignore[reportReturnType]
+            continue
+        text = environment_text(step.model_copy(update={"observations": [message]}))
+        if message.role == "user":
+            yield "user", text
+            continue
+        flagged = (message.model_extra or {}).get("is_error") is True and error_of(text) is None
+        yield "result", ("error: " if flagged else "") + readable(text)
+
+
+# ---- JSON as readable text -------------------------------------------------------------------------------------------
+
+
+def readable(text: str) -> str:
+    """A JSON (or Python) object or list as lines of `key: value`; any other text as it is."""
+    stripped = text.strip()
+    if stripped[:1] not in ("{", "[") or stripped[-1:] not in ("}", "]") or len(stripped) > MOST_JSON:
+        return text
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            value = parse(stripped)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, dict | list):
+            return "\n".join(_lines(value, MOST_DEPTH)) if value else stripped
+    return text
+
+
+def _lines(value: Any, depth: int) -> list[str]:
+    if _is_leaf(value):
+        return [_leaf(value)]
+    if isinstance(value, str):
+        return value.splitlines()
+    if not value or depth == 0:
+        return [json.dumps(value, ensure_ascii=False, default=str)]
+    if isinstance(value, dict):
+        return _dict_lines(value, depth)
+    if all(_is_leaf(v) for v in value):
+        return [", ".join(_leaf(v) for v in value)]
+    lines = list[str]()
+    for item in value:
+        first, *rest = _lines(item, depth - 1) or [""]
+        lines += [f"- {first}", *(f"  {line}" for line in rest)]
+    return lines
+
+
+def _dict_lines(value: dict[Any, Any], depth: int) -> list[str]:
+    """Neighbouring plain values share a line; what is nested follows its key, indented."""
+    lines, plain = list[str](), list[str]()
+    for key, inner in value.items():
+        if _is_leaf(inner):
+            plain.append(f"{key}: {_leaf(inner)}")
+            continue
+        if plain:
+            lines.append(", ".join(plain))
+            plain = []
+        below = _lines(inner, depth - 1)
+        if len(below) == 1:
+            lines.append(f"{key}: {below[0]}")
+        else:
+            lines += [f"{key}:", *(f"  {line}" for line in below)]
+    return [*lines, ", ".join(plain)] if plain else lines
+
+
+def _is_leaf(value: Any) -> bool:
+    return not isinstance(value, dict | list | tuple) and not (isinstance(value, str) and "\n" in value)
+
+
+def _leaf(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+# ---- what stands before the steps ------------------------------------------------------------------------------------
+
+
+def head_texts(trajectory: Trajectory) -> dict[str, str]:
+    """`Instructions` (what the agent was told before its first message), `Tools` (signatures) and `Task`."""
+    task = trajectory.task.strip()
+    told = [text for m in trajectory.prelude if (text := m.text().strip()) and text != task]
+    users = [m.text().strip() for m in trajectory.prelude if m.role == "user"]
+    if not task and users:
+        task = users[-1]
+        told = [text for text in told if text != task]
+    parts = {"Instructions": "\n".join(told), "Tools": _signatures(trajectory), "Task": task or "(no task given)"}
+    return {label: neutralise(text) for label, text in parts.items() if text}
+
+
+def _signatures(trajectory: Trajectory) -> str:
+    """`name(parameter, …)` of each tool on offer; names alone where there are many."""
+    found = list[str]()
+    many = len(trajectory.tools or []) > MOST_SIGNATURES
+    for tool in trajectory.tools or []:
+        inner = tool["function"] if isinstance(tool.get("function"), dict) else tool
+        parameters = inner.get("parameters") or inner.get("input_schema") or {}
+        names = parameters.get("properties") if isinstance(parameters, dict) else None
+        found.append(
+            f"{inner.get('name', '?')}({', '.join(map(str, names))})"
+            if names and not many
+            else str(inner.get("name", "?"))
+        )
+    return ", ".join(found)

@@ -1,0 +1,76 @@
+"""Forms of a run: the same steps as native tool calls, or as ReAct text. A judge's rendering of all of them is the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
+from rrm.trajectory import Message, Trajectory
+
+Form = Literal["own", "native", "react"]
+
+
+def in_form(trajectory: Trajectory, form: Form) -> Trajectory:
+    """The run in another form; `own` is the log's."""
+    if form == "own":
+        return trajectory
+    write = native_step if form == "native" else _react_step
+    messages = list(trajectory.prelude)
+    for number, step in enumerate(trajectory.steps, start=1):
+        messages += write(canonical_step(step), number)
+    return trajectory.model_copy(update={"messages": messages})
+
+
+def native_step(step: CanonicalStep, number: int) -> list[Message]:
+    """One step as a message with `tool_calls` and its results; a marked answer is a call of `finish`.
+
+    Ids say which result is whose where each call has one.
+    """
+    calls = list(step.calls) + ([] if step.answer is None else [Call("finish", {"answer": step.answer})])
+    each = step.answer is None and sum(label == "result" for label, _ in step.returns) == len(step.calls)
+    ids = [f"call_{number}_{i}" if each else None for i in range(len(calls))]
+    named = [{"id": id, "name": c.name, "arguments": _arguments(c)} for id, c in zip(ids, calls, strict=True)]
+    message = Message.model_validate({"role": "assistant", "content": step.thought, "tool_calls": named or None})
+    returned, free = list[Message](), iter(ids[: len(step.calls)])
+    for label, text in step.returns:
+        if label == "user":
+            returned.append(Message(role="user", content=text))
+        else:
+            returned.append(Message(role="tool", content=text, tool_call_id=next(free, None)))
+    return [message, *returned]
+
+
+def _arguments(call: Call) -> dict[str, Any] | str:
+    """As a native call holds them: text that is no malformed call (code, a ReAct input) is its one argument."""
+    if isinstance(call.arguments, dict) or call.malformed:
+        return call.arguments
+    return {"input": call.arguments} if call.arguments else {}
+
+
+def _react_step(step: CanonicalStep, number: int) -> list[Message]:
+    """`Thought:`, `Action:` and `Action Input:`; code stands in a block; results are observations."""
+    lines = [f"Thought {number}: {step.thought}"] if step.thought else []
+    for call in step.calls:
+        text = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+        single = _only_string(call)
+        if call.name in ("python", "bash") and single is not None:
+            lines.append(f"<execute>{single}</execute>" if call.name == "python" else f"```bash\n{single}\n```")
+        else:
+            lines.append(f"Action: {call.name}\nAction Input: {text}")
+    if step.answer is not None:
+        lines.append(f"<answer>{step.answer}</answer>")
+    returned = [
+        Message(role="user", content=text)
+        if label == "user"
+        else Message(role="tool", name="environment", content=f"Observation: {text}")
+        for label, text in step.returns
+    ]
+    return [Message(role="assistant", content="\n".join(lines)), *returned]
+
+
+def _only_string(call: Call) -> str | None:
+    if isinstance(call.arguments, str):
+        return call.arguments
+    values = list(call.arguments.values())
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else None
