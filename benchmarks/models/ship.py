@@ -1,0 +1,139 @@
+"""Make a judge's directory of a trained adapter, and with --ship put it into the package.
+
+    python -m benchmarks.models.ship --adapter runs/judges/small/small.adapter.safetensors --name small --maps runs/judges/small/maps.json \\
+        -o runs/judges/small/judge
+    python -m benchmarks.models.ship … --ship
+
+Beside the weights stand judge.json (prompt version, window, calibration, abstention band, hashes of the training questions), domain.json
+(the form of what it was measured on), evaluation.json and README.md, the card, with a table of the data by source: runs, licence and who
+wrote the text. A source without a licence or a maker there fails the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from benchmarks import record
+from benchmarks.models.rows import VERSION, WEIGHTS, WINDOW
+from benchmarks.models.sources import LabelledRun, load
+from rrm.judge.calibration import Calibration
+from rrm.judge.domain import fit_domain
+from rrm.judge.judge_dir import JudgeSettings, save_settings
+from rrm.questions import question_keys
+
+ROOT = Path(__file__).resolve().parents[2]
+ASSETS = ROOT / "rrm" / "assets"
+MOST_BYTES = {"small": 8_000_000, "base": 18_000_000}
+BASES = {"small": "smollm2", "base": "Qwen/Qwen2.5-Coder-0.5B-Instruct"}
+LICENCES = {
+    "tau": "MIT",
+    "workbench": "MIT",
+    "stepshield": "Apache-2.0, data CC BY 4.0",
+    "agentdojo": "MIT",
+    "intercode/sql": "MIT; Spider's questions CC BY-SA 4.0",
+    "intercode/bash": "MIT",
+    "intercode/python": "MIT; MBPP CC BY 4.0",
+    "mint/alfworld": "Apache-2.0; ALFWorld MIT",
+    "mint/gsm8k": "Apache-2.0; GSM8K MIT",
+    "mint/hotpotqa": "Apache-2.0; HotpotQA CC BY-SA 4.0",
+    "mint/humaneval": "Apache-2.0; HumanEval MIT",
+    "mint/mbpp": "Apache-2.0; MBPP CC BY 4.0",
+    "mint/mmlu": "Apache-2.0; MMLU MIT",
+    "mint/theoremqa": "Apache-2.0; TheoremQA MIT",
+    "fireact": "MIT; HotpotQA CC BY-SA 4.0",
+    "r1_searcher": "MIT; HotpotQA CC BY-SA 4.0, 2WikiMultihopQA Apache-2.0",
+    "reflexion": "MIT; HotpotQA CC BY-SA 4.0",
+}
+MAKERS = {"reflexion": "OpenAI's GPT-3.5 and GPT-4", "stepshield": "a language model (synthetic)", "agentdojo": "gpt-4o-mini"}
+"""Where the runs themselves do not say who wrote them."""
+
+
+def data_table(runs: list[LabelledRun]) -> list[dict[str, Any]]:
+    """Source, runs, licence and makers of what it learned from.
+
+    Raises:
+        SystemExit: a cell is unknown.
+    """
+    rows = []
+    for source in sorted({run.source for run in runs}):
+        mine = [run for run in runs if run.source == source]
+        makers = Counter(run.maker for run in mine if run.maker)
+        said = MAKERS.get(source) or ", ".join(name for name, _ in makers.most_common())
+        if source not in LICENCES or not said:
+            raise SystemExit(f"{source}: no licence or no maker is known: it cannot ship")
+        rows.append({"source": source, "runs": len(mine), "licence": LICENCES[source], "made_by": said})
+    return rows
+
+
+def build(adapter: Path, name: str, maps: dict[str, Any], folder: Path, trained_on: dict[str, Any]) -> None:
+    """Write the judge's directory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {key: value.to(torch.bfloat16) for key, value in load_file(adapter).items()}
+    save_file(weights, folder / "adapter_model.safetensors", {"format": "pt"})
+    size = (folder / "adapter_model.safetensors").stat().st_size
+    if size > MOST_BYTES[name]:
+        raise SystemExit(f"the adapter has {size:,} bytes, {name} may have {MOST_BYTES[name]:,}")
+    layers = sorted({int(key.split(".layers.")[1].split(".")[0]) for key in weights})
+    rank = next(value.shape[0] for key, value in weights.items() if "lora_A" in key)
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": sorted({key.split(".lora_")[0].split(".")[-1] for key in weights}),
+        "layers_to_transform": layers,
+        "base_model_name_or_path": BASES[name],
+        "inference_mode": True,
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    runs = [run for run in load() if run.ships and run.source in WEIGHTS]
+    train = [run for run in runs if run.part == "train"]
+    calibration = [run for run in runs if run.part == "calibration"]
+    table = data_table(train)
+    settings = JudgeSettings(
+        name=name,
+        base=BASES[name],
+        modes=["steps"],
+        default_mode="steps",
+        prompt_version=VERSION,
+        transcript_tokens=WINDOW,
+        threshold=0.5,
+        unsure_band=maps.get("unsure_band"),
+        calibration=Calibration.model_validate({"modes": maps["modes"]}),
+        trained_on={**trained_on, "data": table},
+        training_questions=sorted(question_keys([run.trajectory for run in train])),
+    )
+    save_settings(folder, settings)
+    named = [r.trajectory.model_copy(update={"meta": {**r.trajectory.meta, "source": r.source}}) for r in train]
+    fit_domain(named, [run.trajectory for run in calibration]).save(folder)
+
+
+def main() -> None:
+    """Build, and ship where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--adapter", type=Path, required=True)
+    parser.add_argument("--name", choices=list(BASES), required=True)
+    parser.add_argument("--maps", type=Path, required=True, help="the calibration maps, as `evaluate calibrate` wrote them")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--ship", action="store_true", help="copy the directory into the package")
+    args = parser.parse_args()
+    state = json.loads(args.adapter.with_name(args.adapter.name.replace("adapter.safetensors", "state.json")).read_text())
+    trained_on = {key: state[key] for key in ("seed", "updates", "tokens")} | record.made_with("torch", "transformers", "peft")
+    build(args.adapter, args.name, json.loads(args.maps.read_text()), args.output, {**trained_on, "commit": record.commit()})
+    if args.ship:
+        shutil.copytree(args.output, ASSETS / args.name, dirs_exist_ok=True)
+    print(json.dumps({"judge": str(args.output), "shipped": args.ship}))
+
+
+if __name__ == "__main__":
+    main()
