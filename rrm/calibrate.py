@@ -28,8 +28,7 @@ from rrm.errors import ConfigError, RRMError, SpendingLimit
 from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, no_order, not_better, out_of_fold
 from rrm.feedback import Feedback, Mode, read_feedback
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import Blended, blends_unasked
-from rrm.judge.calibration import Isotonic, check_enough, fit_by_reading, key_of
+from rrm.judge.calibration import Isotonic, check_enough, key_of
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
 from rrm.judge.fitting import Ask, calibrate, untrained
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
@@ -214,8 +213,7 @@ def calibrate_judge(
             + (f"; the first {first.status}: {printable(str(first.reason))}" if first else "")
             + f"); rows are in {ask.path(1)}"
         )
-    blended = _fit_blend(judge, labelled, of_rows, mode, chosen)
-    scored = _scored(judge, old, labelled, of_rows, mode, blended)
+    scored = _scored(judge, old, labelled, of_rows, mode)
     apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed)
     known_before = len(met_before(calibrated_questions(judge.folder), scored.rows))
     worth = _worth(scored, apart, chosen, known_before=known_before, seed=seed, resamples=resamples)
@@ -226,7 +224,7 @@ def calibrate_judge(
     }
     facts |= {"labels": dict(Counter(scored.sources)), "method": chosen, "samples": samples, "seed": seed}
     record = {
-        "mode": mode, "first_error": failed and failed.reason, **facts, "blended": blended is not None and old.default_blend,
+        "mode": mode, "first_error": failed and failed.reason, **facts,
         "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
         "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
         "maps": found, **worth,
@@ -282,62 +280,19 @@ def _both_verdicts(steps: Mapping[str, StepTarget]) -> bool:
     return verdicts.total() >= 10 and len(verdicts) > 1
 
 
-def _fit_blend(
-    judge: AgentRRM, labelled: Labelled, feedback: Sequence[Feedback], mode: Mode, method: CalibrationMethod
-) -> list[Feedback] | None:
-    """Fit the maps of the judge's blend of this mode, whose weights stay; its rows, or None where there is no blend."""
-    blend, read_as = judge.settings.blend, judge.abilities.read_as(mode)
-    if blend is None or judge.folder is None or read_as not in blend.modes:
-        return None
-    blender = Blended(judge)
-    found = [blender.blended(f, t) for f, t in zip(feedback, labelled.rows, strict=True)]
-    known = [
-        (f.raw_score, y, t)
-        for f, y, t in zip(found, labelled.labels, labelled.rows, strict=True)
-        if f.raw_score is not None
-    ]
-    raw, labels, rows = zip(*known, strict=True)
-    windowed = [judge.in_windows(t, mode) for t in rows]
-    maps, lacking, _ = fit_by_reading(raw, labels, windowed, [question_of(t) for t in rows], method)
-    if not maps:
-        raise RRMError(
-            f"nothing to calibrate: the blend with the judge's lexical model: {next(iter(lacking.values()))}"
-        )
-    for kind, why in lacking.items():
-        if kind in windowed:
-            log.warning(
-                "the blend's map of transcripts read %s stays as it was: %s", "in windows" if kind else "at once", why
-            )
-    own = blend.modes[read_as]
-    fitted = {
-        "calibrator": maps.get(False) or own.calibrator,
-        "windowed": maps.get(True) or own.windowed,
-        "pooled": False not in maps and own.pooled,
-        "rows": len(rows),
-    }
-    blend.modes[read_as] = own.model_copy(update=fitted)
-    return found
-
-
 def _scored(
     judge: AgentRRM,
     old: JudgeSettings,
     labelled: Labelled,
     feedback: Sequence[Feedback],
     mode: Mode,
-    blended: Sequence[Feedback] | None,
 ) -> Scored:
-    """The rows with a score, as `rrm score` gives it: blended where the judge does so unasked."""
-    as_blend = blended is not None and blends_unasked(judge, mode)
-    used = blended if as_blend and blended is not None else feedback
-    kept = [i for i, f in enumerate(used) if f.raw_score is not None]
+    """The rows with a score, as `rrm score` gives it."""
+    kept = [i for i, f in enumerate(feedback) if f.raw_score is not None]
     rows = [labelled.rows[i] for i in kept]
-    raw = np.array([used[i].raw_score for i in kept], dtype=np.float64)
+    raw = np.array([feedback[i].raw_score for i in kept], dtype=np.float64)
     windowed = [judge.in_windows(t, mode) for t in rows]
-    if as_blend and old.blend is not None:
-        before = old.blend.modes[judge.abilities.read_as(mode)].probability
-    else:
-        before = partial(old.calibration.apply, mode)
+    before = partial(old.calibration.apply, mode)
     return Scored(
         rows,
         np.array([labelled.labels[i] for i in kept]),

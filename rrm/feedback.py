@@ -98,10 +98,6 @@ class JudgeInfo(BaseModel):
     """Whether `score` was calibrated for this mode, or is `raw_score` as it is; None without a score."""
     threshold: float | None = Field(default=None, ge=0.0, le=1.0)
     """A step is called good from this `p_good` on; None where no finding has one (and in rows of an older version)."""
-    unblended_score: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The judge's own score, to be compared with `score`, where that is blended with a lexical model's (`rrm score --blend`)."""
-    unblended_raw_score: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The same before calibration, to be compared with `raw_score`."""
     criteria: str | None = None
     """Name and hash of the criteria whose questions were asked; None: the fixed rubric."""
     answered_in: Literal["schema", "tags"] | None = None

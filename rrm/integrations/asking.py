@@ -33,12 +33,8 @@ _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 
 
 def lock_of(judge: Judge) -> threading.Lock:
-    """Held by whoever asks this judge, also through its blend (`rrm.judge.blended`)."""
-    return _LOCKS.setdefault(_unblended(judge), threading.Lock())
-
-
-def _unblended(judge: Any) -> Any:
-    return getattr(judge, "judge_alone", judge)
+    """Held by whoever asks this judge."""
+    return _LOCKS.setdefault(judge, threading.Lock())
 
 
 class Asker:
@@ -86,7 +82,7 @@ class Asker:
 
     def _key(self, trajectory: Trajectory) -> tuple[str, str, str]:
         """What makes two transcripts alike: the name, what every judge reads and, where this one's criteria allow it, the reference."""
-        criteria = getattr(_unblended(self.judge), "criteria", None)
+        criteria = getattr(self.judge, "criteria", None)
         seen = trajectory.meta.get("reference") if criteria is not None and criteria.see_reference else None
         return trajectory.id, trajectory.digest, repr(seen)
 

@@ -60,8 +60,6 @@ class AgentRRM:
 
     tells_readings = True
     """It takes `on_reading`."""
-    blends: bool = False
-    """Whether its scores are blended with a lexical model's (`rrm.judge.blended`)."""
 
     def __init__(
         self,

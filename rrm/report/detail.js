@@ -31,7 +31,7 @@ function facts(row, d) {
   );
 }
 
-const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", unblended_score: "Score before blending", unblended_raw_score: "Raw score before blending", threshold: "Step is good from", criteria: "Criteria", answered_in: "Answered in", saw_reference: "Saw the reference", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
+const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", threshold: "Step is good from", criteria: "Criteria", answered_in: "Answered in", saw_reference: "Saw the reference", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
 const SCORE_SOURCE = { expected: "expectation over the grid", sampled: "the number in the text" };
 
 /** What a server used for a row: requests, tokens, and money where prices were given (in the currency of these). */
@@ -52,8 +52,8 @@ const firstSaid = (row, d) => ({ ...d, status: rows.status[row], score: rows.sco
 
 function verdict(d, steps, name = "Verdict") {
   const scored = d.status === "scored";
-  const { score_std: spread, samples, unblended_score: own } = d.judge;
-  const raw = d.raw === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${d.raw.toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}${own === undefined ? "" : `; blended with a lexical model, the judge alone says ${score2(own)}`}`;
+  const { score_std: spread, samples } = d.judge;
+  const raw = d.raw === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${d.raw.toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}`;
   const headline = scored
     ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(d.score)), scoreBar(d.score), h("span", { class: "muted" }, raw))
     : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[d.status]), h("span", { class: "muted" }, `${STATUS_HELP[d.status]}; there is no score`));

@@ -41,7 +41,6 @@ class RemoteJudge(AgentRRM):
     Args:
         address: where.
         concurrency: requests in flight at once.
-        blend: whether scores are asked for blended with its lexical model's; rewards never are.
 
     Raises:
         RRMError: nothing answers there, or not as `rrm serve` does.
@@ -51,8 +50,8 @@ class RemoteJudge(AgentRRM):
     stops_when_gone = True
     """It takes `stop_when_gone`."""
 
-    def __init__(self, address: Address, *, concurrency: int = CONCURRENCY, blend: bool = False) -> None:
-        self.address, self.concurrency, self.blends = address, concurrency, blend
+    def __init__(self, address: Address, *, concurrency: int = CONCURRENCY) -> None:
+        self.address, self.concurrency = address, concurrency
         answer = address.ask("/v1/judge", timeout_s=address.short_s)
         if not (isinstance(answer, dict) and "describe" in answer):
             raise address.another(ValueError("its /v1/judge describes no judge"))
@@ -68,17 +67,6 @@ class RemoteJudge(AgentRRM):
         self.engine: Any = SimpleNamespace(concurrency=concurrency)
         self.prompter = self.reader = self.folder = self.domain = None
         self.max_windows, self.asked = said.get("max_windows"), ServerOptions()
-
-    def scoring(self, mode: Mode, blend: bool | None) -> RemoteJudge:
-        """The judge for finished runs (`rrm.judge.blended.scorer_of`).
-
-        Raises:
-            ConfigError: it is to blend, and has nothing to blend with.
-        """
-        if blend and self.about.blend is None:
-            raise ConfigError(f"{self.model} has no lexical model to blend with: leave out --blend")
-        wanted = self.about.blends.get(mode, False) if blend is None else blend
-        return self if wanted == self.blends else RemoteJudge(self.address, concurrency=self.concurrency, blend=wanted)
 
     # ---- judging ----
 
@@ -108,7 +96,6 @@ class RemoteJudge(AgentRRM):
             "mode": mode,
             "samples": samples,
             "seed": seed,
-            "blend": self.blends,
             "stream": True,
         }
         rows: dict[int, Feedback] = {}
@@ -361,7 +348,7 @@ class RemoteJudge(AgentRRM):
 
     def describe(self) -> dict[str, Any]:
         """What decides the scores: the served judge's own, not where it is served."""
-        return {**self.about.describe, **({"blend": self.about.blend} if self.blends else {})}
+        return dict(self.about.describe)
 
     def streams(self, mode: Mode) -> bool:
         """Transcripts are handed over in windows."""

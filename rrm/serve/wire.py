@@ -39,8 +39,6 @@ class ScoreRequest(Asked):
     mode: Mode | None = None
     """None: the judge's own."""
     samples: int = Field(default=1, ge=1, le=MOST_SAMPLES)
-    blend: bool | None = None
-    """As `rrm score --blend`; None: where the judge asks for it. `false` for rewards."""
     stream: bool = False
     """Answer with a line of JSON a row as each is judged, in any order: `{"index": …, "row": …}`, at last `{"done": …}`."""
 
@@ -69,10 +67,6 @@ class About(BaseModel):
     settings: dict[str, Any]
     """Its `JudgeSettings`, without what only its machine needs."""
     dtype: str | None = None
-    blends: dict[str, bool] = Field(default_factory=dict)
-    """By mode, whether a score is blended where the request does not say."""
-    blend: str | None = None
-    """Hash of its lexical model; None: it has none."""
     ranks: bool = False
     version: str
 

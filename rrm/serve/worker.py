@@ -18,14 +18,13 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import IO, Any, NoReturn, get_args
+from typing import IO, Any, NoReturn
 
 from rrm import __version__
 from rrm.cli.judge_options import JudgeOptions
 from rrm.errors import EngineError, RRMError, SpendingLimit
-from rrm.feedback import Feedback, Mode
+from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import Blended, blends_unasked, scorer_of
 from rrm.judge.rank import Ranking, check_ranks, rank_groups
 from rrm.trajectory import Trajectory
 
@@ -46,20 +45,13 @@ def about(judge: AgentRRM) -> dict[str, Any]:
         check_ranks(judge)
     except RRMError:
         ranks = False
-    blend = judge.settings.blend
     return {
         "describe": judge.describe(),
         "settings": settings,
         "dtype": judge.dtype,
-        "blends": {mode: blends_unasked(judge, mode) for mode in get_args(Mode)},
-        "blend": None if blend is None else blend.lexical_sha256[:12],
         "ranks": ranks,
         "version": __version__,
     }
-
-
-class _NoBlend(RRMError):
-    """The judge has nothing to blend with."""
 
 
 class Worker:
@@ -72,7 +64,6 @@ class Worker:
 
     def __init__(self, judge: AgentRRM, tell: Tell) -> None:
         self.judge, self.tell = judge, tell
-        self._blended: AgentRRM | Blended | None = None
 
     def do(self, job: dict[str, Any]) -> None:
         """One job to its end, whatever becomes of it."""
@@ -81,7 +72,7 @@ class Worker:
             {"score": self._score, "rank": self._rank, "measure": self._measure}[what](job)
         except RRMError as error:
             apart = isinstance(error, EngineError | SpendingLimit)  # of the judge's own server, not of what was asked
-            at = "blend" if isinstance(error, _NoBlend) else None if apart else "mode"
+            at = None if apart else "mode"
             again = isinstance(error, SpendingLimit)
             self.tell({"job": number, "error": str(error), "refused": True, "at": at, "again": again})
         except BrokenPipeError:  # of `tell`: nobody hears any more
@@ -101,19 +92,7 @@ class Worker:
             row = feedback.model_dump(mode="json")
             self.tell({"job": job["job"], "at": places[feedback.id], "row": row})
 
-        scorer = self._scorer(how["mode"], how["blend"])
-        scorer.judge(rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take)
-
-    def _scorer(self, mode: Mode, blend: bool | None) -> AgentRRM | Blended:
-        """`scorer_of`, whose lexical model is read once."""
-        if not (blends_unasked(self.judge, mode) if blend is None else blend):
-            return self.judge
-        if self._blended is None:
-            try:
-                self._blended = scorer_of(self.judge, mode, True)
-            except RRMError as error:
-                raise _NoBlend(str(error)) from error
-        return self._blended
+        self.judge.judge(rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take)
 
     def _rank(self, job: dict[str, Any]) -> None:
         how = job["how"]
