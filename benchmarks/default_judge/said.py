@@ -51,7 +51,7 @@ def coverage(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
 
 def outside(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
     """Share of rows marked as outside what the judge was measured on; None where rows do not say it."""
-    marks = [f.outside for f in feedback if f.outside is not None]
+    marks = [f.out_of_domain for f in feedback if f.out_of_domain is not None]
     return {"share": float(np.mean(marks)), "rows": len(marks)} if marks else None
 
 

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from rrm.feedback import Feedback, Mode, format_findings
+from rrm.feedback import Feedback, Mode, clear, format_findings
 from rrm.trajectory import Trajectory
 
 
@@ -139,8 +139,8 @@ def by_content(trajectory: Trajectory) -> Trajectory:
 
 
 def first_finding(feedback: Feedback) -> str | None:
-    """One line of what the judge found: the first step that it calls bad, else the first it speaks of; None: of none."""
-    found = sorted(feedback.findings, key=lambda f: (f.verdict != "bad", f.step))
+    """One line of what the judge found: the first step that it calls bad, else the first that it calls good; None: of none."""
+    found = sorted(clear(feedback.findings), key=lambda f: (f.verdict != "bad", f.step))
     return format_findings(found[:1]) or None
 
 

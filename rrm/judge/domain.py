@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, ImagesRead
+from rrm.judge.abstaining import abstain
 from rrm.pictures import told_of
 from rrm.trajectory import Message, Trajectory
 
@@ -190,7 +191,8 @@ def load_domain(folder: Path | None) -> Domain | None:
 
 
 class Marker:
-    """Marks rows with their distance; each transcript is looked at once."""
+    """Marks rows with their distance; each transcript is looked at once. Where `judge.out_of_domain` of a row outside says `unsure`, the
+    judge abstains (`rrm.judge.abstaining`)."""
 
     def __init__(self, domain: Domain | None, trajectories: Sequence[Trajectory]) -> None:
         self._domain, self._known = domain, dict[int, tuple[bool, float]]()
@@ -203,13 +205,15 @@ class Marker:
         return feedback if trajectory is None else self.mark(feedback, trajectory)
 
     def mark(self, feedback: Feedback, trajectory: Trajectory) -> Feedback:
-        """Set `outside` and `outside_distance` in place, and `images` where nobody has; a transcript without a step has nothing to be compared."""
+        """Set `out_of_domain` and `outside_distance` in place, and `images` where nobody has; a transcript without a step has nothing to be compared."""
         if feedback.images is None and (told := told_of(trajectory)) is not None:
             feedback.images = ImagesRead.model_validate(told)
         if self._domain is not None and any(m.role == "assistant" for m in trajectory.messages):
             if id(trajectory) not in self._known:
                 self._known[id(trajectory)] = self._domain.told(trajectory)
-            feedback.outside, feedback.outside_distance = self._known[id(trajectory)]
+            feedback.out_of_domain, feedback.outside_distance = self._known[id(trajectory)]
+            if feedback.abstains:
+                abstain(feedback)
         return feedback
 
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from rrm.config import CalibrationMethod, CalibrationSettings
 from rrm.errors import RRMError
-from rrm.evaluation.metrics.process import fit_threshold
+from rrm.evaluation.metrics.process import HALF
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, fit, fit_by_reading, half_of, key_of
@@ -113,13 +111,11 @@ def calibrate_steps(
     settings: CalibrationSettings,
     ask: Ask,
 ) -> tuple[list[Feedback], dict[str, Any]]:
-    """Mode `steps`: fit the threshold with the best MCC and the map of single steps' p_good, then the maps of the scores, of
-    transcripts read at once and of those read in windows.
+    """Mode `steps`: fit the map of single steps' p_good, then the maps of the scores, of transcripts read at once and of those read
+    in windows. A step is good from a calibrated p_good of one half on.
 
-    What is found of earlier steps stands in later windows. So the threshold is chosen first, as a raw probability; transcripts of
-    which a window would be told something else by it are read again; and the maps are fitted on what is said then, as it will be
-    in use: a map rises (but for isotonic plateaus), so each step stays on its side of the threshold, whose calibrated value is
-    stored.
+    What is found of earlier steps stands in later windows. So a first map says which raw probability becomes one half; transcripts of
+    which a window would be told something else by it are read again; and the maps are fitted on what is said then.
 
     Args:
         targets: of the first rows; of the others only steps are known.
@@ -131,22 +127,21 @@ def calibrate_steps(
     maps = judge.settings.calibration.modes
     for key in (P_GOOD, key_of("steps"), key_of("steps", windowed=True)):
         maps.pop(key, None)
-    judge.settings.threshold = 0.5  # an earlier one was of an earlier map
+    judge.settings.threshold = HALF  # an earlier one was of an earlier map
     said = ask(rows, "steps")
     in_windows = [judge.in_windows(t, "steps") for t in rows]
     found = {P_GOOD: _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)}
     if P_GOOD in maps:
         first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
-        pairs = _step_pairs(rows, said, steps)
-        cut = judge.settings.threshold = _threshold(pairs, half_of(first))
+        cut = judge.settings.threshold = half_of(first)
         again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
         for i, feedback in zip(again, ask([rows[i] for i in again], "steps"), strict=True):
             said[i] = feedback
         if again:
             found[P_GOOD] = _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)
         maps.setdefault(P_GOOD, first)
-        judge.settings.threshold = judge.settings.calibration.p_good(cut)
-        found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": judge.settings.threshold, "read_again": len(again)}
+        judge.settings.threshold = HALF
+        found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": HALF, "read_again": len(again)}
     return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method)
 
 
@@ -163,19 +158,9 @@ def _step_pairs(
     ]
 
 
-def _threshold(pairs: Sequence[tuple[float, float]], half: float) -> float:
-    """The p_good from which a step is called good, before calibration (`process.fit_threshold`); the one that becomes one half (`half`),
-    said so, where none tells good from bad."""
-    try:
-        return fit_threshold(np.array([p for p, _ in pairs]), np.array([y < 0.5 for _, y in pairs]), half).value
-    except RRMError as error:
-        logger.warning("verdicts are at one half: %s", error)
-        return half
-
-
 def _turned(feedback: Feedback, threshold: float) -> bool:
-    """Whether some step would have another verdict by this threshold."""
-    return any(f.p_good is not None and (f.verdict == "bad") != (f.p_good < threshold) for f in feedback.findings)
+    """Whether some step lies on the one side of one half, by which it was told to later windows, and on the other of this threshold."""
+    return any(f.p_good is not None and (f.p_good < HALF) != (f.p_good < threshold) for f in feedback.findings)
 
 
 def _fitted(

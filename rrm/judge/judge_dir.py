@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.jsonl import read_lines
+from rrm.judge.abstaining import VerdictRule
 from rrm.judge.calibration import Calibration
 from rrm.printing import describe
 from rrm.prompt.criteria import Criteria
@@ -101,7 +102,9 @@ class JudgeSettings(BaseModel):
     default_mode: Mode | None = None
     """The mode that `rrm score` uses where none is named; None: `full`."""
     threshold: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Mode `steps`: a step is good whose calibrated p_good is at least this."""
+    """Mode `steps`: a step is good whose calibrated p_good is at least this; another value than one half is an older judge's."""
+    unsure_band: tuple[float, float] | None = None
+    """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstaining`); null: on none for this reason."""
     prompt_version: str = PROMPT_VERSION
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     transcript_tokens: int = 2048
@@ -130,6 +133,17 @@ class JudgeSettings(BaseModel):
         if told.get("blend") is not None:
             _tell_of_blend(str(info.context or told.get("name", "judge")))
         return {key: value for key, value in told.items() if key not in BLEND}
+
+    @model_validator(mode="after")
+    def _band_in_order(self) -> JudgeSettings:
+        if self.unsure_band is not None and not 0.0 <= self.unsure_band[0] <= self.unsure_band[1] <= 1.0:
+            raise ValueError(f"unsure_band must be [low, high] with 0 ≤ low ≤ high ≤ 1, not {list(self.unsure_band)}")
+        return self
+
+    @property
+    def verdicts(self) -> VerdictRule:
+        """What it makes of a step's p_good."""
+        return VerdictRule(self.threshold, self.unsure_band)
 
     @property
     def fixed_rubric(self) -> bool:
@@ -201,7 +215,7 @@ _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 FOR_THE_READER = {"name", "default_mode", "trained_on", "calibrated_on", "training_questions"}
 """What `judge.json` says that decides no score."""
-LATER: dict[str, Any] = {"threshold": 0.5, "criteria": None, "max_windows": None, "request": {}}
+LATER: dict[str, Any] = {"threshold": 0.5, "unsure_band": None, "criteria": None, "max_windows": None, "request": {}}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
 
 

@@ -13,6 +13,7 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
+from rrm.annotation import OutOfDomain
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.feedback import Feedback, Mode, Reads
@@ -41,6 +42,7 @@ class RemoteJudge(AgentRRM):
     Args:
         address: where.
         concurrency: requests in flight at once.
+        out_of_domain: as `AgentRRM.from_pretrained` takes it; None: as it is served.
 
     Raises:
         RRMError: nothing answers there, or not as `rrm serve` does.
@@ -50,8 +52,10 @@ class RemoteJudge(AgentRRM):
     stops_when_gone = True
     """It takes `stop_when_gone`."""
 
-    def __init__(self, address: Address, *, concurrency: int = CONCURRENCY) -> None:
-        self.address, self.concurrency = address, concurrency
+    def __init__(
+        self, address: Address, *, concurrency: int = CONCURRENCY, out_of_domain: OutOfDomain | None = None
+    ) -> None:
+        self.address, self.concurrency, self._asked_of_domain = address, concurrency, out_of_domain
         answer = address.ask("/v1/judge", timeout_s=address.short_s)
         if not (isinstance(answer, dict) and "describe" in answer):
             raise address.another(ValueError("its /v1/judge describes no judge"))
@@ -96,6 +100,7 @@ class RemoteJudge(AgentRRM):
             "mode": mode,
             "samples": samples,
             "seed": seed,
+            "out_of_domain": self._asked_of_domain,
             "stream": True,
         }
         rows: dict[int, Feedback] = {}
@@ -348,7 +353,11 @@ class RemoteJudge(AgentRRM):
 
     def describe(self) -> dict[str, Any]:
         """What decides the scores: the served judge's own, not where it is served."""
-        return dict(self.about.describe)
+        said = dict(self.about.describe)
+        if self.about.knows_domain and self._asked_of_domain is not None:
+            said.pop("out_of_domain", None)
+            said |= {"out_of_domain": "unsure"} if self._asked_of_domain == "unsure" else {}
+        return said
 
     def streams(self, mode: Mode) -> bool:
         """Transcripts are handed over in windows."""
@@ -393,12 +402,20 @@ def dealt(trajectories: Sequence[Trajectory], size: int) -> list[list[int]]:
     return [chunk for chunk, _ in chunks]
 
 
-def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None = None, **others: Any) -> RemoteJudge:
+def connect(
+    url: str,
+    *,
+    timeout_s: float | None = None,
+    concurrency: int | None = None,
+    out_of_domain: OutOfDomain | None = None,
+    **others: Any,
+) -> RemoteJudge:
     """The judge at an address.
 
     Args:
         timeout_s: how long a server that answers nothing is asked again, and how long a connection and its first answer may take, `PATIENCE_S`
             by default; where it is longer than `TIMEOUT_S`, also how long a row may take.
+        out_of_domain: see `RemoteJudge`.
         others: see `address_for`.
 
     Raises:
@@ -407,7 +424,8 @@ def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None
     """
     patience_s = PATIENCE_S if timeout_s is None else timeout_s
     address = address_for(url, timeout_s=max(TIMEOUT_S, patience_s), patience_s=patience_s, **others)
-    return RemoteJudge(address, concurrency=CONCURRENCY if concurrency is None else concurrency)
+    how_many = CONCURRENCY if concurrency is None else concurrency
+    return RemoteJudge(address, concurrency=how_many, out_of_domain=out_of_domain)
 
 
 def address_for(url: str, *, timeout_s: float, patience_s: float, until: float | None = None, **others: Any) -> Address:

@@ -11,6 +11,7 @@ Lines of JSON over pipes: no pickle, and nothing of a transcript is run. What a 
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ from dataclasses import asdict
 from typing import IO, Any, NoReturn
 
 from rrm import __version__
+from rrm.annotation import OutOfDomain
 from rrm.cli.judge_options import JudgeOptions
 from rrm.errors import EngineError, RRMError, SpendingLimit
 from rrm.feedback import Feedback
@@ -30,7 +32,7 @@ from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 SERVED = (
-    "name", "modes", "default_mode", "threshold", "prompt_version", "transcript_tokens", "max_new_tokens", "max_windows",
+    "name", "modes", "default_mode", "threshold", "unsure_band", "prompt_version", "transcript_tokens", "max_new_tokens", "max_windows",
     "grid", "criteria",
 )  # fmt: skip
 """Settings that clients are told: neither the server behind the judge nor the questions of its training."""
@@ -49,6 +51,7 @@ def about(judge: AgentRRM) -> dict[str, Any]:
         "describe": judge.describe(),
         "settings": settings,
         "dtype": judge.dtype,
+        "knows_domain": judge.domain is not None,
         "ranks": ranks,
         "version": __version__,
     }
@@ -92,7 +95,17 @@ class Worker:
             row = feedback.model_dump(mode="json")
             self.tell({"job": job["job"], "at": places[feedback.id], "row": row})
 
-        self.judge.judge(rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take)
+        self._judge(how.get("out_of_domain")).judge(
+            rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take
+        )
+
+    def _judge(self, out_of_domain: OutOfDomain | None) -> AgentRRM:
+        """The judge, doing as the request says with what lies outside what it was measured on."""
+        if out_of_domain in (None, self.judge.out_of_domain):
+            return self.judge
+        other = copy.copy(self.judge)
+        other.out_of_domain = out_of_domain
+        return other
 
     def _rank(self, job: dict[str, Any]) -> None:
         how = job["how"]

@@ -104,7 +104,7 @@ def test_rows_and_order(tmp_path: Path) -> None:
     assert [r["id"] for r in rows] == [f"t{i}" for i in range(5)]
     assert set(rows[0]) == {
         "id", "status", "score", "raw_score", "trace", "critique", "findings", "images", "truncated_tokens", "coverage",
-        "outside", "outside_distance", "criteria", "rank", "usage", "judge", "reason", "source",
+        "out_of_domain", "outside_distance", "criteria", "rank", "usage", "judge", "reason", "source",
     }  # fmt: skip
     assert [(r["status"], r["score"] is None) for r in rows] == [("scored", False)] * 2 + [("judge_error", True)] + [
         ("scored", False)

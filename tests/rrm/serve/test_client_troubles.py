@@ -14,6 +14,7 @@ from serving import run, serving
 
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import calls as calls_module
 from rrm.serve.address import Address
 from rrm.serve.calls import Busy, Calls, Pauses
@@ -219,6 +220,16 @@ def test_a_server_that_sends_its_clients_on_does_not_get_the_key_there() -> None
             with pytest.raises(ConfigError, match="sends its clients on to http://127") as error:
                 judge.measure(runs("a"), "score")
         assert not there.headers and "t0ken" not in str(error.value)
+
+
+@pytest.mark.parametrize(("asked", "decides"), [(None, "unsure"), ("unsure", "unsure"), ("keep", None)])
+def test_what_lies_outside_the_judges_domain_is_said_with_each_request(asked: Any, decides: str | None) -> None:
+    describe = {"model": "m", "model_hash": "h", "out_of_domain": "unsure"}
+    with cutting([], describe=describe, knows_domain=True) as server:
+        judge = AgentRRM.from_pretrained(server.url, out_of_domain=asked)
+        judge.judge(runs("a"), mode="score")
+        assert judge.describe().get("out_of_domain") == decides
+    assert server.asked[0][1]["out_of_domain"] == asked
 
 
 # ---- measuring ----
