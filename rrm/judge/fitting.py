@@ -12,7 +12,7 @@ from rrm.errors import RRMError
 from rrm.evaluation.metrics.process import HALF
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import P_GOOD, fit, fit_by_reading, half_of, key_of
+from rrm.judge.calibration import P_GOOD, Calibration, fit, fit_by_reading, half_of, key_of
 from rrm.labels import StepTarget
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory
@@ -33,6 +33,7 @@ def calibrate(
     steps: Mapping[str, StepTarget] | None = MappingProxyType({}),
     steps_only: Sequence[Trajectory] = (),
     ask: Ask | None = None,
+    prior: Calibration | None = None,
 ) -> dict[str, Any]:
     """Fit the maps of each configured mode on calibration rows: of transcripts read at once, and where some are read in
     windows, of these (`key_of`). Returns what was fitted, by the maps' keys.
@@ -45,6 +46,7 @@ def calibrate(
         steps: labelled steps by trajectory id, for mode `steps`; None: the map of single steps and the threshold stay as they are.
         steps_only: further rows, of which only steps are labelled.
         ask: gives the judge's feedback, where it is kept somewhere; by default the judge does.
+        prior: maps to which the labels are added (`rrm.judge.calibration.PRIOR_LABELS`); None: the labels alone decide.
     """
     found: dict[str, Any] = {}
     ask = ask or (lambda rows, mode: judge.judge(rows, mode=mode, seed=seed))
@@ -56,7 +58,7 @@ def calibrate(
         if mode == "steps" and steps is not None:
             most = settings.max_rows
             every = [*trajectories[:most], *steps_only[:most]]
-            feedback, fitted_maps = calibrate_steps(judge, every, targets[:most], steps, settings, ask)
+            feedback, fitted_maps = calibrate_steps(judge, every, targets[:most], steps, settings, ask, prior)
             found |= fitted_maps
             if judged is not None:
                 judged[mode] = feedback[: len(trajectories[:most])]
@@ -67,7 +69,7 @@ def calibrate(
         if judged is not None:
             judged[mode] = feedback
         in_windows = [judge.in_windows(t, mode) for t in rows]
-        found |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, settings.method)
+        found |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, settings.method, prior)
     return found
 
 
@@ -79,6 +81,7 @@ def _fitted_by_reading(
     labels: Sequence[float | None],
     in_windows: Sequence[bool],
     method: CalibrationMethod,
+    prior: Calibration | None,
 ) -> dict[str, Any]:
     """Fit and keep a mode's maps (`rrm.judge.calibration.fit_by_reading`): what was fitted for transcripts read at once, and for
     those read in windows, where there are any; or why nothing was, were it that none of them was scored."""
@@ -89,7 +92,8 @@ def _fitted_by_reading(
         if f.raw_score is not None and y is not None
     ]
     raw, known, windowed, questions = zip(*scored, strict=True) if scored else ((), (), (), ())
-    fitted = fit_by_reading(raw, known, windowed, questions, method)
+    present = prior and [prior.apply(mode, r, windowed=many) for r, many in zip(raw, windowed, strict=True)]
+    fitted = fit_by_reading(raw, known, windowed, questions, method, present)
     kinds = {many for many, y in zip(in_windows, labels, strict=True) if y is not None} or {False}
     for many in (False, True):
         key = key_of(mode, many)
@@ -110,6 +114,7 @@ def calibrate_steps(
     steps: Mapping[str, StepTarget],
     settings: CalibrationSettings,
     ask: Ask,
+    prior: Calibration | None = None,
 ) -> tuple[list[Feedback], dict[str, Any]]:
     """Mode `steps`: fit the map of single steps' p_good, then the maps of the scores, of transcripts read at once and of those read
     in windows. A step is good from a calibrated p_good of one half on.
@@ -130,7 +135,7 @@ def calibrate_steps(
     judge.settings.threshold = HALF  # an earlier one was of an earlier map
     said = ask(rows, "steps")
     in_windows = [judge.in_windows(t, "steps") for t in rows]
-    found = {P_GOOD: _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)}
+    found = {P_GOOD: _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior)}
     if P_GOOD in maps:
         first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
         cut = judge.settings.threshold = half_of(first)
@@ -138,11 +143,11 @@ def calibrate_steps(
         for i, feedback in zip(again, ask([rows[i] for i in again], "steps"), strict=True):
             said[i] = feedback
         if again:
-            found[P_GOOD] = _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)
+            found[P_GOOD] = _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior)
         maps.setdefault(P_GOOD, first)
         judge.settings.threshold = HALF
         found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": HALF, "read_again": len(again)}
-    return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method)
+    return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method, prior)
 
 
 def _step_pairs(
@@ -164,15 +169,16 @@ def _turned(feedback: Feedback, threshold: float) -> bool:
 
 
 def _fitted(
-    judge: AgentRRM, key: str, pairs: Sequence[tuple[float, float]], method: CalibrationMethod
+    judge: AgentRRM, pairs: Sequence[tuple[float, float]], method: CalibrationMethod, prior: Calibration | None
 ) -> dict[str, Any]:
-    """Fit and keep a judge's map; what was fitted, or why nothing was."""
+    """Fit and keep a judge's map of single steps; what was fitted, or why nothing was."""
     try:
-        fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method)
+        present = prior and [prior.p_good(raw) for raw, _ in pairs]
+        fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method, present)
     except RRMError as error:
-        logger.warning("%s stays uncalibrated: %s", key, error)
+        logger.warning("%s stays uncalibrated: %s", P_GOOD, error)
         return {"skipped": str(error), "rows": len(pairs)}
-    judge.settings.calibration.modes[key] = fitted
+    judge.settings.calibration.modes[P_GOOD] = fitted
     return fitted.model_dump()
 
 
