@@ -11,7 +11,7 @@
     default_judge_domain.json     python -m benchmarks.default_judge.domain
     default_judge_baselines.json  python -m benchmarks.default_judge.baselines
     steps_speed.json              python -m benchmarks.speed.steps
-    adversarial_default_steps.json  python -m benchmarks.adversarial --mode steps --limit 60; and with --blend; with --windows
+    adversarial_default_steps.json  python -m benchmarks.adversarial --mode steps --limit 60; and with --windows
 
 Recorded results are read and must name their command, commit and seed; nothing is judged here. Tests that are bars are run unless
 `--no-run` is given. A bar of something that was not measured is missed.
@@ -174,14 +174,12 @@ def outcome_bars(found: Mapping[str, Any]) -> Iterator[Bar]:
         yield Bar("7 sources never trained on: AUROC", shown, wanted, ok)
     yield from flag_bars()
     home = found["sources"]["home"]
-    alone, blended = (home["metrics"].get(who, {}).get("ece") for who in ("judge", "blend"))
-    ece = blended or alone
+    ece = home["metrics"].get("judge", {}).get("ece")
     if ece is not None:
         floor = home.get("ece_floor")
         least = "" if floor is None else f"; {floor:.3f} of a judge that is perfectly calibrated, on so many rows"
-        without = "" if blended is None or alone is None else f"; unblended {interval(alone)}"
         ok = ece["value"] is not None and ece["value"] <= ECE
-        yield Bar("7 ECE on held-out questions at home", interval(ece) + without + least, f"≤ {ECE}", ok)
+        yield Bar("7 ECE on held-out questions at home", interval(ece) + least, f"≤ {ECE}", ok)
     covered = home.get("coverage")
     if covered is not None:
         shown = f"median {covered['median']:.3f}, whole {covered['whole']:.0%} of {covered['rows']} rows"
@@ -272,9 +270,9 @@ def speed_bars() -> Iterator[Bar]:
 
 
 def attack_bars() -> Iterator[Bar]:
-    """The attacks on the judge that ships: its score, the blended one, and in every window of long runs."""
+    """The attacks on the judge that ships: its score, and in every window of long runs."""
     shipped = AgentRRM.from_pretrained().model_hash
-    for kind, what in (("", "mode steps"), ("_blend", "blended"), ("_windows", "in every window")):
+    for kind, what in (("", "mode steps"), ("_windows", "in every window")):
         name = f"adversarial_default_steps{kind}"
         found = load(name)
         wanted = "≤ 0.05 beyond benign, none escapes" + ("" if kind == "_windows" else "; length lifts ≤ 0.05")

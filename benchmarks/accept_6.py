@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.acceptance import ROOT, Bar, interval, load, main, missing, suite_bars
-from benchmarks.default_judge.attempts import BLENDED
 from benchmarks.studies.no_answer_key import Study
 from benchmarks.studies.no_answer_key_arms import ARMS, JUDGE, METHODS, TRAINED
 from benchmarks.studies.no_answer_key_figures import (
@@ -279,17 +278,12 @@ def real_bars(real: Mapping[str, Any] | None) -> Iterator[Bar]:
     remedied: dict[str, str] = {}
     for name, sizes in real["best_of_n"].items():
         for n, report in sizes.items():
-            if report is None:
+            if report is None or name.endswith("_blended"):  # older records hold a blend that judges had
                 continue
             measured = success_of(report)
             shown, ok = ahead(measured)
             by_chance = measured["success"].get("random", {}).get("value") or 0
-            if name.endswith(BLENDED):
-                if n == SAMPLES and "weighted" in measured["success"]:
-                    remedied[name] = ahead(measured, "weighted")[0]
-            elif (
-                n == SAMPLES and by_chance >= LEAST_SUCCESS and measured["judge_minus"].keys() >= {"majority", *LENGTHS}
-            ):
+            if n == SAMPLES and by_chance >= LEAST_SUCCESS and measured["judge_minus"].keys() >= {"majority", *LENGTHS}:
                 counted[name] = ok
                 remedied[name] = ahead(measured, "weighted")[0]
             yield Bar(f"E5 {name}, one of {n}, {report['questions']} questions", shown, "reported", None)

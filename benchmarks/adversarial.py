@@ -3,7 +3,6 @@
     python -m benchmarks.adversarial                              # the shipped default judge, score mode
     python -m benchmarks.adversarial --model runs/judge --mode full --limit 40
     python -m benchmarks.adversarial --mode steps --windows     # the attack in the first, a middle or the last window of a long run
-    python -m benchmarks.adversarial --mode steps --blend       # the score that `rrm score --blend` gives
 
 Base transcripts: the three built in, the recorded examples, and held-out MINT rows (as many right as wrong) where that
 data is present. Writes benchmarks/results/adversarial_<judge>.json; the last line of output is one JSON object with the
@@ -94,14 +93,11 @@ def command(
         bool, typer.Option("--windows", help="Attack runs of several windows, in each in turn.")
     ] = False,
     length: Annotated[bool, typer.Option(help="Make the bases longer, too.")] = True,
-    blend: Annotated[bool, typer.Option("--blend", help="Attack the score blended with the judge's words.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of places, bases and benign text.")] = 0,
     data: Annotated[Path, typer.Option(help="Folder of MINT's files.")] = mint.DATA,
     out: Annotated[Path | None, typer.Option(help="Result file.")] = None,
 ) -> None:
     """Measure a judge against the suite."""
-    from rrm.judge.blended import Blended
-
     judge = AgentRRM.from_pretrained(model)
     tokenizer = judge.prompter.tokenizer if judge.prompter is not None else None
     chosen: Mode = mode  # pyright: ignore[reportAssignmentType]
@@ -113,18 +109,16 @@ def command(
         cases = in_long_runs(cases, judge.settings.transcript_tokens, seed, tokenizer)
     through = escaped(cases, judge, chosen)
     started = time.perf_counter()
-    scorer = Blended(judge) if blend else judge
-    report = measure(scorer, cases, chosen, seed=seed)
+    report = measure(judge, cases, chosen, seed=seed)
     growth: GrowthReport | None = None
     if length and not windows:
         longer = grown(attacked, judge.settings.transcript_tokens, seed, tokenizer)
-        growth = measure_growth(scorer, longer, chosen, seed=seed)
+        growth = measure_growth(judge, longer, chosen, seed=seed)
     excess = report.overall.excess if report.overall else None
     facts = {
         "judge": judge.describe(),
         "mode": mode,
         "windows": windows,
-        "blend": blend,
         "cases": report.cases,
         "unscored": report.unscored,
         "escapes": len(through),
@@ -153,7 +147,7 @@ def command(
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
     }
     name = re.sub(r"\W+", "_", Path(judge.model).name if model else "default").strip("_")
-    kind = ("" if mode == "score" else f"_{mode}") + "_windows" * windows + "_blend" * blend
+    kind = ("" if mode == "score" else f"_{mode}") + "_windows" * windows
     path = out or record.RESULTS / f"adversarial_{name}{kind}.json"
     record.write(
         path,

@@ -4,12 +4,11 @@
 
     python -m benchmarks.ship_default --name-questions DIRECTORY --init-split benchmarks/splits/mint.json
 
-Copies adapter, settings and calibration (and `domain.json` and `lexical.json`, where there are such) to rrm/assets/default and writes its evaluation card and model card
+Copies adapter, settings and calibration (and `domain.json`, where there is one) to rrm/assets/default and writes its evaluation card and model card
 from benchmarks/results/default_judge.json, which must have been made by this very judge. Where the judge went on from one whose
 `judge.json` names no training questions, --init-split says which they were: they are added, so that an evaluation meets none of
 them unsaid. That is to be done before it is measured: --name-questions writes them into a judge's directory and ships nothing. They
-decide no score, and so leave its hash. Its finished runs are blended unasked once the suite was passed with the blend: ship, run
-`python -m benchmarks.adversarial --mode steps --limit 60 --blend`, ship again.
+decide no score, and so leave its hash.
 """
 
 from __future__ import annotations
@@ -24,16 +23,13 @@ from benchmarks import mint
 from benchmarks.record import RESULTS
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.judge.lexical import FILE as LEXICAL
 from rrm.questions import question_keys
 from rrm.train.export import write_card
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "rrm" / "assets" / "default"
 FILES = ("adapter_model.safetensors", "adapter_config.json", "judge.json")
-OPTIONAL = ("domain.json", LEXICAL)
-CASES = 60
-"""Attacks that a blend must have withstood at least to be on unasked."""
+OPTIONAL = ("domain.json",)
 MOST_MEGABYTES = 15.0
 """Of all files of the judge in the package."""
 
@@ -67,17 +63,14 @@ def check(record: dict[str, Any], judge: Path) -> None:
 
 
 def shipped_files(judge: Path) -> list[Path]:
-    """The files that go into the package. A lexical model goes only with a judge that is blended with it.
+    """The files that go into the package.
 
     Raises:
         SystemExit: a file is missing, or they are too large together.
     """
-    blend = load_settings(judge).blend
     found = [judge / name for name in FILES]
-    found += [judge / n for n in OPTIONAL if (judge / n).is_file() and (n != LEXICAL or blend is not None)]
+    found += [judge / n for n in OPTIONAL if (judge / n).is_file()]
     missing = [path.name for path in found if not path.is_file()]
-    if blend is not None and not (judge / LEXICAL).is_file():
-        missing.append(LEXICAL)
     if missing:
         raise SystemExit(f"{judge} has no {', '.join(missing)}: train it, or run benchmarks.default_judge.finish")
     size = sum(path.stat().st_size for path in found) / 1e6
@@ -92,17 +85,6 @@ def with_questions(settings: JudgeSettings, split: Path) -> JudgeSettings:
     rows = [t for t in mint.rows(mint.DATA, critic=False) if t.question_id in before]
     questions = sorted({*settings.training_questions, *question_keys(rows)})
     return settings.model_copy(update={"training_questions": questions})
-
-
-def blend_withstands(judge: str | None) -> bool:
-    """Whether the attack suite was passed by the blended score of this judge, by its hash (`benchmarks.adversarial --blend`)."""
-    path = RESULTS / "adversarial_default_steps_blend.json"
-    if not path.is_file():
-        return False
-    found = json.loads(path.read_text(encoding="utf-8"))
-    asked = (found["mode"], found["blend"], found["windows"]) == ("steps", True, False) and found["cases"] >= CASES
-    measured = found.get("length_lift") is not None  # `--no-length` passes without it
-    return found["passed"] and asked and measured and not found["unscored"] and found["judge"]["model_hash"] == judge
 
 
 def main() -> None:
@@ -133,14 +115,11 @@ def main() -> None:
     if args.init_split:
         settings = with_questions(settings, args.init_split)
     save_settings(TARGET, settings)
-    settings.default_blend = blend_withstands(AgentRRM.from_pretrained(str(TARGET)).model_hash)
-    save_settings(TARGET, settings)
     write_card(TARGET, settings, card(record, settings.trained_on))
     size = sum((TARGET / path.name).stat().st_size for path in files)
     told = {
         "target": str(TARGET.relative_to(ROOT)),
         "megabytes": round(size / 1e6, 2),
-        "default_blend": settings.default_blend,
     }
     print(json.dumps(told))
 

@@ -178,7 +178,6 @@ def steps_outcomes() -> str:
         "judge": "judge",
         SAME: "TF-IDF, same rows",
         "tfidf_all": "TF-IDF, whole mixture",
-        "blend": "blended",
         "length": "length",
     }
     said = list(scorers.values())[1:]

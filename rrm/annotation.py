@@ -23,8 +23,11 @@ from rrm.trajectory import Trajectory
 
 MAX_WEIGHT = 1e9
 """Of a label: what is made of several such, and the loss in float32, stays finite."""
-Verdict = Literal["good", "bad", "unclear"]
-"""`unclear`: something was said of the step, but not whether it was good; it counts as no verdict anywhere."""
+Verdict = Literal["good", "bad", "unclear", "unsure"]
+"""`unclear`: something was said of the step, but not whether it was good. `unsure`: the judge abstains (`rrm.judge.abstaining`).
+Neither counts as good or as bad anywhere."""
+OutOfDomain = Literal["keep", "unsure"]
+"""What becomes of a judge's verdicts on a transcript outside what it was measured on: they stay, or it abstains."""
 
 
 class Finding(BaseModel):
@@ -37,6 +40,11 @@ class Finding(BaseModel):
     p_good: float | None = Field(default=None, ge=0.0, le=1.0)
     """The judge's probability that the step was good, where it gives one."""
     text: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether it says good or bad."""
+        return self.verdict in ("good", "bad")
 
 
 class Annotation(BaseModel):

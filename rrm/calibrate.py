@@ -28,8 +28,7 @@ from rrm.errors import ConfigError, RRMError, SpendingLimit
 from rrm.evaluation.calibrating import Band, OutOfFold, band, before_and_after, no_order, not_better, out_of_fold
 from rrm.feedback import Feedback, Mode, read_feedback
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import Blended, blends_unasked
-from rrm.judge.calibration import Isotonic, check_enough, fit_by_reading, key_of
+from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_enough, key_of
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
 from rrm.judge.fitting import Ask, calibrate, untrained
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
@@ -41,6 +40,7 @@ from rrm.score import score_file
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
+WHAT_TO_DO = "label more runs (rrm label), or go on with the judge as it is"
 WIDE = 0.25
 """A map whose interval is somewhere wider is warned of."""
 
@@ -71,7 +71,7 @@ def labelled_rows(
         raters: each trajectory's annotations, by its id.
 
     Raises:
-        TooFew: fewer than ten, or one class only.
+        TooFew: fewer than `PRIOR_LABELS`, or one class only.
     """
     met = set(met_before(settings.training_questions, trajectories))
     rows, labels, sources = list[Trajectory](), list[float](), list[str]()
@@ -95,11 +95,11 @@ def labelled_rows(
             left_out[0],
         )
     try:
-        check_enough(np.array(labels))
+        check_enough(np.array(labels), PRIOR_LABELS)
     except RRMError as error:
         why = [f"{len(rest)} transcripts have no label (--outcome FIELD or --annotations FILE says where it is)"]
         why = (why if rest else []) + ([f"{len(left_out)} are of questions it was trained on"] if left_out else [])
-        raise type(error)("; ".join([str(error), *why])) from error
+        raise type(error)("; ".join([str(error), *why, WHAT_TO_DO])) from error
     steps = step_targets_of([t for t in [*rows, *rest] if t.id not in met], raters) if mode == "steps" else {}
     steps_only = [t for t in rest if t.id in steps]
     return Labelled(rows, labels, sources, steps, steps_only, len(rest) - len(steps_only), left_out)
@@ -180,6 +180,9 @@ def calibrate_judge(
 ) -> dict[str, Any]:
     """Fit a judge's maps to labels and write its directory. Returns what `calibration.json` holds.
 
+    The map that it has counts as `PRIOR_LABELS` labels beside the user's (`rrm.judge.calibration`): of few labels scores move a little, of many
+    as these say. The raw probabilities of a judge without a map are one; the grades of a chat model are none, and there is no prior.
+
     Args:
         judge: its settings are those of the new directory afterwards.
         method: None: that of the map it has; without one `platt` of a judge that was trained, else `platt_score`, since what a chat
@@ -188,7 +191,7 @@ def calibrate_judge(
 
     Raises:
         ConfigError: the folder holds something, or the mode is not the judge's.
-        RRMError: too few rows with a score, or scores that do not rise with the labels; nothing is written then.
+        RRMError: fewer than `PRIOR_LABELS` rows with a score, or one class of them, or scores that do not rise with the labels; nothing is written then.
     """
     check_new(folder)
     judge.abilities.check(mode)
@@ -201,7 +204,8 @@ def calibrate_judge(
     chosen = method or _method_of(old, mode)
     how = {"samples": samples, "seed": seed, "overwrite": overwrite}
     ask, feedback = Asking(judge, folder, how), dict[Mode, list[Feedback]]()
-    found = _fit(judge, labelled, mode, chosen, ask, feedback)
+    prior = _prior_of(old, mode, chosen)
+    found = _fit(judge, labelled, mode, chosen, ask, feedback, prior)
     of_rows = feedback[mode]
     statuses = dict(sorted(Counter(f.status for f in of_rows).items()))
     failed = next((f for f in of_rows if f.status == "judge_error"), None)
@@ -214,19 +218,24 @@ def calibrate_judge(
             + (f"; the first {first.status}: {printable(str(first.reason))}" if first else "")
             + f"); rows are in {ask.path(1)}"
         )
-    blended = _fit_blend(judge, labelled, of_rows, mode, chosen)
-    scored = _scored(judge, old, labelled, of_rows, mode, blended)
-    apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed)
+    scored = _scored(judge, old, labelled, of_rows, mode)
+    try:
+        check_enough(scored.labels, PRIOR_LABELS)
+    except RRMError as error:
+        raise type(error)(f"of {len(of_rows)} labelled rows: {_counts(statuses)}; {error}; {WHAT_TO_DO}") from error
+    present = None if prior is None else scored.before
+    apart = out_of_fold(scored.raw, scored.labels, scored.windowed, scored.questions, chosen, seed, present)
     known_before = len(met_before(calibrated_questions(judge.folder), scored.rows))
-    worth = _worth(scored, apart, chosen, known_before=known_before, seed=seed, resamples=resamples)
+    worth = _worth(scored, apart, chosen, present, known_before=known_before, seed=seed, resamples=resamples)
     facts = {
         "rows": len(scored.rows),
         "questions": len(set(scored.questions)),
         "positive": float(np.mean(scored.labels >= 0.5)),
     }
     facts |= {"labels": dict(Counter(scored.sources)), "method": chosen, "samples": samples, "seed": seed}
+    facts |= {"prior_labels": 0 if prior is None else PRIOR_LABELS}
     record = {
-        "mode": mode, "first_error": failed and failed.reason, **facts, "blended": blended is not None and old.default_blend,
+        "mode": mode, "first_error": failed and failed.reason, **facts,
         "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
         "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
         "maps": found, **worth,
@@ -252,6 +261,12 @@ def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:
     return "platt_score" if known.reads == "score" else "platt"
 
 
+def _prior_of(settings: JudgeSettings, mode: Mode, method: CalibrationMethod) -> Calibration | None:
+    """The maps that the labels are added to; None of a chat model's grades, which no map made probabilities."""
+    known = settings.calibration.modes.keys() & {key_of(mode), key_of(mode, True)}
+    return settings.calibration if known or method != "platt_score" else None
+
+
 def _fit(
     judge: AgentRRM,
     labelled: Labelled,
@@ -259,6 +274,7 @@ def _fit(
     method: CalibrationMethod,
     ask: Ask,
     feedback: dict[Mode, list[Feedback]],
+    prior: Calibration | None,
 ) -> dict[str, Any]:
     """Fit and keep the maps; of a way of reading that hardly occurs among the rows the judge's own map stays."""
     every = max(len(labelled.rows), len(labelled.steps_only))
@@ -266,9 +282,10 @@ def _fit(
     before = dict(judge.settings.calibration.modes)
     steps = labelled.steps if mode == "steps" and _both_verdicts(labelled.steps) else None
     if labelled.steps and steps is None:
-        log.warning("fewer than ten labelled steps, or all alike: the map of single steps stays as it was")
+        log.warning("fewer than %d labelled steps, or all alike: the map of single steps stays as it was", PRIOR_LABELS)
     found = calibrate(
-        judge, labelled.rows, labelled.labels, settings, judged=feedback, steps=steps, steps_only=labelled.steps_only, ask=ask
+        judge, labelled.rows, labelled.labels, settings, judged=feedback, steps=steps, steps_only=labelled.steps_only, ask=ask,
+        prior=prior,
     )  # fmt: skip
     kinds = Counter(key_of(mode, judge.in_windows(t, mode)) for t in labelled.rows)
     for key in (key_of(mode), key_of(mode, True)):
@@ -279,44 +296,7 @@ def _fit(
 
 def _both_verdicts(steps: Mapping[str, StepTarget]) -> bool:
     verdicts = Counter(v for target in steps.values() for v in target.verdicts if v is not None)
-    return verdicts.total() >= 10 and len(verdicts) > 1
-
-
-def _fit_blend(
-    judge: AgentRRM, labelled: Labelled, feedback: Sequence[Feedback], mode: Mode, method: CalibrationMethod
-) -> list[Feedback] | None:
-    """Fit the maps of the judge's blend of this mode, whose weights stay; its rows, or None where there is no blend."""
-    blend, read_as = judge.settings.blend, judge.abilities.read_as(mode)
-    if blend is None or judge.folder is None or read_as not in blend.modes:
-        return None
-    blender = Blended(judge)
-    found = [blender.blended(f, t) for f, t in zip(feedback, labelled.rows, strict=True)]
-    known = [
-        (f.raw_score, y, t)
-        for f, y, t in zip(found, labelled.labels, labelled.rows, strict=True)
-        if f.raw_score is not None
-    ]
-    raw, labels, rows = zip(*known, strict=True)
-    windowed = [judge.in_windows(t, mode) for t in rows]
-    maps, lacking, _ = fit_by_reading(raw, labels, windowed, [question_of(t) for t in rows], method)
-    if not maps:
-        raise RRMError(
-            f"nothing to calibrate: the blend with the judge's lexical model: {next(iter(lacking.values()))}"
-        )
-    for kind, why in lacking.items():
-        if kind in windowed:
-            log.warning(
-                "the blend's map of transcripts read %s stays as it was: %s", "in windows" if kind else "at once", why
-            )
-    own = blend.modes[read_as]
-    fitted = {
-        "calibrator": maps.get(False) or own.calibrator,
-        "windowed": maps.get(True) or own.windowed,
-        "pooled": False not in maps and own.pooled,
-        "rows": len(rows),
-    }
-    blend.modes[read_as] = own.model_copy(update=fitted)
-    return found
+    return verdicts.total() >= PRIOR_LABELS and len(verdicts) > 1
 
 
 def _scored(
@@ -325,19 +305,13 @@ def _scored(
     labelled: Labelled,
     feedback: Sequence[Feedback],
     mode: Mode,
-    blended: Sequence[Feedback] | None,
 ) -> Scored:
-    """The rows with a score, as `rrm score` gives it: blended where the judge does so unasked."""
-    as_blend = blended is not None and blends_unasked(judge, mode)
-    used = blended if as_blend and blended is not None else feedback
-    kept = [i for i, f in enumerate(used) if f.raw_score is not None]
+    """The rows with a score, as `rrm score` gives it."""
+    kept = [i for i, f in enumerate(feedback) if f.raw_score is not None]
     rows = [labelled.rows[i] for i in kept]
-    raw = np.array([used[i].raw_score for i in kept], dtype=np.float64)
+    raw = np.array([feedback[i].raw_score for i in kept], dtype=np.float64)
     windowed = [judge.in_windows(t, mode) for t in rows]
-    if as_blend and old.blend is not None:
-        before = old.blend.modes[judge.abilities.read_as(mode)].probability
-    else:
-        before = partial(old.calibration.apply, mode)
+    before = partial(old.calibration.apply, mode)
     return Scored(
         rows,
         np.array([labelled.labels[i] for i in kept]),
@@ -352,6 +326,7 @@ def _worth(
     scored: Scored,
     apart: OutOfFold | None,
     method: CalibrationMethod,
+    present: np.ndarray | None,
     *,
     known_before: int,
     seed: int,
@@ -382,7 +357,7 @@ def _worth(
         for said in (found["no_order"], not_better(found["difference"])):
             if said:
                 log.warning("%s", said)
-    known = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed)
+    known = band(scored.raw, labels, questions, method, resamples=resamples, seed=seed, present=present)
     found |= {"interval": None if known is None else known.at, "widest": None if known is None else known.widest}
     found |= {"falling": None if known is None else known.falling}
     if known is None or known.widest > WIDE:

@@ -21,7 +21,6 @@ from rrm.evaluation.choosing import OF_ANSWERS, OF_SCORES, Attempts, grouped, me
 from rrm.feedback import Mode
 from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import Blended
 from rrm.printing import printable
 from rrm.questions import question_hash, question_of
 from rrm.scored import Rows, digest_of, match_rows
@@ -152,9 +151,7 @@ def _success(groups: Sequence[Attempts], strategies: Sequence[str], seed: int, r
     return {"graded_questions": measured["questions"], **success_of(measured)}
 
 
-def judge_scores(
-    judge: AgentRRM | Blended, rows: Sequence[Trajectory], mode: Mode, seed: int = 0
-) -> list[float | None]:
+def judge_scores(judge: AgentRRM, rows: Sequence[Trajectory], mode: Mode, seed: int = 0) -> list[float | None]:
     """The judge's score of each transcript, None where it has none, and a word on why; equal contents are judged once."""
     distinct = {t.digest: t for t in reversed(rows)}  # the first of each, in the end
     asked = [t.model_copy(update={"id": digest}) for digest, t in reversed(distinct.items())]

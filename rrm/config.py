@@ -199,9 +199,6 @@ class CalibrationSettings(Section):
     """Most rows judged in `score` and `steps` mode."""
     sampled_rows: int = Field(default=200, ge=0)
     """Most rows judged in `full` and `critique` mode, which write text."""
-    blend: bool = False
-    """Also train a lexical model on the training rows, and fit how it goes together with the score of each of `modes`
-    (`rrm.judge.blend`): for `rrm score --blend`, never for rewards."""
 
 
 class EvaluationSettings(Section):

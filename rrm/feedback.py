@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field
 
-from rrm.annotation import Finding, Verdict
+from rrm.annotation import Finding, OutOfDomain, Verdict
 from rrm.blocks import ParsedJudgement as ParsedJudgement
 from rrm.blocks import parse_judgement as parse_judgement
 from rrm.blocks import parse_score as parse_score
@@ -30,7 +30,7 @@ Mode = Literal["full", "critique", "score", "steps"]
 """What a judge gives: `full` trace, critique, score; `critique` without the trace; `score` alone; `steps` the probability that
 each step was good, and the score, without a word of text."""
 OUTSIDE = "outside what this judge was measured on"
-"""What is said of a row that is marked `outside`."""
+"""What is said of a row that is marked `out_of_domain`."""
 Status = Literal["scored", "unparsable", "truncated", "too_long", "judge_error"]
 
 _ANCHOR = re.compile(r"\[step (\d{1,6})\][ \t]*(?:(good|bad)[ \t]*:)?[ \t]*(.*?)(?=\[step \d{1,6}\]|\Z)", re.DOTALL)
@@ -98,10 +98,10 @@ class JudgeInfo(BaseModel):
     """Whether `score` was calibrated for this mode, or is `raw_score` as it is; None without a score."""
     threshold: float | None = Field(default=None, ge=0.0, le=1.0)
     """A step is called good from this `p_good` on; None where no finding has one (and in rows of an older version)."""
-    unblended_score: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The judge's own score, to be compared with `score`, where that is blended with a lexical model's (`rrm score --blend`)."""
-    unblended_raw_score: float | None = Field(default=None, ge=0.0, le=1.0)
-    """The same before calibration, to be compared with `raw_score`."""
+    unsure_band: tuple[float, float] | None = None
+    """The judge abstains on a step whose `p_good` lies strictly between these; None: on none for this reason."""
+    out_of_domain: OutOfDomain | None = None
+    """What becomes of verdicts on a transcript outside what it was measured on (`rrm score --out-of-domain`); None: it cannot tell."""
     criteria: str | None = None
     """Name and hash of the criteria whose questions were asked; None: the fixed rubric."""
     answered_in: Literal["schema", "tags"] | None = None
@@ -136,8 +136,8 @@ class Feedback(BaseModel):
     """Share of the transcript's tokens of text that the judge read, 1 for all; None where that is not known (rows of an older version)."""
     images: ImagesRead | None = None
     """Of a transcript with pictures: which of them the judge saw; coverage counts text alone."""
-    outside: bool | None = None
-    """Whether the transcript's form is unlike all that the judge was trained on (`rrm.judge.domain`): what was measured of the judge
+    out_of_domain: bool | None = Field(default=None, validation_alias=AliasChoices("out_of_domain", "outside"))
+    """`outside` in older rows. Whether the transcript's form is unlike all that the judge was trained on (`rrm.judge.domain`): what was measured of the judge
     says nothing of such a row. None: the judge has no `domain.json`, or there is no step."""
     outside_distance: float | None = Field(default=None, ge=0.0)
     """How far it is from the nearest training transcripts, in thresholds: above 1 is outside."""
@@ -146,6 +146,11 @@ class Feedback(BaseModel):
     judge: JudgeInfo
     reason: str | None = None
     """What went wrong, where the status is not `scored`; of a scored row: samples that failed, steps that were made up."""
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the judge gives no verdict on any step, as the transcript is outside what it was measured on."""
+        return bool(self.out_of_domain) and self.judge.out_of_domain == "unsure"
 
     @classmethod
     def from_json(cls, line: str) -> Feedback:
@@ -194,8 +199,8 @@ def format_findings(findings: Iterable[Finding]) -> str:
 
 
 def clear(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that say good or bad: what is unclear is not passed on as a label."""
-    return [f for f in findings if f.verdict != "unclear"]
+    """The findings that say good or bad: what is unclear or unsure is not passed on as a label."""
+    return [f for f in findings if f.decided]
 
 
 def read_feedback(path: Path) -> list[Feedback]:

@@ -74,10 +74,15 @@ class Judged:
         known = self._known(trajectory)
         return known and known.coverage
 
-    def outside_of(self, trajectory: Trajectory) -> bool | None:
+    def out_of_domain(self, trajectory: Trajectory) -> bool | None:
         """Whether the trajectory's row says that it is outside what the judge was measured on; None where it does not say."""
         known = self._known(trajectory)
-        return known and known.outside
+        return known and known.out_of_domain
+
+    def verdicts_of(self, trajectory: Trajectory) -> tuple[int, int]:
+        """How many findings the trajectory's row has, and how many of these are unsure."""
+        known = self._known(trajectory)
+        return (0, 0) if known is None else (known.findings, known.unsure)
 
     def values_of(self, trajectory: Trajectory) -> dict[str, float | None] | None:
         """The values of the answers to criteria in the trajectory's row; None where it has none."""
@@ -132,7 +137,8 @@ def enter(ledger: Ledger, row: dict[str, Any]) -> None:
     Raises:
         KeyError, TypeError, AttributeError, ValueError: not a row of a scoring run.
     """
-    outside, answers = row.get("outside"), row.get("criteria")
+    outside, answers = row.get("out_of_domain", row.get("outside")), row.get("criteria")
+    verdicts = [finding["verdict"] for finding in row.get("findings") or ()]
     ledger.add(
         row["id"],
         row["status"],
@@ -140,6 +146,7 @@ def enter(ledger: Ledger, row: dict[str, Any]) -> None:
         share_of(row),
         outside if isinstance(outside, bool) else None,
         values_of(answers) if isinstance(answers, dict) else None,
+        (len(verdicts), verdicts.count("unsure")),
     )
 
 

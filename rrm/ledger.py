@@ -25,16 +25,19 @@ class Known(NamedTuple):
     status: str
     digest: str
     coverage: float | None
-    outside: bool | None
+    out_of_domain: bool | None
+    findings: int
+    unsure: int
+    """Of the findings."""
 
 
 class Ledger:
-    """The rows of an output, added in their order, then looked up: 38 bytes a row, and 8 more a criterion."""
+    """The rows of an output, added in their order, then looked up: 46 bytes a row, and 8 more a criterion."""
 
     def __init__(self) -> None:
         self._keys, self._digests = array("Q"), array("Q")
         self._statuses, self._outside = bytearray(), bytearray()
-        self._coverage = array("d")
+        self._coverage, self._findings, self._unsure = array("d"), array("I"), array("I")
         self._names: list[str] = []
         self._values: dict[str, array[float]] = {}
         self._order, self._ranked = np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.uint64)
@@ -49,10 +52,14 @@ class Ledger:
         status: str,
         digest: str,
         coverage: float | None = None,
-        outside: bool | None = None,
+        out_of_domain: bool | None = None,
         values: dict[str, float | None] | None = None,
+        verdicts: tuple[int, int] = (0, 0),
     ) -> None:
         """Add a row.
+
+        Args:
+            verdicts: how many findings it has, and how many of these are unsure.
 
         Raises:
             ValueError: a digest that is none.
@@ -63,7 +70,9 @@ class Ledger:
             self._names.append(status)
         self._statuses.append(self._names.index(status))
         self._coverage.append(math.nan if coverage is None else coverage)
-        self._outside.append(UNKNOWN if outside is None else outside)
+        self._outside.append(UNKNOWN if out_of_domain is None else out_of_domain)
+        self._findings.append(verdicts[0])
+        self._unsure.append(verdicts[1])
         for name, value in (values or {}).items():
             column = self._values.setdefault(name, array("d"))
             column.extend([math.inf] * (len(self._keys) - 1 - len(column)))
@@ -84,6 +93,8 @@ class Ledger:
             f"{self._digests[row]:016x}",
             None if math.isnan(coverage) else coverage,
             None if outside == UNKNOWN else bool(outside),
+            self._findings[row],
+            self._unsure[row],
         )
 
     def values(self, row: int) -> dict[str, float | None] | None:

@@ -292,15 +292,15 @@ def header_of(path: Path) -> dict[str, Any]:
 
 def _difference(name: str, before: Any, now: Any) -> str:
     """What decides the rows and is another than it was; with the option that goes on as before, where it is one."""
-    if name == "blend" and now is None:
-        return (
-            "their scores are blended with the judge's lexical model and further ones would not be (--blend goes on so)"
+    if name == "blend":
+        return "their scores were blended with a lexical model, which judges have no longer"
+    if name == "out_of_domain":
+        was, go_on = (
+            ("verdicts of transcripts outside what the judge was measured on", "keep")
+            if before is None
+            else ("no such verdicts", "unsure")
         )
-    if name == "blend" and before is None:
-        return (
-            "their scores are the judge's alone and further ones would be blended with its lexical model "
-            "(--no-blend goes on so)"
-        )
+        return f"they hold {was} and further ones would not (--out-of-domain {go_on} goes on so)"
     if name == "criteria":
         was, now_is = (f"the criteria {c}" if c else "the judge's fixed rubric" for c in (before, now))
         return f"they answer {was} and further ones would answer {now_is} (--criteria)"

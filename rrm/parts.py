@@ -20,7 +20,7 @@ def p_good_of_parts(parts: Iterable[float]) -> float:
 
 def is_bad_of_parts(verdicts: Collection[Verdict]) -> bool | None:
     """Whether a step is bad, of what is said of its parts; None where nothing clear is."""
-    clear = {verdict for verdict in verdicts if verdict != "unclear"}
+    clear = {verdict for verdict in verdicts if verdict in ("good", "bad")}
     return "bad" in clear if clear else None
 
 

@@ -1,6 +1,6 @@
 """The scoring run: transcripts in, one JSON line each out; append-only, resumable, nothing judged twice.
 
-    OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, coverage, outside,
+    OUT.jsonl             id, status, score, raw_score, trace, critique, findings, truncated_tokens, coverage, out_of_domain,
                           outside_distance, criteria, usage, judge, reason, source
     OUT.jsonl.run.json    what made the rows (judge, mode, samples, seed)
     OUT.jsonl.lock        locked while a run writes (`rrm.output`)
@@ -87,9 +87,12 @@ class ScoreSummary:
     Without those of which nothing was read and whose status says why. None where no row says."""
     not_text: dict[str, Any] | None = None
     """`Unshown.found` of all rows: how many `transcripts` hold images or other parts that this judge is not shown, and the `parts` by kind."""
-    outside: dict[str, int] | None = None
+    out_of_domain: dict[str, int] | None = None
     """How many transcripts are `outside` what the judge was measured on, of how many `rows` that say; of this run and resumed ones
     alike. None where no row says."""
+    unsure: dict[str, int] | None = None
+    """How many `steps` the judge abstains on, of how many it `judged`, and why: `out_of_domain`, or `in_band` (p_good within its
+    `unsure_band`). Of this run and resumed ones alike; None where it abstains on none."""
     criteria: dict[str, dict[str, float | int]] | None = None
     """By question: `mean` value of the rows with a score in which it has one, and how many these `rows` are; of this run and resumed
     ones alike. None without criteria."""
@@ -178,10 +181,11 @@ def score_file(
                     resumed[status] += 1
                     summary.resumed += 1
                     taking.cover(trajectory.id, status, out.coverage_of(trajectory))
-                    taking.place(out.outside_of(trajectory))
+                    taking.place(out.out_of_domain(trajectory), *out.verdicts_of(trajectory))
                     taking.answers.add(status, out.values_of(trajectory))
 
-        taking = _Taking(out, summary, statuses, show, give_up_after)
+        abstains = fingerprint.get("out_of_domain") == "unsure"
+        taking = _Taking(out, summary, statuses, show, give_up_after, abstains)
         try:
             how: dict[str, Any] = {"mode": mode, "samples": samples, "seed": seed, "on_feedback": taking.take}
             how |= {"on_reading": taking.read} if getattr(judge, "tells_readings", False) else {}
@@ -220,7 +224,8 @@ def score_file(
     )
     summary.coverage = taking.coverage.told(judge.describe(), judge) if warn else taking.coverage.found()
     summary.not_text = unshown.told() if warn else unshown.found()
-    summary.outside = outside_of(taking.marks, warn=warn)
+    summary.out_of_domain = outside_of(taking.marks, warn=warn)
+    summary.unsure = unsure_of(taking.verdicts, warn=warn)
     summary.criteria = taking.answers.means()
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
@@ -250,6 +255,21 @@ def outside_of(marks: Sequence[int], *, warn: bool = True) -> dict[str, int] | N
             OUTSIDE,
         )
     return {"outside": outside, "rows": len(marks)}
+
+
+def unsure_of(verdicts: Mapping[str, int], *, warn: bool = True) -> dict[str, int] | None:
+    """The summary of `unsure`; warns where there are any. None for none."""
+    unsure = verdicts["out_of_domain"] + verdicts["in_band"]
+    if not unsure:
+        return None
+    if warn:
+        reasons = {
+            "out_of_domain": f"in transcripts {OUTSIDE} (--out-of-domain keep gives their verdicts)",
+            "in_band": "with a probability within the judge's unsure_band",
+        }
+        why = ", ".join(f"{verdicts[name]} {said}" for name, said in reasons.items() if verdicts[name])
+        log.warning("%d of %d steps are unsure, neither good nor bad: %s", unsure, verdicts["judged"], why)
+    return {"steps": unsure, **{name: verdicts[name] for name in ("judged", "out_of_domain", "in_band")}}
 
 
 class Answers:
@@ -285,7 +305,10 @@ class _Taking:
         statuses: Counter[str],
         show: Show,
         give_up_after: int,
+        abstains: bool,
     ) -> None:
+        """`abstains`: whether the judge does so outside what it was measured on."""
+        self.abstains = abstains
         self.out, self.summary, self.statuses, self.show = out, summary, statuses, show
         self.give_up_after, self.failing = give_up_after, 0
         self.waiting: dict[str, Trajectory] = {}
@@ -293,6 +316,8 @@ class _Taking:
         """Of all rows but those without a score of which nothing was read."""
         self.marks = bytearray()
         """Whether a row is outside what the judge was measured on, of the rows that say."""
+        self.verdicts = Counter[str]()
+        """Steps `judged`, and those that the judge abstains on, by why."""
         self.answers = Answers()
         self.readings: dict[str, Readings] = {}
         """Of the transcripts under way that take several."""
@@ -302,10 +327,12 @@ class _Taking:
         if coverage is not None and (coverage > 0 or status == "scored"):
             self.coverage.add(id, coverage)
 
-    def place(self, outside: bool | None) -> None:
-        """Note whether a row is outside what the judge was measured on."""
-        if outside is not None:
-            self.marks.append(outside)
+    def place(self, out_of_domain: bool | None, findings: int, unsure: int) -> None:
+        """Note whether a row is outside what the judge was measured on, and how many of its findings are unsure."""
+        if out_of_domain is not None:
+            self.marks.append(out_of_domain)
+        self.verdicts["judged"] += findings
+        self.verdicts["out_of_domain" if out_of_domain and self.abstains else "in_band"] += unsure
 
     def expect(self, window: Sequence[Trajectory]) -> None:
         """The transcripts whose feedback comes next."""
@@ -337,7 +364,8 @@ class _Taking:
         self.summary.judged += 1
         self.statuses[feedback.status] += 1
         self.cover(feedback.id, feedback.status, feedback.coverage)
-        self.place(feedback.outside)
+        verdicts = [finding.verdict for finding in feedback.findings]
+        self.place(feedback.out_of_domain, len(verdicts), verdicts.count("unsure"))
         answers = feedback.criteria
         self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:

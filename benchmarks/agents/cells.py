@@ -41,7 +41,6 @@ from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback, Mode
 from rrm.jsonl import read_lines
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import scorer_of
 from rrm.judge.judge_dir import content_hash
 from rrm.models.hub import commit_of
 from rrm.output import differences, file_when_whole, header_of, open_output
@@ -282,9 +281,9 @@ def judge_cell(cell: Cell, transcripts: Sequence[Trajectory]) -> tuple[Path, lis
     """
     judge = cell.judges.load(str(cell.judges.judge))
     mode = cell.judges.mode or getattr(getattr(judge, "settings", None), "default_mode", None) or "full"
-    spoken, scorer = [t for t in transcripts if t.steps], scorer_of(judge, mode)
-    path = _rows_of(cell.folder, fingerprint_of(scorer, mode=mode))
-    score_file(scorer, spoken, path, mode=mode, retry_errors=True, progress=False)
+    spoken = [t for t in transcripts if t.steps]
+    path = _rows_of(cell.folder, fingerprint_of(judge, mode=mode))
+    score_file(judge, spoken, path, mode=mode, retry_errors=True, progress=False)
     by_id = {f.id: f for f in read_lines(path, Feedback.model_validate_json, "a row of `rrm score`")}
     return path, [by_id[t.id] for t in spoken if t.id in by_id]
 

@@ -11,9 +11,6 @@ import numpy as np
 from rrm.evaluation.choosing import OF_ANSWERS, STRATEGIES, grouped, measure
 from rrm.trajectory import Trajectory
 
-BLENDED = "_blended"
-"""Ends the name of attempts at which the judge's score is blended with a lexical model's."""
-
 
 def best_of_n(
     rows: Sequence[Trajectory],

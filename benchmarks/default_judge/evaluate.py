@@ -11,7 +11,7 @@ Writes benchmarks/results/default_judge.json, `modes` by mode:
             the agent's name, position and rules; agents seen in training and held out apart; `in_pairs`: pair accuracy on rows
             drawn for pairs (`--pairs`); `ece_floor`: what a perfectly calibrated judge has on so few rows
   pooled    mean pair accuracy over the sources with at least 200 held-out pairs, each one vote, on the rows drawn in pairs where
-            there are such; `blend`: what the judge's folder ships (`rrm score --blend`), where it has one
+            there are such
   unseen    mean AUROC over the sources that were held out whole
   best_of_n tau_bench's four trials a task, MINT's many agents a question (`mint_answers`: beside majority)
 
@@ -34,12 +34,12 @@ from typing import Any, get_args
 import numpy as np
 
 from benchmarks import record
-from benchmarks.default_judge.attempts import BLENDED, best_of_n
+from benchmarks.default_judge.attempts import best_of_n
 from benchmarks.default_judge.baselines import MIN_PAIRS
 from benchmarks.default_judge.drawing import Draw, counted, draw, limits_of, named, pairs_of, to_read
 from benchmarks.default_judge.mixture import load_split
 from benchmarks.default_judge.plan import plan, plan_lines
-from benchmarks.default_judge.said import Judged, as_shipped, coverage, ece_floor, outside
+from benchmarks.default_judge.said import Judged, coverage, ece_floor, outside
 from benchmarks.default_judge.scorers import Known, Parts, add_same_rows, data_hash, known, labels_of, load
 from benchmarks.default_judge.sources import Example
 from rrm.errors import RRMError
@@ -98,7 +98,7 @@ def measure(
 ) -> dict[str, Any]:
     """One set of rows: the evaluation report's figures, coverage, and the thresholds they are at."""
     trajectories = [row.trajectory for row in rows]
-    scores = {t.id: {**known.outcomes.get(t.id, {}), **_of(said.blended, t.id)} for t in trajectories}
+    scores = {t.id: known.outcomes.get(t.id, {}) for t in trajectories}
     graded = [scores[t.id] for t in trajectories if t.outcome is not None]
     names = sorted(set.intersection(*map(set, graded))) if graded else []
     feedback = [said.feedback[t.id] for t in trajectories if t.id in said.feedback]
@@ -128,10 +128,6 @@ def measure_pairs(rows: Sequence[Example], said: Judged, known: Known, **drawing
     return {**counted(rows), **{key: report[key] for key in ("status", "metrics", "differences")}}
 
 
-def _of(scores: Mapping[str, float], id: str) -> dict[str, float]:
-    return {"blend": scores[id]} if id in scores else {}
-
-
 def pooled(
     by_source: Mapping[str, Sequence[Example]],
     said: Judged,
@@ -151,7 +147,7 @@ def pooled(
 
     Returns:
         `sources, pairs` (of the rows, by source), `undefined` (source → why it has no AUROC), `unscored` (source → rows with an
-        outcome, of which the judge scored none), `metrics, differences` (judge − scorer), and `blend_differences` (blend − scorer) where there is a blend.
+        outcome, of which the judge scored none), `metrics, differences` (judge − scorer).
     """
     graded = {name: [r for r in rows if r.trajectory.outcome is not None] for name, rows in by_source.items()}
     kept = {name: [r for r in rows if said.score(r) is not None] for name, rows in graded.items()}
@@ -178,8 +174,6 @@ def pooled(
         scores = {JUDGE: [said.score(row) for row in rows]}
         for scorer in sorted(set.intersection(*(set(known.outcomes[row.trajectory.id]) for row in rows))):
             scores[scorer] = [known.outcomes[row.trajectory.id][scorer] for row in rows]
-        if all(row.trajectory.id in said.blended for row in rows):
-            scores["blend"] = [said.blended[row.trajectory.id] for row in rows]
         arrays = {scorer: np.array(s, dtype=np.float64) for scorer, s in scores.items()}
         parts[name] = {
             scorer: pairs.pair_parts(s, y, q, n, turns) if least else Auroc(s, y, q) for scorer, s in arrays.items()
@@ -193,25 +187,18 @@ def pooled(
 
     table = {scorer: {metric: mean(scorer)} for scorer in sorted(common)}
     counts = {name: drawn_pairs[name] for name in sorted(parts)}
-    found = {
+    return {
         "sources": sorted(parts),
         "pairs": counts,
         "undefined": undefined,
         "unscored": unscored,
         **compare(table, n, thin=lambda _: n < 10, n=resamples, seed=seed),
     }
-    if "blend" in table:
-        others = {
-            JUDGE: table["blend"],
-            **{s if s != JUDGE else "judge_alone": t for s, t in table.items() if s != "blend"},
-        }
-        found["blend_differences"] = compare(others, n, thin=lambda _: n < 10, n=resamples, seed=seed)["differences"]
-    return found
 
 
 def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: int) -> dict[str, Any]:
     """Best of n on tau_bench (4 trials a task) and on MINT's test questions (4 and 8 of their agents); `mint_answers` are those
-    whose answers can be compared. Names that end with `BLENDED`: by the blended score, which is what `rrm score` writes."""
+    whose answers can be compared."""
     found: dict[str, Any] = {}
     mint = [row for row in parts["test"] if row.source in MINT_TASKS]
     tau = [row for row in parts["unseen"] if row.source == "tau_bench"]
@@ -221,13 +208,9 @@ def attempts(parts: Parts, said: Judged, known: Known, *, resamples: int, seed: 
         rows = [row for row in rows if row.trajectory.outcome is not None and said.score(row) is not None]
         scores = {JUDGE: np.array([said.score(row) for row in rows], dtype=np.float64)}
         scores["tfidf_all"] = np.array([known.outcomes[row.trajectory.id]["tfidf_all"] for row in rows])
-        if all(row.trajectory.id in said.blended for row in rows):
-            scores["blend"] = np.array([said.blended[row.trajectory.id] for row in rows])
         chosen = [row.trajectory for row in rows]
         drawing: dict[str, Any] = {"compare_answers": answers, "resamples": resamples, "seed": seed}
         found[name] = {str(n): best_of_n(chosen, scores, n, **drawing) for n in sizes}
-        if "blend" in scores:
-            found[name + BLENDED] = {str(n): best_of_n(chosen, {JUDGE: scores["blend"]}, n, **drawing) for n in sizes}
     return found
 
 
@@ -252,7 +235,6 @@ def evaluate_mode(
     for part, rows in to_read(parts, paired).items():
         for name, mine in named(rows).items():
             said.add(judge, mine, work / f"{mode}.{part}.{name.replace('/', '_')}.jsonl", args.seed)
-    blend = as_shipped(judge, said, [row for rows in to_read(parts, paired).values() for row in rows])
     drawing: dict[str, Any] = {"resamples": args.resamples, "seed": args.seed}
     tests, calibration = named(parts["test"]), named(parts["calibration"])
     pairs_by_source = named(paired)
@@ -276,7 +258,6 @@ def evaluate_mode(
         "pooled_mint": pooled(mint, said, known, least=1, **drawing),
         "unseen": pooled(named(parts["unseen"]), said, known, least=0, **drawing),
         "best_of_n": attempts(parts, said, known, **drawing),
-        "blend": blend,
         "threshold": thresholds(parts["calibration"], said, known).get(JUDGE),
         "raw": said.raw,
     }

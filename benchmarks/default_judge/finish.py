@@ -1,13 +1,11 @@
-"""Give a trained judge what its folder still lacks, without training it again: maps of its scores, and the blend with words.
+"""Fit the maps of a trained judge's scores anew, without training it again.
 
-    python -m benchmarks.default_judge.finish --judge runs/default_judge/full_run/judge \\
-        --trained-on runs/default_judge/small/transcripts.jsonl --limit 24
+    python -m benchmarks.default_judge.finish --judge runs/default_judge/full_run/judge --limit 24
 
 Calibration questions are drawn at random, many questions before many attempts, and outcomes keep their natural rate: a judge that
 learned from pairs of a success and a failure says 0.5 where nothing tells, whatever the rate. On these rows the maps of the
 scores are fitted anew (one, or where it is better one of runs read at once and one of those read in windows; a kind of which too
-few rows were drawn keeps the map it has); the map of single steps and the threshold stay, since later windows show what they say. With --trained-on the lexical model of those training rows goes into the folder (`lexical.json`), and the blend's
-weights and map, fitted on the same calibration rows, into `judge.json`; with --blend-only nothing else is changed.
+few rows were drawn keeps the map it has); the map of single steps and the threshold stay, since later windows show what they say.
 
 The folder is changed in place when all is fitted, and so is the judge's hash; the rows of this mode that were read, by `evaluate` too, are
 kept under --work as the changed judge's, so that `evaluate` with the same --seed reads none of them again. Prints the old and the new maps, and the
@@ -37,12 +35,10 @@ from rrm.evaluation.metrics.probability import CalibrationError
 from rrm.feedback import Feedback, Mode, Reads
 from rrm.folds import grouped_folds
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blend import Blend, fit_blend
 from rrm.judge.calibration import Calibration, Calibrator, fit_by_reading, key_of
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.judge.lexical import Lexical, fit_lexical
 from rrm.questions import question_of
-from rrm.trajectory import Trajectory, read_canonical
+from rrm.trajectory import Trajectory
 
 FOLDS = 5
 Scored = list[tuple[Example, float, bool]]
@@ -161,56 +157,20 @@ def recalibrate(
     return found
 
 
-def blend(
-    settings: JudgeSettings, lexical: Lexical, scored: Scored, mode: Mode, method: CalibrationMethod
-) -> dict[str, Any]:
-    """Fit how the score goes together with a lexical model's and set it.
-
-    Raises:
-        RRMError: as `rrm.judge.blend.fit_blend`.
-    """
-    fitted = fit_blend(
-        [raw for _, raw, _ in scored],
-        [lexical.log_odds(row.trajectory) for row, _, _ in scored],
-        [row.trajectory.outcome or 0.0 for row, _, _ in scored],
-        method,
-        [windowed for _, _, windowed in scored],
-        [question_of(row.trajectory) for row, _, _ in scored],
-    )
-    before = settings.blend
-    others = before.modes if before is not None and before.lexical_sha256 == lexical.sha256 else {}
-    settings.blend = Blend(lexical_sha256=lexical.sha256, modes={**others, mode: fitted})
-    told = {"rows": lexical.rows, "terms": len(lexical.terms), "terms_seen": lexical.terms_seen}
-    size = len(lexical.to_json().encode("utf-8"))
-    return {"weight": fitted.weight, "calibration_rows": fitted.rows, "lexical": {**told, "bytes": size}}
-
-
 def finish(
     folder: Path,
     scored: Scored,
     mode: Mode,
     method: CalibrationMethod,
     seed: int,
-    *,
-    maps: bool = True,
-    train: Sequence[Trajectory] = (),
 ) -> dict[str, Any]:
-    """Fit what is asked for, then write it into the judge's folder: where something cannot be fitted, nothing is written.
-
-    Args:
-        maps: fit those of the scores anew.
-        train: rows with outcomes whose words are learned; none: no blend.
+    """Fit the maps, then write them into the judge's folder: where none can be fitted, nothing is written.
 
     Raises:
-        RRMError: as `recalibrate`, `rrm.judge.lexical.fit_lexical` and `blend`.
+        RRMError: as `recalibrate`.
     """
-    settings, found = load_settings(folder), dict[str, Any]()
-    if maps:
-        found["calibration"] = recalibrate(settings, scored, mode, method, seed)
-    if train:
-        lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
-        found["blend"] = blend(settings, lexical, scored, mode, method)
-        lexical.save(folder)
+    settings = load_settings(folder)
+    found = {"calibration": recalibrate(settings, scored, mode, method, seed)}
     save_settings(folder, settings)
     return found
 
@@ -231,34 +191,20 @@ def carry(before: Path, after: Path, mode: Mode, changed: AgentRRM, rows: Sequen
     return carried
 
 
-def training_rows(paths: Sequence[Path]) -> list[Trajectory]:
-    """The rows with an outcome that are of the training part."""
-    rows = [t for path in paths for t in read_canonical(path) if t.meta.get("part", "train") == "train"]
-    return [t for t in {t.id: t for t in rows}.values() if t.outcome is not None]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judge", type=Path, required=True, help="the judge's folder, changed in place")
     parser.add_argument("--mode", default="steps", choices=get_args(Mode))
     parser.add_argument("--dtype")
     parser.add_argument("--data", type=Path, default=Path("runs/default_judge/data"), help="what the mixture wrote")
-    parser.add_argument("--trained-on", type=Path, nargs="*", default=[], metavar="FILE", help="what the words are of")
     parser.add_argument("--work", type=Path, default=Path("runs/default_judge/evaluation"), help="as `evaluate --work`")
     parser.add_argument(
         "--limit", action="append", default=[], metavar="[SOURCE=]N", help="calibration rows of each source"
-    )
-    parser.add_argument(
-        "--blend-only",
-        action="store_true",
-        help="leave the maps as training fitted them (on more rows than --limit gives)",
     )
     parser.add_argument("--method", default="platt", choices=get_args(CalibrationMethod))
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    if args.blend_only and not args.trained_on:
-        parser.error("--blend-only needs --trained-on: the rows whose words are learned")
     try:
         how = Draw(calibration=limits_of(args.limit), seed=args.seed)
     except ValueError as error:
@@ -277,10 +223,7 @@ def main() -> None:
         for row in rows
         if row.trajectory.outcome is not None and (raw := said.score(row)) is not None
     ]
-    train = training_rows(args.trained_on)
-    if args.trained_on and not train:
-        parser.error("--trained-on: no row with an outcome is of the training part")
-    found = finish(args.judge, scored, args.mode, args.method, args.seed, maps=not args.blend_only, train=train)
+    found = finish(args.judge, scored, args.mode, args.method, args.seed)
     changed = AgentRRM.from_pretrained(str(args.judge), dtype=args.dtype)
     after = args.work / (changed.model_hash or "no_hash")[:12]
     everything = [row for part in parts.values() for row in part]

@@ -74,7 +74,7 @@ def low_rank(model: Any, base: Any, rank: int) -> tuple[Any, dict[str, float]]:
 def another(settings: JudgeSettings, base: str) -> JudgeSettings:
     """The settings of the adapter over `base`: what was fitted to the numbers of the judge it comes from is gone."""
     fresh = JudgeSettings()
-    unfitted = {name: getattr(fresh, name) for name in ("calibration", "threshold", "blend")}
+    unfitted = {name: getattr(fresh, name) for name in ("calibration", "threshold")}
     return settings.model_copy(update={"base": base, **unfitted})
 
 

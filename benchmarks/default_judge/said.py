@@ -14,8 +14,6 @@ from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import judged
 from rrm.evaluation.metrics.probability import CalibrationError
 from rrm.feedback import Feedback, Mode
-from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import Blended
 from rrm.score import Judge
 
 FLOOR_DRAWS = 500
@@ -29,8 +27,6 @@ class Judged:
     feedback: dict[str, Feedback] = field(default_factory=dict)
     raw: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Files of raw rows, each with its number of rows and SHA-256."""
-    blended: dict[str, float] = field(default_factory=dict)
-    """Row id → the blended and calibrated score, as the judge's folder ships it."""
 
     def add(self, judge: Judge, rows: Sequence[Example], path: Path, seed: int) -> None:
         """Judge rows, or read what an earlier run judged."""
@@ -45,28 +41,6 @@ class Judged:
         return found.raw_score if found is not None and found.status == "scored" else None
 
 
-def as_shipped(judge: AgentRRM, said: Judged, rows: Sequence[Example]) -> dict[str, Any] | None:
-    """Blend what was said of the rows as `rrm score --blend` does: with the lexical model and the map in the judge's folder.
-
-    Returns:
-        The map, and what the lexical model is; None where the folder has no blend of this mode.
-
-    Raises:
-        RRMError: the folder's lexical model is gone, or another one.
-    """
-    if judge.settings.blend is None or said.mode not in judge.settings.blend.modes:
-        return None
-    blended = Blended(judge)
-    for row in rows:
-        if said.score(row) is not None:
-            score = blended.blended(said.feedback[row.trajectory.id], row.trajectory).score
-            assert score is not None
-            said.blended[row.trajectory.id] = score
-    words = blended.lexical
-    lexical = {"terms": len(words.terms), "rows": words.rows, "sha256": words.sha256}
-    return {**judge.settings.blend.modes[said.mode].model_dump(), "lexical": lexical}
-
-
 def coverage(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
     """Median share of a transcript that was read, and the share of rows read whole; None where rows do not say it."""
     found = [c for f in feedback if (c := getattr(f, "coverage", None)) is not None]
@@ -77,7 +51,7 @@ def coverage(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
 
 def outside(feedback: Sequence[Feedback]) -> dict[str, Any] | None:
     """Share of rows marked as outside what the judge was measured on; None where rows do not say it."""
-    marks = [f.outside for f in feedback if f.outside is not None]
+    marks = [f.out_of_domain for f in feedback if f.out_of_domain is not None]
     return {"share": float(np.mean(marks)), "rows": len(marks)} if marks else None
 
 

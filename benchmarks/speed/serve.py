@@ -126,7 +126,7 @@ async def served(
     server: Server, rows: Sequence[Trajectory], clients: int, mode: str
 ) -> tuple[float, list[tuple[float, dict[str, Any]]]]:
     """Seconds; and of each transcript, a request of its own, how long it took and its row."""
-    bodies = [json.dumps({"transcripts": [t.model_dump(mode="json")], "mode": mode, "blend": False}) for t in rows]
+    bodies = [json.dumps({"transcripts": [t.model_dump(mode="json")], "mode": mode}) for t in rows]
 
     async def ask(client: Client, body: str) -> tuple[float, dict[str, Any]]:
         begun = time.perf_counter()

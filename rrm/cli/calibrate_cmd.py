@@ -67,6 +67,7 @@ def command(
 ) -> None:
     """Calibrate a judge on labelled transcripts: a trained one, a server's model, or one with criteria.
 
+    The map that the judge has counts as 20 labels beside yours; fewer than 20, or of one outcome alone, are refused.
     DIR is a judge's directory with the new maps: rrm score --model DIR gives calibrated scores. The label is the outcome, or the mean
     score of the annotations where there is none. Transcripts of questions that the judge was trained on are left out. What the maps are
     worth is measured out of fold, by question. A killed run goes on when the same command is given again: no row is asked for twice.
@@ -120,6 +121,16 @@ def command(
         raise typer.Exit(1)
 
 
+def map_text(fitted: dict[str, Any]) -> str:
+    """A fitted map in one line, or why there is none."""
+    if "skipped" in fitted:
+        return f"none, {fitted['skipped']}"
+    if fitted["method"] == "isotonic":
+        return f"isotonic, {len(fitted['x'])} thresholds, {fitted['rows']} labels"
+    reads = "raw" if fitted["reads"] == "score" else "logit(raw)"
+    return f"p = sigmoid({fitted['a']:.3f} · {reads} {fitted['b']:+.3f}), {fitted['rows']} labels"
+
+
 def show(record: dict[str, Any]) -> None:
     """What was fitted and what it is worth, on standard error."""
     labels = ", ".join(f"{n} {source}" for source, n in record["labels"].items())
@@ -135,6 +146,8 @@ def show(record: dict[str, Any]) -> None:
                 markup=False,
                 soft_wrap=True,
             )
+    for key, fitted in record["maps"].items():
+        console.print(f"map of {key}: {map_text(fitted)}", markup=False, soft_wrap=True)
     for at in record["interval"] or ():
         console.print(
             f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False

@@ -10,7 +10,7 @@ import typer
 from rrm.cli import finish
 from rrm.cli.judge_options import JudgeOptions, with_judge_options
 from rrm.cli.reading import OUTCOME, ErrorLog, check_paths, mapping_of, read_inputs
-from rrm.cli.score_cmd import BLEND, Modes, chosen_mode, load_judge
+from rrm.cli.score_cmd import Modes, chosen_mode, load_judge
 from rrm.errors import ConfigError
 from rrm.feedback import Mode
 
@@ -31,7 +31,6 @@ def command(
     mode: Modes | None = typer.Option(
         None, help="The judge's mode. Default: the judge's own, score where it names none.", show_default=False
     ),
-    blend: bool | None = BLEND,
     seed: int = typer.Option(0, help="Of ties between attempts, of the judge's replies, of intervals."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
@@ -49,7 +48,6 @@ def command(
     """
     from rrm.choose import check_choice, choose, judge_scores, read_scores
     from rrm.evaluation.choosing import OF_SCORES, strategies_of
-    from rrm.judge.blended import scorer_of
     from rrm.output import WAY_OUT
     from rrm.trajectory import write_jsonl
     from rrm.unshown import not_text
@@ -57,7 +55,7 @@ def command(
     strategies = strategies_of(by)
     if not strategies:
         raise ConfigError("--by names no strategy: give judge, or another one")
-    of_judge = [*judge.given, *["--mode"] * (mode is not None), *["--blend or --no-blend"] * (blend is not None)]
+    of_judge = [*judge.given, *["--mode"] * (mode is not None)]
     if scores is not None and of_judge:
         raise ConfigError(f"--scores has the judge's scores already: leave out {', '.join(of_judge)}")
     if judge.max_cost is not None:
@@ -77,23 +75,20 @@ def command(
         rows = list(read_inputs(inputs, errors, strict=strict, **reading))
         check_choice(rows, strategies)
         found: list[float | None] | None = None
-        blended: bool | None = None
         figures: dict[str, Any] = {}
         if scores is not None:
             found = read_scores(scores, rows)
         elif OF_SCORES & {*strategies}:
             loaded = load_judge(judge)
             asked = cast(Mode, chosen_mode(mode, loaded, Modes.score))
-            scorer = scorer_of(loaded, asked, blend)
             figures["not_text"] = not_text(rows, sees=getattr(loaded, "images", None) is not None)
-            found, blended = judge_scores(scorer, rows, asked, seed), scorer.blends
+            found = judge_scores(loaded, rows, asked, seed)
         chosen = choose(rows, strategies, found, seed=seed)
         write_jsonl(output, chosen.transcripts)
     finish(
         {
             "output": str(output),
             "by": strategies[0],
-            "blended": blended,
             **chosen.figures,
             **figures,
             "unreadable": errors.count,

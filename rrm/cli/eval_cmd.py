@@ -248,7 +248,7 @@ def _warn_of_met(known: Iterable[str], rows: Sequence[Trajectory], how: str, so:
 def outside_by_source(rows: Sequence[Trajectory], feedback: Sequence[Feedback]) -> dict[str, dict[str, float]] | None:
     """Of each source (`meta.source`, "" where there is none) the share of rows marked as outside what the judge was measured on;
     None where no row says."""
-    said = {f.id: f.outside for f in feedback if f.outside is not None}
+    said = {f.id: f.out_of_domain for f in feedback if f.out_of_domain is not None}
     found: dict[str, list[bool]] = {}
     for t in rows:
         if t.id in said:

@@ -157,7 +157,7 @@ def _judge_of(options: JudgeOptions, deadline: Deadline) -> AgentRRM | AbsentJud
     how |= {"max_transcript_tokens": how.pop("transcript_tokens"), "until": deadline.at - ANSWER_S}
     address = address_for(options.model, timeout_s=timeout_s, patience_s=HOOK_PATIENCE_S, **how)
     try:
-        return deadline.within(lambda: RemoteJudge(address, concurrency=concurrency))
+        return deadline.within(lambda: RemoteJudge(address, concurrency=concurrency, out_of_domain=options.of_domain))
     except Exception as error:  # noqa: BLE001 - likewise; what a server refuses is a ConfigError, too
         return AbsentJudge(options.model, error)
 

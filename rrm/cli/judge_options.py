@@ -6,13 +6,22 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
+    from rrm.annotation import OutOfDomain
     from rrm.engines.server_options import ServerOptions
     from rrm.judge.agent_rrm import AgentRRM
+
+
+class OutOfDomainChoice(StrEnum):
+    """`rrm.annotation.OutOfDomain`."""
+
+    keep = "keep"
+    unsure = "unsure"
 
 
 @dataclass(frozen=True)
@@ -120,10 +129,22 @@ class JudgeOptions:
             help="Pictures of a transcript that a chat model is shown at most, the latest; 0: none. Default: 0 of a server, 8 of vision:….",
         ),
     ] = None
+    out_of_domain: Annotated[
+        OutOfDomainChoice | None,
+        typer.Option(
+            help="Steps of a transcript outside what the judge was measured on: unsure, or keep their verdicts. Default: unsure; of rrm serve as it is served.",
+            show_default=False,
+        ),
+    ] = None
     trust_remote_code: Annotated[
         bool | None,
         typer.Option("--trust-remote-code", help="Run the Python code in the folder of a judge or of its base."),
     ] = None
+
+    @property
+    def of_domain(self) -> OutOfDomain | None:
+        """`out_of_domain` as `AgentRRM.from_pretrained` takes it."""
+        return cast("OutOfDomain | None", self.out_of_domain and str(self.out_of_domain))
 
     @property
     def given(self) -> list[str]:
@@ -160,8 +181,8 @@ class JudgeOptions:
         return options
 
     def how(self) -> dict[str, Any]:
-        """All but the model's name, by the names of `rrm.judge.loading.Options`."""
-        others = {"model", "timeout", *OF_SERVERS}
+        """How it is loaded, by the names of `rrm.judge.loading.Options`."""
+        others = {"model", "timeout", "out_of_domain", *OF_SERVERS}
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         said |= {"timeout_s": self.timeout, "server": self.server()}
         return said | {"trust_remote_code": bool(self.trust_remote_code)}
@@ -171,7 +192,8 @@ class JudgeOptions:
         from rrm.judge.agent_rrm import AgentRRM
 
         how = self.how()
-        return AgentRRM.from_pretrained(self.model, max_transcript_tokens=how.pop("transcript_tokens"), **how)
+        how |= {"max_transcript_tokens": how.pop("transcript_tokens"), "out_of_domain": self.of_domain}
+        return AgentRRM.from_pretrained(self.model, **how)
 
 
 def option_of(name: str) -> str:

@@ -37,14 +37,6 @@ class Modes(StrEnum):
     steps = "steps"
 
 
-BLEND: bool | None = typer.Option(
-    None,
-    "--blend/--no-blend",
-    help="Blend the score with the judge's lexical model. Default: where the judge asks for it (the default one does).",
-    show_default=False,
-)
-
-
 @with_judge_options
 def command(
     inputs: list[str] = typer.Argument(..., metavar="IN...", help="Files, folders, or - for standard input."),
@@ -66,7 +58,6 @@ def command(
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
-    blend: bool | None = BLEND,
     shard: str | None = typer.Option(
         None,
         metavar="I/N",
@@ -86,7 +77,6 @@ def command(
     was reached, and transcripts are left.
     """
     from rrm.estimate import estimate
-    from rrm.judge.blended import scorer_of
     from rrm.score import score_file
 
     if output is None and not dry_run:
@@ -113,12 +103,11 @@ def command(
             summary = {"dry_run": True, **asdict(found), **asdict(formats)}
         elif output is not None:
             run |= {"overwrite": overwrite, "retry_errors": retry_errors}
-            scorer = scorer_of(loaded, run["mode"], blend)
             if chosen is not None and total is not None:
                 run["settings"] = chosen.settings(total)
             expected = chosen.rows_of(total) if chosen is not None and total is not None else total
-            done = score_file(scorer, trajectories, output, total=expected, **run)
-            summary = {**asdict(done), "blended": scorer.blends}
+            done = score_file(loaded, trajectories, output, total=expected, **run)
+            summary = asdict(done)
             if html is not None and done.stopped is None:
                 from rrm.report import write_report
 

@@ -50,7 +50,7 @@ function begin(name) {
 const tell = (more) => ($("done").textContent = `${whole.format(Object.keys(answers).length)} of ${whole.format(KNOWN.items)} answered${more}`);
 
 function sideView(name, said) {
-  const verdicts = { good: "good", bad: "bad", unclear: "warn" };
+  const verdicts = { good: "good", bad: "bad", unclear: "warn", unsure: "unsure" };
   const findings = (said.findings || []).map(([k, verdict, text]) => h("li", { class: `finding ${verdict}` }, icon(verdicts[verdict]), h("div", null, h("strong", null, `Step ${k}: ${verdict}`), text ? h("span", null, text) : null)));
   return h("section", { class: "side-of", "aria-label": name },
     h("h2", null, name),

@@ -15,7 +15,7 @@ from rrm.errors import RRMError
 from rrm.evaluation.bootstrap import JUDGE, Statistic, compare, draw_counts, too_few
 from rrm.evaluation.metrics import probability
 from rrm.folds import grouped_folds
-from rrm.judge.calibration import FOLDS, curve, curves, fit_by_reading
+from rrm.judge.calibration import FOLDS, curve, curves, fit_by_reading, towards
 
 LEVELS = (0.1, 0.5, 0.9)
 """Quantiles of the raw scores at which the map's interval is told."""
@@ -44,8 +44,13 @@ def out_of_fold(
     questions: Sequence[str],
     method: CalibrationMethod,
     seed: int,
+    present: np.ndarray | None = None,
 ) -> OutOfFold | None:
-    """Each row's score by a map of other questions' rows; None of a single question."""
+    """Each row's score by a map of other questions' rows; None of a single question.
+
+    Args:
+        present: (N,) as in `rrm.judge.calibration.fit`.
+    """
     folds = min(FOLDS, len(set(questions)))
     if folds < 2:
         return None
@@ -56,7 +61,12 @@ def out_of_fold(
         rest, here = fold != number, np.flatnonzero(fold == number)
         try:
             found = fit_by_reading(
-                raw[rest].tolist(), labels[rest].tolist(), many[rest].tolist(), names[rest].tolist(), method
+                raw[rest].tolist(),
+                labels[rest].tolist(),
+                many[rest].tolist(),
+                names[rest].tolist(),
+                method,
+                None if present is None else present[rest].tolist(),
             )
             maps = found.maps
         except RRMError:
@@ -157,9 +167,10 @@ def band(
     *,
     resamples: int,
     seed: int,
+    present: np.ndarray | None = None,
 ) -> Band | None:
     """The interval of a map of these rows, by drawing their questions with replacement and fitting again; None where more than a tenth
-    of the draws has one outcome alone.
+    of the draws has one outcome alone. With a prior (`present`, (N,)) each draw's rows are drawn towards it alike.
 
     Of ten questions or fewer it is narrower than it should be, as any percentile bootstrap is.
     """
@@ -168,17 +179,17 @@ def band(
     codes = np.array([of[q] for q in questions], dtype=np.int64)
     levels = np.quantile(raw, LEVELS, method="lower")
     grid = np.unique(np.r_[levels, np.quantile(raw, np.linspace(0, 1, 21), method="lower")])
-    good, drawn = labels >= 0.5, list[np.ndarray]()
+    good, drawn, mixed = labels >= 0.5, list[np.ndarray](), towards(labels, present)
     for counts in draw_counts(len(names), resamples, seed):
         for part in np.array_split(counts, -(-counts.shape[0] * len(raw) // ELEMENTS)):
             weights = part[:, codes]  # (b, N)
             both = (weights[:, good].sum(axis=1) > 0) & (weights[:, ~good].sum(axis=1) > 0)
-            drawn.append(curves(raw, labels, weights[both], method, grid))
+            drawn.append(curves(raw, mixed, weights[both], method, grid))
     values = np.concatenate(drawn)
     if len(values) < MOSTLY * resamples:
         return None
     low, high = np.quantile(values, [0.025, 0.975], axis=0)
-    fitted = curve(raw, labels, method)(grid)
+    fitted = curve(raw, mixed, method)(grid)
     at = [
         {"raw": float(grid[i]), "score": float(fitted[i]), "low": float(low[i]), "high": float(high[i])}
         for i in np.searchsorted(grid, np.unique(levels))

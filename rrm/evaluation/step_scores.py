@@ -3,7 +3,8 @@
 Only findings with a `p_good` count, and only steps that are labelled. A labelled step without a probability is counted and left
 out for all scorers, so all stand on the same steps; only the first error of a run is sought in all its labelled steps, of runs of
 which no reading came to anything too, as a fault that the judge did not read is one it missed. `mcc` and the first errors are at each scorer's own threshold, fitted on
-other questions where one is given, else 0.5; `mcc_at_half` is at 0.5.
+other questions where one is given, else 0.5; `mcc_at_half` is at 0.5. A step on which the judge abstains counts by its p_good, as this
+measures the probability and not the verdict (`rrm.evaluation.steps` leaves it out).
 """
 
 from __future__ import annotations

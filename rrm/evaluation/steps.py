@@ -1,12 +1,13 @@
 """Evaluate where a judge points: its findings against step labels, beside what needs no judge at all.
 
 A labelled step that a judge says nothing about counts as "good": a critique lists what to fix. Beside it stands the same on
-the steps it did speak of, with their share. Shuffled findings are the chance level: each transcript gets those of another
+the steps it did speak of, with their share. A step on which the judge abstains is counted and left out for every method. Shuffled findings are the chance level: each transcript gets those of another
 one with the same number of steps wherever there is one, averaged over 20 assignments.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from rrm.questions import question_of
 from rrm.seeds import derive_seed
 from rrm.trajectory import Trajectory
 
+log = logging.getLogger(__name__)
 MEASURES = ("mcc", "macro_f1", "f1_bad")
 SHUFFLES = 20
 
@@ -38,6 +40,10 @@ class _Labelled:
         per_row, self.n_questions = pairs.codes(list(keys))
         self.questions = per_row[self.row]
 
+    def of(self, marks: Sequence[Sequence[bool]]) -> np.ndarray:
+        """(M,) of one mark a step per row."""
+        return np.array([marks[r][k] for r, k in zip(self.row, self.step, strict=True)], dtype=bool)
+
     def confusion(self, said: Sequence[Sequence[str | None]], where: np.ndarray | None = None) -> np.ndarray:
         """(Q, 4) of one verdict a step per row; `where` (M,) limits it to some labelled steps."""
         bad = np.array([said[r][k] == "bad" for r, k in zip(self.row, self.step, strict=True)], dtype=bool)
@@ -51,7 +57,8 @@ def _shuffled(labelled: _Labelled, findings: list[Any], n_steps: list[int], seed
     for i in range(SHUFFLES):
         donor = localisation.donors(n_steps, derive_seed(seed, "shuffled findings", i))
         borrowed = [localisation.step_verdicts(findings[d], n) for d, n in zip(donor, n_steps, strict=True)]
-        total += labelled.confusion([_silence_is_good(v) for v in borrowed])
+        silent = [localisation.abstained(findings[d], n) for d, n in zip(donor, n_steps, strict=True)]
+        total += labelled.confusion([_silence_is_good(v) for v in borrowed], ~labelled.of(silent))
     return total / SHUFFLES
 
 
@@ -78,8 +85,8 @@ def evaluate_steps(
 
     Returns:
         `rows, steps, questions, bad_share, spoken_share`, `unclear` (findings whose verdict could not be read, which count
-        as silence), `metrics` and `differences` as in `rrm.evaluation.evaluate`, and
-        `spoken` (the judge's measures on the steps it spoke of); None where no row qualifies.
+        as silence), `unsure` (labelled steps on which the judge abstains, left out of everything else), `metrics` and `differences` as in `rrm.evaluation.evaluate`, and
+        `spoken` (the judge's measures on the steps it spoke of); None where no row qualifies, or it abstains on every labelled step.
 
     Raises:
         ValueError: labels or a baseline's verdicts do not have one entry a step.
@@ -103,6 +110,16 @@ def evaluate_steps(
             raise ValueError(f"trajectory {trajectories[i].id!r} has {n} steps and {len(row)} step labels")
     findings = [f.findings for i in rows if (f := feedback[i]) is not None]
     spoken = [localisation.step_verdicts(f, n) for f, n in zip(findings, n_steps, strict=True)]
+    abstained = [localisation.abstained(f, n) for f, n in zip(findings, n_steps, strict=True)]
+    unsure = sum(
+        v is not None and a for row, of in zip(labels, abstained, strict=True) for v, a in zip(row, of, strict=True)
+    )
+    labels = [
+        [None if a else v for v, a in zip(row, of, strict=True)] for row, of in zip(labels, abstained, strict=True)
+    ]
+    if not any(v is not None for row in labels for v in row):
+        log.warning("the judge abstains on all %d labelled steps: nothing is measured of its verdicts", unsure)
+        return None
     labelled = _Labelled([question_of(trajectories[i]) for i in rows], labels)
     confusions = {
         "judge": labelled.confusion([_silence_is_good(v) for v in spoken]),
@@ -120,6 +137,7 @@ def evaluate_steps(
         "bad_share": float(labelled.bad.mean()),
         "spoken_share": float(covered.mean()),
         "unclear": sum(f.verdict == "unclear" for said in findings for f in said),
+        "unsure": unsure,
         "spoken": {m: float(getattr(localisation, m)(on_covered)) for m in MEASURES},
         **_table(confusions, labelled.n_questions, resamples, seed),
     }

@@ -61,12 +61,14 @@ class AuditRow(BaseModel):
     score: float | None = None
     p_good: float | None = None
     reason: str | None = None
-    """Why the verdict is not `continue`, or why there is no score."""
+    """Why the verdict is not `continue`, or why there is no score or no signal."""
     tokens: int = Field(default=0, ge=0)
     """That the judge read for it."""
     seconds: float = Field(default=0.0, ge=0.0)
     """That it took."""
     judge: str | None = None
+    unsure: bool = False
+    """The judge abstained (`rrm.judge.abstaining`): its numbers count for nothing."""
     resumed: bool = False
     """A person looked and let the run go on: counts begin anew behind this row."""
 

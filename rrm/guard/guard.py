@@ -22,7 +22,7 @@ from typing import Any
 
 from rrm.deadline import Deadline
 from rrm.errors import ConfigError
-from rrm.feedback import Mode
+from rrm.feedback import OUTSIDE, Mode
 from rrm.guard.audit import EXHAUSTED, NOT_JUDGED, UNASKED, AuditRow, append, bounded, read_audit, shown_call
 from rrm.guard.policy import Action, GuardPolicy
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
@@ -50,6 +50,8 @@ class GuardVerdict:
     """Why it is not `continue`, or why there is no score."""
     tokens: int = 0
     seconds: float = 0.0
+    unsure: bool = False
+    """Whether the judge abstained: what was said before stands, and nothing is counted."""
 
     @property
     def goes_on(self) -> bool:
@@ -225,6 +227,9 @@ class GuardSession:
         if signal is None:
             why = bounded(asked.reason or f"the judge gave no {self.policy.signal}")
             return self._say(step, asked, self.policy.on_failure, why)
+        why = self._why_unsure(asked)
+        if why is not None:
+            return self._say(step, asked, self.state.action, why, unsure=True)
         self.state.take(step.index, signal, digest_before(self.trajectory, step.message_index))
         return self._say(step, asked, self.state.action, self.state.why)
 
@@ -249,14 +254,24 @@ class GuardSession:
 
     # ---- inside ----
 
-    def _say(self, step: Step | None, asked: Asked, action: Action, why: str | None) -> GuardVerdict:
+    def _why_unsure(self, asked: Asked) -> str | None:
+        """Why the judge abstains on what the policy goes by; None where it does not."""
+        if asked.abstains:
+            return f"the judge is unsure: the run so far is {OUTSIDE}"
+        if asked.unsure and self.policy.signal == "p_good":
+            return f"the judge is unsure: p_good {asked.p_good:.2f} is within its unsure_band"
+        return None
+
+    def _say(
+        self, step: Step | None, asked: Asked, action: Action, why: str | None, *, unsure: bool = False
+    ) -> GuardVerdict:
         """Put a verdict on record; what stands is not taken back by a check that said nothing, and what it says instead stands, too."""
         why = self.state.hold(action, why)
         action = self.state.action
         checked = asked.status not in UNASKED
         number = 0 if step is None else step.index
         verdict = GuardVerdict(
-            action, number, checked, asked.status, asked.score, asked.p_good, why, asked.tokens, asked.seconds
+            action, number, checked, asked.status, asked.score, asked.p_good, why, asked.tokens, asked.seconds, unsure
         )
         self.verdicts.append(verdict)
         judge = getattr(self.guard.judge, "model", None)
@@ -276,6 +291,7 @@ class GuardSession:
                 tokens=asked.tokens,
                 seconds=round(asked.seconds, 6),
                 judge=judge if isinstance(judge, str) else None,
+                unsure=unsure,
             )
         )
         return verdict

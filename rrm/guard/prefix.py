@@ -40,6 +40,10 @@ class Asked:
     tokens: int
     """That the judge read: computed by an engine here, reported by a server, else estimated, four characters a token."""
     seconds: float
+    abstains: bool = False
+    """Whether the run so far is outside what the judge was measured on, and it abstains: its score is then no signal."""
+    unsure: bool = False
+    """Whether it abstains on the latest step: its p_good is then no signal."""
 
 
 def mode_of(judge: Judge) -> Mode:
@@ -110,11 +114,13 @@ class PrefixJudge:
                 return Asked("judge_error", None, None, why, self._computed() - before, seconds)
             seconds, computed = time.perf_counter() - began, self._computed() - before
         last = len(trajectory.steps)
-        p_good = next((f.p_good for f in feedback.findings if f.step == last), None) if self.mode == "steps" else None
+        latest = next((f for f in feedback.findings if f.step == last), None) if self.mode == "steps" else None
+        p_good, unsure = (None, False) if latest is None else (latest.p_good, latest.verdict == "unsure")
         scored = feedback.status == "scored"
         tokens = self._read(feedback, computed, trajectory)
         reason = None if scored else feedback.reason or feedback.status
-        return Asked(feedback.status, feedback.score if scored else None, p_good, reason, tokens, seconds)
+        score, abstains = feedback.score if scored else None, feedback.abstains
+        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure)
 
     def close(self) -> None:
         """Let the judge forget the run; one that is still at work keeps it."""

@@ -52,6 +52,7 @@ def summed(runs: Iterable[Replayed]) -> dict[str, Any]:
         "asked": sum(run.asked for run in runs),
         "checks": sum(v.checked for run in runs for v in run.verdicts),
         "failed_checks": sum(v.checked and v.status != "scored" for run in runs for v in run.verdicts),
+        "unsure_checks": sum(v.unsure for run in runs for v in run.verdicts),
         "judge_tokens": sum(v.tokens for run in runs for v in run.verdicts),
         "judge_seconds": round(sum(v.seconds for run in runs for v in run.verdicts), 2),
     }

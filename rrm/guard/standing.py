@@ -87,7 +87,7 @@ class Standing:
             if row.resumed:
                 self.reset()
                 continue
-            if signal is not None:
+            if signal is not None and not row.unsure:
                 self.take(row.step, signal, row.before)
             self.hold(row.verdict, row.reason)
 

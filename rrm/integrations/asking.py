@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from rrm.feedback import Feedback, Mode, format_findings
+from rrm.feedback import Feedback, Mode, clear, format_findings
 from rrm.trajectory import Trajectory
 
 
@@ -33,12 +33,8 @@ _LOCKS: WeakKeyDictionary[Any, threading.Lock] = WeakKeyDictionary()
 
 
 def lock_of(judge: Judge) -> threading.Lock:
-    """Held by whoever asks this judge, also through its blend (`rrm.judge.blended`)."""
-    return _LOCKS.setdefault(_unblended(judge), threading.Lock())
-
-
-def _unblended(judge: Any) -> Any:
-    return getattr(judge, "judge_alone", judge)
+    """Held by whoever asks this judge."""
+    return _LOCKS.setdefault(judge, threading.Lock())
 
 
 class Asker:
@@ -86,7 +82,7 @@ class Asker:
 
     def _key(self, trajectory: Trajectory) -> tuple[str, str, str]:
         """What makes two transcripts alike: the name, what every judge reads and, where this one's criteria allow it, the reference."""
-        criteria = getattr(_unblended(self.judge), "criteria", None)
+        criteria = getattr(self.judge, "criteria", None)
         seen = trajectory.meta.get("reference") if criteria is not None and criteria.see_reference else None
         return trajectory.id, trajectory.digest, repr(seen)
 
@@ -143,8 +139,8 @@ def by_content(trajectory: Trajectory) -> Trajectory:
 
 
 def first_finding(feedback: Feedback) -> str | None:
-    """One line of what the judge found: the first step that it calls bad, else the first it speaks of; None: of none."""
-    found = sorted(feedback.findings, key=lambda f: (f.verdict != "bad", f.step))
+    """One line of what the judge found: the first step that it calls bad, else the first that it calls good; None: of none."""
+    found = sorted(clear(feedback.findings), key=lambda f: (f.verdict != "bad", f.step))
     return format_findings(found[:1]) or None
 
 

@@ -3,8 +3,7 @@
     Task(..., scorer=[match(), agent_rrm()])
     inspect score run.eval --scorer rrm/agent_rrm          # a log that is there
 
-The transcript is what `rrm score` reads in the log, and it is scored as finished runs are (`rrm.judge.blended.scorer_of`): so the score
-is the same. Needs the extra `inspect`.
+The transcript is what `rrm score` reads in the log, so the score is the same. Needs the extra `inspect`.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def agent_rrm(
 
     async def score(state: TaskState, target: Target) -> Score:
         asking = await anyio.to_thread.run_sync(
-            lambda: asker(judge, mode=mode, samples=samples, seed=seed, options=options, finished=True)
+            lambda: asker(judge, mode=mode, samples=samples, seed=seed, options=options)
         )
         trajectory = trajectory_of(
             f"sample {state.sample_id}",

@@ -12,7 +12,6 @@ from rrm.errors import ConfigError
 from rrm.feedback import Mode
 from rrm.integrations.asking import Asker, Judge
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import scorer_of
 
 _LOADED: dict[tuple[int, str], AgentRRM] = {}
 _ASKERS: dict[tuple[Any, ...], tuple[Judge, Asker]] = {}
@@ -26,7 +25,6 @@ def asker(
     samples: int = 1,
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
-    finished: bool = False,
 ) -> Asker:
     """The process's one asker of a judge in a mode.
 
@@ -34,7 +32,6 @@ def asker(
         judge: as `AgentRRM.from_pretrained` takes it (None: the judge that ships with the package), or one that is loaded.
         mode: None: the one that the judge prefers, or `full`.
         options: further arguments of `AgentRRM.from_pretrained`: plain numbers, texts and lists.
-        finished: it scores finished runs, as `rrm score` does: blended where the judge asks for that. Rewards never are.
 
     Raises:
         ConfigError: options for a judge that is loaded, or one that is no plain value; RRMError: no such judge.
@@ -44,11 +41,10 @@ def asker(
     with _LOCK:
         loaded = _load(judge, dict(options or {})) if judge is None or isinstance(judge, str) else judge
         chosen: Mode = mode or getattr(getattr(loaded, "settings", None), "default_mode", None) or "full"
-        key = (os.getpid(), id(loaded), chosen, samples, seed, finished)
+        key = (os.getpid(), id(loaded), chosen, samples, seed)
         if key not in _ASKERS:
-            asked: Any = scorer_of(loaded, chosen) if finished else loaded  # pyright: ignore[reportArgumentType]  # any judge
             # with the judge itself, so that the id stays its own
-            _ASKERS[key] = loaded, Asker(asked, mode=chosen, samples=samples, seed=seed)
+            _ASKERS[key] = loaded, Asker(loaded, mode=chosen, samples=samples, seed=seed)
         return _ASKERS[key][1]
 
 

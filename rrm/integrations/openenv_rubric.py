@@ -32,7 +32,9 @@ Pair = tuple[Any, Any]
 """(action, observation)."""
 OWN = {"done", "reward", "metadata"}
 """What every action and observation has, and no judge reads."""
-WORTH = {"good": 1.0, "unclear": 0.5, "bad": 0.0}
+WORTH = {"good": 1.0, "bad": 0.0}
+UNKNOWN = 0.5
+"""Worth of a step of which nothing clear is said, or on which the judge abstains: neither good nor bad."""
 
 
 class AgentRRMRubric(TrajectoryRubric):
@@ -93,7 +95,7 @@ class AgentRRMRubric(TrajectoryRubric):
         return self.failed_score
 
     def compute_step_rewards(self) -> list[float]:
-        """For each step the probability that it is good, or what its verdict is worth; the episode's score for a step that the judge left out.
+        """For each step the probability that it is good, or what its verdict is worth, one half where the judge is unsure; the episode's score for a step that the judge left out.
 
         Those say how good a step is, each in [0, 1], and are no shares of the episode's score: their sum grows with the number of steps,
         so an agent that earned it would learn to take more of them. Take them as what a step is worth beside others (less their mean over
@@ -130,11 +132,12 @@ class AgentRRMRubric(TrajectoryRubric):
 
 def _worth(findings: Sequence[Finding]) -> float:
     """Of a step that was judged, perhaps in parts: the worst of them decides."""
-    known = [f.p_good for f in findings if f.p_good is not None]
+    sure = [f for f in findings if f.verdict != "unsure"]
+    known = [f.p_good for f in sure if f.p_good is not None]
     if known:
         return min(known)
-    bad = is_bad_of_parts([f.verdict for f in findings])
-    return WORTH["unclear" if bad is None else "bad" if bad else "good"]
+    bad = is_bad_of_parts([f.verdict for f in sure])
+    return UNKNOWN if bad is None else WORTH["bad" if bad else "good"]
 
 
 def action_message(action: Any) -> dict[str, Any]:

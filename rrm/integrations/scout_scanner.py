@@ -51,7 +51,7 @@ def agent_rrm(
 
     async def scan(transcript: Transcript) -> Result:
         asking = await anyio.to_thread.run_sync(
-            lambda: asker(judge, mode=mode, samples=samples, seed=seed, options=options, finished=True)
+            lambda: asker(judge, mode=mode, samples=samples, seed=seed, options=options)
         )
         trajectory = trajectory_of(
             f"transcript {transcript.transcript_id}",

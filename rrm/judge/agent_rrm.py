@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrm.annotation import OutOfDomain
 from rrm.annotators import rules
 from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.engines.server_options import ServerOptions
@@ -56,12 +57,11 @@ class AgentRRM:
         dtype: of local weights, for the rows.
         max_windows: of a ChatEngine without a reader; the others' prompter knows it.
         images: what a ChatEngine that sees is shown of a transcript's pictures; None: words in their places.
+        out_of_domain: what becomes of verdicts on a transcript outside what it was measured on (`rrm.judge.abstaining`).
     """
 
     tells_readings = True
     """It takes `on_reading`."""
-    blends: bool = False
-    """Whether its scores are blended with a lexical model's (`rrm.judge.blended`)."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class AgentRRM:
         dtype: str | None = None,
         max_windows: int | None = None,
         images: ImageBudget | None = None,
+        out_of_domain: OutOfDomain = "unsure",
     ) -> None:
         self.max_windows, self.images = max_windows, images
         if images is not None and prompter is not None:
@@ -91,6 +92,7 @@ class AgentRRM:
         self.asked: ServerOptions = getattr(engine, "options", ServerOptions())
         """How its server is asked; that of a judge here is empty."""
         self.domain = load_domain(folder)
+        self.out_of_domain: OutOfDomain = out_of_domain
         self._sampling = Sampling()
 
     # ---- making and keeping one ----
@@ -116,6 +118,7 @@ class AgentRRM:
         criteria: Criteria | str | Path | None = None,
         server: ServerOptions | None = None,
         images: int | None = None,
+        out_of_domain: OutOfDomain | None = None,
         trust_remote_code: bool = False,
     ) -> AgentRRM:
         """Load a judge, with the calibration, budgets and modes of its `judge.json` wherever it lies.
@@ -142,6 +145,8 @@ class AgentRRM:
             server: how a server is asked beside that: temperature, headers, prices, …
             images: pictures of a transcript that a chat model is shown at most, the latest; 0 is none, which is the default of a server, and
                 8 that of `vision:`.
+            out_of_domain: `unsure`: the judge abstains on a transcript outside what it was measured on; `keep`: its verdicts stay, and the row is
+                marked. Default: `unsure`, of a judge at an address as it is served.
             trust_remote_code: run the Python code in the judge's folder or its base's, where these have an architecture of
                 their own.
 
@@ -156,7 +161,7 @@ class AgentRRM:
                 model, timeout_s=timeout_s, concurrency=concurrency, settings=settings, revision=revision, token=token, device=device,
                 dtype=dtype, attn_implementation=attn_implementation, batch_tokens=batch_tokens, max_windows=max_windows, context=context,
                 max_transcript_tokens=max_transcript_tokens, max_new_tokens=max_new_tokens, criteria=criteria, server=server,
-                images=images, trust_remote_code=trust_remote_code,
+                images=images, out_of_domain=out_of_domain, trust_remote_code=trust_remote_code,
             )  # fmt: skip
         asked = load_criteria(criteria) if isinstance(criteria, str | Path) else criteria
         loaded = load(model, Options(
@@ -168,7 +173,7 @@ class AgentRRM:
         return cls(
             loaded.engine, loaded.prompter, settings=loaded.settings, model=loaded.model, model_hash=loaded.model_hash,
             reader=loaded.reader, folder=loaded.folder, dtype=loaded.dtype, max_windows=loaded.settings.max_windows,
-            images=loaded.images,
+            images=loaded.images, out_of_domain=out_of_domain or "unsure",
         )  # fmt: skip
 
     def save_pretrained(self, folder: str | Path) -> Path:
@@ -302,6 +307,7 @@ class AgentRRM:
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
             **({} if self.criteria is None else {"criteria": self.criteria.identity}),
             **({} if self.images is None else self.images.deciding),
+            **({"out_of_domain": "unsure"} if self.domain is not None and self.out_of_domain == "unsure" else {}),
             **self.asked.deciding,
         }
 
@@ -409,7 +415,7 @@ class AgentRRM:
         """Each transcript's slots as its Feedback."""
         self.abilities.check(wanted.mode)
         prompter, slots = slots_of(self)
-        return judge_steps(slots, prompter, trajectories, wanted, self.settings.threshold)
+        return judge_steps(slots, prompter, trajectories, wanted, self.settings.verdicts)
 
     def _wanted(
         self,
@@ -441,6 +447,7 @@ class AgentRRM:
             request={k: v for k, v in self.asked.deciding.items() if k != "temperature"} or None,
             calibrated=self.settings.calibration.covers(mode),
             criteria=None if self.criteria is None else self.criteria.identity,
+            out_of_domain=None if self.domain is None else self.out_of_domain,
         )
 
 

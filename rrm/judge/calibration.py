@@ -8,6 +8,16 @@ Platt scaling (Platt 1999) is the default: it is strictly increasing, so it keep
 logit of the raw score, which is right for a probability (a map of slope 1 and intercept 0 leaves it as it is). Where scores are
 grades, 0.8 of a run that succeeded, `platt_score` reads the raw score itself: a few wrong runs at 0.9999 are far out on the
 logit, and would flatten the map for all others. Isotonic regression is on offer, but its plateaus make ties.
+
+**A prior at the present map**, for a user's few labels (`rrm calibrate`). With N rows of raw scores x_i and labels y_i, q_i what the present
+map m says of x_i, and W = `PRIOR_LABELS`, the new map p minimises the penalised cross-entropy
+
+    Σ_i H(y_i, p(x_i)) + W · (1/N) Σ_i H(q_i, p(x_i)),     H(t, p) = −t ln p − (1 − t) ln(1 − p)
+
+The second term is, but for a constant, W times the mean Kullback-Leibler divergence of p from m at these scores: the log-likelihood
+of W further labels of which m is right. It is least at p = m, so without labels the present map stays; with many it counts for nothing. As H is
+linear in its first argument, the sum is (1 + W/N) Σ_i H(t_i, p(x_i)) with t_i = (y_i + (W/N) q_i) / (1 + W/N): the same fit on labels that
+are drawn towards the present map (`towards`).
 """
 
 from __future__ import annotations
@@ -30,6 +40,8 @@ RIDGE = 100.0
 """One over the weight of a slope's square, beside the summed cross-entropy."""
 NEWTON = 30
 """Most steps of Newton's method, and most halvings of one."""
+PRIOR_LABELS = 20
+"""Labels that the present map counts for where a user's are added to it, and the fewest of these."""
 FOLDS = 5
 """In which one map is compared with two."""
 
@@ -97,8 +109,24 @@ class Calibration(BaseModel):
         return key_of(mode, windowed) in self.modes
 
 
-def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod = "platt") -> Platt | Isotonic:
+def towards(y: np.ndarray, present: np.ndarray | None) -> np.ndarray:
+    """(N,) labels drawn towards what the present map says of these rows, (N,), as if it were `PRIOR_LABELS` of them; None: as they are."""
+    if present is None:
+        return y
+    weight = PRIOR_LABELS / len(y)
+    return (y + weight * present) / (1.0 + weight)
+
+
+def fit(
+    raw: Sequence[float],
+    labels: Sequence[float],
+    method: CalibrationMethod = "platt",
+    present: Sequence[float] | None = None,
+) -> Platt | Isotonic:
     """Fit a map on raw scores and labels in [0, 1] (soft labels weigh both classes).
+
+    Args:
+        present: (N,) what the present map says of these rows, which is then the prior; None: the labels alone decide.
 
     Raises:
         TooFew: fewer than ten rows, or one class only.
@@ -106,6 +134,7 @@ def fit(raw: Sequence[float], labels: Sequence[float], method: CalibrationMethod
     """
     x, y = np.asarray(raw, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     check_enough(y)
+    y = towards(y, None if present is None else np.asarray(present, dtype=np.float64))
     if method == "isotonic":
         model = _isotonic(x, y)
         if np.ptp(model.y_thresholds_) < EPS:
@@ -148,6 +177,7 @@ def fit_by_reading(
     windowed: Sequence[bool],
     questions: Sequence[str],
     method: CalibrationMethod = "platt",
+    present: Sequence[float] | None = None,
 ) -> ByReading:
     """Fit the maps of transcripts read at once and of those read in several windows, on (N,) rows of each.
 
@@ -160,12 +190,14 @@ def fit_by_reading(
     Args:
         windowed: whether a row was read in several windows.
         questions: what a row is an attempt at; a question's rows share a fold.
+        present: as in `fit`, of each map.
     """
     x, y, many = (
         np.asarray(raw, dtype=np.float64),
         np.asarray(labels, dtype=np.float64),
         np.asarray(windowed, dtype=bool),
     )
+    now = None if present is None else np.asarray(present, dtype=np.float64)
     lacking: dict[bool, str] = {}
     for kind in (False, True):
         try:
@@ -175,22 +207,28 @@ def fit_by_reading(
     one: Platt | Isotonic | None = None
     if not lacking:
         try:
-            one = fit(raw, labels, method)
+            one = fit(raw, labels, method, present)
         except RRMError:
             one = None  # scores may rise inside each kind and fall over both
-    if one is not None and not _better_apart(x, y, many, questions, method):
+    if one is not None and not _better_apart(x, y, many, questions, method, now):
         return ByReading({False: one, True: one}, {}, apart=False)
     maps: dict[bool, Platt | Isotonic] = {}
     for kind in {False, True} - set(lacking):
         try:
-            maps[kind] = fit(x[many == kind].tolist(), y[many == kind].tolist(), method)
+            mine = many == kind
+            maps[kind] = fit(x[mine].tolist(), y[mine].tolist(), method, None if now is None else now[mine].tolist())
         except RRMError as error:
             lacking[kind] = str(error)
     return ByReading(maps, lacking, apart=True)
 
 
 def _better_apart(
-    x: np.ndarray, y: np.ndarray, many: np.ndarray, questions: Sequence[str], method: CalibrationMethod
+    x: np.ndarray,
+    y: np.ndarray,
+    many: np.ndarray,
+    questions: Sequence[str],
+    method: CalibrationMethod,
+    present: np.ndarray | None,
 ) -> bool:
     """Whether two curves, which may fall, have a lower cross-entropy than one, out of fold, by more than one standard error."""
     lower = np.zeros(len(y))
@@ -199,11 +237,11 @@ def _better_apart(
         for fold in range(FOLDS):
             rest, here = folds != fold, folds == fold
             check_enough(y[rest])
-            one = curve(x[rest], y[rest], method)
+            one = curve(x[rest], y[rest], method, None if present is None else present[rest])
             for kind in (False, True):
                 rows, mine = here & (many == kind), rest & (many == kind)
                 check_enough(y[mine])
-                own = curve(x[mine], y[mine], method)
+                own = curve(x[mine], y[mine], method, None if present is None else present[mine])
                 lower[rows] = _cross_entropy(one(x[rows]), y[rows]) - _cross_entropy(own(x[rows]), y[rows])
     except TooFew:
         return False
@@ -213,8 +251,11 @@ def _better_apart(
     return bool(lower.mean() > error)
 
 
-def curve(x: np.ndarray, y: np.ndarray, method: CalibrationMethod) -> Callable[[np.ndarray], np.ndarray]:
+def curve(
+    x: np.ndarray, y: np.ndarray, method: CalibrationMethod, present: np.ndarray | None = None
+) -> Callable[[np.ndarray], np.ndarray]:
     """`fit`'s map of (N,) raw scores and labels of both outcomes, whatever its slope: (M,) raw scores → (M,) calibrated ones."""
+    y = towards(y, present)
     if method == "isotonic":
         model = _isotonic(x, y)
         return lambda raw: model.predict(raw) if len(raw) else raw
@@ -297,13 +338,13 @@ def _cross_entropy(p: np.ndarray, y: np.ndarray) -> np.ndarray:
     return -(y * np.log(sure) + (1 - y) * np.log(1 - sure))
 
 
-def check_enough(y: np.ndarray) -> None:
+def check_enough(y: np.ndarray, least: int = 10) -> None:
     """Refuse (N,) labels in [0, 1] on which no map can be fitted.
 
     Raises:
-        TooFew: fewer than ten, or one class only.
+        TooFew: fewer than `least`, or one class only.
     """
-    if len(y) < 10 or y.min() >= 0.5 or y.max() < 0.5:
+    if len(y) < least or y.min() >= 0.5 or y.max() < 0.5:
         raise TooFew(
-            f"calibration needs at least ten rows with both outcomes, got {len(y)} with mean {y.mean() if len(y) else 0:.2f}"
+            f"calibration needs at least {least} rows with both outcomes, got {len(y)} with mean {y.mean() if len(y) else 0:.2f}"
         )

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from rrm.errors import RRMError
 from rrm.feedback import Feedback, ImagesRead
-from rrm.judge.stored import Stored
+from rrm.judge.abstaining import abstain
 from rrm.pictures import told_of
 from rrm.trajectory import Message, Trajectory
 
@@ -96,11 +96,9 @@ class Group(BaseModel):
     """Feature → weight, of length one."""
 
 
-class Domain(Stored):
-    """The training transcripts' form as it is stored."""
+class Domain(BaseModel):
+    """The training transcripts' form as it is stored: every number is one that JSON brings back exactly."""
 
-    file = FILE
-    what = "description of what it was measured on"
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: int = 1
@@ -129,6 +127,35 @@ class Domain(Stored):
         if not np.isfinite(numbers).all():
             raise ValueError("weights must be finite numbers")
         return self
+
+    def to_json(self) -> str:
+        """The stored form."""
+        return json.dumps(self.model_dump(), ensure_ascii=False, separators=(",", ":"))
+
+    def save(self, folder: Path) -> Path:
+        """Write the file; returns its path."""
+        path = folder / FILE
+        path.write_text(self.to_json(), encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, folder: Path) -> Domain:
+        """Read the file.
+
+        Raises:
+            RRMError: it is not there, or holds something else.
+        """
+        path = folder / FILE
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise RRMError(
+                f"{path}: the description of what the judge was measured on cannot be read: {error}"
+            ) from error
+        except ValidationError as error:
+            raise RRMError(
+                f"{path}: not a description of what a judge was measured on: {error.errors()[0]['msg']}"
+            ) from error
 
     def distance(self, trajectory: Trajectory) -> float:
         """How far the transcript's form is from the nearest group's; above 1: outside what the judge was measured on."""
@@ -164,7 +191,8 @@ def load_domain(folder: Path | None) -> Domain | None:
 
 
 class Marker:
-    """Marks rows with their distance; each transcript is looked at once."""
+    """Marks rows with their distance; each transcript is looked at once. Where `judge.out_of_domain` of a row outside says `unsure`, the
+    judge abstains (`rrm.judge.abstaining`)."""
 
     def __init__(self, domain: Domain | None, trajectories: Sequence[Trajectory]) -> None:
         self._domain, self._known = domain, dict[int, tuple[bool, float]]()
@@ -177,13 +205,15 @@ class Marker:
         return feedback if trajectory is None else self.mark(feedback, trajectory)
 
     def mark(self, feedback: Feedback, trajectory: Trajectory) -> Feedback:
-        """Set `outside` and `outside_distance` in place, and `images` where nobody has; a transcript without a step has nothing to be compared."""
+        """Set `out_of_domain` and `outside_distance` in place, and `images` where nobody has; a transcript without a step has nothing to be compared."""
         if feedback.images is None and (told := told_of(trajectory)) is not None:
             feedback.images = ImagesRead.model_validate(told)
         if self._domain is not None and any(m.role == "assistant" for m in trajectory.messages):
             if id(trajectory) not in self._known:
                 self._known[id(trajectory)] = self._domain.told(trajectory)
-            feedback.outside, feedback.outside_distance = self._known[id(trajectory)]
+            feedback.out_of_domain, feedback.outside_distance = self._known[id(trajectory)]
+            if feedback.abstains:
+                abstain(feedback)
         return feedback
 
 

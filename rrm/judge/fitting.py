@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from rrm.config import CalibrationMethod, CalibrationSettings
 from rrm.errors import RRMError
-from rrm.evaluation.metrics.process import fit_threshold
+from rrm.evaluation.metrics.process import HALF
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.calibration import P_GOOD, fit, fit_by_reading, half_of, key_of
+from rrm.judge.calibration import P_GOOD, Calibration, fit, fit_by_reading, half_of, key_of
 from rrm.labels import StepTarget
 from rrm.questions import question_of
 from rrm.trajectory import Trajectory
@@ -35,6 +33,7 @@ def calibrate(
     steps: Mapping[str, StepTarget] | None = MappingProxyType({}),
     steps_only: Sequence[Trajectory] = (),
     ask: Ask | None = None,
+    prior: Calibration | None = None,
 ) -> dict[str, Any]:
     """Fit the maps of each configured mode on calibration rows: of transcripts read at once, and where some are read in
     windows, of these (`key_of`). Returns what was fitted, by the maps' keys.
@@ -47,6 +46,7 @@ def calibrate(
         steps: labelled steps by trajectory id, for mode `steps`; None: the map of single steps and the threshold stay as they are.
         steps_only: further rows, of which only steps are labelled.
         ask: gives the judge's feedback, where it is kept somewhere; by default the judge does.
+        prior: maps to which the labels are added (`rrm.judge.calibration.PRIOR_LABELS`); None: the labels alone decide.
     """
     found: dict[str, Any] = {}
     ask = ask or (lambda rows, mode: judge.judge(rows, mode=mode, seed=seed))
@@ -58,7 +58,7 @@ def calibrate(
         if mode == "steps" and steps is not None:
             most = settings.max_rows
             every = [*trajectories[:most], *steps_only[:most]]
-            feedback, fitted_maps = calibrate_steps(judge, every, targets[:most], steps, settings, ask)
+            feedback, fitted_maps = calibrate_steps(judge, every, targets[:most], steps, settings, ask, prior)
             found |= fitted_maps
             if judged is not None:
                 judged[mode] = feedback[: len(trajectories[:most])]
@@ -69,7 +69,7 @@ def calibrate(
         if judged is not None:
             judged[mode] = feedback
         in_windows = [judge.in_windows(t, mode) for t in rows]
-        found |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, settings.method)
+        found |= _fitted_by_reading(judge, mode, rows, feedback, labels, in_windows, settings.method, prior)
     return found
 
 
@@ -81,6 +81,7 @@ def _fitted_by_reading(
     labels: Sequence[float | None],
     in_windows: Sequence[bool],
     method: CalibrationMethod,
+    prior: Calibration | None,
 ) -> dict[str, Any]:
     """Fit and keep a mode's maps (`rrm.judge.calibration.fit_by_reading`): what was fitted for transcripts read at once, and for
     those read in windows, where there are any; or why nothing was, were it that none of them was scored."""
@@ -91,7 +92,8 @@ def _fitted_by_reading(
         if f.raw_score is not None and y is not None
     ]
     raw, known, windowed, questions = zip(*scored, strict=True) if scored else ((), (), (), ())
-    fitted = fit_by_reading(raw, known, windowed, questions, method)
+    present = prior and [prior.apply(mode, r, windowed=many) for r, many in zip(raw, windowed, strict=True)]
+    fitted = fit_by_reading(raw, known, windowed, questions, method, present)
     kinds = {many for many, y in zip(in_windows, labels, strict=True) if y is not None} or {False}
     for many in (False, True):
         key = key_of(mode, many)
@@ -112,14 +114,13 @@ def calibrate_steps(
     steps: Mapping[str, StepTarget],
     settings: CalibrationSettings,
     ask: Ask,
+    prior: Calibration | None = None,
 ) -> tuple[list[Feedback], dict[str, Any]]:
-    """Mode `steps`: fit the threshold with the best MCC and the map of single steps' p_good, then the maps of the scores, of
-    transcripts read at once and of those read in windows.
+    """Mode `steps`: fit the map of single steps' p_good, then the maps of the scores, of transcripts read at once and of those read
+    in windows. A step is good from a calibrated p_good of one half on.
 
-    What is found of earlier steps stands in later windows. So the threshold is chosen first, as a raw probability; transcripts of
-    which a window would be told something else by it are read again; and the maps are fitted on what is said then, as it will be
-    in use: a map rises (but for isotonic plateaus), so each step stays on its side of the threshold, whose calibrated value is
-    stored.
+    What is found of earlier steps stands in later windows. So a first map says which raw probability becomes one half; transcripts of
+    which a window would be told something else by it are read again; and the maps are fitted on what is said then.
 
     Args:
         targets: of the first rows; of the others only steps are known.
@@ -131,23 +132,22 @@ def calibrate_steps(
     maps = judge.settings.calibration.modes
     for key in (P_GOOD, key_of("steps"), key_of("steps", windowed=True)):
         maps.pop(key, None)
-    judge.settings.threshold = 0.5  # an earlier one was of an earlier map
+    judge.settings.threshold = HALF  # an earlier one was of an earlier map
     said = ask(rows, "steps")
     in_windows = [judge.in_windows(t, "steps") for t in rows]
-    found = {P_GOOD: _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)}
+    found = {P_GOOD: _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior)}
     if P_GOOD in maps:
         first = maps.pop(P_GOOD)  # until all is read, probabilities are compared raw
-        pairs = _step_pairs(rows, said, steps)
-        cut = judge.settings.threshold = _threshold(pairs, half_of(first))
+        cut = judge.settings.threshold = half_of(first)
         again = [i for i, windowed in enumerate(in_windows) if windowed and _turned(said[i], cut)]
         for i, feedback in zip(again, ask([rows[i] for i in again], "steps"), strict=True):
             said[i] = feedback
         if again:
-            found[P_GOOD] = _fitted(judge, P_GOOD, _step_pairs(rows, said, steps), settings.method)
+            found[P_GOOD] = _fitted(judge, _step_pairs(rows, said, steps), settings.method, prior)
         maps.setdefault(P_GOOD, first)
-        judge.settings.threshold = judge.settings.calibration.p_good(cut)
-        found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": judge.settings.threshold, "read_again": len(again)}
-    return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method)
+        judge.settings.threshold = HALF
+        found[P_GOOD] = maps[P_GOOD].model_dump() | {"threshold": HALF, "read_again": len(again)}
+    return said, found | _fitted_by_reading(judge, "steps", rows, said, labels, in_windows, settings.method, prior)
 
 
 def _step_pairs(
@@ -163,31 +163,22 @@ def _step_pairs(
     ]
 
 
-def _threshold(pairs: Sequence[tuple[float, float]], half: float) -> float:
-    """The p_good from which a step is called good, before calibration (`process.fit_threshold`); the one that becomes one half (`half`),
-    said so, where none tells good from bad."""
-    try:
-        return fit_threshold(np.array([p for p, _ in pairs]), np.array([y < 0.5 for _, y in pairs]), half).value
-    except RRMError as error:
-        logger.warning("verdicts are at one half: %s", error)
-        return half
-
-
 def _turned(feedback: Feedback, threshold: float) -> bool:
-    """Whether some step would have another verdict by this threshold."""
-    return any(f.p_good is not None and (f.verdict == "bad") != (f.p_good < threshold) for f in feedback.findings)
+    """Whether some step lies on the one side of one half, by which it was told to later windows, and on the other of this threshold."""
+    return any(f.p_good is not None and (f.p_good < HALF) != (f.p_good < threshold) for f in feedback.findings)
 
 
 def _fitted(
-    judge: AgentRRM, key: str, pairs: Sequence[tuple[float, float]], method: CalibrationMethod
+    judge: AgentRRM, pairs: Sequence[tuple[float, float]], method: CalibrationMethod, prior: Calibration | None
 ) -> dict[str, Any]:
-    """Fit and keep a judge's map; what was fitted, or why nothing was."""
+    """Fit and keep a judge's map of single steps; what was fitted, or why nothing was."""
     try:
-        fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method)
+        present = prior and [prior.p_good(raw) for raw, _ in pairs]
+        fitted = fit([raw for raw, _ in pairs], [y for _, y in pairs], method, present)
     except RRMError as error:
-        logger.warning("%s stays uncalibrated: %s", key, error)
+        logger.warning("%s stays uncalibrated: %s", P_GOOD, error)
         return {"skipped": str(error), "rows": len(pairs)}
-    judge.settings.calibration.modes[key] = fitted
+    judge.settings.calibration.modes[P_GOOD] = fitted
     return fitted.model_dump()
 
 

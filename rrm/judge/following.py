@@ -130,7 +130,7 @@ class Follower:
         # the same name from call to call: readings are known by it
         run = trajectory.model_copy(update={"id": "run"})
         wanted = Wanted(info, params_of(judge, self._seed, 0.0), judge.settings.calibration, 1, True, None)
-        (found,) = judge_steps(self._slots, self._prompter, [run], wanted, judge.settings.threshold)
+        (found,) = judge_steps(self._slots, self._prompter, [run], wanted, judge.settings.verdicts)
         return Marker(judge.domain, [run]).mark(found.model_copy(update={"id": trajectory.id}), run)
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """A judge's directory, the one package of a judge: `judge.json` beside weights, an adapter, or just the server it is on.
 
     judge.json                 settings, calibration, hashes of the training questions (`JudgeSettings`)
-    lexical.json               a model of words alone, where the judge can be blended with one (`rrm.judge.blend`)
     domain.json                the form of what it was measured on, which marks other transcripts (`rrm.judge.domain`)
     adapter_model.safetensors  and adapter_config.json, over `base`; or model.safetensors and config.json; or nothing
     tokenizer.json, …          with the chat template the judge is used with
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -22,18 +22,21 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from rrm.errors import RRMError
 from rrm.feedback import Mode
 from rrm.jsonl import read_lines
-from rrm.judge.blend import Blend
+from rrm.judge.abstaining import VerdictRule
 from rrm.judge.calibration import Calibration
 from rrm.printing import describe
 from rrm.prompt.criteria import Criteria
 from rrm.prompt.rendering import PROMPT_VERSION, PROMPT_VERSIONS
 
+log = logging.getLogger(__name__)
 FILE = "judge.json"
+BLEND = ("blend", "default_blend")
+"""Settings of older judges, which nothing reads any more."""
 CALIBRATED = ("calibration.json", "calibration.jsonl")
 """Written by `rrm calibrate`: what was fitted, and the rows used."""
 JUDGES = "rrm.judges"
@@ -99,7 +102,9 @@ class JudgeSettings(BaseModel):
     default_mode: Mode | None = None
     """The mode that `rrm score` uses where none is named; None: `full`."""
     threshold: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Mode `steps`: a step is good whose calibrated p_good is at least this."""
+    """Mode `steps`: a step is good whose calibrated p_good is at least this; another value than one half is an older judge's."""
+    unsure_band: tuple[float, float] | None = None
+    """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstaining`); null: on none for this reason."""
     prompt_version: str = PROMPT_VERSION
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
     transcript_tokens: int = 2048
@@ -116,17 +121,42 @@ class JudgeSettings(BaseModel):
     """Facts for the reader of each map that `rrm calibrate` fitted: rows, questions, where the labels are from, samples, seed."""
     criteria: Criteria | None = None
     """The questions that it answers, instead of the fixed rubric; of a chat model alone."""
-    blend: Blend | None = None
-    """How the score goes together with that of the lexical model beside it (`rrm score --blend`); None: there is none."""
-    default_blend: bool = False
-    """Whether `rrm score` blends unasked: for a judge whose blend was attacked and measured (`rrm.adversarial`). Rewards never are."""
     training_questions: list[str] = Field(default_factory=list)
     """`rrm.questions.question_key` of each question it was trained on, so that an evaluation can say when it meets one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_blend(cls, told: Any, info: ValidationInfo) -> Any:
+        """Drop what older judges say of a blend with a lexical model; where there was one, that is said once."""
+        if not isinstance(told, dict):
+            return told
+        if told.get("blend") is not None:
+            _tell_of_blend(str(info.context or told.get("name", "judge")))
+        return {key: value for key, value in told.items() if key not in BLEND}
+
+    @model_validator(mode="after")
+    def _band_in_order(self) -> JudgeSettings:
+        if self.unsure_band is not None and not 0.0 <= self.unsure_band[0] <= self.unsure_band[1] <= 1.0:
+            raise ValueError(f"unsure_band must be [low, high] with 0 ≤ low ≤ high ≤ 1, not {list(self.unsure_band)}")
+        return self
+
+    @property
+    def verdicts(self) -> VerdictRule:
+        """What it makes of a step's p_good."""
+        return VerdictRule(self.threshold, self.unsure_band)
 
     @property
     def fixed_rubric(self) -> bool:
         """Whether it was trained, or calibrated, to judge one run by the fixed rubric, and can be asked nothing else."""
         return self.criteria is None and bool(self.modes or self.trained_on or self.calibration != Calibration())
+
+
+@lru_cache
+def _tell_of_blend(judge: str) -> None:
+    log.warning(
+        "%s was made with a lexical model to blend its scores with, which is ignored: the scores are the judge's own",
+        judge,
+    )
 
 
 def calibrated_questions(folder: Path | None) -> list[str]:
@@ -158,7 +188,7 @@ def load_settings(folder: Path) -> JudgeSettings:
     if not path.is_file():
         return JudgeSettings()
     try:
-        settings = JudgeSettings.model_validate_json(path.read_text(encoding="utf-8"))
+        settings = JudgeSettings.model_validate_json(path.read_text(encoding="utf-8"), context=str(path))
     except ValidationError as error:
         raise RRMError(f"{path}: not a judge's settings: {describe(error)}") from error
     if settings.prompt_version not in PROMPT_VERSIONS:
@@ -183,12 +213,10 @@ DECISIVE = (
 CONFIGS = ("config.json", "tokenizer_config.json")
 _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
-FOR_THE_READER = {"name", "default_mode", "default_blend", "trained_on", "calibrated_on", "training_questions"}
+FOR_THE_READER = {"name", "default_mode", "trained_on", "calibrated_on", "training_questions"}
 """What `judge.json` says that decides no score."""
-LATER: dict[str, Any] = {"blend": None, "threshold": 0.5, "criteria": None, "max_windows": None, "request": {}}
+LATER: dict[str, Any] = {"threshold": 0.5, "unsure_band": None, "criteria": None, "max_windows": None, "request": {}}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
-LATER_OF_BLENDS: dict[str, Any] = {"windowed": None, "pooled": False}
-"""The same of a blend's map of one mode."""
 
 
 def base_of(folder: Path, settings: JudgeSettings) -> str:
@@ -257,16 +285,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 def settings_hash(settings: JudgeSettings) -> str:
     """Twelve hex digits over a judge's settings, where its weights are not ours to see."""
     told = settings.model_dump(mode="json", exclude=FOR_THE_READER)
-    if told["blend"] is not None:
-        maps = told["blend"]["modes"]
-        told["blend"]["modes"] = {mode: _without(LATER_OF_BLENDS, told_of) for mode, told_of in maps.items()}
-    said = json.dumps(_without(LATER, told), sort_keys=True)
+    said = json.dumps({k: v for k, v in told.items() if k not in LATER or LATER[k] != v}, sort_keys=True)
     return hashlib.sha256(said.encode("ascii")).hexdigest()[:12]
-
-
-def _without(later: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    """What is told but for what stands at the values that change nothing."""
-    return {k: v for k, v in told.items() if k not in later or later[k] != v}
 
 
 def _file_hash(path: Path) -> str:

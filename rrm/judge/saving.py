@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 PACKAGE = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
     "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template.jinja",
-    "evaluation.json", "README.md", "LICENSE*", "lexical.json", "domain.json", *CALIBRATED,
+    "evaluation.json", "README.md", "LICENSE*", "domain.json", *CALIBRATED,
 )  # fmt: skip
 """Files of a judge's directory beside `judge.json`. Nothing else is copied: a run's folder may hold anything."""
 KEPT = ("README.md", "LICENSE*")
 """Those that may be the folder's own, and decide nothing."""
 SMALL = (
-    "tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md", "lexical.json", "domain.json",
+    "tokenizer*", "special_tokens_map.json", "chat_template.jinja", "evaluation.json", "README.md", "domain.json",
     *CALIBRATED,
 )  # fmt: skip
 """Those of a judge whose weights are on a server."""

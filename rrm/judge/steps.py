@@ -20,7 +20,8 @@ from typing import Any
 from rrm.annotation import Finding
 from rrm.annotators.rules import check_steps, rules_trace
 from rrm.errors import EngineError, SpendingLimit, TooLong
-from rrm.feedback import Feedback, JudgeInfo, Mode, format_findings
+from rrm.feedback import Feedback, JudgeInfo, Mode, clear, format_findings
+from rrm.judge.abstaining import VerdictRule
 from rrm.judge.calibration import Calibration
 from rrm.judge.local import SLICE_ROWS, SLICE_SECONDS, TOO_LONG, fits
 from rrm.judge.slots import SlotAsk, SlotReader, Slots
@@ -74,16 +75,18 @@ class Read:
 
 
 def judge_steps(
-    reader: SlotReader, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: Wanted, threshold: float
+    reader: SlotReader, prompter: Prompter, trajectories: Sequence[Trajectory], wanted: Wanted, rule: VerdictRule
 ) -> list[Feedback]:
-    """Each transcript's slots as its Feedback; `threshold` is of a calibrated p_good, from which a step is good."""
+    """Each transcript's slots as its Feedback; `rule` makes verdicts of calibrated p_good."""
     calibration, done = wanted.calibration, dict[int, Feedback]()
 
     def take(row: int, read: Read | Unread) -> None:
-        done[row] = to_feedback(trajectories[row], read, wanted.info, wanted.mode, calibration, threshold)
+        done[row] = to_feedback(trajectories[row], read, wanted.info, wanted.mode, calibration, rule)
         wanted.tell([done[row]])
 
-    read_steps(reader, prompter, trajectories, lambda raw: calibration.p_good(raw) < threshold, take, wanted.on_reading)
+    read_steps(
+        reader, prompter, trajectories, lambda raw: calibration.p_good(raw) < rule.threshold, take, wanted.on_reading
+    )
     return [done[row] for row in range(len(trajectories))]
 
 
@@ -159,13 +162,13 @@ def to_feedback(
     info: JudgeInfo,
     mode: Mode,
     calibration: Calibration,
-    threshold: float,
+    rule: VerdictRule,
 ) -> Feedback:
     """What was read as Feedback: calibrated, with a finding for each step, and with text where `mode` asks for it.
 
     Args:
         mode: `steps`, or `score`, `critique` or `full` of a judge that reads these from its slots.
-        threshold: of a calibrated p_good, from which a step is good.
+        rule: makes verdicts of calibrated p_good.
     """
     if isinstance(read, Unread):
         return Feedback(
@@ -179,11 +182,11 @@ def to_feedback(
     assert read.said.outcome is not None  # its slot ends the last reading
     raw = min(max(read.said.outcome, 0.0), 1.0)
     calibrated = calibration.covers("steps", windowed=read.windowed)
-    findings = [] if mode == "score" else findings_of(read.said.p_good, calibration, threshold)
+    findings = [] if mode == "score" else findings_of(read.said.p_good, calibration, rule)
     texts: dict[str, Any] = {}
     if mode in ("full", "critique"):
         findings = with_texts(findings, trajectory)
-        texts["critique"] = format_findings(findings) or None
+        texts["critique"] = format_findings(clear(findings)) or None
     if mode == "full":
         texts["trace"] = rules_trace(trajectory) or None
     return Feedback(
@@ -199,17 +202,18 @@ def to_feedback(
             update={
                 "score_source": "expected",
                 "calibrated": calibrated,
-                "threshold": threshold if findings else None,
+                "threshold": rule.threshold if findings else None,
+                "unsure_band": rule.unsure_band if findings else None,
             }
         ),
         **texts,
     )
 
 
-def findings_of(p_good: Mapping[int, float], calibration: Calibration, threshold: float) -> list[Finding]:
-    """One finding a step that was read, in the steps' order: good from `threshold` on, else bad."""
+def findings_of(p_good: Mapping[int, float], calibration: Calibration, rule: VerdictRule) -> list[Finding]:
+    """One finding a step that was read, in the steps' order."""
     sure = {step: min(max(calibration.p_good(p), 0.0), 1.0) for step, p in sorted(p_good.items())}
-    return [Finding(step=k, verdict="good" if p >= threshold else "bad", p_good=p) for k, p in sure.items()]
+    return [Finding(step=k, verdict=rule(p), p_good=p) for k, p in sure.items()]
 
 
 def with_texts(findings: Sequence[Finding], trajectory: Trajectory) -> list[Finding]:

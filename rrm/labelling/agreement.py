@@ -116,7 +116,7 @@ def compared(
         if one.score is not None:
             outcomes.setdefault(_of(one), {})[one.annotator] = "good" if one.score >= 0.5 else "bad"
         for finding in one.findings or ():
-            if finding.verdict == "unclear":
+            if not finding.decided:
                 unclear.setdefault(one.annotator, set()).add((_of(one), finding.step))
             else:
                 of = steps.setdefault((_of(one), finding.step), {})

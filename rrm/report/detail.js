@@ -31,7 +31,7 @@ function facts(row, d) {
   );
 }
 
-const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", unblended_score: "Score before blending", unblended_raw_score: "Raw score before blending", threshold: "Step is good from", criteria: "Criteria", answered_in: "Answered in", saw_reference: "Saw the reference", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
+const JUDGE_LABELS = { model: "Model", model_hash: "Weights", mode: "Mode", prompt_version: "Prompt", seed: "Seed", score_source: "Score from", calibrated: "Calibrated", threshold: "Step is good from", unsure_band: "Unsure between", out_of_domain: "Verdicts outside its domain", criteria: "Criteria", answered_in: "Answered in", saw_reference: "Saw the reference", samples: "Samples", score_std: "Std of samples", off_grid_mass: "Off-grid mass" };
 const SCORE_SOURCE = { expected: "expectation over the grid", sampled: "the number in the text" };
 
 /** What a server used for a row: requests, tokens, and money where prices were given (in the currency of these). */
@@ -52,8 +52,8 @@ const firstSaid = (row, d) => ({ ...d, status: rows.status[row], score: rows.sco
 
 function verdict(d, steps, name = "Verdict") {
   const scored = d.status === "scored";
-  const { score_std: spread, samples, unblended_score: own } = d.judge;
-  const raw = d.raw === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${d.raw.toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}${own === undefined ? "" : `; blended with a lexical model, the judge alone says ${score2(own)}`}`;
+  const { score_std: spread, samples } = d.judge;
+  const raw = d.raw === null ? null : `${d.judge.calibrated === false ? "not calibrated" : "calibrated"}; raw ${d.raw.toFixed(3)}${spread ? ` ± ${spread.toFixed(3)} over ${samples} samples` : ""}`;
   const headline = scored
     ? h("div", { class: "headline" }, h("span", { class: "big num" }, score2(d.score)), scoreBar(d.score), h("span", { class: "muted" }, raw))
     : h("div", { class: "headline failed" }, icon("warn"), h("strong", null, STATUS[d.status]), h("span", { class: "muted" }, `${STATUS_HELP[d.status]}; there is no score`));
@@ -62,7 +62,7 @@ function verdict(d, steps, name = "Verdict") {
     { class: "verdict", "aria-label": name },
     name === "Verdict" ? null : h("h3", null, name),
     headline,
-    d.outside ? h("p", { class: "cut" }, icon("warn"), `This transcript is ${OUTSIDE}: its score may mean little.${d.distance ? ` It lies ${d.distance.toPrecision(3)} times as far from the training data as the limit.` : ""}`) : null,
+    d.outside ? h("p", { class: "cut" }, icon("warn"), `This transcript is ${OUTSIDE}: its score may mean little${d.judge.out_of_domain === "unsure" ? ", and of its steps the judge is unsure" : ""}.${d.distance ? ` It lies ${d.distance.toPrecision(3)} times as far from the training data as the limit.` : ""}`) : null,
     d.reason ? h("div", { class: "reason" }, longText(d.reason, "text mono")) : null,
     d.truncated_tokens ? h("p", { class: "cut" }, icon("cut"), `The judge did not see ${count(d.truncated_tokens, "token")} of this transcript: it was over the budget, and long observations lost their middle.`) : null,
     d.criteria ? h("div", { class: "said" }, h("h3", null, "Criteria"), h("dl", { class: "answers" }, ...d.criteria.map((one) => criterion(one, steps)))) : null,
@@ -80,12 +80,13 @@ function criterion([name, label, value, why, on], steps) {
   return h("div", { class: "criterion" }, h("dt", null, name), h("dd", null, h("strong", null, said), value === null ? null : scoreBar(value), why ? anchored(why, steps) : null, links.length ? h("span", { class: "on" }, ...links) : null));
 }
 
-const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict" };
+const FINDING = { good: "Good", bad: "Bad", unclear: "No clear verdict", unsure: "Unsure" };
+const verdictIcon = (verdict) => icon(verdict === "unclear" ? "warn" : verdict);
 
 function finding([, verdict, text, p, who]) {
   const sure = p === undefined ? null : h("span", { class: "num" }, `good with probability ${p.toFixed(2)}`);
   const said = sure && text.startsWith("good with probability") ? null : text;
-  return h("li", { class: `finding ${verdict}` }, icon(verdict === "unclear" ? "warn" : verdict), h("div", null, h("strong", null, who ? `${who}: ${FINDING[verdict].toLowerCase()}` : FINDING[verdict]), said ? h("span", null, said, " ") : null, sure));
+  return h("li", { class: `finding ${verdict}` }, verdictIcon(verdict), h("div", null, h("strong", null, who ? `${who}: ${FINDING[verdict].toLowerCase()}` : FINDING[verdict]), said ? h("span", null, said, " ") : null, sure));
 }
 
 /** One bar a step, as high as its probability to be good: the number is in its label, the verdict in its mark and its fill. */
@@ -93,16 +94,19 @@ function strip(byStep, steps, threshold) {
   const said = Array.from({ length: steps }, (_, n) => (byStep.get(n + 1) || []).find(([, , , p]) => p !== undefined));
   const known = said.filter(Boolean);
   if (!known.length) return null;
-  const lowest = known.reduce((low, one) => (one[3] < low[3] ? one : low));
+  const sure = known.filter((one) => one[1] !== "unsure");
+  const lowest = sure.length ? sure.reduce((low, one) => (one[3] < low[3] ? one : low)) : null;
+  const unsure = known.length - sure.length;
+  const notes = [threshold === undefined ? null : `from ${threshold.toFixed(2)} on it is called good`, lowest ? `the lowest is step ${lowest[0]} with ${lowest[3].toFixed(2)}` : null, unsure ? `of ${count(unsure, "step")} the judge is unsure` : null];
   const bar = (one, n) => {
     const label = one ? `Step ${n + 1}: ${FINDING[one[1]].toLowerCase()}, good with probability ${one[3].toFixed(2)}` : `Step ${n + 1}: not judged`;
     const fill = h("i", { "aria-hidden": "true" });
     fill.style.height = `${one ? Math.max(4, 100 * one[3]) : 0}%`;
-    return h("button", { type: "button", class: `p-step ${one ? one[1] : "none"}`, "aria-label": label, title: label, onclick: () => showStep(n + 1) }, h("span", { class: "p-bar", "aria-hidden": "true" }, fill), one ? icon(one[1]) : null, h("span", { class: "p-k num", "aria-hidden": "true" }, String(n + 1)));
+    return h("button", { type: "button", class: `p-step ${one ? one[1] : "none"}`, "aria-label": label, title: label, onclick: () => showStep(n + 1) }, h("span", { class: "p-bar", "aria-hidden": "true" }, fill), one ? verdictIcon(one[1]) : null, h("span", { class: "p-k num", "aria-hidden": "true" }, String(n + 1)));
   };
   return h("section", { class: "strip", "aria-label": "Probability of each step to be good" },
     h("h3", null, "Steps"),
-    h("p", { class: "muted" }, `A bar is the probability that the step was good${threshold === undefined ? "" : `; from ${threshold.toFixed(2)} on it is called good`}; the lowest is step ${lowest[0]} with ${lowest[3].toFixed(2)}.`),
+    h("p", { class: "muted" }, `${["A bar is the probability that the step was good", ...notes.filter(Boolean)].join("; ")}.`),
     h("div", { class: "p-steps" }, ...said.map(bar)));
 }
 
@@ -114,7 +118,7 @@ function stepView(k, step, findings, others) {
   return h("li", { class: `step ${verdictOf(findings)}`, id: `step-${k}`, tabindex: "-1" }, title, said, beside);
 }
 
-const verdictOf = (findings) => ["bad", "good"].find((wanted) => findings.some(([, v]) => v === wanted)) ?? "";
+const verdictOf = (findings) => ["bad", "good", "unsure"].find((wanted) => findings.some(([, v]) => v === wanted)) ?? "";
 
 function outline(byStep, steps) {
   const pill = (k) => {

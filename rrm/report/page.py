@@ -68,6 +68,7 @@ COLUMNS = (
     "lowest",
     "coverage",
     "outside",
+    "unsure",
     "criteria",
     "note",
 )

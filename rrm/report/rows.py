@@ -57,11 +57,14 @@ def index_entry(trajectory: Trajectory, feedback: Feedback, chars: int) -> dict[
         "seconds": timeline(trajectory).seconds,
         "outcome": trajectory.outcome,
         "group": question_of(trajectory),
-        "lowest": min((f.p_good for f in feedback.findings if f.p_good is not None), default=None),
+        "lowest": min(
+            (f.p_good for f in feedback.findings if f.p_good is not None and f.verdict != "unsure"), default=None
+        ),
         "good": verdicts.count("good"),
         "bad": verdicts.count("bad"),
+        "unsure": verdicts.count("unsure"),
         "coverage": None if feedback.coverage is None else round(feedback.coverage, 3),
-        "outside": feedback.outside,
+        "outside": feedback.out_of_domain,
         "criteria": criteria_of(feedback),
         "note": _one_line(note),
     }
@@ -133,7 +136,12 @@ def _said(feedback: Feedback) -> dict[str, Any]:
 
 def _second(feedback: Feedback) -> dict[str, Any]:
     """A second judge's words, and what the first one's list entry holds of its own."""
-    own = {"status": feedback.status, "score": feedback.score, "raw": feedback.raw_score, "outside": feedback.outside}
+    own = {
+        "status": feedback.status,
+        "score": feedback.score,
+        "raw": feedback.raw_score,
+        "outside": feedback.out_of_domain,
+    }
     return {**own, **_without_empty(_said(feedback))}
 
 

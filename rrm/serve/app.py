@@ -89,7 +89,8 @@ def make_app(pool: Pool, limits: Limits, metrics: Metrics) -> FastAPI:
     async def score(asked: ScoreRequest, request: Request) -> Any:
         items = await parsed(asked, request)
         ids = [id for _, (id,) in items]
-        how = {"mode": mode_of(asked.mode), "samples": asked.samples, "seed": asked.seed, "blend": asked.blend}
+        how = {"mode": mode_of(asked.mode), "samples": asked.samples, "seed": asked.seed}
+        how |= {"out_of_domain": asked.out_of_domain}
         asks = await accept("score", how, items)
         if asked.stream:
             return StreamingResponse(lines_of(asks, ids, how), media_type="application/x-ndjson")

@@ -13,6 +13,7 @@ from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
+from rrm.annotation import OutOfDomain
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError, ServerGone
 from rrm.feedback import Feedback, Mode, Reads
@@ -41,7 +42,7 @@ class RemoteJudge(AgentRRM):
     Args:
         address: where.
         concurrency: requests in flight at once.
-        blend: whether scores are asked for blended with its lexical model's; rewards never are.
+        out_of_domain: as `AgentRRM.from_pretrained` takes it; None: as it is served.
 
     Raises:
         RRMError: nothing answers there, or not as `rrm serve` does.
@@ -51,8 +52,10 @@ class RemoteJudge(AgentRRM):
     stops_when_gone = True
     """It takes `stop_when_gone`."""
 
-    def __init__(self, address: Address, *, concurrency: int = CONCURRENCY, blend: bool = False) -> None:
-        self.address, self.concurrency, self.blends = address, concurrency, blend
+    def __init__(
+        self, address: Address, *, concurrency: int = CONCURRENCY, out_of_domain: OutOfDomain | None = None
+    ) -> None:
+        self.address, self.concurrency, self._asked_of_domain = address, concurrency, out_of_domain
         answer = address.ask("/v1/judge", timeout_s=address.short_s)
         if not (isinstance(answer, dict) and "describe" in answer):
             raise address.another(ValueError("its /v1/judge describes no judge"))
@@ -68,17 +71,6 @@ class RemoteJudge(AgentRRM):
         self.engine: Any = SimpleNamespace(concurrency=concurrency)
         self.prompter = self.reader = self.folder = self.domain = None
         self.max_windows, self.asked = said.get("max_windows"), ServerOptions()
-
-    def scoring(self, mode: Mode, blend: bool | None) -> RemoteJudge:
-        """The judge for finished runs (`rrm.judge.blended.scorer_of`).
-
-        Raises:
-            ConfigError: it is to blend, and has nothing to blend with.
-        """
-        if blend and self.about.blend is None:
-            raise ConfigError(f"{self.model} has no lexical model to blend with: leave out --blend")
-        wanted = self.about.blends.get(mode, False) if blend is None else blend
-        return self if wanted == self.blends else RemoteJudge(self.address, concurrency=self.concurrency, blend=wanted)
 
     # ---- judging ----
 
@@ -108,7 +100,7 @@ class RemoteJudge(AgentRRM):
             "mode": mode,
             "samples": samples,
             "seed": seed,
-            "blend": self.blends,
+            "out_of_domain": self._asked_of_domain,
             "stream": True,
         }
         rows: dict[int, Feedback] = {}
@@ -361,7 +353,11 @@ class RemoteJudge(AgentRRM):
 
     def describe(self) -> dict[str, Any]:
         """What decides the scores: the served judge's own, not where it is served."""
-        return {**self.about.describe, **({"blend": self.about.blend} if self.blends else {})}
+        said = dict(self.about.describe)
+        if self.about.knows_domain and self._asked_of_domain is not None:
+            said.pop("out_of_domain", None)
+            said |= {"out_of_domain": "unsure"} if self._asked_of_domain == "unsure" else {}
+        return said
 
     def streams(self, mode: Mode) -> bool:
         """Transcripts are handed over in windows."""
@@ -406,12 +402,20 @@ def dealt(trajectories: Sequence[Trajectory], size: int) -> list[list[int]]:
     return [chunk for chunk, _ in chunks]
 
 
-def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None = None, **others: Any) -> RemoteJudge:
+def connect(
+    url: str,
+    *,
+    timeout_s: float | None = None,
+    concurrency: int | None = None,
+    out_of_domain: OutOfDomain | None = None,
+    **others: Any,
+) -> RemoteJudge:
     """The judge at an address.
 
     Args:
         timeout_s: how long a server that answers nothing is asked again, and how long a connection and its first answer may take, `PATIENCE_S`
             by default; where it is longer than `TIMEOUT_S`, also how long a row may take.
+        out_of_domain: see `RemoteJudge`.
         others: see `address_for`.
 
     Raises:
@@ -420,7 +424,8 @@ def connect(url: str, *, timeout_s: float | None = None, concurrency: int | None
     """
     patience_s = PATIENCE_S if timeout_s is None else timeout_s
     address = address_for(url, timeout_s=max(TIMEOUT_S, patience_s), patience_s=patience_s, **others)
-    return RemoteJudge(address, concurrency=CONCURRENCY if concurrency is None else concurrency)
+    how_many = CONCURRENCY if concurrency is None else concurrency
+    return RemoteJudge(address, concurrency=how_many, out_of_domain=out_of_domain)
 
 
 def address_for(url: str, *, timeout_s: float, patience_s: float, until: float | None = None, **others: Any) -> Address:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rrm.annotation import OutOfDomain
 from rrm.feedback import Feedback, Mode
 from rrm.trajectory import Trajectory
 
@@ -39,8 +40,8 @@ class ScoreRequest(Asked):
     mode: Mode | None = None
     """None: the judge's own."""
     samples: int = Field(default=1, ge=1, le=MOST_SAMPLES)
-    blend: bool | None = None
-    """As `rrm score --blend`; None: where the judge asks for it. `false` for rewards."""
+    out_of_domain: OutOfDomain | None = None
+    """As `rrm score --out-of-domain`; None: as the judge is served."""
     stream: bool = False
     """Answer with a line of JSON a row as each is judged, in any order: `{"index": …, "row": …}`, at last `{"done": …}`."""
 
@@ -69,10 +70,8 @@ class About(BaseModel):
     settings: dict[str, Any]
     """Its `JudgeSettings`, without what only its machine needs."""
     dtype: str | None = None
-    blends: dict[str, bool] = Field(default_factory=dict)
-    """By mode, whether a score is blended where the request does not say."""
-    blend: str | None = None
-    """Hash of its lexical model; None: it has none."""
+    knows_domain: bool = False
+    """Whether it tells transcripts outside what it was measured on."""
     ranks: bool = False
     version: str
 

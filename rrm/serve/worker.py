@@ -11,6 +11,7 @@ Lines of JSON over pipes: no pickle, and nothing of a transcript is run. What a 
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -18,20 +19,20 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import IO, Any, NoReturn, get_args
+from typing import IO, Any, NoReturn
 
 from rrm import __version__
+from rrm.annotation import OutOfDomain
 from rrm.cli.judge_options import JudgeOptions
 from rrm.errors import EngineError, RRMError, SpendingLimit
-from rrm.feedback import Feedback, Mode
+from rrm.feedback import Feedback
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.blended import Blended, blends_unasked, scorer_of
 from rrm.judge.rank import Ranking, check_ranks, rank_groups
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
 SERVED = (
-    "name", "modes", "default_mode", "threshold", "prompt_version", "transcript_tokens", "max_new_tokens", "max_windows",
+    "name", "modes", "default_mode", "threshold", "unsure_band", "prompt_version", "transcript_tokens", "max_new_tokens", "max_windows",
     "grid", "criteria",
 )  # fmt: skip
 """Settings that clients are told: neither the server behind the judge nor the questions of its training."""
@@ -46,20 +47,14 @@ def about(judge: AgentRRM) -> dict[str, Any]:
         check_ranks(judge)
     except RRMError:
         ranks = False
-    blend = judge.settings.blend
     return {
         "describe": judge.describe(),
         "settings": settings,
         "dtype": judge.dtype,
-        "blends": {mode: blends_unasked(judge, mode) for mode in get_args(Mode)},
-        "blend": None if blend is None else blend.lexical_sha256[:12],
+        "knows_domain": judge.domain is not None,
         "ranks": ranks,
         "version": __version__,
     }
-
-
-class _NoBlend(RRMError):
-    """The judge has nothing to blend with."""
 
 
 class Worker:
@@ -72,7 +67,6 @@ class Worker:
 
     def __init__(self, judge: AgentRRM, tell: Tell) -> None:
         self.judge, self.tell = judge, tell
-        self._blended: AgentRRM | Blended | None = None
 
     def do(self, job: dict[str, Any]) -> None:
         """One job to its end, whatever becomes of it."""
@@ -81,7 +75,7 @@ class Worker:
             {"score": self._score, "rank": self._rank, "measure": self._measure}[what](job)
         except RRMError as error:
             apart = isinstance(error, EngineError | SpendingLimit)  # of the judge's own server, not of what was asked
-            at = "blend" if isinstance(error, _NoBlend) else None if apart else "mode"
+            at = None if apart else "mode"
             again = isinstance(error, SpendingLimit)
             self.tell({"job": number, "error": str(error), "refused": True, "at": at, "again": again})
         except BrokenPipeError:  # of `tell`: nobody hears any more
@@ -101,19 +95,17 @@ class Worker:
             row = feedback.model_dump(mode="json")
             self.tell({"job": job["job"], "at": places[feedback.id], "row": row})
 
-        scorer = self._scorer(how["mode"], how["blend"])
-        scorer.judge(rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take)
+        self._judge(how.get("out_of_domain")).judge(
+            rows, mode=how["mode"], samples=how["samples"], seed=how["seed"], on_feedback=take
+        )
 
-    def _scorer(self, mode: Mode, blend: bool | None) -> AgentRRM | Blended:
-        """`scorer_of`, whose lexical model is read once."""
-        if not (blends_unasked(self.judge, mode) if blend is None else blend):
+    def _judge(self, out_of_domain: OutOfDomain | None) -> AgentRRM:
+        """The judge, doing as the request says with what lies outside what it was measured on."""
+        if out_of_domain in (None, self.judge.out_of_domain):
             return self.judge
-        if self._blended is None:
-            try:
-                self._blended = scorer_of(self.judge, mode, True)
-            except RRMError as error:
-                raise _NoBlend(str(error)) from error
-        return self._blended
+        other = copy.copy(self.judge)
+        other.out_of_domain = out_of_domain
+        return other
 
     def _rank(self, job: dict[str, Any]) -> None:
         how = job["how"]

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from rrm.config import TrainConfig
 from rrm.engines.hf.host_memory import keep_freed_memory
 from rrm.errors import ConfigError
-from rrm.feedback import Feedback, Mode
+from rrm.feedback import Mode
 from rrm.imports import imported, is_import_path
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.fitting import calibrate
@@ -27,7 +27,6 @@ from rrm.output import folder_when_whole
 from rrm.provenance import environment
 from rrm.run_folder import sole_writer
 from rrm.train import export as finish
-from rrm.train.blending import fit_words
 from rrm.train.data import batched
 from rrm.train.prepare import Run, prepare
 from rrm.train.ranks import check_launch, is_main, on_main, wait
@@ -156,12 +155,9 @@ def run_finish(run: Run, model: Any) -> dict[str, Any]:
             chosen = {t.id for t in rows}
             steps_only = [t for t in part if t.id in steps and t.id not in chosen]
             random.Random(config.seed).shuffle(steps_only)
-            judged: dict[Mode, list[Feedback]] = {}
             card["calibration"] = calibrate(
-                judge, rows, labels, config.calibration, config.seed, judged=judged, steps=steps, steps_only=steps_only
+                judge, rows, labels, config.calibration, config.seed, steps=steps, steps_only=steps_only
             )
-            if config.calibration.blend:
-                card["blend"] = fit_words(judge, building, run, rows, labels, judged)
             save_settings(building, judge.settings)
         if config.evaluation.enabled:
             card |= finish.measure(judge, run.parts["test"], run.raters, config)

@@ -95,19 +95,10 @@ def test_an_attack_on_another_judge_than_ships_is_no_pass(monkeypatch: pytest.Mo
     plain = {**made, "judge": {"model_hash": "new"}, "length_lift": 0.01}
     records = {
         "adversarial_default_steps": plain,
-        "adversarial_default_steps_blend": {**plain, "judge": {"model_hash": "old"}},
+        "adversarial_default_steps_windows": {**plain, "judge": {"model_hash": "old"}},
     }
     monkeypatch.setattr(accept_5, "load", records.get)
     found = [bar.ok for bar in accept_5.attack_bars()]
-    assert found == [True, True, False, True, False]  # each with its record; that of windows is not there
+    assert found == [True, True, False, True]  # each with its record
     records["adversarial_default_steps"] = {**plain, "length_lift": None}
     assert not next(iter(accept_5.attack_bars())).ok
-
-
-def test_a_blended_default_is_held_to_what_users_get(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accept_5, "load", {}.get)
-    one = {"low": None, "high": None}
-    metrics = {"judge": {"ece": {"value": 0.02, **one}}, "blend": {"ece": {"value": 0.06, **one}}}
-    found = {"pooled": {}, "pooled_mint": {}, "unseen": {}, "sources": {"home": {"metrics": metrics}}}
-    (bar,) = [bar for bar in accept_5.outcome_bars(found) if "ECE" in bar.what]
-    assert bar.ok is False and "unblended 0.020" in bar.measured

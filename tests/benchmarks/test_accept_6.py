@@ -35,7 +35,6 @@ def real_report(judge: float, majority: bool = True) -> dict[str, Any]:
         ({"a": {"8": real_report(0.1)}, "b": {"8": None}}, True, "on 1 of a"),
         ({"a": {"8": real_report(0.1)}, "b": {"8": real_report(0.1)}}, True, "on 2 of a, b"),
         ({"a": {"8": real_report(0.1)}, "b": {"8": real_report(0.0)}}, False, "on 1 of a, b"),
-        ({"a": {"8": real_report(0.0)}, "a_blended": {"8": real_report(0.1)}}, False, "on 0 of a"),
         ({"a": {"8": real_report(0.1)}, "a_blended": {"8": real_report(0.0)}}, True, "on 1 of a"),
     ],
 )

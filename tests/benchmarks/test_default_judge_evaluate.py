@@ -164,12 +164,11 @@ def test_rows_come_back_with_their_part_and_step_labels(data: tuple[Path, Knowin
 
 def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing], tmp_path: Path) -> None:
     parts, known, said = judged_rows(data, tmp_path)
-    said.blended = {id: 0.9 * f.raw_score for id, f in said.feedback.items() if f.raw_score is not None}
     cut = evaluate.thresholds(parts["calibration"], said, known)
     assert 0.3 < cut["judge"] < 0.7
     found = evaluate.measure(parts["test"], said, known, cut, resamples=200, seed=0)
     json.dumps(found, allow_nan=False)
-    assert set(found["metrics"]) >= {"judge", "tfidf_all", "tfidf_own", "agent", "length", "turns", "blend"}
+    assert set(found["metrics"]) >= {"judge", "tfidf_all", "tfidf_own", "agent", "length", "turns"}
     assert found["metrics"]["judge"]["pair_accuracy_same_turns"]["value"] > 0.9
     assert found["differences"]["tfidf_all"]["pair_accuracy_same_turns"]["low"] > 0
     assert found["step_scores"]["metrics"]["judge"]["mcc"]["value"] > 0.6
@@ -180,7 +179,6 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     mean = np.mean([m["judge"]["pair_accuracy_same_turns"]["value"] for m in alone])
     assert together["metrics"]["judge"]["pair_accuracy_same_turns"]["value"] == pytest.approx(mean)
     assert together["sources"] == ["b", "mint/math"]
-    assert set(together["blend_differences"]) == set(together["metrics"]) - {"blend", "judge"} | {"judge_alone"}
     assert together["pairs"] == {name: pairs_of(rows) for name, rows in tests.items()}
     assert pooled(tests, said, known, least=10**6, resamples=200, seed=0)["sources"] == []
     # a draw of some pairs has a vote by what there is to draw from
@@ -200,12 +198,6 @@ def test_everything_is_measured_of_a_judge_that_knows(data: tuple[Path, Knowing]
     assert found["unscored"] == {"won": 6} and not found["undefined"] and not found["metrics"]
     said = judged_rows(data, tmp_path)[2]
     chosen = evaluate.attempts(parts, said, known, resamples=100, seed=0)
-    assert not any(name.endswith("_blended") for name in chosen)
-    said.blended = {id: 1.0 - f.score for id, f in said.feedback.items() if f.score is not None}
-    turned = evaluate.attempts(parts, said, known, resamples=100, seed=0)["mint_answers_blended"]["4"]["metrics"]
-    same = chosen["mint_answers"]["4"]["metrics"]
-    assert turned["judge"]["outcome"]["value"] < same["judge"]["outcome"]["value"]
-    assert turned["weighted"] != same["weighted"] and turned["majority"] == same["majority"]
     assert chosen["tau_bench"]["4"]["questions"] == 60
     assert chosen["mint"]["8"] is None
     assert chosen["mint"]["4"]["differences"]["random"]["outcome"]["low"] > 0
@@ -229,7 +221,6 @@ def test_pair_accuracy_is_of_the_draw_in_pairs_and_the_rest_of_the_draw_by_quest
     json.dumps(found, allow_nan=False)
     read = to_read(parts, paired)
     assert judge.calls == sum(map(len, read.values())) == len({r.trajectory.id for rows in read.values() for r in rows})
-    assert found["blend"] is None
     assert found["pooled"]["sources"] == ["b", "mint/math"]
     assert found["pooled"]["pairs"] == {name: pairs_of(rows) for name, rows in named(paired).items()}
     for name, rows in {**named(parts["test"]), "home": parts["test"]}.items():

@@ -1,4 +1,4 @@
-"""What is fitted after training: maps at the natural rate, the blend as it ships, and what a judge's package may hold."""
+"""What is fitted after training: maps at the natural rate, and what a judge's package may hold."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import ship_default
-from benchmarks.default_judge.finish import Scored, blend, carry, finish, fit_maps, recalibrate
-from benchmarks.default_judge.said import Judged, as_shipped, floor_of
+from benchmarks.default_judge.finish import Scored, carry, finish, fit_maps, recalibrate
+from benchmarks.default_judge.said import Judged, floor_of
 from benchmarks.default_judge.sources import Example
 from benchmarks.judge_mint import kept
 from rrm.errors import RRMError
@@ -18,7 +18,6 @@ from rrm.feedback import Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import P_GOOD, Calibration, Platt
 from rrm.judge.judge_dir import JudgeSettings, load_settings, save_settings
-from rrm.judge.lexical import FILE, Lexical, fit_lexical
 from rrm.trajectory import Message, Trajectory
 
 
@@ -90,21 +89,15 @@ def test_a_thin_fold_leaves_out_one_figure_and_not_the_maps(scored: Scored) -> N
 
 
 def test_nothing_is_written_where_something_cannot_be_fitted(scored: Scored, tmp_path: Path) -> None:
-    """The new words were written before the blend could fail: the folder's blend was of others, and dead."""
-    train = [r.trajectory for r, _, _ in scored]
     save_settings(tmp_path, JudgeSettings())
-    told = finish(tmp_path, scored, "steps", "platt", 0, train=train[:200])
-    settings = load_settings(tmp_path)
-    assert settings.blend is not None and settings.blend.lexical_sha256 == Lexical.load(tmp_path).sha256
-    assert set(told) == {"calibration", "blend"} and set(settings.calibration.modes) == {"steps", "steps@windowed"}
+    told = finish(tmp_path, scored, "steps", "platt", 0)
+    assert set(told) == {"calibration"}
+    assert set(load_settings(tmp_path).calibration.modes) == {"steps", "steps@windowed"}
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    constant = [(r, 0.5, many) for r, _, many in scored]
-    with pytest.raises(RRMError, match="nothing to blend"):
-        finish(tmp_path, constant, "steps", "platt", 0, maps=False, train=train[100:])
+    falling = [(r, 1.0 - raw, many) for r, raw, many in scored]
+    with pytest.raises(RRMError):
+        finish(tmp_path, falling, "steps", "platt", 0)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    finish(tmp_path, scored, "steps", "platt", 0, maps=False, train=train[100:])
-    assert load_settings(tmp_path).calibration == settings.calibration
-    assert Lexical.load(tmp_path).rows == 300
 
 
 def judge_of(folder: Path, settings: JudgeSettings) -> AgentRRM:
@@ -116,29 +109,6 @@ def said_of(scored: Scored) -> Judged:
     info = JudgeInfo(model="m", model_hash="old", prompt_version="1", mode="steps")
     rows = [Feedback(id=r.trajectory.id, status="scored", score=raw, raw_score=raw, judge=info) for r, raw, _ in scored]
     return Judged("steps", feedback={f.id: f for f in rows})
-
-
-def test_the_blend_is_measured_as_the_folder_ships_it(scored: Scored, tmp_path: Path) -> None:
-    rows = [r for r, _, _ in scored]
-    settings, said = JudgeSettings(prompt_version="1"), said_of(scored)
-    assert as_shipped(judge_of(tmp_path, settings), said, rows) is None and not said.blended
-    train = [r.trajectory for r in rows[:200]]
-    lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
-    found = blend(settings, lexical, scored[200:], "steps", "platt")
-    lexical.save(tmp_path)
-    assert 0.0 < found["weight"] < 1.0 and found["calibration_rows"] == 200
-    assert found["lexical"]["bytes"] == (tmp_path / FILE).stat().st_size
-    save_settings(tmp_path, settings)
-    told = as_shipped(judge_of(tmp_path, settings), said, rows)
-    assert told is not None and told["lexical"]["rows"] == 200 and told["weight"] == found["weight"]
-    assert settings.blend is not None
-    fitted = settings.blend.modes["steps"]
-    for r, raw, _ in scored:
-        raw_blend = fitted(raw, lexical.log_odds(r.trajectory))
-        assert said.blended[r.trajectory.id] == fitted.probability(raw_blend, windowed=False)
-    Lexical(intercept=0.0, terms=[], idf=[], weights=[], rows=1, terms_seen=0).save(tmp_path)
-    with pytest.raises(RRMError, match="not the one"):
-        as_shipped(judge_of(tmp_path, settings), said, rows)
 
 
 def test_what_was_read_is_kept_as_the_changed_judges(scored: Scored, tmp_path: Path) -> None:
@@ -159,22 +129,13 @@ def test_what_was_read_is_kept_as_the_changed_judges(scored: Scored, tmp_path: P
         assert found.judge.model_hash == "new" and found.judge.calibrated
 
 
-def test_a_blended_judge_ships_with_its_words_and_none_ships_too_large(scored: Scored, tmp_path: Path) -> None:
+def test_no_word_model_ships_and_no_judge_too_large(tmp_path: Path) -> None:
     settings = JudgeSettings()
     for name in ship_default.FILES:
         (tmp_path / name).write_bytes(b"{}")
     save_settings(tmp_path, settings)
-    train = [r.trajectory for r, _, _ in scored]
-    lexical = fit_lexical(train, [t.outcome or 0.0 for t in train])
-    lexical.save(tmp_path)
-    assert {p.name for p in ship_default.shipped_files(tmp_path)} == set(ship_default.FILES)  # no blend: no words
-    blend(settings, lexical, scored, "steps", "platt")
-    save_settings(tmp_path, settings)
-    assert {p.name for p in ship_default.shipped_files(tmp_path)} == {*ship_default.FILES, FILE}
-    (tmp_path / FILE).unlink()
-    with pytest.raises(SystemExit, match=r"has no lexical\.json"):
-        ship_default.shipped_files(tmp_path)
-    lexical.save(tmp_path)
+    (tmp_path / "lexical.json").write_bytes(b"{}")
+    assert {p.name for p in ship_default.shipped_files(tmp_path)} == set(ship_default.FILES)
     with open(tmp_path / ship_default.FILES[0], "wb") as file:
         file.truncate(15_000_000)
     with pytest.raises(SystemExit, match=r"15\.0 MB"):

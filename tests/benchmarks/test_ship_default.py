@@ -32,33 +32,3 @@ def test_the_shipped_judge_knows_its_questions_by_their_ids() -> None:
     for part, wanted in (("train", True), ("test", False)):
         rows = [Trajectory(id=q, task="in other words", question_id=q, messages=[]) for q in split[part]]
         assert met_before(known, rows) == (split[part] if wanted else [])
-
-
-@pytest.mark.parametrize(
-    ("other", "withstood"),
-    [
-        ({}, True),
-        ({"cases": 3}, False),
-        ({"mode": "score"}, False),
-        ({"windows": True}, False),
-        ({"unscored": 9}, False),
-        ({"length_lift": None}, False),
-    ],
-)
-def test_a_blend_is_on_unasked_only_after_the_whole_suite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, object], withstood: bool
-) -> None:
-    """Three attacks in another mode sufficed."""
-    found = {
-        "mode": "steps",
-        "blend": True,
-        "windows": False,
-        "cases": 60,
-        "unscored": 0,
-        "passed": True,
-        "length_lift": 0.0,
-    }
-    text = json.dumps({**found, "judge": {"model_hash": "abc"}, **other})
-    (tmp_path / "adversarial_default_steps_blend.json").write_text(text)
-    monkeypatch.setattr(ship_default, "RESULTS", tmp_path)
-    assert ship_default.blend_withstands("abc") is withstood and not ship_default.blend_withstands("abd")

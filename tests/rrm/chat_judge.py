@@ -31,8 +31,6 @@ def transcripts(n: int, said: str = "done") -> list[Trajectory]:
 class ChatJudge:
     """A judge over a scripted engine: the score follows from the row's seed alone."""
 
-    blends = False
-
     def __init__(
         self,
         on_window: Callable[[Sequence[Trajectory]], None] = lambda window: None,

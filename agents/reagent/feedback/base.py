@@ -27,7 +27,7 @@ from reagent.feedback.texts import TextRow, TextWriter
 from reagent.rollout.attempts import Attempt, PromptHook, plan
 from reagent.rollout.episode import Episode
 from rrm.annotation import Finding
-from rrm.feedback import Feedback, Mode, Status
+from rrm.feedback import Feedback, Mode, Status, clear
 from rrm.serve.client import RemoteJudge
 from rrm.trajectory import Message, Trajectory
 
@@ -395,21 +395,22 @@ class Adapter(ABC):
         price (`failure_reward`), every turn bad; None where there is no judgement.
 
         A poor score for which no turn is to blame is paid for by every turn that is not found good: neither silence nor one
-        praised turn frees an attempt. With a good score there may be nothing to find, and nothing is paid.
+        praised turn frees an attempt. With a good score there may be nothing to find, and nothing is paid. A turn on which the judge
+        abstains is paid nothing.
         """
         turns, floor = len(judged.episode.turns), self.settings.failure_reward
         found: list[Finding] = []
         if judged.score is not None and judged.feedback is not None:
             found = judged.feedback.findings
-            said = {f.verdict for f in found if 1 <= f.step <= turns} - {"unclear"}
+            said = {f.verdict for f in clear(found) if f.step <= turns}
             report.counts["without_finding"] += not said
             if floor is None or "bad" in said or judged.score >= POOR:
                 return found
         elif not judged.policy_may_have_caused or floor is None:
             return None
         report.counts["floored"] += 1
-        praised = {f.step for f in found if f.verdict == "good"}
-        return [*found, *(Finding(step=k, verdict="bad") for k in range(1, turns + 1) if k not in praised)]
+        spared = {f.step for f in found if f.verdict in ("good", "unsure")}
+        return [*found, *(Finding(step=k, verdict="bad") for k in range(1, turns + 1) if k not in spared)]
 
     def note_rewards(self, rows: Sequence[Episode], report: Report) -> None:
         """Count rewards with the feedback in them: all that is known of episodes that nobody can grade."""

@@ -77,9 +77,9 @@ class Report:
 
 def _count(found: Sequence[Feedback], report: Report) -> None:
     for feedback in found:
-        if feedback.outside is not None:  # a judge that says where it was measured
+        if feedback.out_of_domain is not None:  # a judge that says where it was measured
             report.counts["outside_n"] += 1
-            report.counts["outside"] += feedback.outside
+            report.counts["outside"] += feedback.out_of_domain
         if feedback.score is None:
             report.counts["failed"] += 1
             report.counts[f"failed_{feedback.status}"] += 1
@@ -242,7 +242,7 @@ class Judging:
     def _look_at(self, found: Sequence[Feedback], report: Report) -> None:
         """Count what failed and what is foreign to the judge, and say once that something is."""
         _count(found, report)
-        marks = [int(feedback.outside) for feedback in found if feedback.outside is not None]
+        marks = [int(feedback.out_of_domain) for feedback in found if feedback.out_of_domain is not None]
         if any(marks) and "outside" not in self._said:
             self._said.add("outside")
             outside_of(marks)

@@ -33,8 +33,8 @@ def prefixes(episode: Episode) -> list[Trajectory]:
 
 def lowest_so_far(findings: Sequence[Finding], turns: int) -> list[float]:
     """Φ after each turn but the last: the lowest p_good of the turns so far, finding step k being of turn k; 0 up to the first turn
-    of which there is one."""
-    known = step_probabilities(findings, turns)[:-1]
+    of which there is one. A turn on which the judge abstains leaves Φ as it was."""
+    known = step_probabilities([f for f in findings if f.verdict != "unsure"], turns)[:-1]
     lowest: list[float | None] = []
     for p in known:
         before = lowest[-1] if lowest else None

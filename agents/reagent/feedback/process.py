@@ -83,4 +83,7 @@ class ProcessFeedback(Adapter):
             return [lowest_so_far(f, len(j.episode.turns)) for f, j in zip(said, judged, strict=True)]
         parts = [prefixes(one.episode) if judgeable(one.episode) else [] for one in judged]
         found = iter(self.judging_at(update).ask([t for part in parts for t in part], mode, update, report))
-        return [carried([self.recalibrated(next(found)).score for _ in part]) for part in parts]
+        return [
+            carried([None if (f := next(found)).abstains else self.recalibrated(f).score for _ in part])
+            for part in parts
+        ]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
+from rrm.annotation import OutOfDomain
 from rrm.config import Section, explain
 from rrm.feedback import Mode as JudgeMode
 
@@ -110,6 +111,9 @@ class JudgeOptions(Section):
     """Of a request to a server, as below."""
     concurrency: int | None = Field(default=None, ge=1)
     """Requests in flight at once."""
+    out_of_domain: OutOfDomain | None = None
+    """`unsure` (the default of a judge that is loaded here): of an attempt outside what the judge was measured on there is no verdict on a
+    step, no critique and no trace; `keep`: these stay. The score is the same."""
 
     @property
     def chosen(self) -> dict[str, Any]:

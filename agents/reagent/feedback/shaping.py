@@ -10,6 +10,7 @@ from typing import Literal
 from reagent.rollout.episode import Episode, Turn
 from rrm.annotation import Finding
 from rrm.evaluation.metrics.localisation import step_verdicts
+from rrm.feedback import clear
 
 
 def weight_at(update: int, updates: int, weight: float, schedule: Literal["constant", "linear"]) -> float:
@@ -47,7 +48,7 @@ def with_findings(
 ) -> Episode:
     """A copy whose turns earn what the judge found of them: finding step k speaks of turn k (from 1).
 
-    Of several findings on a turn the majority counts, a tie is bad; a turn without one, or with unclear ones alone, earns
+    Of several findings on a turn the majority counts, a tie is bad; a turn without one, or with unclear or unsure ones alone, earns
     nothing more. Where all of a turn's clear findings have a probability, of mean p, it earns p · good or (1 − p) · bad.
 
     Args:
@@ -61,13 +62,13 @@ def with_findings(
     paid = {"good": good, "bad": bad}
     seen = {"good": 0, "bad": 0}
     turns: list[Turn] = []
-    clear = [f for f in findings if f.verdict != "unclear"]
-    verdicts = step_verdicts(clear, len(episode.turns))
+    said = clear(findings)
+    verdicts = step_verdicts(said, len(episode.turns))
     for number, (turn, verdict) in enumerate(zip(episode.turns, verdicts, strict=True), start=1):
         earned = 0.0
         if verdict in paid:
             seen[verdict] += 1
-            p = _probability([f for f in clear if f.step == number])
+            p = _probability([f for f in said if f.step == number])
             sure = 1.0 if p is None else p if verdict == "good" else 1.0 - p
             earned = sure * paid[verdict] if max_paid is None or seen[verdict] <= max_paid else 0.0
         turns.append(replace(turn, reward=turn.reward + earned))

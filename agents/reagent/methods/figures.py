@@ -185,7 +185,9 @@ def judge_figures(transcripts: Sequence[Trajectory], said: Mapping[str, Feedback
         "coverage": float(np.median(shares))
         if (shares := [f.coverage for f in feedback if f.coverage is not None])
         else None,
-        "outside": sum(marks) if (marks := [f.outside for f in feedback if f.outside is not None]) else None,
+        "outside": sum(marks)
+        if (marks := [f.out_of_domain for f in feedback if f.out_of_domain is not None])
+        else None,
     }
     if means and any(t.outcome is not None for t in transcripts):
         measured = evaluate_feedback(transcripts, feedback, seed=seed)["metrics"]["judge"]

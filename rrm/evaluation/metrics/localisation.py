@@ -31,6 +31,13 @@ def step_verdicts(findings: Sequence[Finding], n_steps: int) -> StepLabels:
     return [("good" if b > 0 else "bad") if s else None for b, s in zip(balance, spoken, strict=True)]
 
 
+def abstained(findings: Sequence[Finding], n_steps: int) -> list[bool]:
+    """Of each step whether the judge abstains on it: it is unsure, and says neither good nor bad."""
+    unsure = {finding.step for finding in findings if finding.verdict == "unsure"}
+    unsure -= {finding.step for finding in clear(findings)}
+    return [step in unsure for step in range(1, n_steps + 1)]
+
+
 def labels_from_critiques(trajectory: Trajectory) -> StepLabels | None:
     """Step labels from `meta["critiques"]` = [{after_message, good}], `after_message` indexing an assistant message.
 

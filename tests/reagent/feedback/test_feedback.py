@@ -11,7 +11,8 @@ import torch
 from feedback_lab import MODES, TURNS, PaidEnv, configured, make_episode, read, reply, score_of, scripted, trainer_of
 
 from reagent.env.task import Task
-from reagent.feedback.judging import JudgeFailure
+from reagent.feedback.base import Judged
+from reagent.feedback.judging import JudgeFailure, Report
 from reagent.feedback.leaks import leaks
 from reagent.feedback.settings import FeedbackConfig
 from reagent.feedback.shaping import with_findings, with_score
@@ -22,6 +23,7 @@ from reagent.train.run import train
 from rrm.annotation import Finding
 from rrm.engines.hf.engine import base_causal_lm
 from rrm.errors import EngineError
+from rrm.feedback import Feedback, JudgeInfo
 from rrm.prompt.characters import CharacterTokenizer
 from rrm.prompt.windows import Planner
 from rrm.trajectory import Message, Trajectory
@@ -76,6 +78,18 @@ def test_process_pays_each_turn_for_the_findings_on_it() -> None:
 def test_process_pays_nothing_for_a_finding_without_a_clear_verdict() -> None:
     findings = [Finding(step=1, verdict="unclear"), Finding(step=2, verdict="unclear"), Finding(step=2, verdict="good")]
     assert with_findings_rewards([0.1, 0.2, 0.3], findings) == pytest.approx([0.1, 0.25, 0.3])
+
+
+def test_process_pays_nothing_for_what_the_judge_is_unsure_of(base, tmp_path) -> None:
+    unsure = [Finding(step=k, verdict="unsure", p_good=p) for k, p in ((1, 0.1), (2, 0.9))]
+    found = [*unsure, Finding(step=3, verdict="good", p_good=0.8)]
+    assert with_findings_rewards([0.1, 0.2, 0.3], found) == pytest.approx([0.1, 0.2, 0.3 + 0.8 * 0.05])
+    # nor does a poor score blame a turn for which the judge has no verdict
+    info = JudgeInfo(model="m", prompt_version="2", mode="steps")
+    adapter = trainer_of(configured(base, tmp_path, "process"), scripted()).feedback
+    poor = Feedback(id="a", status="scored", score=0.1, raw_score=0.1, findings=found[:2], judge=info)
+    paid = adapter.paid_findings(Judged(make_episode([0.0] * 3), poor, 0.1), Report())
+    assert paid is not None and [(f.step, f.verdict) for f in paid] == [(1, "unsure"), (2, "unsure"), (3, "bad")]
 
 
 def with_findings_rewards(rewards: list[float], findings: list[Finding]) -> list[float]:

@@ -30,7 +30,7 @@ class Far:
                 status="scored",
                 score=0.5,
                 raw_score=0.5,
-                outside=marks[t.messages[-1].text()],
+                out_of_domain=marks[t.messages[-1].text()],
             )
             for t in trajectories
         ]

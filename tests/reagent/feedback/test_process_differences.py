@@ -25,6 +25,12 @@ from rrm.trajectory import Message, Trajectory
 LAMBDA = 0.3
 
 
+def test_a_turn_of_which_the_judge_is_unsure_leaves_phi_as_it_was() -> None:
+    said = [(1, "good", 0.8), (2, "unsure", 0.1), (3, "bad", 0.4), (4, "good", 0.9)]
+    findings = [Finding(step=k, verdict=verdict, p_good=p) for k, verdict, p in said]  # pyright: ignore[reportArgumentType]
+    assert lowest_so_far(findings, 4) == [0.8, 0.8, 0.4]
+
+
 # ---- what they add up to ----
 
 

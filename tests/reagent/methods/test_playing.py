@@ -199,7 +199,7 @@ def test_the_judge_against_the_outcome_by_hand() -> None:
     assert found["mean"]["value"] == pytest.approx((0.8 + 0.9 + 0.5) / 3) and found["mean"]["low"] is None
     assert found["brier"]["value"] == pytest.approx((0.04 + 0.81) / 2) and found["auroc"]["value"] == 0.0
     assert found["status"] == {"scored": 3, "unparsable": 1} and (found["coverage"], found["outside"]) == (None, None)
-    said["0/initial/0"] = said["0/initial/0"].model_copy(update={"coverage": 0.5, "outside": True})
+    said["0/initial/0"] = said["0/initial/0"].model_copy(update={"coverage": 0.5, "out_of_domain": True})
     marked = judge_figures([e.trajectory for e in rows], said, 0)
     assert (marked["coverage"], marked["outside"]) == (0.5, 1)
     alike = judge_figures([rows[1].trajectory], said, 0)

@@ -123,9 +123,9 @@ def test_a_killed_calibration_asks_for_no_row_twice_and_nothing_is_written_over(
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (rows(9), "at least ten rows with both outcomes, got 9"),
+        (rows(19), r"at least 20 rows with both outcomes, got 19 .*; label more runs \(rrm label\)"),
         ([row(n, True, "well", n) for n in range(30)], "got 30 with mean 1.00"),
-        ([*rows(9), *(row(n, None, "well", n) for n in range(20, 50))], "30 transcripts have no label"),
+        ([*rows(19), *(row(n, None, "well", n) for n in range(20, 50))], "30 transcripts have no label"),
     ],
 )
 def test_too_few_labels_or_one_class_are_refused_before_anything_is_asked(
@@ -138,12 +138,49 @@ def test_too_few_labels_or_one_class_are_refused_before_anything_is_asked(
 
 def test_few_labels_say_how_few_and_what_interval_they_leave(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serve(grade) as server:
-        assert calibrate(tmp_path, server, rows(12)).exit_code == 0
-    assert "12 labels (5 of success) of 4 questions" in caplog.text and "uncertain by up to" in caplog.text
+        assert calibrate(tmp_path, server, rows(21)).exit_code == 0
+    assert "21 labels (10 of success) of 7 questions" in caplog.text and "uncertain by up to" in caplog.text
     assert "whether the map makes scores better is unknown: too few questions or rows" in caplog.text
     record = json.loads((tmp_path / "mine" / "calibration.json").read_text())
-    assert record["widest"] > 0.25 and record["folds"] == 4
+    assert record["widest"] > 0.25 and record["folds"] == 5
     assert record["after"]["ece"]["value"] is not None and record["after"]["ece"]["low"] is None
+
+
+def test_few_labels_move_the_map_that_there_is_and_grades_without_one_have_none(tmp_path: Path) -> None:
+    """Forty labels say 0.8 and 0.2 of what the judge's map says 0.9 and 0.4: with twenty labels' weight on the map, two thirds of the way."""
+    own = JudgeSettings(modes=["full"], opening=False)
+    own.calibration.modes["full"] = present = Platt(a=1.0, b=0.0, rows=500)
+    save_settings(tmp_path / "trained", own)
+
+    def says(_: int, body: dict[str, Any]) -> Answer:
+        well = "well" in body["messages"][-1]["content"]
+        return completion(f"<critique>[step 1] good: fine</critique><score>{'0.9' if well else '0.4'}</score>")
+
+    with serve(says) as server:
+        done = calibrate(tmp_path, server, rows(40), "--settings", tmp_path / "trained")
+        assert done.exit_code == 0, done.output
+        plain = calibrate(tmp_path, server, rows(40), "-o", tmp_path / "grades")
+        assert plain.exit_code == 0, plain.output
+    record, grades = (json.loads((tmp_path / d / "calibration.json").read_text()) for d in ("mine", "grades"))
+    fitted = load_settings(tmp_path / "mine").calibration.modes["full"]
+    well, ill = ([t.outcome for t in rows(40) if says in t.messages[-1].text()] for says in ("well", "ill"))
+    for raw, outcomes in ((0.9, well), (0.4, ill)):
+        wanted = (sum(o or 0.0 for o in outcomes) / len(outcomes) * 40 + present(raw) * 20) / 60
+        assert fitted(raw) == pytest.approx(wanted, abs=0.01)
+    assert (record["prior_labels"], grades["prior_labels"]) == (20, 0)
+    assert re.search(r"map of full: p = sigmoid\(\d\.\d{3} · logit\(raw\) [+-]\d\.\d{3}\), 40 labels", done.stderr)
+    assert re.search(r"raw 0\.900 means 0\.8\d\d \[0\.\d{3}, 0\.\d{3}\]", done.stderr)
+    assert record["widest"] < grades["widest"]  # it holds the map where the labels say little
+
+
+def test_too_few_scores_of_enough_labels_are_refused_too(tmp_path: Path) -> None:
+    def some(n: int, body: dict[str, Any]) -> Answer:
+        return completion("I cannot say.") if n >= 18 else grade(n, body)
+
+    with serve(some) as server:
+        refused = calibrate(tmp_path, server, rows(30), "--concurrency", 1)
+    assert "of 30 labelled rows: 18 scored, 12 unparsable; calibration needs at least 20 rows" in str(refused.exception)
+    assert not (tmp_path / "mine").exists()
 
 
 def test_a_map_that_gains_nothing_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

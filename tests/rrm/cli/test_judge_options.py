@@ -139,7 +139,7 @@ def test_an_empty_input_is_noticed_before_a_model_is_loaded(
 
 def test_too_few_labels_are_noticed_before_a_model_is_loaded(tmp_path: Path, invoke: Any) -> None:
     source = written(tmp_path, transcripts(3))
-    with pytest.raises(RRMError, match=r"at least ten rows .*3 transcripts have no label"):
+    with pytest.raises(RRMError, match=r"at least 20 rows .*3 transcripts have no label"):
         invoke(calibrate_cmd.command, source, "-o", tmp_path / "judge", "--model", tmp_path / "nothing")
 
 

@@ -86,7 +86,7 @@ def test_a_model_is_calibrated_or_it_is_said_why_not(
     try:
         code, summary = invoke(calibrate_cmd.command, source, "-o", tmp_path / "judge", *how)
     except RRMError as error:
-        assert "calibration needs at least ten rows" in str(error)
+        assert "calibration needs at least 20 rows" in str(error)
     else:
         assert code == 0 and summary["statuses"].keys() <= TYPED
 

@@ -190,13 +190,3 @@ def test_no_module_for_a_framework_is_imported_by_the_rest_of_the_package() -> N
     named = re.compile(rf"^\s*(?:from|import) rrm\.integrations(?:\.({'|'.join(own)})\b| import)", re.MULTILINE)
     found = [path for path in package.rglob("*.py") if named.search(path.read_text(encoding="utf-8"))]
     assert [path for path in found if path.parent.name != "integrations"] == []
-
-
-def test_finished_runs_are_scored_by_the_judge_s_scorer_and_rewards_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, scorer = ChatJudge(), ChatJudge()
-    vars(scorer)["judge_alone"] = judge
-    monkeypatch.setattr(loading, "scorer_of", lambda given, mode: scorer if (given, mode) == (judge, "full") else None)
-    assert asker(judge, mode=None).judge is judge
-    finished = asker(judge, mode=None, finished=True)
-    assert finished.judge is scorer and asker(judge, mode=None, finished=True) is finished
-    assert lock_of(scorer) is lock_of(judge)

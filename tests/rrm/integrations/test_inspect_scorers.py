@@ -94,18 +94,16 @@ def test_a_log_that_is_there_is_scored_alike(judge: AgentRRM, tmp_path: Path) ->
 
 
 def test_the_judge_that_ships_scores_as_the_command_does(tmp_path: Path, invoke: Any) -> None:
-    """It blends unasked: the score is not that of `AgentRRM.judge`."""
     from rrm.cli.score_cmd import command as rrm_score
 
     log = run(tmp_path / "logs", [agent_rrm(), match()])
     code, summary = invoke(rrm_score, log.location, "-o", tmp_path / "rows.jsonl")
-    assert code == 0 and summary["blended"]
+    assert code == 0 and summary["statuses"] == {"scored": len(read_eval_log(log.location).samples)}
     found = {row["id"]: row for row in map(json.loads, (tmp_path / "rows.jsonl").read_text("ascii").splitlines())}
     names = {row.meta["sample_id"]: row.id for row in read(log.location) if isinstance(row, Trajectory)}
     for sample in read_eval_log(log.location).samples:
         said = sample.scores["agent_rrm"]
         assert said.value == pytest.approx(found[names[sample.id]]["score"], abs=1e-5)
-        assert said.metadata["judge"]["unblended_score"] is not None
 
 
 def test_the_transcript_has_the_tools_and_the_judge_no_outcome(tmp_path: Path) -> None:

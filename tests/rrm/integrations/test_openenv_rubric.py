@@ -84,6 +84,15 @@ def test_without_findings_the_step_rewards_sum_to_the_score(judge: AgentRRM, mor
     assert score > 0 and rubric.compute_step_rewards() == [0.0] * more + [score]
 
 
+def test_a_step_of_which_the_judge_is_unsure_is_worth_one_half() -> None:
+    rubric = AgentRRMRubric(ChatJudge(), task="Where was Ada born?", mode="full")
+    play(rubric)
+    said = [Finding(step=1, verdict="unsure", p_good=0.1), Finding(step=2, verdict="unsure", p_good=0.9)]
+    changed = rubric.feedback().model_copy(update={"findings": said})
+    rubric._judged = (rubric.transcript(rubric.trajectory).id, changed)
+    assert rubric.compute_step_rewards() == [0.5, 0.5]
+
+
 def test_of_several_findings_on_a_step_a_bad_one_decides() -> None:
     rubric = AgentRRMRubric(ChatJudge(), task="Where was Ada born?", mode="full")
     play(rubric)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrm.errors import RRMError
-from rrm.judge.calibration import Calibration, Isotonic, Platt, fit, fit_by_reading, half_of
+from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, Platt, fit, fit_by_reading, half_of
 
 
 def test_platt_by_hand() -> None:
@@ -42,6 +42,40 @@ def test_fit_recovers_a_known_miscalibration() -> None:
     assert isinstance(fitted, Platt)
     assert fitted.a == pytest.approx(0.5, abs=0.05)
     assert fitted.b == pytest.approx(-1, abs=0.06)
+
+
+def penalised(z: np.ndarray, y: np.ndarray, q: np.ndarray, weight: float) -> np.ndarray:
+    """Slope and intercept that minimise the stated sum, found without the identity that the fit uses."""
+    from scipy.optimize import minimize
+
+    def loss(ab: np.ndarray) -> float:
+        t = ab[0] * z + ab[1]
+        entropy = lambda label: np.logaddexp(0, t) - label * t  # noqa: E731
+        return float(entropy(y).sum() + weight * entropy(q).mean())
+
+    return minimize(loss, np.array([1.0, 0.0]), tol=1e-10).x
+
+
+@pytest.mark.parametrize("rows", [20, 60, 2000])
+def test_a_prior_counts_as_twenty_labels_of_the_present_map(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    raw, present = rng.uniform(0.05, 0.95, rows), Platt(a=1.4, b=-0.5, rows=300)
+    z, q = np.log(raw / (1 - raw)), np.array([present(r) for r in raw])
+    y = (rng.uniform(size=rows) < 1 / (1 + np.exp(-(0.6 * z + 1)))).astype(float)
+    fitted, alone = fit(raw.tolist(), y.tolist(), present=q.tolist()), fit(raw.tolist(), y.tolist())
+    assert isinstance(fitted, Platt) and isinstance(alone, Platt)
+    assert (fitted.a, fitted.b) == pytest.approx(tuple(penalised(z, y, q, PRIOR_LABELS)), abs=0.01)
+    far = [abs(one.b - present.b) / abs(alone.b - present.b) for one in (fitted, alone)]
+    assert far[0] < (0.7 if rows == 20 else 1.01)
+    if rows == 2000:
+        assert (fitted.a, fitted.b) == pytest.approx((alone.a, alone.b), abs=0.03)
+
+
+def test_labels_that_agree_with_the_present_map_leave_it_as_it_is() -> None:
+    raw, present = np.linspace(0.05, 0.95, 40), Platt(a=1.4, b=-0.5, rows=300)
+    q = [present(r) for r in raw]
+    kept = fit(raw.tolist(), q, present=q)
+    assert isinstance(kept, Platt) and (kept.a, kept.b) == pytest.approx((1.4, -0.5), abs=0.01)
 
 
 def test_a_grade_is_read_as_it_is_by_hand() -> None:

@@ -149,18 +149,21 @@ def test_a_judge_marks_its_rows_in_every_mode_and_its_hash_stays(domain: Domain,
     before = content_hash(tmp_path)
     silent = Trajectory(id="s", task="t", messages=[Message(role="user", content="?")])
     rows = [react(300), code(1), silent]
-    assert [f.outside for f in judge_in(tmp_path).judge(rows)] == [None] * 3
+    assert [f.out_of_domain for f in judge_in(tmp_path).judge(rows)] == [None] * 3
     domain.save(tmp_path)
     assert content_hash(tmp_path) == before
     judge = judge_in(tmp_path)
     for mode in ("score", "critique", "full"):
         heard: list[Feedback] = []
         found = judge.judge(rows, mode=mode, on_feedback=heard.append)
-        assert [f.outside for f in found] == [False, True, None]
-        assert {f.id: f.outside for f in heard} == {f.id: f.outside for f in found}
+        assert [f.out_of_domain for f in found] == [False, True, None]
+        assert {f.id: f.out_of_domain for f in heard} == {f.id: f.out_of_domain for f in found}
         assert [f.score for f in found] == [0.5, 0.5, None]  # it is marked, and scored
         assert found[1].outside_distance == pytest.approx(domain.distance(code(1)), rel=1e-3)
-    assert [[f.outside for f in row] for row in judge.sample(rows[:2], mode="score", k=2)] == [[False] * 2, [True] * 2]
+    assert [[f.out_of_domain for f in row] for row in judge.sample(rows[:2], mode="score", k=2)] == [
+        [False] * 2,
+        [True] * 2,
+    ]
 
 
 def test_of_two_transcripts_with_one_id_neither_is_marked_as_the_other(domain: Domain, tmp_path: Path) -> None:
@@ -168,8 +171,8 @@ def test_of_two_transcripts_with_one_id_neither_is_marked_as_the_other(domain: D
     domain.save(tmp_path)
     rows = [react(300), code(1).model_copy(update={"id": react(300).id})]
     heard: list[bool | None] = []
-    found = judge_in(tmp_path).judge(rows, mode="score", on_feedback=lambda f: heard.append(f.outside))
-    assert heard == [None, None] and [f.outside for f in found] == [False, True]
+    found = judge_in(tmp_path).judge(rows, mode="score", on_feedback=lambda f: heard.append(f.out_of_domain))
+    assert heard == [None, None] and [f.out_of_domain for f in found] == [False, True]
 
 
 def test_a_row_is_outside_by_the_distance_it_says(domain: Domain) -> None:
@@ -203,12 +206,12 @@ def test_the_summary_counts_them_also_of_an_earlier_run(
     rows, output = [react(300), code(1), code(2)], tmp_path / "out.jsonl"
     with caplog.at_level(logging.WARNING):
         summary = score_file(judge_in(tmp_path), rows[:2], output, mode="score")
-    assert summary.outside == {"outside": 1, "rows": 2}
+    assert summary.out_of_domain == {"outside": 1, "rows": 2}
     assert f"1 of 2 transcripts are {OUTSIDE}" in caplog.text
-    assert json.loads(output.read_text().splitlines()[1])["outside"] is True
-    assert score_file(judge_in(tmp_path), rows, output, mode="score").outside == {"outside": 2, "rows": 3}
+    assert json.loads(output.read_text().splitlines()[1])["out_of_domain"] is True
+    assert score_file(judge_in(tmp_path), rows, output, mode="score").out_of_domain == {"outside": 2, "rows": 3}
     plain = score_file(judge_in(tmp_path / "none"), rows, tmp_path / "plain.jsonl", mode="score")
-    assert plain.outside is None
+    assert plain.out_of_domain is None
 
 
 def test_training_describes_its_rows_or_says_why_not(tmp_path: Path) -> None:
@@ -229,7 +232,7 @@ def test_an_evaluation_counts_them_by_source() -> None:
     info = JudgeInfo(model="m", prompt_version="2", mode="score")
     rows = [react(1), react(2), code(1), react(3, None)]
     said = [
-        Feedback(id=t.id, status="scored", judge=info, outside=mark)
+        Feedback(id=t.id, status="scored", judge=info, out_of_domain=mark)
         for t, mark in zip(rows, (True, False, True, None), strict=True)
     ]
     assert outside_by_source(rows, said) == {

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from rrm.cli.score_cmd import Modes, chosen_mode
 from rrm.feedback import Feedback
 from rrm.judge.judge_dir import FILE, JudgeSettings, load_settings, save_settings, settings_hash
@@ -20,12 +22,28 @@ def test_an_older_judge_keeps_its_hash_and_its_settings(tmp_path: Path) -> None:
     assert (settings.default_mode, settings.threshold) == (None, 0.5)
     kept = settings.model_dump(
         mode="json",
-        exclude={"name", "trained_on", "training_questions", "default_mode", "default_blend", "threshold", "blend"}
-        | {"calibrated_on", "max_windows", "criteria", "request"},
+        exclude={"name", "trained_on", "training_questions", "default_mode", "threshold"}
+        | {"calibrated_on", "max_windows", "criteria", "request", "unsure_band"},
     )
     assert settings_hash(settings) == hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
     assert settings_hash(settings) == settings_hash(settings.model_copy(update={"default_mode": "steps"}))
     assert settings_hash(settings) != settings_hash(settings.model_copy(update={"threshold": 0.4}))
+
+
+def test_a_judge_that_was_blended_loads_without_its_blend_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    older = {"name": "old", "modes": ["steps"], "blend": {"lexical_sha256": "0a1b", "modes": {}}, "default_blend": True}
+    (tmp_path / FILE).write_text(json.dumps(older))
+    (tmp_path / "lexical.json").write_text("{}")
+    first, again = load_settings(tmp_path), load_settings(tmp_path)
+    assert first == again == JudgeSettings(name="old", modes=["steps"])
+    assert [r.getMessage() for r in caplog.records if "lexical model" in r.getMessage()] == [
+        f"{tmp_path / FILE} was made with a lexical model to blend its scores with, which is ignored: the scores are the judge's own"
+    ]
+    caplog.clear()
+    (tmp_path / FILE).write_text(json.dumps({"name": "plain", "blend": None, "default_blend": False}))
+    assert load_settings(tmp_path) == JudgeSettings(name="plain") and not caplog.records
 
 
 def test_newer_settings_are_kept(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -18,7 +17,6 @@ from rrm.engines.hf.engine import HFEngine
 from rrm.engines.scripted import ScriptedChatEngine, ScriptedEngine
 from rrm.errors import RRMError
 from rrm.estimate import estimate
-from rrm.evaluation.metrics.process import fit_threshold
 from rrm.feedback import Feedback, Mode
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt, fit, half_of
@@ -263,7 +261,7 @@ def test_calibration_of_steps_fits_scores_and_single_steps(tokenizer: Any) -> No
     assert set(found) == set(judge.settings.calibration.modes) == {"steps", "steps@windowed", "steps_p_good"}
     assert found["steps"] == found["steps@windowed"]  # both readings say the same here: one map of all rows
     assert found["steps"]["rows"] == len(labels) == len(judged["steps"])
-    assert 0.1 < judge.settings.threshold < 0.9
+    assert judge.settings.threshold == 0.5
     (sound, ruined) = judge.judge([run("s", 20), run("r", 20, {3: "ruin"})], mode="steps")
     assert sound.score is not None and ruined.score is not None and sound.score > 0.7 > 0.3 > ruined.score
     assert ruined.judge.calibrated and [f.step for f in ruined.findings if f.verdict == "bad"] == [3]
@@ -283,8 +281,8 @@ def wary(tokenizer: Any) -> AgentRRM:
     return AgentRRM(ScriptedEngine([], logprob=logprob), prompter, settings=settings)
 
 
-def test_p_good_is_calibrated_as_it_is_read_with_the_threshold_that_is_chosen(tokenizer: Any) -> None:
-    """It was fitted on what a threshold of one half had later windows told."""
+def test_p_good_is_calibrated_as_it_is_read_where_good_begins_at_one_half(tokenizer: Any) -> None:
+    """The map is of what later windows are told once one half is one half after calibration."""
     rows = [run(str(n), (4, 20)[n % 2], {2: "ruin", 15: "ruin"} if n % 4 < 2 else None) for n in range(40)]
     steps = {
         t.id: StepTarget(tuple("bad" if ("ruin" in str(s.message.content)) != (n % 10 == k) else "good" for k, s in enumerate(t.steps)))
@@ -302,18 +300,18 @@ def test_p_good_is_calibrated_as_it_is_read_with_the_threshold_that_is_chosen(to
     def fitted_on(known: list[tuple[float, float]]) -> Any:
         return fit([raw for raw, _ in known], [y for _, y in known])
 
-    first, last = pairs(0.5), pairs(0.825)  # of all between 0.75 and 0.9 the same is said
-    half = half_of(fitted_on(first))
-    cut = fit_threshold(np.array([raw for raw, _ in first]), np.array([y < 0.5 for _, y in first]), half).value
-    assert 0.75 < cut < 0.9 and first != last
+    first = pairs(0.5)
+    cut = half_of(fitted_on(first))
+    last = pairs(cut)
+    assert 0.7 < cut < 0.95 and first != last
     judge = wary(tokenizer)
     config = CalibrationSettings(modes=["steps"])
     labels = [float(n % 4 >= 2) for n in range(30)]
     found = calibrate(judge, rows[:30], labels, config, steps=steps, steps_only=rows[30:])["steps_p_good"]
     fitted = judge.settings.calibration.modes["steps_p_good"]
     assert fitted == fitted_on(last) != fitted_on(first)
-    assert judge.settings.threshold == found["threshold"] == pytest.approx(fitted(cut))
+    assert judge.settings.threshold == found["threshold"] == 0.5
     assert found["read_again"] == sum(n % 4 == 1 for n in range(40))  # windowed ones with a step that is now called bad
     said = [f for feedback in judge.judge(rows, mode="steps") for f in feedback.findings]
     assert [f.p_good for f in said] == pytest.approx([fitted(raw) for raw, _ in last])
-    assert [f.verdict == "bad" for f in said] == [raw < cut for raw, _ in last]
+    assert [f.verdict == "bad" for f in said] == [fitted(raw) < 0.5 for raw, _ in last]

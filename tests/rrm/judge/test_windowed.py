@@ -319,4 +319,4 @@ def test_scores_of_windows_are_calibrated_apart_from_those_of_one_reading() -> N
     lost = Judge(**dict.fromkeys(of_long, "?")).over(modes=["score", "critique"])
     found = calibrate(lost, rows, labels, config)  # of rows in windows, none of which was scored, nothing was said
     assert set(lost.settings.calibration.modes) == {"score"} and found["score@windowed"]["rows"] == 0
-    assert found["score@windowed"]["skipped"].startswith("calibration needs at least ten rows")
+    assert found["score@windowed"]["skipped"].startswith("calibration needs at least 10 rows")

@@ -88,24 +88,19 @@ def test_a_result_that_the_log_does_not_have_is_said(browser: Chromium, tmp_path
     assert not complaints(browser)
 
 
-def test_a_row_says_its_threshold_and_that_its_score_is_blended(browser: Chromium, tmp_path: Path) -> None:
-    """A step of 0.41 that is called good, and a score that is not the judge's alone, need a word."""
+def test_a_row_says_its_threshold(browser: Chromium, tmp_path: Path) -> None:
+    """A step of 0.41 that is called good needs a word."""
     findings = [{"step": 1, "verdict": "good", "p_good": 0.41}, {"step": 2, "verdict": "bad", "p_good": 0.12}]
     judge = {**JUDGE, "mode": "steps", "calibrated": True, "threshold": 0.275}
-    own = {"unblended_score": 0.31, "unblended_raw_score": 0.508}
-    pairs = [pair(0, findings=findings, judge=judge | own), pair(1, findings=findings, judge=judge), pair(2)]
+    pairs = [pair(0, findings=findings, judge=judge), pair(1)]
     opened(browser, tmp_path / "report.html", pairs, "#run%2F0")
     browser.wait("document.querySelector('.strip')")
     said = lambda what: browser.evaluate(f"document.querySelector('{what}').textContent")  # noqa: E731
     assert "from 0.28 on it is called good" in said(".strip")
-    assert "blended with a lexical model, the judge alone says 0.31" in said(".headline")
     details = said("details.judge")
-    assert all(part in details for part in ("Calibratedyes", "Score before blending0.310", "Step is good from0.275"))
+    assert all(part in details for part in ("Calibratedyes", "Step is good from0.275"))
     browser.press("j")
-    browser.wait("document.querySelector('.place .num')?.textContent === '2 of 3'")
-    assert "blend" not in said("article") and "from 0.28 on" in said(".strip")
-    browser.press("j")
-    browser.wait("document.querySelector('.place .num')?.textContent === '3 of 3'")
+    browser.wait("document.querySelector('.place .num')?.textContent === '2 of 2'")
     assert "Step is good from" not in said("details.judge")
     assert not complaints(browser)
 

@@ -6,16 +6,15 @@ import json
 import socket
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cut_server import CHUNKED, OPEN_END, chunk, cutting, refused, row, whole
 from serving import run, serving
 
-from rrm.cli import main
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import Feedback
+from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import calls as calls_module
 from rrm.serve.address import Address
 from rrm.serve.calls import Busy, Calls, Pauses
@@ -223,18 +222,14 @@ def test_a_server_that_sends_its_clients_on_does_not_get_the_key_there() -> None
         assert not there.headers and "t0ken" not in str(error.value)
 
 
-@pytest.mark.parametrize("blends", [False, True])
-def test_a_summary_says_whether_the_server_blends(
-    blends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "runs.jsonl").write_text(json.dumps(run("a", "x")) + "\n")
-    with cutting([], blend="abc", blends={"score": blends}) as server:
-        words = ["score", str(tmp_path / "runs.jsonl"), "--mode", "score", "--model", server.url]
-        monkeypatch.setattr("sys.argv", ["rrm", *words, "-o", str(tmp_path / "scored.jsonl")])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert not ended.value.code and json.loads(capsys.readouterr().out)["blended"] is blends
-    assert server.asked[0][1]["blend"] is blends
+@pytest.mark.parametrize(("asked", "decides"), [(None, "unsure"), ("unsure", "unsure"), ("keep", None)])
+def test_what_lies_outside_the_judges_domain_is_said_with_each_request(asked: Any, decides: str | None) -> None:
+    describe = {"model": "m", "model_hash": "h", "out_of_domain": "unsure"}
+    with cutting([], describe=describe, knows_domain=True) as server:
+        judge = AgentRRM.from_pretrained(server.url, out_of_domain=asked)
+        judge.judge(runs("a"), mode="score")
+        assert judge.describe().get("out_of_domain") == decides
+    assert server.asked[0][1]["out_of_domain"] == asked
 
 
 # ---- measuring ----

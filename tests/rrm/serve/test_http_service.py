@@ -100,7 +100,6 @@ def test_health_metrics_and_the_judges_card(served: Served) -> None:
         ({"transcripts": [[run("a", "x"), run("b", "y")]]}, "transcripts.0", "holds 2 runs"),
         ({"transcripts": [run("a", "x")], "format": "opanai"}, "format", "did you mean 'openai'"),
         ({"transcripts": [run("a", "x")], "mode": "steps"}, "mode", "steps"),
-        ({"transcripts": [run("a", "x")], "blend": True}, "blend", "no lexical model"),
     ],
 )  # fmt: skip
 def test_wrong_requests_say_where(served: Served, body: Any, at: str, said: str) -> None:

@@ -17,14 +17,11 @@ from typing import Any
 import pytest
 from serving import WORKER, Served, run, serving
 
-from rrm.feedback import Feedback
-from rrm.judge.agent_rrm import AgentRRM
 from rrm.serve import pool as pools
 from rrm.serve.address import Address
 from rrm.serve.client import RemoteJudge
 from rrm.serve.metrics import Metrics
 from rrm.serve.pool import Pool
-from rrm.serve.worker import Worker
 from rrm.trajectory import Trajectory
 
 
@@ -115,7 +112,7 @@ def test_a_pool_is_closed_although_its_worker_hangs() -> None:
         sizes = {"workers": 1, "batch": 1, "most_waiting": 9}
         pool = Pool({}, **sizes, metrics=Metrics(), job_s=600.0, command=worker)
         await pool.start()
-        how = {"mode": "full", "samples": 1, "seed": 0, "blend": None}
+        how = {"mode": "full", "samples": 1, "seed": 0}
         asks = await pool.submit("score", how, [(json.dumps(run("x", "HANG")), ["x"])])
         while not pool.load.judging:
             await asyncio.sleep(0.01)
@@ -136,7 +133,7 @@ async def two_workers() -> Pool:
 
 
 async def submitted(pool: Pool, **said: str) -> list[asyncio.Future[dict[str, Any]]]:
-    how = {"mode": "full", "samples": 1, "seed": 0, "blend": None}
+    how = {"mode": "full", "samples": 1, "seed": 0}
     asks = await pool.submit("score", how, [(json.dumps(run(id, text)), [id]) for id, text in said.items()])
     return [ask.done for ask in asks]
 
@@ -273,7 +270,7 @@ def test_a_worker_whose_server_was_killed_ends_without_a_word(end: str) -> None:
         worker.stdin.write(b'{"options": {}}\n')
         worker.stdin.flush()
         assert b"about" in worker.stdout.readline()
-        how = {"mode": "full", "samples": 1, "seed": 0, "blend": None}
+        how = {"mode": "full", "samples": 1, "seed": 0}
         text = "WAIT 900 score 0.5" if end == "input" else "score 0.5"
         if end == "output":
             worker.stdout.close()
@@ -287,18 +284,3 @@ def test_a_worker_whose_server_was_killed_ends_without_a_word(end: str) -> None:
         finally:
             worker.kill()
         assert worker.returncode == 0 and worker.stderr.read() == b""
-
-
-def test_a_lexical_model_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    import rrm.judge.blended as blended
-
-    judge, loads, told = AgentRRM.from_pretrained(), list[Path](), list[dict[str, Any]]()
-    real = blended.Lexical.load
-    monkeypatch.setattr(blended.Lexical, "load", lambda folder: loads.append(folder) or real(folder))
-    worker = Worker(judge, told.append)
-    how = {"mode": judge.settings.default_mode, "samples": 1, "seed": 0}
-    for number, blend in enumerate((True, None, False, True)):
-        worker.do({"job": number, "what": "score", "how": how | {"blend": blend}, "items": [run("a", "Answer: two")]})
-    rows = [Feedback.model_validate(one["row"]) for one in told if "row" in one]
-    assert len(rows) == 4 and len(loads) == 1
-    assert rows[0] == rows[3] and rows[2].judge.unblended_score is None and rows[0].judge.unblended_score is not None

@@ -23,11 +23,8 @@ from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import Calibration, Platt
 from rrm.judge.fitting import calibrate
 from rrm.judge.judge_dir import JudgeSettings
-from rrm.judge.lexical import FILE, Lexical
-from rrm.labels import truth_of
 from rrm.output import folder_when_whole
 from rrm.train import export, ranks
-from rrm.train.blending import fit_words
 from rrm.train.prepare import prepare
 from rrm.train.run import train
 
@@ -102,25 +99,6 @@ def test_train_goes_from_data_to_a_judge_that_judges(one: tuple[Path, dict[str, 
     feedback = judge.judge(fresh, mode="score")
     assert judge.settings.modes == ["full", "score"] and len(judge.settings.training_questions) == 8
     assert all(f.status == "scored" and f.score is not None and 0.0 <= f.score <= 1.0 for f in feedback)
-
-
-def test_the_words_that_tell_are_kept_beside_the_judge_where_that_is_asked_for(
-    one: tuple[Path, dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = prepare(TrainConfig.model_validate(tree(one[0])))
-    judge = AgentRRM.from_pretrained(str(one[0]), device="cpu")
-    rows = run.parts["calibration"]
-    labels = [truth_of(t, run.annotations.get(t.id)) or 0.0 for t in rows]
-    feedback = judge.judge(rows, mode="score")
-    raised = [f.model_copy(update={"raw_score": 0.2 + 0.6 * y}) for f, y in zip(feedback, labels, strict=True)]
-    said = fit_words(judge, tmp_path, run, rows, labels, {"score": raised, "full": feedback[:4]})
-    assert judge.settings.blend is not None and set(judge.settings.blend.modes) == {"score"}
-    assert said["rows"] == 32 and said["score"]["rows"] == 32 and said["bytes"] == (tmp_path / FILE).stat().st_size
-    assert (
-        said["full"]["skipped"].startswith("a blend needs at least ten") and "mode full is not blended" in caplog.text
-    )
-    assert Lexical.load(tmp_path).sha256 == judge.settings.blend.lexical_sha256
-    assert not (one[0] / "judge" / FILE).exists()  # off by default
 
 
 def test_a_judge_of_steps_is_trained_calibrated_and_measured(tmp_path: Path) -> None:
