@@ -23,7 +23,7 @@ YES_NO = frozenset({"yes", "no", "true", "false"})
 """Answers that any text holds by chance."""
 
 _ARTICLES = frozenset({"a", "an", "the"})
-_STOP = frozenset(
+STOP_WORDS = frozenset(
     """
     a an and are as at be been but by can could did do does for from had has have he her his how i if in into is it
     its let me my no not now of on one or our out she should so than that the their them then there these they this
@@ -307,7 +307,7 @@ def _joined(normalised: str) -> str:
 
 def content_words(text: str) -> set[str]:
     """The words that carry content: normalised, without function words and single letters (digits stay)."""
-    return {w for w in normalise(text).split() if w not in _STOP and (len(w) > 1 or w.isdigit())}
+    return {w for w in normalise(text).split() if w not in STOP_WORDS and (len(w) > 1 or w.isdigit())}
 
 
 def shorten(text: str, max_words: int = 25) -> str:

@@ -52,7 +52,13 @@ LICENCES = {
     "r1_searcher": "MIT; HotpotQA CC BY-SA 4.0, 2WikiMultihopQA Apache-2.0",
     "reflexion": "MIT; HotpotQA CC BY-SA 4.0",
 }
-MAKERS = {"reflexion": "OpenAI's GPT-3.5 and GPT-4", "stepshield": "a language model (synthetic)", "agentdojo": "gpt-4o-mini"}
+OUTSIDE = 0.03
+"""Share of the calibration transcripts that lie outside of the domain."""
+MAKERS = {
+    "reflexion": "OpenAI's GPT-3.5 and GPT-4",
+    "stepshield": "a language model (synthetic)",
+    "agentdojo": "gpt-4o-mini",
+}
 """Where the runs themselves do not say who wrote them."""
 
 
@@ -115,7 +121,7 @@ def build(adapter: Path, name: str, maps: dict[str, Any], folder: Path, trained_
     )
     save_settings(folder, settings)
     named = [r.trajectory.model_copy(update={"meta": {**r.trajectory.meta, "source": r.source}}) for r in train]
-    fit_domain(named, [run.trajectory for run in calibration]).save(folder)
+    fit_domain(named, [run.trajectory for run in calibration], share=OUTSIDE, version=2).save(folder)
 
 
 def main() -> None:
@@ -123,13 +129,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adapter", type=Path, required=True)
     parser.add_argument("--name", choices=list(BASES), required=True)
-    parser.add_argument("--maps", type=Path, required=True, help="the calibration maps, as `evaluate calibrate` wrote them")
+    parser.add_argument(
+        "--maps", type=Path, required=True, help="the calibration maps, as `evaluate calibrate` wrote them"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--ship", action="store_true", help="copy the directory into the package")
     args = parser.parse_args()
-    state = json.loads(args.adapter.with_name(args.adapter.name.replace("adapter.safetensors", "state.json")).read_text())
-    trained_on = {key: state[key] for key in ("seed", "updates", "tokens")} | record.made_with("torch", "transformers", "peft")
-    build(args.adapter, args.name, json.loads(args.maps.read_text()), args.output, {**trained_on, "commit": record.commit()})
+    state = json.loads(
+        args.adapter.with_name(args.adapter.name.replace("adapter.safetensors", "state.json")).read_text()
+    )
+    trained_on = {key: state[key] for key in ("seed", "updates", "tokens")} | record.made_with(
+        "torch", "transformers", "peft"
+    )
+    build(
+        args.adapter,
+        args.name,
+        json.loads(args.maps.read_text()),
+        args.output,
+        {**trained_on, "commit": record.commit()},
+    )
     if args.ship:
         shutil.copytree(args.output, ASSETS / args.name, dirs_exist_ok=True)
     print(json.dumps({"judge": str(args.output), "shipped": args.ship}))

@@ -29,6 +29,8 @@ from rrm.errors import RRMError
 from rrm.feedback import Feedback, ImagesRead
 from rrm.judge.abstaining import abstain
 from rrm.pictures import told_of
+from rrm.prompt.canonical import canonical_step
+from rrm.text import STOP_WORDS
 from rrm.trajectory import Message, Trajectory
 
 FILE = "domain.json"
@@ -45,6 +47,9 @@ LEAST_SCALE = 0.05
 _CHARACTERS, _LINES, _TAGS = 20_000, 200, 200
 """Of a message that are looked at: more is more of the same."""
 _ROLES = {"tool": "o", "user": "u", "system": "s", "developer": "s", "assistant": "a"}
+_WORD = re.compile(r"[^\W\d_]+")
+_LATIN = "\u024f"
+"""The last letter of the Latin blocks."""
 _MARK = re.compile(r"[^\W\d_]{1,24}|\d+|[^\w\s]")
 _TAG = re.compile(r"</?\w{1,24}>?")
 _DIGITS = 3
@@ -83,6 +88,40 @@ def _add_message(found: Counter[str], message: Message) -> None:
     found[f"{role}:characters:{len(whole).bit_length()}"] += 1
 
 
+def step_features(trajectory: Trajectory) -> Counter[str]:
+    """How often each shape of a canonical step occurs: what stands in it, of what length, and in which language. No name, no word.
+
+    For judges that read canonical steps (prompt version 3), to which the form of a log does not matter.
+    """
+    found: Counter[str] = Counter()
+    before, texts = "^", [trajectory.task]
+    steps = [canonical_step(step) for step in trajectory.steps]
+    for step in steps:
+        returned = "".join(sorted({label[0] for label, _ in step.returns}))
+        shape = "t" * bool(step.thought) + "c" * min(len(step.calls), 3) + "a" * (step.answer is not None) + returned
+        found.update((f"step:{shape}", f"steps:{before}>{shape}"))
+        before = shape
+        sizes = {"thought": len(step.thought), "call": sum(len(call.text) for call in step.calls)}
+        sizes["return"] = sum(len(text) for _, text in step.returns)
+        found.update(f"{name}:{size.bit_length() // 2}" for name, size in sizes.items())
+        texts += [step.thought, *(text for _, text in step.returns)]
+    told = " ".join(texts)[:_CHARACTERS].lower()
+    words = _WORD.findall(told)
+    english = sum(word in STOP_WORDS for word in words) / max(len(words), 1)
+    foreign = sum(c.isalpha() and c > _LATIN for c in told) / max(len(told), 1)
+    for name in (
+        f"english:{min(int(10 * english), 4)}",
+        f"foreign:{min(int(20 * foreign), 4)}",
+        f"length:{len(steps).bit_length()}",
+    ):
+        found[name] += max(len(steps), 1)
+    return found
+
+
+FEATURES = {1: features, 2: step_features}
+"""Of a stored description, by its version."""
+
+
 class Group(BaseModel):
     """Training transcripts of one source."""
 
@@ -117,8 +156,9 @@ class Domain(BaseModel):
     @field_validator("version")
     @classmethod
     def _known(cls, version: int) -> int:
-        if version != 1:
-            raise ValueError(f"it is of version {version} and this reads version 1: install a newer agent-rrm")
+        if version not in FEATURES:
+            known = ", ".join(map(str, FEATURES))
+            raise ValueError(f"it is of version {version} and this reads {known}: install a newer agent-rrm")
         return version
 
     @model_validator(mode="after")
@@ -159,11 +199,11 @@ class Domain(BaseModel):
 
     def distance(self, trajectory: Trajectory) -> float:
         """How far the transcript's form is from the nearest group's; above 1: outside what the judge was measured on."""
-        return self.distance_of(features(trajectory))
+        return self.distance_of(FEATURES[self.version](trajectory))
 
     def told(self, trajectory: Trajectory) -> tuple[bool, float]:
         """Whether the transcript is outside, and the distance as rows say it, in four digits: by these it is outside."""
-        return self.told_of(features(trajectory))
+        return self.told_of(FEATURES[self.version](trajectory))
 
     def told_of(self, counts: Counter[str]) -> tuple[bool, float]:
         """The same of features that were counted before."""
@@ -224,12 +264,14 @@ def fit_domain(
     share: float = 0.05,
     seed: int = 0,
     most_bytes: int = MOST_BYTES,
+    version: int = 1,
 ) -> Domain:
     """Describe what a judge was trained on.
 
     Args:
         calibration: transcripts of other questions, of which `share` will lie outside.
         most_bytes: size of the stored file; the features of least weight go first.
+        version: 1 the form of the log; 2 the shapes of canonical steps.
 
     Raises:
         RRMError: fewer than `LEAST_ROWS` transcripts of either kind.
@@ -242,8 +284,10 @@ def fit_domain(
     by_source: dict[str, list[Trajectory]] = {}
     for t in train:
         by_source.setdefault(_source(t), []).append(t)
-    counts = {name: [features(t) for t in rows] for name, rows in grouped(by_source, seed).items()}
-    return fit_counts(counts, [features(t) for t in calibration], share=share, most_bytes=most_bytes)
+    of = FEATURES[version]
+    counts = {name: [of(t) for t in rows] for name, rows in grouped(by_source, seed).items()}
+    found = fit_counts(counts, [of(t) for t in calibration], share=share, most_bytes=most_bytes)
+    return found.model_copy(update={"version": version})
 
 
 def grouped(by_source: Mapping[str, Sequence[R]], seed: int) -> dict[str, list[R]]:

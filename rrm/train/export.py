@@ -29,7 +29,7 @@ from rrm.judge.fitting import untrained
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.labels import merged, truth_of
 from rrm.output import folder_when_whole
-from rrm.prompt.rendering import CUT_VERSION
+from rrm.prompt.rendering import CANONICAL_VERSION, CUT_VERSION
 from rrm.questions import question_keys, question_of
 from rrm.seeds import derive_seed
 from rrm.train.prepare import Run
@@ -102,7 +102,8 @@ def describe_domain(judge: AgentRRM, folder: Path, run: Run) -> dict[str, Any]:
     With too few rows the judge stays without one, and the card says why.
     """
     try:
-        domain = fit_domain(run.parts["train"], run.parts["calibration"], seed=run.config.seed)
+        version = 2 if judge.prompt_version == CANONICAL_VERSION else 1
+        domain = fit_domain(run.parts["train"], run.parts["calibration"], seed=run.config.seed, version=version)
     except RRMError as error:
         logger.warning("no transcript will be marked as outside what the judge was measured on: %s", error)
         return {"skipped": str(error)}

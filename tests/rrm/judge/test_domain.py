@@ -21,6 +21,7 @@ from rrm.feedback import OUTSIDE, Feedback, JudgeInfo
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.domain import FILE, MOST_BYTES, Domain, Group, features, fit_domain
 from rrm.judge.judge_dir import JudgeSettings, content_hash, save_settings
+from rrm.prompt.forms import in_form
 from rrm.score import score_file
 from rrm.trajectory import Message, ToolCall, Trajectory
 
@@ -115,7 +116,7 @@ def test_it_is_kept_and_loaded_exactly_and_cut_to_its_size(domain: Domain, tmp_p
         {**tree, "threshold": 0},
         {**tree, "unknown": float("nan")},
         {**tree, "groups": []},
-        {**tree, "version": 2},
+        {**tree, "version": 3},
     ):
         (tmp_path / FILE).write_text(json.dumps(bad))
         with pytest.raises(RRMError, match="not a description"):
@@ -240,3 +241,42 @@ def test_an_evaluation_counts_them_by_source() -> None:
         "react": {"share": 0.5, "outside": 1, "rows": 2},
     }
     assert outside_by_source(rows[3:], said[3:]) is None
+
+
+# ---- version 2: shapes of canonical steps ----
+
+
+def _support(id: str, name: str = "get_order", said: str = "I look the order up for you now.") -> Trajectory:
+    call = {"id": "1", "name": name, "arguments": {"order": id}}
+    return Trajectory.model_validate(
+        {
+            "id": id,
+            "task": f"When is the order {id} sent to me?",
+            "messages": [
+                {"role": "user", "content": f"When is the order {id} sent to me?"},
+                {"role": "assistant", "content": said, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": f"order {id}: it is on the way to you"},
+                {"role": "assistant", "content": f"The order {id} is on its way."},
+            ],
+        }
+    )
+
+
+def test_version_two_knows_a_run_by_its_steps_whatever_its_tools_and_its_form() -> None:
+    domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=2)
+    assert not domain.told(_support("C1"))[0]
+    assert not domain.told(_support("C1", name="orders.find_by_id"))[0]
+    assert domain.distance(in_form(_support("C1"), "react")) == domain.distance(_support("C1"))
+    foreign = _support("C1", said="我现在为您查询订单我现在为您查询订单我现在为您查询订单我现在为您查询订单")
+    assert domain.distance(foreign) > domain.distance(_support("C1"))
+    talk = Trajectory.model_validate(
+        {"id": "s", "messages": [{"role": "assistant", "content": "Once upon a time. " * 400}]}
+    )
+    assert domain.told(talk)[0]
+
+
+def test_version_two_is_stored_and_read_as_such(tmp_path: Path) -> None:
+    domain = fit_domain([_support(f"A{i}") for i in range(30)], [_support(f"B{i}") for i in range(30)], version=2)
+    domain.save(tmp_path)
+    assert Domain.load(tmp_path) == domain and domain.version == 2
+    assert not any("order" in feature for feature in domain.idf)
