@@ -137,7 +137,7 @@ def adversarial_bars() -> Iterator[Bar]:
 
 def adapter_bar() -> Bar:
     """The shipped adapter."""
-    path = ROOT / "rrm" / "assets" / "default"
+    path = ROOT / "rrm" / "assets" / "small"
     size = sum(p.stat().st_size for p in path.glob("adapter_model*.safetensors")) / 1e6
     return Bar("default judge's adapter, shipped", f"{size:.1f} MB", "≤ 15 MB", 0 < size <= 15)
 

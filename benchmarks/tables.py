@@ -25,7 +25,6 @@ from benchmarks.studies.smollm2_gsm8k_figures import both_ways
 from rrm.evaluation.bootstrap import MIN_ROWS
 
 PAGE = ROOT / "docs" / "results.md"
-CARD = ROOT / "rrm" / "assets" / "default" / "evaluation.json"
 _BLOCK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SAID = {
     "ppo": "PPO",

@@ -42,22 +42,26 @@ CALIBRATED = ("calibration.json", "calibration.jsonl")
 JUDGES = "rrm.judges"
 """Entry point group under which packages name the judges they ship."""
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
+DEFAULT = "small"
+"""The judge that is used where none is named."""
+OWN = {"small": "small", "default": "small", "base": "base"}
+"""Names of the judges of this package, and their folders."""
 
 
 def shipped(name: str) -> Path:
-    """Directory of a judge that an installed package ships: `default` is ours, others come by entry point.
+    """Directory of a judge that an installed package ships: those in `OWN` are ours, others come by entry point.
 
     A package names its judges under `[project.entry-points."rrm.judges"]`, each a function that returns a directory.
 
     Raises:
         RRMError: nothing installed ships a judge of that name; names those there are.
     """
-    if name == "default":
-        folder = ASSETS / name
+    if name in OWN:
+        folder = ASSETS / OWN[name]
     else:
         found = {point.name: point for point in entry_points(group=JUDGES)}
         if name not in found:
-            raise RRMError(f"no judge named {name!r} is installed; there are {', '.join(['default', *sorted(found)])}")
+            raise RRMError(f"no judge named {name!r} is installed; there are {', '.join([DEFAULT, *sorted(found)])}")
         folder = Path(found[name].load()())
     if not (folder / FILE).is_file():
         raise RRMError(f"this installation has no {name} judge; name one with --model")
@@ -66,7 +70,7 @@ def shipped(name: str) -> Path:
 
 def is_shipped(name: str) -> bool:
     """Whether an installed package ships a judge of that name."""
-    return name == "default" or any(point.name == name for point in entry_points(group=JUDGES))
+    return name in OWN or any(point.name == name for point in entry_points(group=JUDGES))
 
 
 def judge_folder(name: str) -> Path | None:

@@ -13,6 +13,7 @@ from rrm.engines.server_options import ServerOptions, addresses_of, meant, publi
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
 from rrm.judge.judge_dir import (
+    DEFAULT,
     FILE,
     JudgeSettings,
     base_of,
@@ -127,7 +128,7 @@ def load(model: str | None, options: Options) -> Loaded:
                 f"{model} names a server ({_host(settings.engine)}), which would be sent your transcripts and your key. "
                 f"Where you trust it: --model openai:BASE_URL#model --settings {model}"
             )
-        return _load_served(settings.engine, model or "default", folder, options)
+        return _load_served(settings.engine, model or DEFAULT, folder, options)
     return _load_local(folder, settings, model, options)
 
 
@@ -138,7 +139,7 @@ def find_folder(model: str | None, options: Options, *, weights: bool = True) ->
         RRMError: there is no such directory, shipped judge or repository.
         ConfigError: a revision of something that is not on the hub.
     """
-    folder = shipped("default") if model is None else judge_folder(model)
+    folder = shipped(DEFAULT) if model is None else judge_folder(model)
     if folder is not None:
         if options.revision is not None and options.settings is None:
             raise ConfigError(
@@ -348,7 +349,7 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **batch)
     return Loaded(
-        engine, settings, model or "default", hashed, prompter, folder=folder, dtype=str(number).removeprefix("torch.")
+        engine, settings, model or DEFAULT, hashed, prompter, folder=folder, dtype=str(number).removeprefix("torch.")
     )
 
 

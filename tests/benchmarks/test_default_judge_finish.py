@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from benchmarks import ship_default
 from benchmarks.default_judge.finish import Scored, carry, finish, fit_maps, recalibrate
 from benchmarks.default_judge.said import Judged, floor_of
 from benchmarks.default_judge.sources import Example
@@ -127,16 +126,3 @@ def test_what_was_read_is_kept_as_the_changed_judges(scored: Scored, tmp_path: P
         found = again[r.trajectory.id]
         assert (found.raw_score, found.score) == (raw, settings.calibration.apply("steps", raw))
         assert found.judge.model_hash == "new" and found.judge.calibrated
-
-
-def test_no_word_model_ships_and_no_judge_too_large(tmp_path: Path) -> None:
-    settings = JudgeSettings()
-    for name in ship_default.FILES:
-        (tmp_path / name).write_bytes(b"{}")
-    save_settings(tmp_path, settings)
-    (tmp_path / "lexical.json").write_bytes(b"{}")
-    assert {p.name for p in ship_default.shipped_files(tmp_path)} == set(ship_default.FILES)
-    with open(tmp_path / ship_default.FILES[0], "wb") as file:
-        file.truncate(15_000_000)
-    with pytest.raises(SystemExit, match=r"15\.0 MB"):
-        ship_default.shipped_files(tmp_path)

@@ -100,7 +100,7 @@ def test_help_lists_every_command(site: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_holds_the_labs_files_and_says_that_it_is_typed(site: Path) -> None:
-    for name in ("rrm/py.typed", "reagent/py.typed", "rrm/configs/rrm/lab.yaml", "rrm/assets/default/judge.json"):
+    for name in ("rrm/py.typed", "reagent/py.typed", "rrm/configs/rrm/lab.yaml", "rrm/assets/small/judge.json"):
         assert (site / name).is_file(), name
     for part in ("policy", "reflective", "judge"):
         assert (site / "reagent" / "lab" / "assets" / part / "model.safetensors").is_file()

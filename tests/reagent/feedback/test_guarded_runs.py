@@ -95,7 +95,7 @@ def test_a_judge_far_from_home_stops_a_run_after_its_first_update(base, tmp_path
     """By the shipped judge's own description of what it was measured on: it has seen no untrained policy's babble."""
     torch.set_num_threads(1)
     judge = scripted()
-    judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "default")
+    judge.domain = load_domain(Path(rrm.__file__).parent / "assets" / "small")
     config = configured(base, tmp_path / "run", "r", algorithm="grpo", max_updates=2, guards=FOREIGN)
     found = train(config, judge=judge)
     assert (found["stopped_by"], found["updates"]) == (["outside"], 1)
