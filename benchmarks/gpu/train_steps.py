@@ -1,4 +1,4 @@
-"""Train a step judge's LoRA adapter on rows of `benchmarks/models/rows.py`, on a GPU or on two CPU cores, in pieces that resume.
+"""Train a step judge on rows of `benchmarks/models/rows.py`, on a GPU or on two CPU cores, in pieces that resume.
 
     python benchmarks/gpu/train_steps.py --base BASE --rows ROWS.npz --out OUT --run small --max-tokens 1000000 --minutes 50
 
@@ -9,7 +9,8 @@ twins under one mask (DESIGN §4, windows). The loss of an update is the mean ov
     progress    the same of the second pair of tokens against the run's outcome, times PROGRESS
     pairs       −log σ(d(own step) − d(planted twin)) of the log-odds d, times PAIRS
 
-AdamW with linear warm-up and linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold
+What is trained is a LoRA adapter, or with --full every linear weight of the layers from --first-layer on: over few updates that learns
+faster (docs/decisions.md, 88), and its adapter is the best approximation of rank --rank of what changed. AdamW with linear warm-up and linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold
 everything that a resumed run needs; OUT/RUN.log.jsonl has a line an update. A run that is stopped by --minutes goes on from them.
 """
 
@@ -71,17 +72,18 @@ def log_odds(
 ) -> torch.Tensor:
     """(slots, 2): log-odds of good against bad, and of success against failure, at each slot of one row."""
     positions, mask = layout(segments, len(ids))
-    dtype = model.get_base_model().dtype
+    lm = decoder(model)
+    dtype = torch.bfloat16 if hasattr(model, "is_whole") else lm.dtype
     seen = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, float("-inf"))[None, None].to(device)
     with torch.autocast(device, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        hidden = model.get_base_model().model(
+        hidden = lm.model(
             input_ids=torch.tensor(ids, dtype=torch.long, device=device)[None],
             attention_mask=seen,
             position_ids=positions[None].to(device),
             use_cache=False,
         )[0][0]
     at = torch.tensor(slots[:, 0], dtype=torch.long, device=device)
-    weight = model.get_base_model().lm_head.weight[choices].float()
+    weight = lm.lm_head.weight[choices].float()
     logits = hidden[at].float() @ weight.T
     return torch.stack([logits[:, 0] - logits[:, 1], logits[:, 2] - logits[:, 3]], dim=1)
 
@@ -141,9 +143,37 @@ def adapter(base: str, rank: int, device: str, dtype: torch.dtype, seed: int, fi
     return model
 
 
+def whole(base: str, device: str, first: int) -> Any:
+    """The base in float32, its linear weights trained from layer `first` on; products are in bfloat16."""
+    attention = "grouped" if device == "cpu" else "sdpa"
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation=attention).to(device)
+    for name, parameter in model.named_parameters():
+        layer = int(name.split(".layers.")[1].split(".")[0]) if ".layers." in name else -1
+        parameter.requires_grad_(layer >= first and name.split(".")[-2] in TARGETS)
+    return model
+
+
+def low_rank(model: Any, base: str, rank: int) -> dict[str, torch.Tensor]:
+    """What changed since the base, as an adapter of a rank with alpha = 2 rank: truncated singular values, shared by both factors."""
+    before = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).state_dict()
+    made = {}
+    for name, parameter in trained(model).items():
+        u, s, v = torch.linalg.svd(parameter.detach().float().cpu() - before[name], full_matrices=False)
+        root = (s[:rank] / 2).sqrt()
+        stem = f"base_model.model.{name.removesuffix('.weight')}"
+        made[f"{stem}.lora_A.weight"] = (root[:, None] * v[:rank]).contiguous()
+        made[f"{stem}.lora_B.weight"] = (u[:, :rank] * root).contiguous()
+    return made
+
+
 def trained(model: Any) -> dict[str, torch.nn.Parameter]:
-    """The adapter's weights by the names that peft's files have."""
+    """The weights that are trained; an adapter's by the names that peft's files have."""
     return {n.replace(".default.", "."): p for n, p in model.named_parameters() if p.requires_grad}
+
+
+def decoder(model: Any) -> Any:
+    """The language model under an adapter, or itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def save(out: Path, run: str, model: Any, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
@@ -185,7 +215,11 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     """Train until the tokens or the minutes are spent; the last state."""
     rows, out = Rows(args.rows), Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    model = adapter(args.base, args.rank, args.device, getattr(torch, args.dtype), args.seed, args.first_layer)
+    if args.full:
+        model = whole(args.base, args.device, args.first_layer)
+        model.is_whole = True
+    else:
+        model = adapter(args.base, args.rank, args.device, getattr(torch, args.dtype), args.seed, args.first_layer)
     weights = list(trained(model).values())
     optimiser = torch.optim.AdamW(weights, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0)
     choices = torch.tensor([*rows.about["choices"], *rows.about["progress"]], device=args.device)
@@ -225,6 +259,9 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
             saved = time.monotonic()
     state["finished"] = state["tokens"] >= args.max_tokens
     save(out, args.run, model, optimiser, state)
+    if args.full:
+        made = {name: value.to(torch.bfloat16) for name, value in low_rank(model, args.base, args.rank).items()}
+        save_file(made, out / f"{args.run}.lowrank.safetensors")
     return state
 
 
@@ -253,8 +290,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--first-layer", type=int, default=10, help="the layers below have no adapter, and cost no backward pass"
     )
-    made.add_argument("--lr", type=float, default=8e-4)
-    made.add_argument("--batch", type=int, default=4, help="rows an update")
+    made.add_argument("--full", action="store_true", help="train the weights themselves; the adapter is made at the end")
+    made.add_argument("--lr", type=float, default=3e-4, help="1e-4 with --full")
+    made.add_argument("--batch", type=int, default=8, help="rows an update")
     made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     made.add_argument(
         "--dtype", default="bfloat16", choices=["float32", "bfloat16"], help="of the base and of products"

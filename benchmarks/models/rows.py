@@ -37,6 +37,8 @@ VERSION = "3"
 """Prompt version."""
 WINDOW = 1024
 """Tokens of a window."""
+STEP = 320
+"""Tokens of a step that are shown."""
 WEIGHTS: dict[str, float] = {
     "tau": 3.0,
     "workbench": 3.0,
@@ -63,7 +65,7 @@ BRANCHES = 3
 """Planted copies a row, at most; and counterparts beside them half as often."""
 MOST_IDS = 2600
 """Ids of a row, branches included."""
-KIND_WEIGHTS = {kind: 4.0 if kind in MEANING_KINDS else 1.0 for kind in MISTAKE_KINDS}
+KIND_WEIGHTS = {kind: 2.0 if kind in MEANING_KINDS else 1.0 for kind in MISTAKE_KINDS}
 IN_HEAD: tuple[MistakeKind, ...] = ("broken_instruction",)
 """Kinds that change what stands before the steps: a row of their own."""
 SPOILS = frozenset(
@@ -307,7 +309,7 @@ def main() -> None:
 
     runs = [run for run in load() if run.part == args.part and run.ships and run.fold != args.leave_out]
     sources = sorted({run.source for run in runs})
-    prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION)
+    prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION, step_tokens=STEP)
     rows = draw(Maker(prompter, runs, sources), runs, args.tokens, args.seed)
     about = {
         "base": args.tokenizer,

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks import record
-from benchmarks.models.rows import VERSION, WEIGHTS, WINDOW
+from benchmarks.models.rows import STEP, VERSION, WEIGHTS, WINDOW
 from benchmarks.models.sources import LabelledRun, load
 from rrm.judge.calibration import Calibration
 from rrm.judge.domain import fit_domain
@@ -113,6 +113,7 @@ def build(adapter: Path, name: str, maps: dict[str, Any], folder: Path, trained_
         default_mode="steps",
         prompt_version=VERSION,
         transcript_tokens=WINDOW,
+        step_tokens=STEP,
         threshold=0.5,
         unsure_band=maps.get("unsure_band"),
         calibration=Calibration.model_validate({"modes": maps["modes"]}),

@@ -111,6 +111,8 @@ class JudgeSettings(BaseModel):
     """`[low, high]`: the judge abstains on a step with low < p_good < high (`rrm.judge.abstaining`); null: on none for this reason."""
     prompt_version: str = PROMPT_VERSION
     """How transcripts are rendered (`rrm.prompt`): 1 cuts what exceeds the budget, 2 reads it in windows."""
+    step_tokens: int | None = None
+    """Tokens of a step that are shown, in prompt version 3: a longer step loses its middle, and coverage says so; null: all."""
     transcript_tokens: int = 2048
     max_new_tokens: int = 512
     request: dict[str, Any] = Field(default_factory=dict)
@@ -219,7 +221,7 @@ _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 FOR_THE_READER = {"name", "default_mode", "trained_on", "calibrated_on", "training_questions"}
 """What `judge.json` says that decides no score."""
-LATER: dict[str, Any] = {"threshold": 0.5, "unsure_band": None, "criteria": None, "max_windows": None, "request": {}}
+LATER: dict[str, Any] = {"threshold": 0.5, "unsure_band": None, "step_tokens": None, "criteria": None, "max_windows": None, "request": {}}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
 
 

@@ -264,7 +264,9 @@ def _reader(tokenizer: Any, settings: JudgeSettings) -> Prompter | None:
     """Renders within the judge's budget with its own tokenizer; None where there is none."""
     if tokenizer is None:
         return None
-    return Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows)
+    return Prompter(
+        tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows, settings.step_tokens
+    )
 
 
 def _own_tokenizer(folder: Path, options: Options) -> Any:
@@ -318,7 +320,9 @@ def load_reader(model: str | None, options: Options) -> tuple[JudgeSettings, Pro
         return settings, _reader(_own_tokenizer(folder, options), settings)
     needs("local", f"the tokenizer of {model or 'the default judge'}", "transformers")
     tokenizer = _tokenizer(_base_folder(folder, settings, options), options)
-    return settings, Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows)
+    return settings, Prompter(
+        tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows, settings.step_tokens
+    )
 
 
 def _load_local(folder: Path, settings: JudgeSettings, model: str | None, options: Options) -> Loaded:
@@ -345,7 +349,9 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
     number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
     weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
     settings = options.over(settings)
-    prompter = Prompter(tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows)
+    prompter = Prompter(
+        tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows, settings.step_tokens
+    )
     batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
     engine = HFEngine(weights.eval(), tokenizer, device=place, **batch)
     return Loaded(

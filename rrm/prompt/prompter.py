@@ -57,14 +57,20 @@ class Prompter:
         tokenizer: the base's or a saved judge's. It gets the chat template its judge is trained and used with.
         transcript_tokens: budget of a rendered transcript, in version 2 of a window.
         version: prompt version; 1 cuts what exceeds the budget, 2 reads it in windows (`rrm.prompt.windows`), 3 the same of canonical steps.
-        max_windows: of a transcript, in version 2; None: as many as it takes.
+        max_windows: of a transcript, from version 2 on; None: as many as it takes.
+        step_tokens: of a step, in version 3; None: all of it.
 
     Raises:
         RRMError: the tokenizer names no token that could end a reply, or there is no such version.
     """
 
     def __init__(
-        self, tokenizer: Any, transcript_tokens: int, version: str = PROMPT_VERSION, max_windows: int | None = None
+        self,
+        tokenizer: Any,
+        transcript_tokens: int,
+        version: str = PROMPT_VERSION,
+        max_windows: int | None = None,
+        step_tokens: int | None = None,
     ) -> None:
         if version not in PROMPT_VERSIONS:
             raise RRMError(
@@ -88,7 +94,7 @@ class Prompter:
         self.choices: tuple[int, int] = (good[shared], bad[shared])
         """The two tokens a slot chooses from: good, bad."""
         canonical = version == CANONICAL_VERSION
-        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows, canonical)
+        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows, canonical, step_tokens)
         """Divides transcripts into windows, in version 2."""
         self._around: dict[Mode, tuple[list[int], list[int]]] = {}
 

@@ -122,6 +122,8 @@ class Planner:
         slot_end: ids that a slot ends with, so that the two verdicts differ in the next token alone.
         max_windows: windows that are read of a transcript at most; None: all (`Plan.limit`).
         canonical: steps in their canonical form (prompt version 3), and every window with the same head.
+        step_tokens: ids of a canonical step that are shown; a longer one loses the middle of what the agent wrote or of what came
+            back. None: all.
     """
 
     def __init__(
@@ -132,8 +134,9 @@ class Planner:
         slot_end: Sequence[int] = (),
         max_windows: int | None = None,
         canonical: bool = False,
+        step_tokens: int | None = None,
     ) -> None:
-        self.canonical = canonical
+        self.canonical, self.step_tokens = canonical, step_tokens
         self.tokenizer, self.budget, self.clean, self.max_windows = tokenizer, budget, clean, max_windows
         self.slot_end = list(slot_end)
         self.scale: int = getattr(tokenizer, "ids_a_token", 1)
@@ -196,13 +199,14 @@ class Plan:
         self._digest_room = min(int(planner.budget * DIGEST), MOST_DIGEST * planner.scale)
         whole_head = sum(len(planner.encode(text)) for text in head.values())
         self._first_tokens, self._later_tokens = whole_head - cut, whole_head - cut_later
+        self._cut_tokens = 0
         self._windows = self._filled(steps)
         blocks = [b for window in self._windows for b in window]
         self._next = {id(b): after.step for b, after in pairwise(blocks)}
         """Number of the step that follows a block, by the block's id."""
         self._starts = {id(b) for before, b in pairwise([None, *blocks]) if b and (not before or before.step < b.step)}
         """Ids of the blocks that begin a step. What was found in the first part of one is told where the next begins a window."""
-        self.transcript_tokens = whole_head + sum(b.tokens for w in self._windows for b in w)
+        self.transcript_tokens = whole_head + self._cut_tokens + sum(b.tokens for w in self._windows for b in w)
         """Ids of the whole transcript."""
         self._read_ending_again()
         self._kept = list(range(len(self._windows)))
@@ -361,7 +365,7 @@ class Plan:
         planner = self._planner
         if planner.canonical:
             form = canonical_step(step)
-            said, seen = form.action_text, form.return_text
+            said, seen = self._shortened(planner.clean(form.action_text), planner.clean(form.return_text))
         else:
             said, seen = f"agent: {agent_text(step.message)}", observation_text(step)
         body = planner.clean(f"{said}\n{seen}\n" if seen else f"{said}\n")
@@ -385,6 +389,19 @@ class Plan:
             text = planner.tokenizer.decode(chunk).rstrip("\n")
             blocks.append(_Block(step.index, planner.piece(f"{begins}{text}\n"), len(chunk)))
         return blocks
+
+    def _shortened(self, said: str, seen: str) -> tuple[str, str]:
+        """What the agent wrote and what came back, within the ids of a step that are shown."""
+        planner = self._planner
+        if planner.step_tokens is None:
+            return said, seen
+        sizes = [len(planner.encode(text)) for text in (said, seen)]
+        kept = [
+            planner.shortened(text, keep)
+            for text, keep in zip((said, seen), water_fill(sizes, planner.step_tokens), strict=True)
+        ]
+        self._cut_tokens += sum(lost for _, lost in kept)
+        return kept[0][0], kept[1][0]
 
     def _between_characters(self, ids: Sequence[int], start: int, end: int) -> int:
         """The last place up to `end` where no character is cut in two, as a token may be a part of one; `end` itself where none is near."""
