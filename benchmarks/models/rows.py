@@ -288,7 +288,7 @@ def counts(rows: Sequence[Row], sources: Sequence[str]) -> dict[str, Any]:
             by_source[name][{1: "good", 0: "bad", -1: "unknown"}[verdict] if step else "outcome"] += 1
             if kind >= 0 and step:
                 by_kind[f"{MISTAKE_KINDS[kind]}/{'good' if verdict == 1 else 'bad'}"] += 1
-    return {"sources": {k: dict(v) for k, v in sorted(by_source.items())}, "kinds": dict(sorted(by_kind.items()))}
+    return {"by_source": {k: dict(v) for k, v in sorted(by_source.items())}, "by_kind": dict(sorted(by_kind.items()))}
 
 
 def main() -> None:
