@@ -18,6 +18,7 @@ from openai_server import Answer, Server, completion, failure, serve
 
 from rrm.annotation import Finding
 from rrm.cli import score_cmd
+from rrm.cli.judge_options import JudgeOptions
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
@@ -366,6 +367,18 @@ def test_a_stronger_judge_that_cannot_be_reached_for_some_rows_is_exit_code_1(tm
         run = ["-o", tmp_path / "o.jsonl", "--model", f"{where}#small", "--escalate", f"{where}#big"]
         code, summary = invoke(score_cmd.command, source, *run, "--escalate-share", "0.1")
     assert code == 1 and summary["statuses"] == {"scored": 3} and summary["escalation"]["failed"] == {"judge_error": 1}
+
+
+def test_options_are_dealt_between_the_two_judges() -> None:
+    given = JudgeOptions(model="runs/judge", device="cpu", dtype="float32", price="1,2", criteria="c.yaml", settings="s")
+    small, stronger = given.escalating("openai:http://h/v1#m")
+    assert small == JudgeOptions(model="runs/judge", device="cpu", dtype="float32")
+    assert stronger == JudgeOptions(model="openai:http://h/v1#m", price="1,2", criteria="c.yaml", settings="s")
+    _, local = given.escalating("runs/larger")
+    assert (local.model, local.device, local.dtype, local.settings) == ("runs/larger", "cpu", None, None)
+    served = JudgeOptions(model="openai:http://h/v1#small", settings="s", concurrency=3)
+    small, stronger = served.escalating("openai:http://h/v1#m")
+    assert (small.settings, stronger.settings, small.concurrency, stronger.concurrency) == ("s", None, None, 3)
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path: Path, invoke: Any) -> None:
