@@ -17,7 +17,7 @@ from rrm.feedback import Feedback, JudgeInfo, Status
 from rrm.trajectory import Message, Trajectory, write_jsonl
 from rrm.usage import Usage
 
-LABELS: list[StepLabels] = [*([["bad"]] * 5), *([["good"]] * 5)]
+LABELS: list[StepLabels] = [["bad" if i < 5 else "good"] for i in range(10)]
 SMALL = [0.55, 0.52, 0.58, 0.05, 0.05, 0.95, 0.95, 0.95, 0.95, 0.95]
 """Wrong on the first three runs, which are unsure; right on the others: accuracy 0.7, F1 of bad steps 4/7, AUROC 1."""
 
@@ -33,7 +33,7 @@ def row(id: str, verdict: Verdict, p_good: float | None = None, **about: Any) ->
 
 
 def small_rows() -> list[Feedback]:
-    said: tuple[Verdict, ...] = (*["unsure"] * 3, *["bad"] * 2, *["good"] * 5)
+    said: list[Verdict] = ["good" if p > 0.9 else "bad" if p < 0.1 else "unsure" for p in SMALL]
     return [row(f"t{i}", v, p) for i, (v, p) in enumerate(zip(said, SMALL, strict=True))]
 
 

@@ -370,7 +370,9 @@ def test_a_stronger_judge_that_cannot_be_reached_for_some_rows_is_exit_code_1(tm
 
 
 def test_options_are_dealt_between_the_two_judges() -> None:
-    given = JudgeOptions(model="runs/judge", device="cpu", dtype="float32", price="1,2", criteria="c.yaml", settings="s")
+    given = JudgeOptions(
+        model="runs/judge", device="cpu", dtype="float32", price="1,2", criteria="c.yaml", settings="s"
+    )
     small, stronger = given.escalating("openai:http://h/v1#m")
     assert small == JudgeOptions(model="runs/judge", device="cpu", dtype="float32")
     assert stronger == JudgeOptions(model="openai:http://h/v1#m", price="1,2", criteria="c.yaml", settings="s")
