@@ -99,28 +99,34 @@ class Output:
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Rewrite the file with the wanted rows alone; the old file stands until the new one is whole."""
-        self.close()
-        draft = Path(f"{self.path}.tmp")
-        with self._writing():
-            with open(self.path, "rb") as old, open(draft, "wb") as new:
-                new.writelines(line for line in old if wanted(json.loads(line)))
-                new.flush()
-                os.fsync(new.fileno())
-            os.replace(draft, self.path)
+        with self._rewriting() as new, open(self.path, "rb") as old:
+            new.writelines(line for line in old if wanted(json.loads(line)))
+
+    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rewrite the file with these rows; the old file stands until the new one is whole."""
+        with self._rewriting() as new:
+            new.writelines(json.dumps(row, allow_nan=False).encode("ascii") + b"\n" for row in rows)
 
     def reorder(self, order: Sequence[int] | np.ndarray) -> None:
         """Rewrite the file with its lines in this order, numbers from 0; the old file stands until the new one is whole."""
+        ends = array("Q", [0])
+        with self._rewriting() as new, open(self.path, "rb") as old:
+            for line in old:
+                ends.append(ends[-1] + len(line))
+            if len(order) != len(ends) - 1:
+                raise RRMError(f"{self.path} has {len(ends) - 1} rows, not {len(order)}: it was changed meanwhile")
+            for number in order:
+                old.seek(ends[number])
+                new.write(old.read(ends[number + 1] - ends[number]))
+
+    @contextmanager
+    def _rewriting(self) -> Iterator[IO[bytes]]:
+        """A file that takes the place of this one when the block ends well."""
         self.close()
-        draft, ends = Path(f"{self.path}.tmp"), array("Q", [0])
+        draft = Path(f"{self.path}.tmp")
         with self._writing():
-            with open(self.path, "rb") as old, open(draft, "wb") as new:
-                for line in old:
-                    ends.append(ends[-1] + len(line))
-                if len(order) != len(ends) - 1:
-                    raise RRMError(f"{self.path} has {len(ends) - 1} rows, not {len(order)}: it was changed meanwhile")
-                for number in order:
-                    old.seek(ends[number])
-                    new.write(old.read(ends[number + 1] - ends[number]))
+            with open(draft, "wb") as new:
+                yield new
                 new.flush()
                 os.fsync(new.fileno())
             os.replace(draft, self.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
@@ -187,6 +187,17 @@ class JudgeOptions:
         said |= {"timeout_s": self.timeout, "server": self.server()}
         return said | {"trust_remote_code": bool(self.trust_remote_code)}
 
+    def escalating(self, stronger: str) -> tuple[JudgeOptions, JudgeOptions]:
+        """The options of two judges, the second of this name: what says how a server is asked, and what it may write, is the second's."""
+        theirs = {name: getattr(self, name) for name in OF_STRONGER}
+        first = replace(self, **dict.fromkeys(OF_STRONGER))
+        if stronger.startswith("openai:"):
+            if self.model is None or not self.model.startswith("openai:"):
+                first, theirs = replace(first, settings=None), {**theirs, "settings": self.settings}
+        elif not stronger.startswith(("http://", "https://")):
+            theirs |= {"device": self.device, "token": self.token}
+        return first, JudgeOptions(model=stronger, **theirs)
+
     def load(self) -> AgentRRM:
         """The judge."""
         from rrm.judge.agent_rrm import AgentRRM
@@ -203,6 +214,8 @@ def option_of(name: str) -> str:
 
 OF_SERVERS = ("temperature", "reasoning_effort", "thinking_tokens", "extra_body", "header", "price", "max_cost")
 """The options that `ServerOptions` holds."""
+OF_STRONGER = (*OF_SERVERS, "timeout", "concurrency", "context", "max_new_tokens", "criteria", "images")
+"""The options that are the stronger judge's where there are two."""
 
 
 def with_judge_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -63,6 +63,17 @@ def command(
         metavar="I/N",
         help="Judge the I-th of N consecutive parts of the input; rrm merge puts the outputs together.",
     ),
+    escalate: str | None = typer.Option(
+        None,
+        metavar="MODEL",
+        help="A stronger judge, named as --model, that judges again what --model is unsure of, worst first. --price, --max-cost and the other options of servers are then its own.",
+    ),
+    escalate_share: float | None = typer.Option(
+        None,
+        min=0,
+        max=1,
+        help="Share of the rows that --model is sure of which go to the stronger judge, too, to see how often they agree. Default: 0.05.",
+    ),
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
     retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
@@ -75,12 +86,22 @@ def command(
     OUT.errors.jsonl. Exit code 1: some lines could not be read, the judge could not be reached for some rows, or no row
     has a usable score; other rows without one (unparsable, truncated, too_long) are counted in the summary. Exit code 4: --max-cost
     was reached, and transcripts are left.
+
+    With --escalate the rows that --model is unsure of go to a stronger judge. OUT.small.jsonl and OUT.escalated.jsonl hold what each judge
+    said; a row of OUT says in `escalated` whose it is.
     """
     from rrm.estimate import estimate
     from rrm.score import score_file
+    from rrm.scoring.cascade import score_cascade
 
     if output is None and not dry_run:
         raise RRMError("say where the rows go: -o OUT.jsonl (or --dry-run for an estimate)")
+    if escalate is None and escalate_share is not None:
+        raise ConfigError("--escalate-share is of --escalate: name the stronger judge")
+    if escalate is not None and dry_run:
+        raise ConfigError(
+            "--dry-run knows no --escalate: which rows go on shows once --model has read them; estimate each judge by --model"
+        )
     check_paths(inputs, *((None, None) if dry_run else (output, html)))
     reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     chosen = None if shard is None else Shard.parse(shard)
@@ -88,7 +109,8 @@ def command(
         rows = begun(read_inputs(inputs, errors, strict=strict, **reading))
         if rows is None and chosen is None:
             finish_empty(output, dry_run, errors)
-        loaded = load_judge(judge)
+        first, second = (judge, None) if escalate is None else judge.escalating(escalate)
+        loaded, stronger = load_judge(first), None if second is None else load_judge(second)
         total = None if dry_run and chosen is None else count_inputs(inputs, reading)
         trajectories = part_of(rows or (), chosen, total)
         run: dict[str, Any] = {"mode": chosen_mode(mode, loaded, Modes.full), "samples": samples, "seed": seed}
@@ -106,7 +128,11 @@ def command(
             if chosen is not None and total is not None:
                 run["settings"] = chosen.settings(total)
             expected = chosen.rows_of(total) if chosen is not None and total is not None else total
-            done = score_file(loaded, trajectories, output, total=expected, **run)
+            if stronger is None:
+                done = score_file(loaded, trajectories, output, total=expected, **run)
+            else:
+                run |= escalation_of(stronger, mode, escalate_share)
+                done = score_cascade(loaded, stronger, trajectories, output, total=expected, **run)
             summary = asdict(done)
             if html is not None and done.stopped is None:
                 from rrm.report import write_report
@@ -127,13 +153,33 @@ def command(
             unjudged,
             printable(str(reason)),
         )
+    failed = warn_of_escalation(summary.get("escalation"))
     if stopped:
         log.warning("stopped: %s%s", stopped, "; the report is written once all is judged" if html is not None else "")
     finish({**summary, "unreadable": errors.count, "errors": errors.written_to})
     if stopped:
         raise typer.Exit(STOPPED)
-    if errors.count or unjudged or useless:
+    if errors.count or unjudged or useless or failed:
         raise typer.Exit(1)
+
+
+def escalation_of(stronger: object, mode: Modes | None, share: float | None) -> dict[str, Any]:
+    """How `score_cascade` asks the stronger judge: in the mode that was asked for; in its own where that is `steps`, which a chat model has not."""
+    asked = None if mode is Modes.steps else mode
+    return {"stronger_mode": chosen_mode(asked, stronger, Modes.full), **({} if share is None else {"share": share})}
+
+
+def warn_of_escalation(escalation: dict[str, Any] | None) -> int:
+    """Warn of rows of which the stronger judge gave no score; returns how many ended in `judge_error`."""
+    failed = {} if escalation is None else escalation["failed"]
+    if escalation is not None and failed:
+        log.warning(
+            "%d transcripts keep the first judge's row, as %s gave no score (%s); --retry-errors asks again where it could not be reached",
+            sum(failed.values()),
+            escalation["model"],
+            printable(str(escalation["first_failure"])),
+        )
+    return failed.get("judge_error", 0)
 
 
 def finish_empty(output: Path | None, dry_run: bool, errors: ErrorLog) -> NoReturn:

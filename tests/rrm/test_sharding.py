@@ -160,17 +160,13 @@ def test_the_commands(tmp_path: Path) -> None:
 
 def test_a_ledger_tells_what_was_entered() -> None:
     ledger = Ledger()
-    ledger.add("a", "scored", "00ff00ff00ff00ff", 0.5, True)
+    ledger.add("a", "scored", "00ff00ff00ff00ff", 0.5, True, verdicts=(3, 1))
     ledger.add("b", "judge_error", "ffffffffffffffff")
     ledger.add("c", "scored", "0" * 16, 1.0, False, {"done": 0.25, "tone": None})
     a, b, c = (ledger.find(id) for id in "abc")
     assert (a, b, c, ledger.find("d")) == (0, 1, 2, None)
-    assert ledger.known(0) == ("scored", "00ff00ff00ff00ff", 0.5, True) and ledger.known(1) == (
-        "judge_error",
-        "f" * 16,
-        None,
-        None,
-    )
+    assert ledger.known(0) == ("scored", "00ff00ff00ff00ff", 0.5, True, 3, 1)
+    assert ledger.known(1) == ("judge_error", "f" * 16, None, None, 0, 0)
     assert ledger.values(0) is None and ledger.values(2) == {"done": 0.25, "tone": None}
     assert ledger.second(but="judge_error") is None and ledger.last("judge_error") == 1
     ledger.add("b", "scored", "1" * 16)

@@ -1,0 +1,1 @@
+"""Scoring runs of more than one judge."""
