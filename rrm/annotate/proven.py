@@ -41,7 +41,7 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
     Args:
         changes_state: names of tools that change state: after one of them a call may be made again.
     """
-    names = [_name_of(tool) for tool in trajectory.tools or []]
+    names = [name_of(tool) for tool in trajectory.tools or []]
     known = set[str]() if None in names else set(names)  # a tool without a name may be any
     found: dict[int, MistakeKind] = {}
     latest: dict[str, list[str]] = {}  # calls → what they last returned, since the last change
@@ -62,7 +62,8 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
     return found
 
 
-def _name_of(tool: dict) -> str | None:
+def name_of(tool: dict) -> str | None:
+    """The name of a tool on offer, flat or nested under `function`."""
     function = tool.get("function")
     name = (function if isinstance(function, dict) else tool).get("name")
     return None if name is None else str(name)
