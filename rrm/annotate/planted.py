@@ -206,6 +206,11 @@ def _replaced(text: str, old: str, new: str) -> str:
     return re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w|[.,]\d)", lambda _: new, text)
 
 
+def _shown(call: Call) -> str:
+    """A call as a critique names it: with its arguments where they are short."""
+    return call.text if len(call.text) <= 80 and "\n" not in call.text else call.name
+
+
 def _makes(run: Run, call: Call) -> bool:
     """Whether the run makes this very call: then its task asks for it."""
     return any(call == own for step in run.steps for own in step.calls)
@@ -272,9 +277,8 @@ def _irrelevant_call(run: Run, rng: random.Random) -> Planted | None:
         return None
     thought = rng.choice([own.thought, other.thought])
     step = replace(own, calls=other.calls, returns=other.returns, thought=thought)
-    return _at(
-        run, k, step, "irrelevant_call", f"step {k} calls {other.calls[0].name}, which the task does not ask for"
-    )
+    critique = f"step {k} calls {_shown(other.calls[0])}, which the task does not ask for"
+    return _at(run, k, step, "irrelevant_call", critique)
 
 
 def _wrong_argument(run: Run, rng: random.Random) -> Planted | None:
@@ -725,7 +729,7 @@ def _needless_side_effect(run: Run, rng: random.Random) -> Planted | None:
         _copy(run, k - 1, [step]),
         k,
         "needless_side_effect",
-        f"step {k} calls {other.calls[0].name}, which nobody asked for",
+        f"step {k} calls {_shown(other.calls[0])}, which nobody asked for",
         k - 1,
         twin=k,
     )

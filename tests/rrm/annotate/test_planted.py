@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import pytest
@@ -32,9 +33,14 @@ def runs_of(form: str = "own") -> list[Run]:
 RUNS = runs_of()
 
 
-def plants(kind: MistakeKind, make: Any = plant, runs: list[Run] = RUNS, seeds: int = 6) -> list[tuple[Run, Planted]]:
-    drawn = [(run, make(run, kind, random.Random(f"{run.question}/{seed}"))) for run in runs for seed in range(seeds)]
-    return [(run, found) for run, found in drawn if found is not None]
+def drawn(kind: MistakeKind, make: Any, runs: list[Run], seeds: int) -> list[tuple[Run, Planted]]:
+    made = [(run, make(run, kind, random.Random(f"{run.question}/{seed}"))) for run in runs for seed in range(seeds)]
+    return [(run, found) for run, found in made if found is not None]
+
+
+@cache
+def plants(kind: MistakeKind, make: Any = plant, seeds: int = 6) -> list[tuple[Run, Planted]]:
+    return drawn(kind, make, RUNS, seeds)
 
 
 def steps_of(found: Planted) -> list[CanonicalStep]:
@@ -78,17 +84,17 @@ def test_exactly_one_step_is_the_mistake_and_no_copy_is_its_run(kind: MistakeKin
 
 @pytest.mark.parametrize("kind", MISTAKE_KINDS)
 def test_a_seed_draws_the_same_plant_in_every_form_of_a_run(kind: MistakeKind) -> None:
-    def drawn(runs: list[Run]) -> list[tuple]:
+    def texts(runs: list[Run]) -> list[tuple]:
         return [
             (run.question, p.step, p.critique, p.known, p.twin, [(s.action_text, s.return_text) for s in steps_of(p)], head_texts(p.trajectory))
-            for run, p in plants(kind, runs=runs, seeds=3)
+            for run, p in drawn(kind, plant, runs, 3)
         ]  # fmt: skip
 
     # a ReAct input is a text and has no argument to change: there the native form has more places
     forms = [runs_of("react"), runs_of("native")] if kind not in ("wrong_argument", "malformed_call") else []
     mine = [[r for r in runs if r.changes_state] for runs in (RUNS, runs_of("react"), runs_of("native"))]
-    assert all(drawn(runs) == drawn(RUNS) for runs in [runs_of(), *forms])
-    assert drawn(mine[0]) == drawn(mine[1]) == drawn(mine[2])
+    assert all(texts(runs) == texts(RUNS) for runs in [runs_of(), *forms])
+    assert texts(mine[0]) == texts(mine[1]) == texts(mine[2])
 
 
 def test_a_twin_is_the_runs_own_step_in_the_place_of_the_planted_one() -> None:
@@ -112,7 +118,7 @@ def match(pattern: str, planted: Planted) -> re.Match[str]:
 def test_an_irrelevant_call_is_one_that_the_run_never_makes() -> None:
     for run, planted in plants("irrelevant_call"):
         (call,) = steps_of(planted)[-1].calls
-        assert match(r"step \d+ calls (\w+), which the task does not ask for", planted)[1] == call.name
+        assert match(r"step \d+ calls (.+), which the task does not ask for", planted)[1] == call.text
         assert all(call != own for step in run.steps for own in step.calls)
 
 
@@ -257,7 +263,7 @@ def test_a_claim_that_follows_a_left_out_call_speaks_of_it() -> None:
         ]
         made.append(run.model_copy(update={"messages": [*run.messages, *map(Message.model_validate, extra)]}))
     donors = Donors.of((t.id, t) for t in made)
-    found = plants("unsupported_claim", runs=[Run(t, t.id, donors, CHANGES) for t in made], seeds=20)
+    found = drawn("unsupported_claim", plant, [Run(t, t.id, donors, CHANGES) for t in made], 20)
     left_out = [p for _, p in found if "never called" in p.critique]
     assert left_out
     for planted in left_out:
@@ -267,7 +273,7 @@ def test_a_claim_that_follows_a_left_out_call_speaks_of_it() -> None:
 def test_a_needless_side_effect_is_a_change_that_the_run_never_makes() -> None:
     for run, planted in plants("needless_side_effect"):
         (call,) = steps_of(planted)[-1].calls
-        assert match(r"step \d+ calls (\w+), which nobody asked for", planted)[1] == call.name and call.name in CHANGES
+        assert match(r"step \d+ calls (.+), which nobody asked for", planted)[1] == call.text and call.name in CHANGES
         assert all(call != own for step in run.steps for own in step.calls)
 
 
@@ -344,13 +350,13 @@ def test_a_supported_claim_speaks_of_a_call_that_was_made() -> None:
 @pytest.mark.parametrize("kind", MISTAKE_KINDS)
 def test_mistakes_are_planted_where_it_is_allowed(kind: MistakeKind) -> None:
     only = [Run(r.trajectory, r.question, r.donors, r.changes_state, allowed=[2, 3]) for r in RUNS]
-    for run, planted in plants(kind, runs=only):
+    for run, planted in drawn(kind, plant, only, 4):
         assert planted.step in (2, 3) or (kind == "repeat" and planted.step == len(run.steps) + 1)
 
 
 def test_kinds_that_need_a_change_of_state_find_no_place_without_one() -> None:
     still = [Run(r.trajectory, r.question, r.donors) for r in RUNS]
-    assert not plants("needless_side_effect", runs=still) and not plants("unsupported_claim", runs=still)
+    assert not any(drawn(kind, plant, still, 4) for kind in ("needless_side_effect", "unsupported_claim"))
 
 
 def test_a_donated_call_comes_from_another_question() -> None:
