@@ -10,8 +10,10 @@ twins under one mask (DESIGN §4, windows). The loss of an update is the mean ov
     pairs       −log σ(d(own step) − d(planted twin)) of the log-odds d, times PAIRS
 
 What is trained is a LoRA adapter, or with --full every linear weight of the layers from --first-layer on: over few updates that learns
-faster (docs/decisions.md, 88), and its adapter is the best approximation of rank --rank of what changed. AdamW with linear warm-up and linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold
-everything that a resumed run needs; OUT/RUN.log.jsonl has a line an update. A run that is stopped by --minutes goes on from them.
+faster (docs/decisions.md, 88), and its adapter is the best approximation of rank --rank of what changed. AdamW with linear warm-up and
+linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold everything that a resumed run
+needs; OUT/RUN.log.jsonl has a line an update. A run that is stopped by --minutes goes on from them. Weights are kept to 16 bits and
+moments to 8, so that a resumed run ends within about 10⁻³ of the way it went on from the run that was not stopped.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rrm.annotate.proven import call_is_wrong
+from rrm.annotate.proven import call_is_wrong, name_of
 from rrm.annotators.failures import error_of
 from rrm.data.mistakes import MistakeKind
 from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
@@ -156,13 +156,21 @@ Operator = Callable[[Run, random.Random], Planted | None]
 
 def plant(run: Run, kind: MistakeKind, rng: random.Random) -> Planted | None:
     """A copy with one mistake of this kind, or None where the run has no place for it."""
-    return OPERATORS[kind](run, rng)
+    made = OPERATORS[kind](run, rng)
+    return None if made is None or (kind != "broken_instruction" and _is_own(run, made)) else made
 
 
 def counterpart(run: Run, kind: MistakeKind, rng: random.Random) -> Planted | None:
     """The same surface where it is right, or None."""
     operator = COUNTERPARTS.get(kind)
     return None if operator is None else operator(run, rng)
+
+
+def _is_own(run: Run, made: Planted) -> bool:
+    """Whether the copy is a prefix of the run: a run that repeats itself has the planted step already."""
+    steps = [canonical_step(step) for step in made.trajectory.steps[made.known :]]
+    own = run.steps[made.known : made.known + len(steps)]
+    return [(s.action_text, s.return_text) for s in steps] == [(s.action_text, s.return_text) for s in own]
 
 
 # ---- parts of a copy -----------------------------------------------------------------------------------------------------
@@ -193,18 +201,34 @@ def _spoken(step: CanonicalStep) -> str:
     return step.answer if step.answer is not None else step.thought
 
 
+def _replaced(text: str, old: str, new: str) -> str:
+    """The text with another value, where that value stands by itself: no `10` within `100` or `3.10`."""
+    return re.sub(rf"(?<![\w.]){re.escape(old)}(?!\w|[.,]\d)", lambda _: new, text)
+
+
+def _shown(call: Call) -> str:
+    """A call as a critique names it: with its arguments where they are short."""
+    return call.text if len(call.text) <= 80 and "\n" not in call.text else call.name
+
+
+def _makes(run: Run, call: Call) -> bool:
+    """Whether the run makes this very call: then its task asks for it."""
+    return any(call == own for step in run.steps for own in step.calls)
+
+
 def _with_spoken(step: CanonicalStep, old: str, new: str) -> CanonicalStep:
     """The step with a value replaced wherever it says it."""
-    answer = None if step.answer is None else step.answer.replace(old, new)
-    return replace(step, answer=answer, thought=step.thought.replace(old, new))
+    answer = None if step.answer is None else _replaced(step.answer, old, new)
+    return replace(step, answer=answer, thought=_replaced(step.thought, old, new))
 
 
 def _values(text: str) -> list[tuple[int, str]]:
-    """(form, value) of the dates, ids, names and numbers of a text, each once."""
+    """(form, value) of the dates, ids, names and numbers of a text, each once; the year of a date is no number of its own."""
     found: dict[str, int] = {}
     for form, pattern in enumerate(_VALUES):
         for m in pattern.finditer(text):
             found.setdefault(m.group(), form)
+        text = pattern.sub("\0", text)
     return [(form, value) for value, form in found.items()]
 
 
@@ -249,13 +273,12 @@ def _irrelevant_call(run: Run, rng: random.Random) -> Planted | None:
     names = [n for n in run.donors.calls if n not in run.changes_state or own.calls[0].name in run.changes_state]
     same = own.calls[0].name if own.calls[0].name in names and rng.random() < 0.6 else None
     other = run.donors.another(same or rng.choice(names), run.question, rng) if names else None
-    if other is None or other.calls == own.calls:
+    if other is None or _makes(run, other.calls[0]):
         return None
     thought = rng.choice([own.thought, other.thought])
     step = replace(own, calls=other.calls, returns=other.returns, thought=thought)
-    return _at(
-        run, k, step, "irrelevant_call", f"step {k} calls {other.calls[0].name}, which the task does not ask for"
-    )
+    critique = f"step {k} calls {_shown(other.calls[0])}, which the task does not ask for"
+    return _at(run, k, step, "irrelevant_call", critique)
 
 
 def _wrong_argument(run: Run, rng: random.Random) -> Planted | None:
@@ -271,12 +294,12 @@ def _wrong_argument(run: Run, rng: random.Random) -> Planted | None:
             if changed is None:
                 continue
             new, name, old, value = changed
-            returns = tuple((label, text.replace(old, value)) for label, text in own.returns)
+            returns = tuple((label, _replaced(text, old, value)) for label, text in own.returns)
             step = replace(
                 own,
                 calls=(new,),
                 returns=returns,
-                thought=own.thought.replace(old, value) if len(old) > 2 else own.thought,
+                thought=_replaced(own.thought, old, value) if len(old) > 2 else own.thought,
             )
         elif other is not None and isinstance(call.arguments, dict) and isinstance(other.calls[0].arguments, dict):
             theirs = other.calls[0].arguments
@@ -337,7 +360,7 @@ def _malformed_call(run: Run, rng: random.Random) -> Planted | None:
         name = rng.choice(
             [f"{stem}_v2", f"get_{stem}", f"{stem}s", f"{stem}_info", stem.replace("_", ""), f"do_{stem}"]
         )
-        if name == call.name or name in run.donors.tools:
+        if name == call.name or name in run.donors.tools | {name_of(tool) for tool in run.trajectory.tools or []}:
             return None
         new = Call(name, call.arguments)
         said, why = rng.choice(_UNKNOWN).format(name=name), f"calls {name}, a tool that does not exist"
@@ -352,7 +375,8 @@ def _repeat(run: Run, rng: random.Random) -> Planted | None:
     k = rng.choice(places)
     own = run.steps[k - 1]
     until = k
-    while until < len(run.steps) and until - k < 3 and rng.random() < 0.35 and until + 1 in run.places():
+    free = {*run.places(), len(run.steps) + 1}
+    while until < len(run.steps) and until - k < 3 and rng.random() < 0.35 and until + 2 in free:
         nxt = run.steps[until]
         if (
             any(c.name in run.changes_state for c in nxt.calls)
@@ -396,6 +420,9 @@ def _ignored_error(run: Run, rng: random.Random) -> Planted | None:
         for k in run.acting()
         if k < len(run.steps) and k + 1 in run.places() and _uses(run.steps[k], run.steps[k - 1], run)
     ]
+    places = [
+        k for k in places if not any(call in run.steps[k - 1].calls for call in run.steps[k].calls)
+    ]  # tried again
     if not places:
         return None
     k = rng.choice(places)
@@ -478,7 +505,7 @@ def _instruction(run: Run, rng: random.Random, *, broken: bool) -> tuple[str, in
             (a, b)
             for a in used
             for b in (used | set(unused[:6]))
-            if a != b and (first.get(b, 10**6) > first[a]) == broken and (broken or b in first)
+            if a != b and (first.get(b, 10**6) > first[a] if broken else b in first and first[b] < first[a])
         ]
         pairs = [(a, b) for a, b in pairs if first[a] in allowed or not broken]
         if not pairs:
@@ -527,7 +554,7 @@ def _instruction(run: Run, rng: random.Random, *, broken: bool) -> tuple[str, in
             v
             for c in (other.calls if other else ())
             for f, v in _values(c.text)
-            if f < 3 and v not in {w for _, w in values}
+            if f < 3 and not any(v in call.text for k in acting for call in run.steps[k - 1].calls)
         ]
         if not theirs:
             return None
@@ -584,16 +611,17 @@ def _misread_result(run: Run, rng: random.Random) -> Planted | None:
     ]
     rng.shuffle(places)
     for k in places[:6]:
-        own, before = run.steps[k - 1], run.results_before(k)
-        told = [(f, v) for f, v in _values(own.thought) if v in before and v not in run.trajectory.task and len(v) > 1]
+        own = run.steps[k - 1]
+        returned = {j: "\n".join(t for label, t in run.steps[j - 1].returns if label == "result") for j in range(1, k)}
+        at = {v: j for j, text in returned.items() for _, v in _values(text)}
+        told = [(f, v) for f, v in _values(own.thought) if v in at and v not in run.trajectory.task and len(v) > 1]
         told = [(f, v) for f, v in told if not any(v in call.text for call in own.calls)]
         rng.shuffle(told)
         for form, value in told[:3]:
-            new = _alike(value, form, before, rng, avoid=own.thought)
+            new = _alike(value, form, "\n".join(returned.values()), rng, avoid=own.thought)
             if new is not None:
                 step = _with_spoken(own, value, new)
-                at = max(j for j in range(1, k) if value in "\n".join(text for _, text in run.steps[j - 1].returns))
-                return _at(run, k, step, "misread_result", f"step {k} says {new}, step {at} returned {value}")
+                return _at(run, k, step, "misread_result", f"step {k} says {new}, step {at[value]} returned {value}")
     return None
 
 
@@ -608,9 +636,11 @@ def _invented_result(run: Run, rng: random.Random) -> Planted | None:
     for k in reading[:4]:
         own, after = run.steps[k - 1], run.steps[k]
         brought = {v for _, text in own.returns for _, v in _values(text)}
-        known = run.results_before(k) + run.trajectory.task + "".join(c.text for s in run.steps[:k] for c in s.calls)
-        told = [v for v in brought if v in _spoken(after) and v not in known and len(v) > 1]
-        if told and k + 1 in {*run.places(), k + 1}:
+        head = "\n".join(message.text() for message in run.trajectory.prelude)
+        known = head + run.results_before(k) + run.trajectory.task
+        known += "".join(c.text for s in run.steps[:k] for c in s.calls)
+        told = [v for _, v in _values(_spoken(after)) if v in brought and v not in known and len(v) > 1]
+        if told:
             value = rng.choice(sorted(told))
             return Planted(
                 _copy(run, k - 1, [after]),
@@ -643,36 +673,35 @@ def _claimed(call: Call, rng: random.Random) -> str:
 
 def _unsupported_claim(run: Run, rng: random.Random) -> Planted | None:
     """An action is claimed that was never made: the call is left out, or another one is claimed beside it."""
-    last = run.steps[-1]
-    if last.calls or len(run.steps) not in run.places() or len(run.steps) < 2:
+    left_out = [k for k in run.changing() if k + 1 in run.places() and _is_claimed(run, k)]
+    if left_out and rng.random() < 0.6:
+        k = rng.choice(left_out)
+        name = next(c.name for c in run.steps[k - 1].calls if c.name in run.changes_state)
+        critique = f"step {k} claims an action, but {name} was never called"
+        return Planted(_copy(run, k - 1, [run.steps[k]]), k, "unsupported_claim", critique, k - 1, twin=k + 1)
+    last, k = run.steps[-1], len(run.steps)
+    if last.calls or k not in run.places() or k < 2:
         return None
-    changing = run.changing()
-    if changing and rng.random() < 0.6:
-        k = changing[-1]
-        rest = [s for j, s in enumerate(run.steps[:-1], start=1) if j > k]
-        name = run.steps[k - 1].calls[0].name
-        number = len(run.steps) - 1
-        if not any(c.name in run.changes_state for s in rest for c in s.calls):
-            return Planted(
-                _copy(run, k - 1, [*rest, last]),
-                number,
-                "unsupported_claim",
-                f"step {number} claims an action, but {name} was never called",
-                k - 1,
-                twin=len(run.steps),
-            )
     names = [n for n in run.changes_state if run.donors.calls.get(n)]
     other = run.donors.another(rng.choice(sorted(names)), run.question, rng) if names else None
-    if other is None or any(other.calls[0] == c for s in run.steps for c in s.calls):
+    if other is None or _makes(run, other.calls[0]):
         return None
     step = replace(last, thought=f"{last.thought} {_claimed(other.calls[0], rng)}".strip())
-    return _at(
-        run,
-        len(run.steps),
-        step,
-        "unsupported_claim",
-        f"step {len(run.steps)} claims {other.calls[0].name}, which was never called",
-    )
+    critique = f"step {k} claims a call of {other.calls[0].name} that was never made"
+    return _at(run, k, step, "unsupported_claim", critique)
+
+
+def _is_claimed(run: Run, k: int) -> bool:
+    """Whether the step after k only talks, and of the change of state that k made for the first time."""
+    if k >= len(run.steps) or run.steps[k].calls:
+        return False
+    own, after = run.steps[k - 1], run.steps[k]
+    changed = {call.name for call in own.calls if call.name in run.changes_state}
+    if any(call.name in changed for step in run.steps[: k - 1] for call in step.calls):
+        return False
+    words = [re.sub(r"[._]", " ", name) for name in sorted(changed)]
+    brought = [*words, *(call.text for call in own.calls), *(text for label, text in own.returns if label == "result")]
+    return bool(content_words(_spoken(after)) & content_words(" ".join(brought)))
 
 
 def _supported_claim(run: Run, rng: random.Random) -> Planted | None:
@@ -693,14 +722,14 @@ def _needless_side_effect(run: Run, rng: random.Random) -> Planted | None:
         return None
     k = rng.choice(places)
     other = run.donors.another(rng.choice(names), run.question, rng)
-    if other is None or any(other.calls[0] == c for s in run.steps for c in s.calls):
+    if other is None or _makes(run, other.calls[0]):
         return None
     step = replace(other, thought=rng.choice([other.thought, ""]))
     return Planted(
         _copy(run, k - 1, [step]),
         k,
         "needless_side_effect",
-        f"step {k} calls {other.calls[0].name}, which nobody asked for",
+        f"step {k} calls {_shown(other.calls[0])}, which nobody asked for",
         k - 1,
         twin=k,
     )
@@ -715,19 +744,15 @@ def _wrong_answer(run: Run, rng: random.Random) -> Planted | None:
     short = said.strip().rstrip(".").lower()
     if last.answer is not None and short in ("yes", "no"):
         new = "no" if short == "yes" else "yes"
-        return _at(run, k, replace(last, answer=new), "wrong_answer", f"the answer is not {new}")
+        return _at(run, k, replace(last, answer=new), "wrong_answer", f"step {k} answers {new}, which is wrong")
     told = [(f, v) for f, v in _values(said) if v not in run.trajectory.task]
     rng.shuffle(told)
     for form, value in told[:4]:
         new = _alike(value, form, before, rng, avoid=said)
         if new is not None:
-            return _at(
-                run,
-                k,
-                _with_spoken(last, value, new),
-                "wrong_answer",
-                f"the answer says {new}, the results say {value}",
-            )
+            known = value in {v for _, v in _values(before)}
+            why = f"the results say {value}" if known else "which is wrong"
+            return _at(run, k, _with_spoken(last, value, new), "wrong_answer", f"step {k} answers {new}, {why}")
     if last.answer is not None and len(last.answer.split()) <= 5:
         ends = [
             s.answer
@@ -735,11 +760,13 @@ def _wrong_answer(run: Run, rng: random.Random) -> Planted | None:
             if q != run.question and s.answer
         ]
         ends = [a for a in ends if a and abs(len(a) - len(last.answer)) < 12 and a.lower() != last.answer.lower()]
-        names = [v for f, v in _values(before) if f == 2 and v not in last.answer]
+        own = last.answer.lower()
+        names = [v for f, v in _values(before) if f == 2 and v.lower() not in own and own not in v.lower()]
         pool = names if names and rng.random() < 0.7 else ends
         if pool:
             new = rng.choice(pool)
-            return _at(run, k, _with_spoken(last, last.answer, new), "wrong_answer", f"the answer is not {new}")
+            step = _with_spoken(last, last.answer, new)
+            return _at(run, k, replace(step, answer=new), "wrong_answer", f"step {k} answers {new}, which is wrong")
     return None
 
 

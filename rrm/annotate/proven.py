@@ -7,12 +7,13 @@ none of those on offer, and where it repeats an earlier call with the same resul
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from rrm.annotators.failures import is_transient
 from rrm.data.mistakes import MistakeKind
-from rrm.prompt.canonical import CanonicalStep, canonical_step
+from rrm.prompt.canonical import canonical_step
 from rrm.trajectory import Trajectory
 
 _CALL_IS_WRONG = re.compile(
@@ -40,40 +41,33 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
     Args:
         changes_state: names of tools that change state: after one of them a call may be made again.
     """
-    steps = [canonical_step(step) for step in trajectory.steps]
-    known = {_name_of(tool) for tool in trajectory.tools or []}
+    names = [name_of(tool) for tool in trajectory.tools or []]
+    known = set[str]() if None in names else set(names)  # a tool without a name may be any
     found: dict[int, MistakeKind] = {}
-    for k, step in enumerate(steps, start=1):
-        if (step.calls and any(label == "result" and call_is_wrong(text) for label, text in step.returns)) or (
+    latest: dict[str, list[str]] = {}  # calls → what they last returned, since the last change
+    for k, step in enumerate(map(canonical_step, trajectory.steps), start=1):
+        results = [text for label, text in step.returns if label == "result"]
+        key = json.dumps([[c.name, c.arguments, c.malformed] for c in step.calls], sort_keys=True, default=str)
+        if (step.calls and any(map(call_is_wrong, results))) or (
             known and any(call.name not in known for call in step.calls if not _is_code(call.name))
         ):
             found[k] = "malformed_call"
-        elif _repeats(steps, k - 1, changes_state):
+        elif step.calls and step.returns and latest.get(key) == results and not any(map(is_transient, results)):
             found[k] = "repeat"
+        if any(call.name in changes_state for call in step.calls):
+            latest.clear()
+        latest[key] = results
+        if any(label == "user" for label, _ in step.returns):
+            latest.clear()
     return found
 
 
-def _name_of(tool: dict) -> str:
+def name_of(tool: dict) -> str | None:
+    """The name of a tool on offer, flat or nested under `function`."""
     function = tool.get("function")
-    return str((function if isinstance(function, dict) else tool).get("name", "?"))
+    name = (function if isinstance(function, dict) else tool).get("name")
+    return None if name is None else str(name)
 
 
 def _is_code(name: str) -> bool:
     return name in ("python", "bash", "code", "sql")
-
-
-def _repeats(steps: Sequence[CanonicalStep], at: int, changes_state: Collection[str]) -> bool:
-    """Whether a step's calls were made before, with the same results, and nothing changed since."""
-    step = steps[at]
-    if not step.calls or not step.returns:
-        return False
-    for before in range(at - 1, -1, -1):
-        earlier = steps[before]
-        if earlier.calls == step.calls:
-            texts = [text for label, text in earlier.returns if label == "result"]
-            return texts == [text for label, text in step.returns if label == "result"] and not any(
-                map(is_transient, texts)
-            )
-        if any(label == "user" for label, _ in earlier.returns) or any(c.name in changes_state for c in earlier.calls):
-            return False
-    return False

@@ -30,7 +30,9 @@ _FUNCTION_CALLS = re.compile(r"<function_call>\s*+\[\s*+((\w[\w.]*+)\s*+\(.*?)(<
 _CALL = re.compile(r"(\w[\w.]*+)\s*+\((.*)\)", re.DOTALL)
 _IN_CALLS = re.compile(r"""\"(?:\\.|[^"\\])*+\\?(?:"|\Z)|'(?:\\.|[^'\\])*+\\?(?:'|\Z)|[()\[\]{},]""", re.DOTALL)
 """What is needed to part calls: strings (to the end, where unclosed), brackets, commas."""
-_REACT = re.compile(r"^Action(?: \d+)?:[ \t]*([A-Za-z_][\w .-]*?)[ \t]*\[(.*?)\][ \t]*$", re.MULTILINE)
+_REACT = re.compile(
+    r"^Action(?: \d+)?:[ \t]*+([A-Za-z_][\w.-]*+(?:[ ]++[\w.-]++)*+)[ \t]*+\[(.*?)\][ \t]*+$", re.MULTILINE
+)
 _REACT_INPUT = re.compile(
     r"^Action(?: \d+)?:[ \t]*([A-Za-z_][\w.-]*)[ \t]*\nAction Input(?: \d+)?:[ \t]*(.*)$", re.MULTILINE
 )

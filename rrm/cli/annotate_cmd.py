@@ -19,6 +19,7 @@ from rrm.errors import ConfigError, SpendingLimit
 from rrm.money import Purse
 
 log = logging.getLogger(__name__)
+OF_PLANTED = ("--runs-output", "--kinds", "--changes-state")
 
 
 class Annotators(StrEnum):
@@ -28,6 +29,7 @@ class Annotators(StrEnum):
     rules = "rules"
     llm = "llm"
     self = "self"
+    planted = "planted"
 
 
 @with_judge_options
@@ -36,7 +38,7 @@ def command(
     output: Path = typer.Option(..., "-o", "--output", metavar="ANN.jsonl", help="One line per annotation, appended."),
     annotator: Annotators = typer.Option(
         ...,
-        help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself.",
+        help="given: labels in the data; rules: programmatic checks; llm: a chat model; self: the judge itself; planted: mistakes put into copies of runs that succeeded.",
     ),
     field: list[str] = typer.Option(
         [], "--field", metavar="NAME=PATH", help="given: where score, trace, critique, findings or annotator stand."
@@ -46,7 +48,11 @@ def command(
     samples: int = typer.Option(4, "--samples", min=1, help="self: judgements of each transcript."),
     keep: int = typer.Option(1, min=1, help="self: most judgements kept of a transcript."),
     mode: Modes = typer.Option(Modes.full, help="self: what the judge writes."),
-    seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id."),
+    seed: int = typer.Option(0, help="Each transcript's seed derives from this and its id (planted: its content)."),
+    runs_output: Path | None = typer.Option(None, metavar="RUNS.jsonl", help="planted: one line per copy, appended."),
+    kinds: str | None = typer.Option(None, metavar="KIND,…", help="planted: kinds of mistakes; default: all."),
+    per_run: int = typer.Option(2, min=1, help="planted: most copies of a run, each with another kind."),
+    changes_state: str | None = typer.Option(None, metavar="TOOL,…", help="planted: tools that change something."),
     format: str = typer.Option("auto", help="The transcripts' format."),
     map: list[str] = typer.Option([], "--map", metavar="FIELD=PATH", help="Where a field stands in any other JSON."),
     outcome: str | None = OUTCOME,
@@ -67,6 +73,16 @@ def command(
     from rrm.unshown import Unshown
 
     check_paths(inputs, output, None)
+    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
+    if annotator is Annotators.planted:
+        from rrm.cli.annotate_planted import Planting, write
+
+        if judge.given:
+            raise ConfigError(f"--annotator planted asks no model: leave out {', '.join(judge.given)}")
+        planting = Planting(runs_output, names_of(kinds), per_run, seed, names_of(changes_state))
+        return write(inputs, output, planting, reading, strict=strict, overwrite=overwrite)
+    if others := [name for name, value in zip(OF_PLANTED, (runs_output, kinds, changes_state), strict=True) if value]:
+        raise ConfigError(f"{', '.join(others)}: for --annotator planted alone")
     counts = Counter[str]()
     options: dict[str, Any] = {}
     if annotator is Annotators.llm:
@@ -79,7 +95,6 @@ def command(
         options = {"fields": _fields(field), "with_trace": trace, "max_words": max_words}
     stopped: str | None = None
     unshown = Unshown()
-    reading: dict[str, Any] = {"format": format, "mapping": mapping_of(map), "outcome": outcome}
     with ErrorLog(output) as errors:
         rows = read_inputs(inputs, errors, strict=strict, **reading)
         if annotator is Annotators.self and (rows := begun(rows)) is None:
@@ -131,6 +146,11 @@ def command(
         log.error("there is no annotation: %s", why)
     if errors.count or useless or nothing:
         raise typer.Exit(1)
+
+
+def names_of(text: str | None) -> tuple[str, ...]:
+    """`a, b` → `("a", "b")`."""
+    return tuple(dict.fromkeys(name for part in (text or "").split(",") if (name := part.strip())))
 
 
 def _fields(pairs: list[str]) -> dict[str, str] | None:

@@ -76,7 +76,7 @@ class CanonicalStep:
     @property
     def action_text(self) -> str:
         """Thought, calls and answer; nothing in it opens a block of the judge's prompt."""
-        parts = [neutralise(self.thought)] if self.thought else []
+        parts = [neutralise(f"\n{self.thought}")] if self.thought else []  # it begins a line: no label of ours opens it
         parts += [neutralise(f"call {call.text}") for call in self.calls]
         parts += [] if self.answer is None else [f"answer: {neutralise(self.answer)}"]
         return "\n".join(part.strip() for part in parts) or "(nothing)"
@@ -122,11 +122,15 @@ def _from_text(action: Action, text: str) -> Call | str:
     if action.kind == "code":
         fence = text[action.span[0] : action.span[0] + 7]
         return Call("bash" if fence.startswith(("```bash", "```sh")) else "python", raw, action.malformed)
-    body = _json_object(raw) or _json_object(action.text)
-    if body is not None and isinstance(body.get("arguments"), dict) and body.get("name") == action.name:
-        body = body["arguments"]
-    if body is None and action.text.startswith(f"{action.name}("):
+    written = text[action.span[0] :]
+    if written.startswith("<function_call>"):  # `raw` is that of all calls of the list
         body = _keyword_arguments(action.text)
+        text = raw.strip() if action.malformed else action.text
+        return Call(action.name, text if body is None else body, action.malformed)
+    body = _json_object(raw)
+    if body is not None and body.get("name") == action.name and written.startswith("<tool_call>"):
+        body = body.get("arguments") or {}
+        body = body if isinstance(body, dict) else None
     return Call(action.name, raw.strip() if body is None else body, action.malformed)
 
 
@@ -139,12 +143,12 @@ def _json_object(text: str) -> dict[str, Any] | None:
 
 
 def _keyword_arguments(text: str) -> dict[str, Any] | None:
-    """`send(to="a", cc=["b"])` as a dict; None where it is no call of literals."""
+    """`send(to="a", cc=["b"])` as a dict; None where it is no call of literals that JSON has."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if isinstance(call, ast.Call) and not call.args:
-            return {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return json.loads(json.dumps({k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     return None
 
@@ -183,10 +187,10 @@ def readable(text: str) -> str:
     for parse in (json.loads, ast.literal_eval):
         try:
             value = parse(stripped)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if isinstance(value, dict | list):
-            return "\n".join(_lines(value, MOST_DEPTH)) if value else stripped
+            if isinstance(value, dict | list):
+                return "\n".join(_lines(value, MOST_DEPTH)) if value else stripped
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            continue  # also what can be parsed and not be written: a key that is a tuple, a number of 5,000 digits
     return text
 
 
@@ -263,7 +267,7 @@ def _signatures(trajectory: Trajectory) -> str:
         names = parameters.get("properties") if isinstance(parameters, dict) else None
         found.append(
             f"{inner.get('name', '?')}({', '.join(map(str, names))})"
-            if names and not many
+            if isinstance(names, dict) and names and not many
             else str(inner.get("name", "?"))
         )
     return ", ".join(found)

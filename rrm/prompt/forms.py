@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from typing import Any, Literal
 
+from rrm.annotators.answers import ANSWER_CALLS
 from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
 from rrm.trajectory import Message, Trajectory
 
 Form = Literal["own", "native", "react"]
+_REACT_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def in_form(trajectory: Trajectory, form: Form) -> Trajectory:
@@ -51,13 +55,7 @@ def _arguments(call: Call) -> dict[str, Any] | str:
 def _react_step(step: CanonicalStep, number: int) -> list[Message]:
     """`Thought:`, `Action:` and `Action Input:`; code stands in a block; results are observations."""
     lines = [f"Thought {number}: {step.thought}"] if step.thought else []
-    for call in step.calls:
-        text = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
-        single = _only_string(call)
-        if call.name in ("python", "bash") and single is not None:
-            lines.append(f"<execute>{single}</execute>" if call.name == "python" else f"```bash\n{single}\n```")
-        else:
-            lines.append(f"Action: {call.name}\nAction Input: {text}")
+    lines += map(_react_call, step.calls)
     if step.answer is not None:
         lines.append(f"<answer>{step.answer}</answer>")
     returned = [
@@ -67,6 +65,20 @@ def _react_step(step: CanonicalStep, number: int) -> list[Message]:
         for label, text in step.returns
     ]
     return [Message(role="assistant", content="\n".join(lines)), *returned]
+
+
+def _react_call(call: Call) -> str:
+    """A call in ReAct's lines; in a tagged block where those cannot hold it (a name with blanks, a text of several lines)."""
+    single = _only_string(call)
+    if call.name == "python" and single is not None and "</execute>" not in single:
+        return f"<execute>{single}</execute>"
+    if call.name == "bash" and single is not None and "```" not in single:
+        return f"```bash\n{single}\n```"
+    text = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+    if _REACT_NAME.fullmatch(call.name) and call.name.lower() not in ANSWER_CALLS and "\n" not in text:
+        return f"Action: {call.name}\nAction Input: {text}"
+    body = json.dumps({"name": call.name, "arguments": _arguments(replace(call, malformed=False))})
+    return f"<tool_call>{body.replace('<', chr(92) + 'u003c')}</tool_call>"
 
 
 def _only_string(call: Call) -> str | None:

@@ -1,0 +1,125 @@
+"""What a rule proves to be a mistake, and what it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from linear_time import assert_linear
+
+from rrm.annotate.proven import call_is_wrong, proven_mistakes
+from rrm.trajectory import Message, Trajectory
+
+TOOLS = [{"name": "get"}, {"type": "function", "function": {"name": "refund"}}]
+USER = Message(role="user", content="Please look again.")
+
+
+def step(result: str, name: str = "get", **arguments: Any) -> list[Message]:
+    """A native call and its result."""
+    call = Message.model_validate({"role": "assistant", "tool_calls": [{"name": name, "arguments": arguments}]})
+    return [call, Message(role="tool", content=result)]
+
+
+def text_step(text: str, result: str) -> list[Message]:
+    return [Message(role="assistant", content=text), Message(role="tool", content=result)]
+
+
+def run(*steps: list[Message], tools: list[dict[str, Any]] | None = None) -> Trajectory:
+    return Trajectory(id="t", messages=[USER, *(m for s in steps for m in s)], tools=tools)
+
+
+def test_the_same_call_with_the_same_result_is_a_repeat() -> None:
+    assert proven_mistakes(run(step("a", id=1), step("b", id=2), step("a", id=1))) == {3: "repeat"}
+    assert proven_mistakes(run(step("a", id=1, n=2), step("a", n=2, id=1), step("a", id=1, n=2))) == {
+        2: "repeat",
+        3: "repeat",
+    }
+    search = text_step("<search>Ada</search>", "born 1815")
+    assert proven_mistakes(run(search, text_step("I try\n<search>Ada</search>", "born 1815"))) == {2: "repeat"}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [step("a", id=1), step("b", id=1)],
+        [step("a", id=1), step("a", id=2)],
+        [step("a", id=1), step("b", id=1), step("a", id=1)],
+        [step("a", id=1), step("ok", "refund", id=1), step("a", id=1)],
+        [step("a", id=1), [Message(role="assistant", content="Which one?"), USER], step("a", id=1)],
+        [[*step("a", id=1), USER], step("a", id=1)],
+        [step("Error: the request timed out", id=1), step("Error: the request timed out", id=1)],
+        [step("503 service unavailable", id=1), step("503 service unavailable", id=1)],
+        [[step("", id=1)[0]], [step("", id=1)[0]]],
+        [[Message(role="assistant", content="Hm.")], [Message(role="assistant", content="Hm.")]],
+    ],
+    ids=["another result", "another call", "changed in between", "after a change of state", "after a user's turn",
+         "after a user's turn of its own step", "a time-out", "unavailable", "no result", "talk"],
+)  # fmt: skip
+def test_what_is_no_repeat(steps: list[list[Message]]) -> None:
+    assert proven_mistakes(run(*steps), changes_state={"refund"}) == {}
+
+
+def test_a_call_that_changes_nothing_else_between_two_equal_ones_does_not_hide_the_second() -> None:
+    steps = [step("a", id=1), step("ok", "refund", id=1), step("a", id=1)]
+    assert proven_mistakes(run(*steps)) == {3: "repeat"}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "Error: missing required argument 'order'",
+        "TypeError: get() missing 1 required positional argument: 'order'",
+        '{"error": "validation error: order is a required field"}',
+        "Error: invalid date format: use YYYY-MM-DD",
+        "priority must be one of low, high",
+        "SyntaxError: invalid syntax",
+        "unknown column 'nam' in 'field list'",
+        "Error: no such tool: fetch",
+    ],
+)
+def test_a_result_that_says_the_call_was_wrong_proves_it(result: str) -> None:
+    assert call_is_wrong(result)
+    assert proven_mistakes(run(step("a", id=1), step(result, id=2))) == {2: "malformed_call"}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "Error: order not found",
+        "404 Not Found",
+        "Permission denied",
+        "bash: /root: Permission denied",
+        "Error: access is forbidden",
+        "cat: a.txt: No such file or directory",
+        "No results.",
+        "Error: the request timed out",
+        "[]",
+        "a page of text that tells how to mend it: " + "word " * 400 + "Error: missing required argument",
+        "",
+    ],
+)
+def test_a_result_that_may_be_nobodys_fault_proves_nothing(result: str) -> None:
+    assert not call_is_wrong(result)
+    assert proven_mistakes(run(step(result, id=1), tools=TOOLS)) == {}
+
+
+def test_a_user_who_speaks_of_an_error_proves_nothing() -> None:
+    said = Message(role="user", content="I get: missing required argument 'order'")
+    assert proven_mistakes(run([*step("ok", id=1), said], [Message(role="assistant", content="Hm."), said])) == {}
+
+
+def test_a_tool_that_is_not_on_offer() -> None:
+    steps = [step("ok", id=1), step("ok", "fetch", id=1)]
+    assert proven_mistakes(run(*steps, tools=TOOLS)) == {2: "malformed_call"}
+    assert proven_mistakes(run(*steps)) == {}
+    assert proven_mistakes(run(*steps, tools=[*TOOLS, {"type": "web_search"}])) == {}
+    assert proven_mistakes(run(*steps, tools=[{"name": {"odd": 1}}])) == {1: "malformed_call", 2: "malformed_call"}
+    code = text_step("```python\nprint(1)\n```", "1")
+    assert proven_mistakes(run(code, text_step("<answer>1</answer>", ""), tools=TOOLS)) == {}
+
+
+def test_a_long_run_takes_time_of_its_length() -> None:
+    def work(count: int) -> None:
+        proven_mistakes(run(*(step("a", id=i) for i in range(count))))
+
+    assert_linear(work, 150)
