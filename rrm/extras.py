@@ -12,6 +12,7 @@ from rrm.errors import MissingExtra
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "local": ("torch", "transformers", "tokenizers", "safetensors", "peft", "accelerate", "gguf"),
+    "fast": ("openvino",),
     "train": ("trl", "datasets"),
     "hub": ("datasets",),
     "metrics": ("evaluate",),

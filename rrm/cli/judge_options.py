@@ -45,7 +45,9 @@ class JudgeOptions:
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps; default: the best there is.")] = None
     dtype: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16, float16; default: float32 on a CPU, bfloat16 on an accelerator."),
+        typer.Option(
+            help="float32, bfloat16, float16, int8; default: bfloat16 on an accelerator; on a CPU float32, or int8 for a judge of steps where agent-rrm[fast] is installed."
+        ),
     ] = None
     attn_implementation: Annotated[
         str | None, typer.Option(help="sdpa, eager, flash_attention_2, …; default: the model's own.")

@@ -12,6 +12,7 @@ from rrm.engines.base import ChatEngine, TokenEngine
 from rrm.engines.server_options import ServerOptions, addresses_of, meant, public, saved
 from rrm.errors import ConfigError, MissingExtra, RRMError
 from rrm.extras import needs
+from rrm.judge.fast import INT8, int8_engine, takes_int8
 from rrm.judge.judge_dir import (
     DEFAULT,
     FILE,
@@ -32,6 +33,7 @@ from rrm.prompt.prompter import Prompter
 from rrm.prompt.rendering import CUT_VERSION, PROMPT_VERSION
 
 if TYPE_CHECKING:
+    from rrm.engines.int8 import Int8Engine
     from rrm.engines.openai import OpenAIEngine
 
 log = logging.getLogger(__name__)
@@ -341,22 +343,43 @@ def _load_local(folder: Path, settings: JudgeSettings, model: str | None, option
             "on a server, openai:BASE_URL#model)"
         )
     _check_local(model or "the default judge", options)
-    if options.dtype is not None and options.dtype not in DTYPES:
-        raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join(DTYPES)}")
+    if options.dtype not in (None, INT8, *DTYPES):
+        raise ConfigError(f"dtype {options.dtype!r}: choose one of {', '.join((*DTYPES, INT8))}")
     place = options.device or default_device()
     if place.startswith("cpu"):
         keep_freed_memory()
-    number = getattr(torch, options.dtype) if options.dtype else default_dtype(place)
-    weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
+    number = getattr(torch, options.dtype) if options.dtype in DTYPES else default_dtype(place)
+    batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
+
+    def in_float() -> tuple[HFEngine, Any, str]:
+        weights, tokenizer, hashed = load_weights(folder, model, settings, number, options)
+        return HFEngine(weights.eval(), tokenizer, device=place, **batch), tokenizer, hashed
+
+    fast: tuple[Int8Engine, str] | None = None
+    tokenizer: Any = None
+    if takes_int8(options.dtype, place, settings.modes, options.attn_implementation):
+        folders = _weight_folders(folder, settings, options)
+        tokenizer = _tokenizer(folder if (folder / "tokenizer.json").is_file() else folders[-1], options)
+        fast = int8_engine(
+            folders,
+            tokenizer,
+            lambda: load_weights(folder, model, settings, torch.float32, options)[0].eval(),
+            lambda: in_float()[0],
+            required=options.dtype == INT8,
+        )
+    engine, tokenizer, hashed = in_float() if fast is None else (fast[0], tokenizer, fast[1])
     settings = options.over(settings)
     prompter = Prompter(
         tokenizer, settings.transcript_tokens, settings.prompt_version, settings.max_windows, settings.step_tokens
     )
-    batch: dict[str, Any] = {"max_batch_tokens": options.batch_tokens} if options.batch_tokens else {}
-    engine = HFEngine(weights.eval(), tokenizer, device=place, **batch)
-    return Loaded(
-        engine, settings, model or DEFAULT, hashed, prompter, folder=folder, dtype=str(number).removeprefix("torch.")
-    )
+    dtype = INT8 if fast else str(number).removeprefix("torch.")
+    return Loaded(engine, settings, model or DEFAULT, hashed, prompter, folder=folder, dtype=dtype)
+
+
+def _weight_folders(folder: Path, settings: JudgeSettings, options: Options) -> list[Path]:
+    """The judge's folder, and behind an adapter's that of its base."""
+    adapter = (folder / "adapter_config.json").is_file()
+    return [folder, _base_folder(folder, settings, options)] if adapter else [folder]
 
 
 def _check_local(name: str, options: Options) -> None:

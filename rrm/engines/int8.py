@@ -1,0 +1,258 @@
+"""`int8`: verdicts of a Llama or Qwen2 judge on a CPU, three times as fast as float32, by OpenVINO (`pip install 'agent-rrm[fast]'`).
+
+Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`): what else is asked, or saved, goes to the float model, which is
+loaded for it. The graph is made once a model, library version and scheme, and kept on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rrm.engines.base import Completion, EngineCounters, SamplingParams, Span, check_choices
+from rrm.engines.hf.batching import common_prefix
+from rrm.errors import EngineError
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+    from rrm.engines.hf.engine import HFEngine
+
+log = logging.getLogger(__name__)
+FILE = "model.xml"
+CHUNK = 256
+"""Tokens of a forward: more of them leave a core's cache, and attention reads more keys that it masks."""
+MIN_SHARED_PREFIX = 16
+KEPT_BYTES = 2 << 30
+"""Of keys and values that are kept under keys, where nobody says."""
+GRAPH_INPUTS = 4
+"""Before the keys and values."""
+
+
+def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
+    """Where the model's graph lies; it is made of `load()`, a transformers model in float32, unless it is there.
+
+    Raises:
+        EngineError: a model that `rrm.engines.int8_graph` does not know.
+    """
+    import openvino as ov
+    from filelock import FileLock
+
+    from rrm.engines.int8_graph import SCHEME, build
+
+    version = ov.get_version().partition("-")[0]
+    target = cache / "int8" / f"{model_hash}-{SCHEME}-openvino-{version}"
+    if not (target / FILE).is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(target.parent / f".{target.name}.lock"):
+            if not (target / FILE).is_file():
+                for stale in target.parent.glob(f".{target.name}.*/"):  # of a process that was killed: we hold the lock
+                    shutil.rmtree(stale)
+                with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+                    ov.save_model(build(load()), Path(scratch) / "graph" / FILE, compress_to_fp16=False)
+                    os.replace(Path(scratch) / "graph", target)
+    return target / FILE
+
+
+def multiplies_exactly() -> bool:
+    """Whether this processor's int8 products are exact: some without VNNI add pairs of them in 16 bits, which overflow."""
+    import openvino as ov
+    from openvino import opset15 as op
+
+    from rrm.engines.int8_graph import _linear, _quantised
+
+    x = op.parameter([-1, 64], np.float32)
+    graph = ov.Model([op.result(_linear(_quantised(x), np.ones((16, 64), np.float32), None))], [x], "probe")
+    found = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([np.ones((4, 64), np.float32)])[
+        0
+    ]
+    return bool(np.allclose(found, 64.0, rtol=1e-3))
+
+
+class Int8Engine:
+    """A `TokenEngine` whose `choice_logprobs` runs an int8 graph, one row after the other.
+
+    Args:
+        graph: from `graph_file`.
+        eos_token_id: the tokenizer's.
+        floats: loads the engine for everything else.
+        kept_bytes: memory for rows kept under keys; the least recently used are dropped, which costs time alone.
+    """
+
+    def __init__(
+        self, graph: Path, eos_token_id: int, floats: Callable[[], HFEngine], *, kept_bytes: int = KEPT_BYTES
+    ) -> None:
+        import openvino as ov
+
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        settings = {"INFERENCE_NUM_THREADS": threads} if threads.isdigit() else {}
+        core = ov.Core()
+        read = core.read_model(graph)
+        self.max_positions, self.vocabulary = (
+            int(read.get_rt_info(["rrm", name]).value) for name in ("positions", "vocabulary")
+        )
+        compiled = core.compile_model(
+            read, "CPU", {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", **settings}
+        )
+        # two, since what one put out is what the next forward reads
+        self._requests = [compiled.create_infer_request() for _ in range(2)]
+        shapes = [port.partial_shape for port in compiled.inputs[GRAPH_INPUTS:]]
+        self._empty = [
+            ov.Tensor(np.zeros([n.get_length() if n.is_static else 0 for n in s], np.float32)) for s in shapes
+        ]
+        self.eos_token_id, self.kept_bytes, self._floats = eos_token_id, kept_bytes, floats
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._counters = EngineCounters()
+
+    @cached_property
+    def floats(self) -> HFEngine:
+        """The engine for everything else."""
+        log.info("loading the float weights: only verdicts run in int8")
+        return self._floats()
+
+    @property
+    def model(self) -> Any:
+        """The transformers model, whose weights are saved."""
+        return self.floats.model
+
+    @property
+    def counters(self) -> EngineCounters:
+        """Of the int8 graph."""
+        return self._counters
+
+    def generate(
+        self, rows: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[str] | None = None
+    ) -> list[Completion]:
+        """See `TokenEngine`; in float."""
+        return self.floats.generate(rows, params, keys)
+
+    def logprobs(self, rows: Sequence[Sequence[int]], spans: Sequence[Span]) -> list[list[float]]:
+        """See `TokenEngine`; in float."""
+        return self.floats.logprobs(rows, spans)
+
+    def continuation_logprobs(
+        self, rows: Sequence[Sequence[int]], continuations: Sequence[Sequence[int]], keys: Sequence[str] | None = None
+    ) -> list[list[float]]:
+        """See `TokenEngine`; in float."""
+        return self.floats.continuation_logprobs(rows, continuations, keys)
+
+    def choice_logprobs(
+        self,
+        rows: Sequence[Sequence[int]],
+        positions: Sequence[Sequence[int]],
+        choices: Sequence[int],
+        keys: Sequence[str] | None = None,
+    ) -> list[list[list[float]]]:
+        """See `TokenEngine`; in int8. A row is read as far as its last position; what all rows begin with is read once.
+
+        Raises:
+            EngineError: a position outside its row, a row longer than the model's positions, or choices that are no two tokens of
+                the vocabulary.
+        """
+        check_choices(rows, positions, choices)
+        if max(choices) >= self.vocabulary:
+            raise EngineError(f"choices {list(choices)}: the model has {self.vocabulary} tokens")
+        if keys is not None and (len(keys) != len(rows) or len(set(keys)) != len(keys)):
+            raise EngineError(f"{len(rows)} rows need as many distinct keys, got {len(keys)}")
+        read = [
+            [int(token) for token in row[: max(at, default=-1) + 1]] for row, at in zip(rows, positions, strict=True)
+        ]
+        if (longest := max(map(len, read), default=0)) > self.max_positions:
+            raise EngineError(
+                f"a row of {longest} tokens exceeds the model's {self.max_positions} positions; shorten it"
+            )
+        wanted = np.array(choices, np.int32)
+        reusable = [min(at, default=0) for at in positions]
+        held = [None if keys is None else self._kept.get(key) for key in keys or [""] * len(rows)]
+        bare = [i for i, row in enumerate(read) if row and held[i] is None]
+        shared = self._shared([read[i] for i in bare], min((reusable[i] for i in bare), default=0), wanted)
+        found: list[list[list[float]]] = []
+        for i, (row, at) in enumerate(zip(read, positions, strict=True)):
+            if not row:
+                found.append([])
+                continue
+            start = held[i] or shared
+            logits, caches = self._forward(row, start, reusable[i], at, wanted)
+            logits -= logits.max(axis=1, keepdims=True)
+            found.append((logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).tolist())
+            if keys is not None:
+                self._keep(keys[i], _Kept(row, [np.array(cache.data) for cache in caches]))
+        return found
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Forget what was cached under `keys`; unknown keys are ignored."""
+        for key in keys:
+            self._kept.pop(key, None)
+        if "floats" in self.__dict__:
+            self.floats.release(keys)
+
+    def _shared(self, rows: list[list[int]], reusable: int, choices: np.ndarray) -> _Kept | None:
+        """The rows' common beginning, read once; None where it is not worth it."""
+        common = min(common_prefix(rows), reusable)
+        if len(rows) < 2 or common < MIN_SHARED_PREFIX:
+            return None
+        ids = rows[0][:common]
+        _, caches = self._forward(ids, None, 0, [], choices)
+        return _Kept(ids, [np.array(cache.data) for cache in caches])
+
+    def _forward(
+        self, row: list[int], start: _Kept | None, reusable: int, positions: Sequence[int], choices: np.ndarray
+    ) -> tuple[np.ndarray, list[ov.Tensor]]:
+        """(logits (T, C) after the positions in float64, keys and values of the row), from what `start` shares with it on.
+
+        Args:
+            reusable: leading tokens of the row whose keys and values may come from `start`.
+        """
+        import openvino as ov
+
+        done = min(common_prefix([start.ids, row]), reusable) if start else 0
+        caches = (
+            [ov.Tensor(np.ascontiguousarray(part[:, :, :done])) for part in start.caches]
+            if start and done
+            else self._empty
+        )
+        asked = np.array(positions, np.int64)
+        logits = np.empty((len(asked), len(choices)))
+        for number, first in enumerate(range(done, len(row), CHUNK)):
+            ids = np.array(row[first : first + CHUNK], np.int32)
+            here = np.flatnonzero((asked >= first) & (asked < first + len(ids)))
+            given = (ids, np.arange(first, first + len(ids)), asked[here] - first, choices)
+            request = self._requests[number % 2]
+            for port, values in enumerate((*(np.array(part, np.int32) for part in given), *caches)):
+                request.set_input_tensor(port, ov.Tensor(values) if isinstance(values, np.ndarray) else values)
+            request.infer()
+            logits[here] = request.get_output_tensor(0).data
+            caches = [request.get_output_tensor(1 + i) for i in range(len(self._empty))]
+            self._counters.prefill_forwards += 1
+        self._counters.prefilled += len(row) - done
+        return logits, caches
+
+    def _keep(self, key: str, kept: _Kept) -> None:
+        """Keep a row's keys and values, dropping the least recently used ones beyond `kept_bytes`."""
+        self._kept.pop(key, None)
+        self._kept[key] = kept
+        while self._kept and sum(row.size for row in self._kept.values()) > self.kept_bytes:
+            self._kept.popitem(last=False)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A row's tokens, and keys and values of each, two arrays (1, heads, tokens, head_dim) a layer."""
+
+    ids: list[int]
+    caches: list[np.ndarray]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(part.nbytes for part in self.caches)
