@@ -27,6 +27,8 @@ from benchmarks.models.sources import FOLDS, load
 from rrm.data.mistakes import MISTAKE_KINDS
 
 RESULT = record.RESULTS / "judges.json"
+ALL = (*FOLDS, "home", "calibration", "sanity")
+"""What rows are made for."""
 SANITY = Path(__file__).with_name("sanity.jsonl")
 
 
@@ -38,17 +40,15 @@ def make_rows(args: argparse.Namespace) -> None:
     from rrm.prompt.prompter import Prompter
 
     prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION)
-    names = evaluation_rows.ALL if "all" in args.fold else args.fold
+    names = ALL if "all" in args.fold else args.fold
     runs = load() if set(names) != {"sanity"} else []
     learned = lessons(runs, args.seed)
     for name in names:
         out = [source for source in learned if name in FOLDS and source.startswith(FOLDS[name])]
         rivals = Rivals([said for source, said in learned.items() if source not in out])
-        if name == "sanity":
-            made, spent = evaluation_rows.make_sanity(prompter, SANITY, rivals), {}
-        else:
-            chosen = evaluation_rows.chosen(runs, name)
-            made, spent = evaluation_rows.make(prompter, chosen, rivals, args.tokens, args.seed)
+        sanity = name == "sanity"
+        pool = list(evaluation_rows.sanity_runs(SANITY)) if sanity else evaluation_rows.chosen(runs, name)
+        made = evaluation_rows.make(prompter, pool, rivals, None if sanity else args.tokens, args.seed)
         about = {
             "fold": name,
             "seed": args.seed,
@@ -57,7 +57,6 @@ def make_rows(args: argparse.Namespace) -> None:
             "choices": list(prompter.choices),
             "progress": list(prompter.progress_choices),
             "tokens": sum(len(row.ids) for row in made.rows),
-            "spent": spent,
             **counts(made.rows, made.sources),
         }
         args.output.mkdir(parents=True, exist_ok=True)
@@ -117,7 +116,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     stages = made.add_subparsers(required=True)
     rows = stages.add_parser("rows", help="choose runs and write rows")
-    rows.add_argument("--fold", nargs="+", required=True, choices=["all", *evaluation_rows.ALL])
+    rows.add_argument("--fold", nargs="+", required=True, choices=["all", *ALL])
     rows.add_argument(
         "--tokens", type=int, default=150_000, help="of each file, but for the sanity set, which is read whole"
     )

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.models.scores import Scored
 from rrm.data.mistakes import MEANING_KINDS
 from rrm.errors import RRMError
-from rrm.evaluation.bootstrap import JUDGE, Statistic, bootstrap, compare, too_few
+from rrm.evaluation.bootstrap import JUDGE, Ratio, Statistic, bootstrap, compare, too_few
 from rrm.evaluation.metrics.localisation import OfConfusion, confusion
 from rrm.evaluation.metrics.pairs import codes
 from rrm.evaluation.metrics.probability import Auroc, CalibrationError, equal_mass_bins
@@ -95,7 +95,7 @@ def _platt(rows: Scored) -> Platt:
 
 def fit_maps(rows: Scored, coverage: float) -> Figures:
     """The maps of verdicts and outcomes, as a judge's directory has them, and the band that leaves `coverage` of the steps sure."""
-    steps, outcomes = rows.steps, rows.outcomes
+    steps, outcomes = rows.known(), rows.known(steps=False)
     verdict, outcome = _platt(steps), _platt(outcomes)
     p, weights = Fold(rows, {"modes": {P_GOOD: verdict.model_dump()}}).p(steps), balanced(steps)
     order = np.argsort(np.abs(p - 0.5), kind="stable")
@@ -119,7 +119,7 @@ def _auroc(scores: np.ndarray, rows: Scored, resamples: int, seed: int) -> Figur
 
 def steps(fold: Fold, resamples: int, seed: int) -> Figures:
     """Verdicts on a fold's steps beside its rivals, and first errors."""
-    rows = fold.scored.steps
+    rows = fold.scored.known()
     of, n = codes(rows.column("key").tolist())
     bad = rows.labels == 0
     said = {JUDGE: fold.p(rows), "always_good": np.ones(len(rows))}
@@ -137,7 +137,7 @@ def steps(fold: Fold, resamples: int, seed: int) -> Figures:
     share = {k: bootstrap(firsts[k], n, n=resamples, seed=seed).to_dict() for k in ("first_error", "false_alarms")}
     alarms = {k: None if v is None else 1 - v for k, v in share["false_alarms"].items()}
     rivals = {who: {k: v["value"] for k, v in said.items()} for who, said in found["metrics"].items() if who != JUDGE}
-    by_source = {name: _auroc(fold.p(mine), mine, 200, seed) for name, mine in _by(rows, "source").items()}
+    by_source = {name: _auroc(fold.p(mine), mine, 200, seed) for name, mine in rows.by("source").items()}
     return {
         **found["metrics"][JUDGE],
         **{f"minus_{who}": said for who, said in found["differences"].items()},
@@ -149,12 +149,6 @@ def steps(fold: Fold, resamples: int, seed: int) -> Figures:
     }
 
 
-def _by(rows: Scored, column: str) -> dict[str, Scored]:
-    """Value → its rows, in order of the values."""
-    values = np.array([str(line[column]) for line in rows.lines])
-    return {str(value): rows.where(values == value) for value in np.unique(values)}
-
-
 def _threshold(good: np.ndarray) -> float:
     """The highest value below which at most `ALARMS` of the good steps' (N ≥ 1) scores lie."""
     return float(np.sort(good)[int(ALARMS * len(good))])
@@ -164,13 +158,13 @@ def plants(folds: Mapping[str, Fold]) -> Figures:
     """Recall of planted mistakes at `ALARMS` false alarms, kind by kind: the mean over the folds that have the kind."""
     hits: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for fold in folds.values():
-        good = fold.scored.steps.where(fold.scored.steps.labels == 1)
+        good = fold.scored.known().where(fold.scored.known().labels == 1)
         columns: dict[str, Callable[[Scored], np.ndarray]] = {
             "judge": lambda rows: rows.odds,
             "tfidf": lambda rows: rows.column("tfidf_planted").astype(np.float64),
         }
         limits = {who: _threshold(score(good)) for who, score in columns.items()}
-        for kind, rows in _by(fold.scored.planted, "kind").items():
+        for kind, rows in fold.scored.known(planted=True).by("kind").items():
             bad, right = rows.where(rows.labels == 0), rows.where(rows.labels == 1)
             if not len(bad):
                 continue
@@ -203,7 +197,7 @@ def calls(folds: Mapping[str, Fold], home: Fold | None, resamples: int, seed: in
     for where, some in (("abroad", folds.values()), ("home", [home] if home else [])):
         for source in EXACT:
             for fold in some:
-                rows = fold.scored.steps
+                rows = fold.scored.known()
                 rows = rows.where((rows.column("source") == source) & rows.column("exact"))
                 if len(rows):
                     words = rows.column("tfidf").astype(np.float64)
@@ -219,7 +213,7 @@ def false_success(folds: Mapping[str, Fold], resamples: int, seed: int) -> Figur
     """Runs whose last message says that the task is done: AUROC of the score, by source, and of TF-IDF on that message."""
     found: Figures = {}
     for fold in folds.values():
-        rows = fold.scored.outcomes
+        rows = fold.scored.known(steps=False)
         for source in CLAIMED:
             mine = rows.where((rows.column("source") == source) & rows.column("claims")) if len(rows) else rows
             if len(mine):
@@ -229,44 +223,29 @@ def false_success(folds: Mapping[str, Fold], resamples: int, seed: int) -> Figur
     return found
 
 
-@dataclass(frozen=True)
-class NearPairs:
-    """Share of pairs (success, failure) of one source, lengths within `NEAR`, that the score orders rightly; ties ½. The mean of sources."""
-
-    wins: tuple[np.ndarray, ...]
-    """(Q, Q) a source: pairs won, by the keys of both."""
-    pairs: tuple[np.ndarray, ...]
-
-    def __call__(self, counts: np.ndarray) -> np.ndarray:
-        shares = []
-        for wins, pairs in zip(self.wins, self.pairs, strict=True):
-            won, of = (np.einsum("bi,ij,bj->b", counts, m, counts, optimize=True) for m in (wins, pairs))
-            shares.append(np.divide(won, of, out=np.full(len(of), np.nan), where=of > 0))
-        return np.nanmean(np.stack(shares), axis=0)
-
-
 def outcome_pairs(folds: Mapping[str, Fold], resamples: int, seed: int, least: int = 20) -> Figures:
-    """`NearPairs` of all folds' outcomes; a source with fewer than `least` pairs has no vote."""
-    parts = {}
+    """Share of pairs (success, failure) of one source, lengths within `NEAR`, that the score orders rightly; ties ½. The mean of sources
+    with `least` pairs; keys of the runs that succeeded are drawn."""
+    parts, by_source = list[tuple[list[str], np.ndarray, np.ndarray]](), dict[str, Any]()
     for fold in folds.values():
-        for source, rows in _by(fold.scored.outcomes, "source").items():
+        for source, rows in fold.scored.known(steps=False).by("source").items():
             size, y, d = rows.column("chars").astype(np.float64), rows.labels, rows.odds
             near = np.abs(size[:, None] - size) < NEAR * np.maximum(size[:, None], size)
-            mask = (y[:, None] > y) & near
-            wins = mask * ((d[:, None] > d) + 0.5 * (d[:, None] == d))
-            if mask.sum() >= least:
-                parts[source] = (rows.column("key").tolist(), wins, mask.astype(np.float64))
+            pairs = (y[:, None] > y) & near
+            wins = pairs * ((d[:, None] > d) + 0.5 * (d[:, None] == d))
+            if pairs.sum() >= least:
+                parts.append((rows.column("key").tolist(), wins.sum(axis=1), pairs.sum(axis=1)))
+                by_source[source] = {"value": float(wins.sum() / pairs.sum()), "pairs": int(pairs.sum())}
     if not parts:
         return {"value": None}
-    of, n = codes([key for keys, _, _ in parts.values() for key in keys])
-    at, spread = 0, []
-    for keys, wins, mask in parts.values():
-        place = np.eye(n)[of[at : at + len(keys)]]
-        spread.append((place.T @ wins @ place, place.T @ mask @ place))
-        at += len(keys)
-    statistic = NearPairs(tuple(w for w, _ in spread), tuple(m for _, m in spread))
-    by_source = {s: {"value": float(w.sum() / m.sum()), "pairs": int(m.sum())} for s, (_, w, m) in parts.items()}
-    return {**bootstrap(statistic, n, n=min(resamples, 500), seed=seed).to_dict(), "by_source": by_source}
+    of, n = codes([key for keys, _, _ in parts for key in keys])
+    cuts = np.cumsum([len(keys) for keys, _, _ in parts])[:-1]
+    shares = [
+        Ratio(*(np.bincount(at, sums, minlength=n) for sums in (wins, pairs)))
+        for at, (_, wins, pairs) in zip(np.split(of, cuts), parts, strict=True)
+    ]
+    mean: Statistic = lambda counts: np.nanmean([share(counts) for share in shares], axis=0)  # noqa: E731
+    return {**bootstrap(mean, n, n=resamples, seed=seed).to_dict(), "by_source": by_source}
 
 
 # ---- calibration ---------------------------------------------------------------------------------------------------------
@@ -284,7 +263,7 @@ def after_labels(folds: Sequence[Fold], seed: int) -> float | None:
     for _ in range(REPEATS):
         p, y = list[np.ndarray](), list[np.ndarray]()
         for fold in folds:
-            for rows in _by(fold.scored.steps, "source").values():
+            for rows in fold.scored.known().by("source").values():
                 keys = rows.column("key")
                 order = rng.permutation(len(rows))[:LABELS]
                 rest = rows.where(~np.isin(keys, keys[order]))
@@ -310,7 +289,7 @@ def calibration(folds: Mapping[str, Fold], seed: int) -> Figures:
     p, y, weights, sure, inside = ([] for _ in range(5))
     by_fold: Figures = {}
     for name, fold in folds.items():
-        rows = fold.scored.steps
+        rows = fold.scored.known()
         said, (low, high) = fold.p(rows), fold.band
         p.append(said)
         y.append(rows.labels)
@@ -346,7 +325,7 @@ def _covered(p: np.ndarray, y: np.ndarray, weights: np.ndarray, kept: np.ndarray
 
 def sanity(fold: Fold) -> Figures:
     """Recall, false alarms and flawless runs without a bad verdict; the same of constants and rules; recall of each kind."""
-    rows = fold.scored.steps
+    rows = fold.scored.known()
     bad, runs = rows.labels == 0, rows.column("run")
     flawed = {run for run, is_bad in zip(runs, bad, strict=True) if is_bad}
     flawless = sorted(set(runs.tolist()) - flawed)
@@ -384,14 +363,14 @@ def sanity(fold: Fold) -> Figures:
 
 def sizes(rows: Scored) -> Figures:
     """Runs, keys and labelled steps of a file, and its planted steps and outcomes."""
-    named = rows.steps
+    named = rows.known()
     return {
         "runs": len(set(rows.column("run").tolist())),
         "keys": len(set(rows.column("key").tolist())),
         "good": int((named.labels == 1).sum()),
         "bad": int((named.labels == 0).sum()),
-        "planted": len(rows.planted),
-        "outcomes": len(rows.outcomes),
+        "planted": len(rows.known(planted=True)),
+        "outcomes": len(rows.known(steps=False)),
     }
 
 

@@ -19,10 +19,6 @@ EVERY_S = 60
 """Seconds between two saved states."""
 
 
-def _digest(adapter: str) -> str:
-    return "none" if adapter == "none" else hashlib.sha256(Path(adapter).read_bytes()).hexdigest()[:16]
-
-
 def _load(base: str, adapter: str, device: str, dtype: str) -> Any:
     """The base with the adapter's weights; with `none` a fresh one, which changes nothing."""
     import torch
@@ -42,7 +38,7 @@ def _load(base: str, adapter: str, device: str, dtype: str) -> Any:
 def score(
     rows: Path, output: Path, base: str, adapter: str, device: str, dtype: str, leave_out: str | None, minutes: float
 ) -> dict[str, Any]:
-    """Write log-odds (slots, 2) of all rows that no earlier call has scored; NaN where a row is not scored.
+    """Write log-odds (slots, 2) of the rows that no earlier call has scored; NaN where a row is not scored.
 
     Args:
         leave_out: rows of this fold's sources are not scored.
@@ -56,23 +52,24 @@ def score(
     from benchmarks.gpu import train_steps
 
     held = train_steps.Rows(rows)
-    about = {
-        "rows": str(rows),
-        "fold": held.about["fold"],
-        "adapter": _digest(adapter),
-        "dtype": dtype,
-        "leave_out": leave_out,
-    }
+    digest = adapter if adapter == "none" else hashlib.sha256(Path(adapter).read_bytes()).hexdigest()[:16]
+    about = {"rows": str(rows), "fold": held.about["fold"], "adapter": digest, "dtype": dtype, "leave_out": leave_out}
     odds, done = np.full((len(held.arrays["slots"]), 2), np.nan, dtype=np.float32), np.zeros(len(held), dtype=bool)
     if output.is_file():
         with np.load(output) as before:
             if (said := json.loads(bytes(before["about"]).decode())) != about:
                 raise SystemExit(f"{output} holds scores of {said}, not of {about}: move it away")
             odds, done = before["odds"], before["done"]
-    sources = held.about["sources"]
+
+    def save() -> None:
+        unfinished, text = output.with_suffix(".tmp.npz"), np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(unfinished, about=text, odds=odds, done=done)
+        os.replace(unfinished, output)
+
     model = _load(base, adapter, device, dtype)
     choices = torch.tensor([*held.about["choices"], *held.about["progress"]], device=device)
-    pointers = held.arrays["slots_ptr"]
+    pointers, sources = held.arrays["slots_ptr"], held.about["sources"]
     begun = saved = time.monotonic()
     for i in np.flatnonzero(~done):
         ids, segments, slots = (held.part(name, i) for name in ("ids", "segments", "slots"))
@@ -84,33 +81,19 @@ def score(
         if time.monotonic() - begun > 60 * minutes:
             break
         if time.monotonic() - saved > EVERY_S:
-            _save(output, about, odds, done)
+            save()
             saved = time.monotonic()
-    _save(output, about, odds, done)
-    return {
-        "output": str(output),
-        "rows": len(held),
-        "scored": int(done.sum()),
-        "seconds": round(time.monotonic() - begun, 1),
-    }
-
-
-def _save(output: Path, about: dict[str, Any], odds: np.ndarray, done: np.ndarray) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = output.with_suffix(".tmp.npz")
-    np.savez_compressed(
-        unfinished, about=np.frombuffer(json.dumps(about).encode(), dtype=np.uint8), odds=odds, done=done
-    )
-    os.replace(unfinished, output)
+    save()
+    seconds = round(time.monotonic() - begun, 1)
+    return {"output": str(output), "rows": len(held), "scored": int(done.sum()), "seconds": seconds}
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Steps or outcomes with scores: one line each, and arrays (N,) beside."""
+    """Steps or outcomes with scores: N lines, and log-odds of good against bad (N,)."""
 
     lines: Sequence[dict[str, Any]]
     odds: np.ndarray
-    """Of good against bad, of a step in parts its lowest."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -129,31 +112,25 @@ class Scored:
         at = np.flatnonzero(np.asarray(keep, dtype=bool))
         return Scored([self.lines[i] for i in at], self.odds[at])
 
-    @property
-    def steps(self) -> Scored:
-        """Labelled steps of the runs themselves."""
-        return self.where([x["step"] > 0 and x["planted"] is None and x["label"] is not None for x in self.lines])
+    def known(self, *, steps: bool = True, planted: bool = False) -> Scored:
+        """Labelled steps, or outcomes, of the runs themselves; or planted ones."""
+        said = ((x["step"] > 0, x["planted"] is not None, x["label"] is not None) for x in self.lines)
+        return self.where([of == (steps, planted, True) for of in said])
 
-    @property
-    def planted(self) -> Scored:
-        """Planted mistakes and their counterparts."""
-        return self.where([x["step"] > 0 and x["planted"] is not None and x["label"] is not None for x in self.lines])
-
-    @property
-    def outcomes(self) -> Scored:
-        """Outcomes of the runs themselves."""
-        return self.where([x["step"] == 0 and x["planted"] is None and x["label"] is not None for x in self.lines])
+    def by(self, column: str) -> dict[str, Scored]:
+        """Value of a column → its rows, in order of the values."""
+        values = np.array([str(line[column]) for line in self.lines])
+        return {str(value): self.where(values == value) for value in np.unique(values)}
 
 
 def merged(lines: Sequence[dict[str, Any]], odds: np.ndarray) -> Scored:
     """Slots (S,) as steps: one of a step that was read twice or in parts, with the lowest log-odds; those without a score are left out."""
     found: dict[tuple[Any, ...], tuple[dict[str, Any], float]] = {}
     for line, value in zip(lines, odds.tolist(), strict=True):
-        if not np.isfinite(value):
-            continue
-        key = (line["run"], line["step"], line["planted"])
-        before, lowest = found.get(key, (line, value))
-        found[key] = ({**line, "whole": line["whole"] or before["whole"]}, min(value, lowest))
+        if np.isfinite(value):
+            key = (line["run"], line["step"], line["planted"])
+            before, lowest = found.get(key, (line, value))
+            found[key] = ({**line, "whole": line["whole"] or before["whole"]}, min(value, lowest))
     return Scored([line for line, _ in found.values()], np.array([value for _, value in found.values()]))
 
 

@@ -57,10 +57,10 @@ def test_a_step_in_parts_has_its_lowest_score_and_one_read_twice_counts_once() -
         (line("a", 2, 1), float("nan")),
         (line("a", 0, 1), 0.5),
     )
-    assert rows.steps.odds.tolist() == [-1.0]
-    assert rows.steps.lines[0]["whole"]
-    assert rows.planted.odds.tolist() == [3.0]
-    assert rows.outcomes.odds.tolist() == [0.5]
+    assert rows.known().odds.tolist() == [-1.0]
+    assert rows.known().lines[0]["whole"]
+    assert rows.known(planted=True).odds.tolist() == [3.0]
+    assert rows.known(steps=False).odds.tolist() == [0.5]
 
 
 def test_steps_beside_rivals_and_first_errors() -> None:
@@ -83,13 +83,17 @@ def test_steps_beside_rivals_and_first_errors() -> None:
 def test_the_threshold_of_plants_is_that_of_good_steps_of_the_same_fold() -> None:
     good = [(line(f"g{i}", 1, 1), float(i)) for i in range(20)]  # two of twenty below 2
     plants = [
-        (line(f"p{i}", 1, 0, planted=f"{i}/1", kind="wrong_answer", rule=i == 0), d) for i, d in enumerate([0.5, 1.5, 1.9, 9.0])
+        (line(f"p{i}", 1, 0, planted=f"{i}/1", kind="wrong_answer", rule=i == 0), d)
+        for i, d in enumerate([0.5, 1.5, 1.9, 9.0])
     ]
-    repeats = [(line("r", 1, 0, planted="9/1", kind="repeat"), 30.0), (line("s", 1, 1, planted="9/2", kind="repeat"), -3.0)]
+    repeats = [
+        (line("r", 1, 0, planted="9/1", kind="repeat"), 30.0),
+        (line("s", 1, 1, planted="9/2", kind="repeat"), -3.0),
+    ]
     found = figures.plants({"x": Fold(scored(*good, *plants, *repeats))})
-    assert found["per_kind"]["wrong_answer"]["judge"] == 0.5
+    assert found["per_kind"]["wrong_answer"]["judge"] == 0.75
     assert found["per_kind"]["repeat"]["counterpart_alarms"] == 1.0
-    assert (found["mean_recall_at_10"], found["rules"]) == (0.5, 0.25)  # a repeat does not show in meaning
+    assert (found["mean_recall_at_10"], found["rules"]) == (0.75, 0.25)  # a repeat does not show in meaning
 
 
 def test_pairs_of_outcomes_are_of_one_source_and_about_one_length() -> None:
@@ -139,7 +143,7 @@ def test_the_map_is_balanced_and_its_band_leaves_the_share_asked_for() -> None:
     maps = figures.fit_maps(scored(*shifted), coverage=0.8)
     a, b = (maps["modes"]["steps_p_good"][key] for key in ("a", "b"))
     assert -b / a == pytest.approx(3.0, abs=0.05)
-    rows = scored(*shifted).steps
+    rows = scored(*shifted).known()
     p, (low, high) = Fold(rows, maps).p(rows), maps["unsure_band"]
     assert figures.balanced(rows)[(p <= low) | (p >= high)].sum() == pytest.approx(0.8, abs=0.05)
 
