@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +60,6 @@ class Fold:
         return low, high
 
 
-# ---- maps ----------------------------------------------------------------------------------------------------------------
-
-
 def balanced(rows: Scored) -> np.ndarray:
     """(N,) weights: each source with `LEAST` of both classes sums to 1, half of it good; 0 in the others."""
     names, y = rows.column("source"), rows.labels
@@ -104,9 +101,6 @@ def fit_maps(rows: Scored, coverage: float) -> Figures:
         "modes": {P_GOOD: verdict.model_dump(), OUTCOME: outcome.model_dump()},
         "unsure_band": [round(0.5 - width, 4), round(0.5 + width, 4)],
     }
-
-
-# ---- parts of the record -------------------------------------------------------------------------------------------------
 
 
 def _auroc(scores: np.ndarray, rows: Scored, resamples: int, seed: int) -> Figures:
@@ -159,31 +153,20 @@ def plants(folds: Mapping[str, Fold]) -> Figures:
     hits: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for fold in folds.values():
         good = fold.scored.known().where(fold.scored.known().labels == 1)
-        columns: dict[str, Callable[[Scored], np.ndarray]] = {
-            "judge": lambda rows: rows.odds,
-            "tfidf": lambda rows: rows.column("tfidf_planted").astype(np.float64),
-        }
-        limits = {who: _threshold(score(good)) for who, score in columns.items()}
+        limit, words = _threshold(good.odds), _threshold(good.column("tfidf_planted"))
         for kind, rows in fold.scored.known(planted=True).by("kind").items():
-            bad, right = rows.where(rows.labels == 0), rows.where(rows.labels == 1)
-            if not len(bad):
-                continue
-            for who, score in columns.items():
-                hits[kind][who].append(float((score(bad) < limits[who]).mean()))
-            hits[kind]["rules"].append(float(bad.column("rule").mean()))
-            hits[kind]["n"].append(len(bad))
-            if len(right):
-                hits[kind]["counterpart_alarms"].append(float((right.odds < limits["judge"]).mean()))
-    rest = ("judge", "tfidf", "rules", "counterpart_alarms")
+            bad, right, said = rows.where(rows.labels == 0), rows.where(rows.labels == 1), hits[kind]
+            said["judge"] += [] if not len(bad) else [float((bad.odds < limit).mean())]
+            said["tfidf"] += [] if not len(bad) else [float((bad.column("tfidf_planted") < words).mean())]
+            said["rules"] += [] if not len(bad) else [float(bad.column("rule").mean())]
+            said["counterpart_alarms"] += [] if not len(right) else [float((right.odds < limit).mean())]
+            said["n"].append(len(bad))
     kinds = {
-        kind: {
-            "meaning": kind in MEANING_KINDS,
-            "n": int(sum(said["n"])),
-            **{k: _mean(said[k]) for k in rest if said[k]},
-        }
+        kind: {"n": int(sum(said.pop("n"))), "meaning": kind in MEANING_KINDS, **{k: _mean(v) for k, v in said.items()}}
         for kind, said in sorted(hits.items())
     }
-    mean = {who: _mean([said[who] for kind, said in kinds.items() if kind in MEANING_KINDS]) for who in rest[:3]}
+    meaning = [said for said in kinds.values() if said["meaning"]]
+    mean = {who: _mean([said[who] for said in meaning if said[who] is not None]) for who in ("judge", "tfidf", "rules")}
     return {"mean_recall_at_10": mean["judge"], "tfidf": mean["tfidf"], "rules": mean["rules"], "per_kind": kinds}
 
 
@@ -191,35 +174,32 @@ def _mean(values: Sequence[float]) -> float | None:
     return round(float(np.mean(values)), 4) if values else None
 
 
+def _beside(rows: Scored, resamples: int, seed: int) -> Figures:
+    """AUROC of the judge and of TF-IDF."""
+    said = {"auroc": rows.odds, "tfidf": rows.column("tfidf").astype(np.float64)}
+    return {name: _auroc(scores, rows, resamples, seed) for name, scores in said.items()}
+
+
 def calls(folds: Mapping[str, Fold], home: Fold | None, resamples: int, seed: int) -> Figures:
-    """State-changing calls against references: AUROC of each source, left out and at home."""
+    """State-changing calls against references, by source, left out and at home."""
+    held = [("abroad", fold) for fold in folds.values()] + ([("home", home)] if home else [])
     found: Figures = {}
-    for where, some in (("abroad", folds.values()), ("home", [home] if home else [])):
+    for where, fold in held:
+        rows = fold.scored.known()
         for source in EXACT:
-            for fold in some:
-                rows = fold.scored.known()
-                rows = rows.where((rows.column("source") == source) & rows.column("exact"))
-                if len(rows):
-                    words = rows.column("tfidf").astype(np.float64)
-                    said = {
-                        "auroc": _auroc(rows.odds, rows, resamples, seed),
-                        "tfidf": _auroc(words, rows, resamples, seed),
-                    }
-                    found[f"{source}_{where}"] = said
+            mine = rows.where([x["source"] == source and x["exact"] for x in rows.lines])
+            found |= {f"{source}_{where}": _beside(mine, resamples, seed)} if len(mine) else {}
     return found
 
 
 def false_success(folds: Mapping[str, Fold], resamples: int, seed: int) -> Figures:
-    """Runs whose last message says that the task is done: AUROC of the score, by source, and of TF-IDF on that message."""
+    """Outcomes of runs whose last message says that the task is done, by source; TF-IDF reads that message."""
     found: Figures = {}
     for fold in folds.values():
         rows = fold.scored.known(steps=False)
         for source in CLAIMED:
-            mine = rows.where((rows.column("source") == source) & rows.column("claims")) if len(rows) else rows
-            if len(mine):
-                words = mine.column("tfidf").astype(np.float64)
-                said = {"auroc": mine.odds, "tfidf": words}
-                found[source] = {k: _auroc(v, mine, resamples, seed) for k, v in said.items()}
+            mine = rows.where([x["source"] == source and x["claims"] for x in rows.lines])
+            found |= {source: _beside(mine, resamples, seed)} if len(mine) else {}
     return found
 
 
@@ -244,11 +224,14 @@ def outcome_pairs(folds: Mapping[str, Fold], resamples: int, seed: int, least: i
         Ratio(*(np.bincount(at, sums, minlength=n) for sums in (wins, pairs)))
         for at, (_, wins, pairs) in zip(np.split(of, cuts), parts, strict=True)
     ]
-    mean: Statistic = lambda counts: np.nanmean([share(counts) for share in shares], axis=0)  # noqa: E731
+
+    def mean(counts: np.ndarray) -> np.ndarray:
+        values = np.stack([share(counts) for share in shares])
+        seen = np.isfinite(values)
+        total = np.where(seen, values, 0.0).sum(axis=0)
+        return np.divide(total, seen.sum(axis=0), out=np.full(len(counts), np.nan), where=seen.any(axis=0))
+
     return {**bootstrap(mean, n, n=resamples, seed=seed).to_dict(), "by_source": by_source}
-
-
-# ---- calibration ---------------------------------------------------------------------------------------------------------
 
 
 def weighted_ece(p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
@@ -258,15 +241,16 @@ def weighted_ece(p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
 
 
 def after_labels(folds: Sequence[Fold], seed: int) -> float | None:
-    """ECE after `LABELS` labels of each source, the present map counting as its prior: all sources' other keys together, mean of draws."""
+    """ECE after `LABELS` labels of each source, of as few keys as hold them, the present map counting as its prior: that of all sources'
+    other keys together, the mean of the draws."""
     rng, errors = np.random.default_rng(seed), list[float]()
     for _ in range(REPEATS):
         p, y = list[np.ndarray](), list[np.ndarray]()
         for fold in folds:
             for rows in fold.scored.known().by("source").values():
-                keys = rows.column("key")
-                order = rng.permutation(len(rows))[:LABELS]
-                rest = rows.where(~np.isin(keys, keys[order]))
+                of, n = codes(rows.column("key").tolist())
+                order = np.argsort(rng.permutation(n)[of], kind="stable")[:LABELS]
+                rest = rows.where(~np.isin(of, of[order]))
                 if len(order) < LABELS or len(rest) < LABELS:
                     continue
                 raw, present = 1 / (1 + np.exp(-rows.odds[order])), fold.p(rows)[order]
@@ -286,24 +270,19 @@ def after_labels(folds: Sequence[Fold], seed: int) -> float | None:
 
 def calibration(folds: Mapping[str, Fold], seed: int) -> Figures:
     """Balanced ECE of sure steps and their share, over all folds' sources; the same with the domain; ECE after some labels."""
-    p, y, weights, sure, inside = ([] for _ in range(5))
-    by_fold: Figures = {}
+    parts, by_fold = list[tuple[np.ndarray, ...]](), dict[str, Any]()
     for name, fold in folds.items():
-        rows = fold.scored.known()
-        said, (low, high) = fold.p(rows), fold.band
-        p.append(said)
-        y.append(rows.labels)
-        weights.append(balanced(rows))
-        sure.append((said <= low) | (said >= high))
-        inside.append(rows.column("inside"))
-        by_fold[name] = _covered(p[-1], y[-1], weights[-1], sure[-1])
-    columns = [np.concatenate(part) for part in (p, y, weights, sure, inside)]
-    all_p, all_y, all_w, all_sure, all_inside = columns
-    default = _covered(all_p, all_y, all_w, all_sure & all_inside)
+        rows, (low, high) = fold.scored.known(), fold.band
+        p = fold.p(rows)
+        sure = (p <= low) | (p >= high)
+        parts.append((p, rows.labels, balanced(rows), sure, sure & rows.column("inside")))
+        by_fold[name] = _covered(*parts[-1][:4])
+    p, y, weights, sure, default = (np.concatenate(column) for column in zip(*parts, strict=True))
+    said = _covered(p, y, weights, default)
     return {
-        **_covered(all_p, all_y, all_w, all_sure),
-        "default_coverage": default["coverage"],
-        "default_risk": default["risk"],
+        **_covered(p, y, weights, sure),
+        "default_coverage": said["coverage"],
+        "default_risk": said["risk"],
         "ece_after_30": after_labels(list(folds.values()), seed),
         "by_fold": by_fold,
     }
@@ -318,9 +297,6 @@ def _covered(p: np.ndarray, y: np.ndarray, weights: np.ndarray, kept: np.ndarray
     wrong = float(w @ ((p >= 0.5) != (y == 1)) / w.sum())
     ece = weighted_ece(p[rows], y[rows], w[rows])
     return {"ece_balanced": round(ece, 4), "coverage": round(float(w.sum() / total), 4), "risk": round(wrong, 4)}
-
-
-# ---- sanity set ----------------------------------------------------------------------------------------------------------
 
 
 def sanity(fold: Fold) -> Figures:
@@ -358,20 +334,11 @@ def sanity(fold: Fold) -> Figures:
     }
 
 
-# ---- all -----------------------------------------------------------------------------------------------------------------
-
-
 def sizes(rows: Scored) -> Figures:
-    """Runs, keys and labelled steps of a file, and its planted steps and outcomes."""
-    named = rows.known()
-    return {
-        "runs": len(set(rows.column("run").tolist())),
-        "keys": len(set(rows.column("key").tolist())),
-        "good": int((named.labels == 1).sum()),
-        "bad": int((named.labels == 0).sum()),
-        "planted": len(rows.known(planted=True)),
-        "outcomes": len(rows.known(steps=False)),
-    }
+    """Runs, keys, and labelled steps, planted ones and outcomes of a file."""
+    parts = {"steps": rows.known(), "planted": rows.known(planted=True), "outcomes": rows.known(steps=False)}
+    named = {f"{what}s": len(set(rows.column(what).tolist())) for what in ("run", "key")}
+    return {**named, **{f"{name}_{y}": int((part.labels == y).sum()) for name, part in parts.items() for y in (0, 1)}}
 
 
 def all_figures(held: Mapping[str, Fold], *, resamples: int, seed: int) -> Figures:

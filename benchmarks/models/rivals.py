@@ -21,7 +21,7 @@ from benchmarks.models.rows import Maker
 from benchmarks.models.sources import LabelledRun
 from rrm.annotate.planted import OPERATORS, plant
 from rrm.evaluation.baselines import PLACE_ROWS
-from rrm.judge.domain import fit_domain
+from rrm.judge.domain import LEAST_ROWS, fit_domain
 from rrm.prompt.canonical import canonical_step
 from rrm.trajectory import Trajectory
 
@@ -87,7 +87,7 @@ class Rivals:
             self.places[k,] += weight[y] * np.array([y, 1])
             self.places[k, n] += weight[y] * np.array([y, 1])
         train, held_out = ([t for said in learned for t in said[part]] for part in ("train", "calibration"))
-        self.domain = fit_domain(train, held_out) if train else None
+        self.domain = fit_domain(train, held_out) if min(len(train), len(held_out)) >= LEAST_ROWS else None
 
     def position(self, k: int, n: int) -> float:
         """P(good) of step k of n: the share there, shrunk to that of all steps k, and that to one half."""

@@ -20,7 +20,7 @@ EVERY_S = 60
 
 
 def _load(base: str, adapter: str, device: str, dtype: str) -> Any:
-    """The base with the adapter's weights; with `none` a fresh one, which changes nothing."""
+    """The base with an adapter's weights, or with weights of its own that were trained; `none` changes nothing."""
     import torch
     from safetensors.torch import load_file
 
@@ -30,8 +30,10 @@ def _load(base: str, adapter: str, device: str, dtype: str) -> Any:
     rank = next((w.shape[0] for name, w in weights.items() if "lora_A" in name), 1)
     first = min((int(name.split(".layers.")[1].split(".")[0]) for name in weights), default=0)
     model = train_steps.adapter(base, rank, device, getattr(torch, dtype), 0, first)
-    for name, parameter in train_steps.trained(model).items() if weights else ():
-        parameter.data = weights[name].float().to(device)
+    places = {name.replace(".default.", "."): parameter for name, parameter in model.named_parameters()}
+    for name, value in weights.items():
+        own = name if "lora_" in name else f"base_model.model.{name.removesuffix('.weight')}.base_layer.weight"
+        places[own].data = value.to(device, places[own].dtype)
     return model.eval()
 
 

@@ -156,7 +156,8 @@ def test_weighted_calibration_error() -> None:
 
 def test_labels_of_a_source_move_its_map() -> None:
     rng = np.random.default_rng(0)
-    rows = [(line(f"r{i}", 1, int(rng.random() < 0.8)), -2.0 + rng.normal()) for i in range(300)]
+    labels = [int(i % 5 > 0) for i in range(300)]
+    rows = [(line(f"r{i}", 1, y), -4.0 + 2 * y + rng.normal()) for i, y in enumerate(labels)]
     fold = Fold(scored(*rows), MAPS)
     after = figures.after_labels([fold], 0)
     before = abs(float(fold.p(fold.scored).mean()) - 0.8)
