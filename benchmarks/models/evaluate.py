@@ -78,21 +78,25 @@ def score(args: argparse.Namespace) -> None:
 
 def calibrate(args: argparse.Namespace) -> None:
     """Fit the maps of verdicts and outcomes and the band of `unsure`; print and store them."""
-    found = figures.fit_maps(scores.read_scores(args.scores), args.coverage)
-    said = {**found, "command": record.command("models.evaluate"), "commit": record.commit()}
+    rows, scored = scores.read_scores(args.scores)
+    said = {
+        **figures.fit_maps(rows, args.coverage),
+        "scored": scored,
+        "command": record.command("models.evaluate"),
+        "commit": record.commit(),
+    }
     record.write(args.output, said)
     print(json.dumps(said))
 
 
 def write_figures(args: argparse.Namespace) -> None:
     """Add the figures of every file of scores that is there to the record."""
-    held: dict[str, figures.Fold] = {}
+    held, scored = dict[str, figures.Fold](), dict[str, Any]()
     for name in (*FOLDS, "home", "sanity"):
         path, maps = args.scores / f"{name}.npz", args.scores / f"{name if name in FOLDS else 'all'}.maps.json"
         if path.is_file():
-            held[name] = figures.Fold(
-                scores.read_scores(path), json.loads(maps.read_text()) if maps.is_file() else None
-            )
+            rows, scored[name] = scores.read_scores(path)
+            held[name] = figures.Fold(rows, json.loads(maps.read_text()) if maps.is_file() else None)
     found = figures.all_figures(held, resamples=args.resamples, seed=args.seed)
     made: dict[str, Any] = {
         "command": record.command("models.evaluate"),
@@ -101,6 +105,7 @@ def write_figures(args: argparse.Namespace) -> None:
         "resamples": args.resamples,
         **record.made_with("numpy", "scikit-learn", "torch", "transformers", "peft"),
         "calibrated": sorted(name for name, fold in held.items() if fold.maps is not None),
+        "adapters": {name: said["adapter"] for name, said in scored.items()},
         "counts": {name: figures.sizes(fold.scored) for name, fold in held.items()},
     }
     before = json.loads(args.out.read_text()) if args.out.is_file() else {}

@@ -136,8 +136,8 @@ def merged(lines: Sequence[dict[str, Any]], odds: np.ndarray) -> Scored:
     return Scored([line for line, _ in found.values()], np.array([value for _, value in found.values()]))
 
 
-def read_scores(path: Path) -> Scored:
-    """The steps and outcomes of a file of scores, with the lines that lie beside its rows.
+def read_scores(path: Path) -> tuple[Scored, dict[str, Any]]:
+    """The steps and outcomes of a file of scores, with the lines that lie beside its rows; and what was scored, and by which adapter.
 
     Raises:
         SystemExit: rows are not scored yet.
@@ -147,4 +147,4 @@ def read_scores(path: Path) -> Scored:
     if not done.all():
         raise SystemExit(f"{path}: {int((~done).sum())} rows are not scored yet: call `score` again")
     text = Path(about["rows"]).with_suffix(".jsonl").read_text("utf-8")
-    return merged([json.loads(line) for line in text.splitlines()], odds[:, 0])
+    return merged([json.loads(line) for line in text.splitlines()], odds[:, 0]), about
