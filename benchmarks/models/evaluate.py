@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import record
 from benchmarks.models import evaluation_rows, figures, scores
 from benchmarks.models.rivals import Rivals, lessons
-from benchmarks.models.rows import VERSION, WINDOW, counts, pack
+from benchmarks.models.rows import STEP, VERSION, WINDOW, counts, pack
 from benchmarks.models.sources import FOLDS, load
 from rrm.data.mistakes import MISTAKE_KINDS
 
@@ -39,7 +39,7 @@ def make_rows(args: argparse.Namespace) -> None:
     from rrm.models.base import base_path
     from rrm.prompt.prompter import Prompter
 
-    prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION)
+    prompter = Prompter(AutoTokenizer.from_pretrained(base_path(args.tokenizer)), WINDOW, VERSION, step_tokens=STEP)
     names = ALL if "all" in args.fold else args.fold
     runs = load() if set(names) != {"sanity"} else []
     learned = lessons(runs, args.seed)

@@ -1,9 +1,9 @@
 """Rows that a step judge is measured on: readings in the form of `rows.py`, and one line a slot that says what is known of it.
 
-Every source has the same share of the tokens. It is spent on four kinds of rows in turn, runs drawn by seed:
+A source's share of the tokens is spent on four kinds of rows in turn, runs drawn by seed:
 
     whole     all readings of a run, with a mistake and without one in turn
-    exact     the reading of a state-changing call that was compared with a reference, right and wrong in turn
+    exact     the reading of a state-changing call that was compared with a reference, up to that; right and wrong in turn
     ending    the last reading of a run that succeeded and of one that failed and is about as long; those that claim success first
     planted   the reading of a run that succeeded with planted twins as branches, the kinds that were drawn least first
 
@@ -16,10 +16,12 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bars.judge import CLAIMED
 from benchmarks.models.rivals import Rivals, step_text
 from benchmarks.models.rows import BRANCHES, IN_HEAD, Maker, Row
 from benchmarks.models.sources import LabelledRun
@@ -32,8 +34,10 @@ from rrm.prompt.prompter import Prompt, Prompter
 from rrm.readers import read
 from rrm.trajectory import Trajectory
 
-SHARES = {"whole": 3.0, "exact": 2.0, "ending": 2.0, "planted": 3.0}
+SHARES = {"whole": 2.0, "exact": 4.0, "ending": 2.0, "planted": 2.0}
 """How a source's tokens are divided."""
+MORE = 3.0
+"""What a source of exact calls or of claimed success gets of the tokens, beside 1 for another."""
 MOST_READINGS = 8
 """Of a whole run: longer ones are not drawn."""
 TRIES = 400
@@ -105,11 +109,11 @@ class Rows(Maker):
     ) -> Iterator[Planted]:
         """As the parent, but of the kinds that were planted least so far, those of meaning twice as often."""
         view = self.view(run, allowed)
-        kinds = [kind for kind in OPERATORS if kind not in IN_HEAD]
+        kinds: list[MistakeKind] = [kind for kind in OPERATORS if kind not in IN_HEAD]
         rng.shuffle(kinds)
         kinds.sort(key=lambda kind: self.kinds[run.source, kind] / (2 if kind in MEANING_KINDS else 1))
         yield from islice((p for kind in kinds if (p := plant(view, kind, rng)) is not None), branches)
-        others = [kind for kind in COUNTERPARTS if kind not in IN_HEAD]
+        others: list[MistakeKind] = [kind for kind in COUNTERPARTS if kind not in IN_HEAD]
         if rng.random() < 0.5 and (found := counterpart(view, rng.choice(others), rng)) is not None:
             yield found
 
@@ -171,6 +175,12 @@ def _in_turn(first: Sequence[Any], second: Sequence[Any], rng: random.Random) ->
         yield from (items.pop() for items in lists if items)
 
 
+def _until(prompt: Prompt, step: int) -> Prompt:
+    """A reading up to the last slot of a step: what comes later changes nothing there."""
+    end = max(slot.at for slot in prompt.slots if slot.step == step) + 1
+    return replace(prompt, ids=prompt.ids[:end], slots=tuple(slot for slot in prompt.slots if slot.at < end))
+
+
 def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int) -> dict[str, int]:
     """Add rows of one source until `tokens` ids; ids by kind of row."""
     rng, source = random.Random(f"{seed}/{runs[0].source}"), runs[0].source
@@ -192,7 +202,7 @@ def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int) -> dic
             return sum(made.add(item, p, whole=True) for p in prompts) if len(prompts) <= MOST_READINGS else 0
         if kind == "exact":
             run, k = item
-            return made.add(run, next(p for p in made.readings(run) if any(s.step == k for s in p.slots)))
+            return made.add(run, _until(next(p for p in made.readings(run) if any(s.step == k for s in p.slots)), k))
         if kind == "ending":
             return sum(made.add(run, made.readings(run)[-1]) for run in item)
         return made.add_planted(item, rng)
@@ -225,7 +235,7 @@ def chosen(runs: Sequence[LabelledRun], fold: str) -> list[LabelledRun]:
 
 
 def make(prompter: Prompter, runs: Sequence[LabelledRun], rivals: Rivals, tokens: int | None, seed: int) -> Rows:
-    """Rows of all the runs' sources, each with the same share of `tokens`; None: all readings of all runs."""
+    """Rows of all the runs' sources, `tokens` ids in all; None: all readings of all runs."""
     sources = sorted({run.source for run in runs})
     made = Rows(prompter, runs, sources, rivals)
     if tokens is None:
@@ -233,6 +243,7 @@ def make(prompter: Prompter, runs: Sequence[LabelledRun], rivals: Rivals, tokens
             for prompt in made.readings(run):
                 made.add(run, prompt, whole=True)
         return made
-    for source in sources:
-        fill(made, [r for r in runs if r.source == source], tokens // len(sources), seed)
+    shares = {source: MORE if source in CLAIMED else 1.0 for source in sources}
+    for source, share in shares.items():
+        fill(made, [r for r in runs if r.source == source], int(tokens * share / sum(shares.values())), seed)
     return made

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bars.judge import CLAIMED
 from benchmarks.models.scores import Scored
 from rrm.data.mistakes import MEANING_KINDS
 from rrm.errors import RRMError
@@ -32,7 +33,6 @@ LABELS, REPEATS = 30, 20
 """Labels of a source, and how often they are drawn."""
 NEAR = 0.10
 """By which the lengths of two runs of a pair differ at most."""
-CLAIMED = ("tau", "workbench", "agentdojo")
 EXACT = ("tau", "workbench")
 LEAST = 10
 """Of each class, that a source must have to be weighed."""

@@ -73,7 +73,7 @@ def score(
     choices = torch.tensor([*held.about["choices"], *held.about["progress"]], device=device)
     pointers, sources = held.arrays["slots_ptr"], held.about["sources"]
     begun = saved = time.monotonic()
-    for i in np.flatnonzero(~done):
+    for i in np.flatnonzero(~done).tolist():
         ids, segments, slots = (held.part(name, i) for name in ("ids", "segments", "slots"))
         if leave_out is None or not sources[slots[0][3]].startswith(FOLDS[leave_out]):
             with torch.no_grad():
@@ -112,7 +112,7 @@ class Scored:
     def where(self, keep: np.ndarray | Sequence[bool]) -> Scored:
         """Some of them."""
         at = np.flatnonzero(np.asarray(keep, dtype=bool))
-        return Scored([self.lines[i] for i in at], self.odds[at])
+        return Scored([self.lines[i] for i in at.tolist()], self.odds[at])
 
     def known(self, *, steps: bool = True, planted: bool = False) -> Scored:
         """Labelled steps, or outcomes, of the runs themselves; or planted ones."""
