@@ -48,7 +48,8 @@ def make_rows(args: argparse.Namespace) -> None:
         rivals = Rivals([said for source, said in learned.items() if source not in out])
         sanity = name == "sanity"
         pool = list(evaluation_rows.sanity_runs(SANITY)) if sanity else evaluation_rows.chosen(runs, name)
-        made = evaluation_rows.make(prompter, pool, rivals, None if sanity else args.tokens, args.seed)
+        shares = evaluation_rows.NATURAL if name == "calibration" else evaluation_rows.SHARES
+        made = evaluation_rows.make(prompter, pool, rivals, None if sanity else args.tokens, args.seed, shares)
         about = {
             "fold": name,
             "seed": args.seed,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -36,6 +36,8 @@ from rrm.trajectory import Trajectory
 
 SHARES = {"whole": 2.0, "exact": 4.0, "ending": 2.0, "planted": 2.0}
 """How a source's tokens are divided."""
+NATURAL = {"whole": 3.0, "ending": 2.0}
+"""The same of the calibration part, where only the runs' own steps and outcomes count."""
 MORE = 3.0
 """What a source of exact calls or of claimed success gets of the tokens, beside 1 for another."""
 MOST_READINGS = 8
@@ -181,8 +183,8 @@ def _until(prompt: Prompt, step: int) -> Prompt:
     return replace(prompt, ids=prompt.ids[:end], slots=tuple(slot for slot in prompt.slots if slot.at < end))
 
 
-def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int) -> dict[str, int]:
-    """Add rows of one source until `tokens` ids; ids by kind of row."""
+def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int, shares: Mapping[str, float]) -> None:
+    """Add rows of one source until `tokens` ids, divided by `shares`."""
     rng, source = random.Random(f"{seed}/{runs[0].source}"), runs[0].source
     known = [r for r in runs if any(y is not None for y in r.labels)]
     calls = [(r, k) for r in runs for k in sorted(r.exact) if r.labels[k - 1] is not None]
@@ -207,14 +209,13 @@ def fill(made: Rows, runs: Sequence[LabelledRun], tokens: int, seed: int) -> dic
             return sum(made.add(run, made.readings(run)[-1]) for run in item)
         return made.add_planted(item, rng)
 
-    spent = dict.fromkeys(SHARES, 0)
+    spent, left = dict.fromkeys(shares, 0), {name: left[name] for name in shares}
     while left and sum(spent.values()) < tokens:
-        kind = min(left, key=lambda name: spent[name] / SHARES[name])
+        kind = min(left, key=lambda name: spent[name] / shares[name])
         if (item := next(left[kind], None)) is None:
             del left[kind]
         else:
             spent[kind] += one(kind, item)
-    return spent
 
 
 def sanity_runs(path: Path) -> Iterator[LabelledRun]:
@@ -234,7 +235,14 @@ def chosen(runs: Sequence[LabelledRun], fold: str) -> list[LabelledRun]:
     return [r for r in runs if r.fold == fold and r.key not in trained]
 
 
-def make(prompter: Prompter, runs: Sequence[LabelledRun], rivals: Rivals, tokens: int | None, seed: int) -> Rows:
+def make(
+    prompter: Prompter,
+    runs: Sequence[LabelledRun],
+    rivals: Rivals,
+    tokens: int | None,
+    seed: int,
+    shares: Mapping[str, float] = SHARES,
+) -> Rows:
     """Rows of all the runs' sources, `tokens` ids in all; None: all readings of all runs."""
     sources = sorted({run.source for run in runs})
     made = Rows(prompter, runs, sources, rivals)
@@ -243,7 +251,7 @@ def make(prompter: Prompter, runs: Sequence[LabelledRun], rivals: Rivals, tokens
             for prompt in made.readings(run):
                 made.add(run, prompt, whole=True)
         return made
-    shares = {source: MORE if source in CLAIMED else 1.0 for source in sources}
-    for source, share in shares.items():
-        fill(made, [r for r in runs if r.source == source], int(tokens * share / sum(shares.values())), seed)
+    parts = {source: MORE if source in CLAIMED else 1.0 for source in sources}
+    for source, part in parts.items():
+        fill(made, [r for r in runs if r.source == source], int(tokens * part / sum(parts.values())), seed, shares)
     return made

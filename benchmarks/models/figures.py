@@ -34,7 +34,7 @@ LABELS, REPEATS = 30, 20
 NEAR = 0.10
 """By which the lengths of two runs of a pair differ at most."""
 EXACT = ("tau", "workbench")
-LEAST = 10
+LEAST = 5
 """Of each class, that a source must have to be weighed."""
 OUTCOME = "steps"
 """Key of the map of outcomes, the score of mode `steps`."""
