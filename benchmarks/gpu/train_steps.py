@@ -292,7 +292,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--first-layer", type=int, default=10, help="the layers below have no adapter, and cost no backward pass"
     )
-    made.add_argument("--full", action="store_true", help="train the weights themselves; the adapter is made at the end")
+    made.add_argument(
+        "--full", action="store_true", help="train the weights themselves; the adapter is made at the end"
+    )
     made.add_argument("--lr", type=float, default=3e-4, help="1e-4 with --full")
     made.add_argument("--batch", type=int, default=8, help="rows an update")
     made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -221,7 +221,14 @@ _CODE = re.compile(r"([\w-]+)\.\w+")
 _BESIDE = re.compile(r"^\s*(?:from|import)\s+\.(\w+)", re.MULTILINE)
 FOR_THE_READER = {"name", "default_mode", "trained_on", "calibrated_on", "training_questions"}
 """What `judge.json` says that decides no score."""
-LATER: dict[str, Any] = {"threshold": 0.5, "unsure_band": None, "step_tokens": None, "criteria": None, "max_windows": None, "request": {}}
+LATER: dict[str, Any] = {
+    "threshold": 0.5,
+    "unsure_band": None,
+    "step_tokens": None,
+    "criteria": None,
+    "max_windows": None,
+    "request": {},
+}
 """Settings that older judges were hashed without, and the values that change nothing for them."""
 
 

@@ -94,7 +94,9 @@ class Prompter:
         self.choices: tuple[int, int] = (good[shared], bad[shared])
         """The two tokens a slot chooses from: good, bad."""
         canonical = version == CANONICAL_VERSION
-        self.planner = Planner(tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows, canonical, step_tokens)
+        self.planner = Planner(
+            tokenizer, transcript_tokens, self._disarm, good[:shared], max_windows, canonical, step_tokens
+        )
         """Divides transcripts into windows, in version 2."""
         self._around: dict[Mode, tuple[list[int], list[int]]] = {}
 
