@@ -36,7 +36,6 @@ SUITES = {
     "2 the lab's steps: rows, rules and first faults by hand": "tests/benchmarks/test_lab_steps.py",
     "3 transcripts unlike the judge's own are marked": "tests/rrm/judge/test_domain.py tests/benchmarks/test_default_judge_domain.py",
     "4 the mixture: cut before its verdict, one split": "tests/benchmarks/test_default_judge_mixture.py",
-    "6 the blend: saved as it scores, gameable, out of rewards": "tests/rrm/judge/test_blend.py",
     "7 p_good measured beside baselines, by hand": "tests/rrm/evaluation/test_step_scores.py",
 }
 REPORTED = ("intercode/sql", "intercode/bash", "mint_more/alfworld")

@@ -412,10 +412,27 @@ def load(data: Path = DATA) -> list[LabelledRun]:
         ValueError: an id stands for two runs of one source.
     """
     found = [run for reader in READERS for run in reader(data) if run.labels]
+    found = joined(found)
     twice = [name for name, n in Counter((run.source, run.trajectory.id) for run in found).items() if n > 1]
     if twice:
         raise ValueError(f"{len(twice)} ids stand for several runs, the first {twice[0]!r}")
     return found
+
+
+def joined(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
+    """The runs with one key for all that share a key or the text of a task, so that no text stands in two parts."""
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for run in runs:
+        one, other = sorted((root(run.key), root(f"task/{question_key(run.trajectory.task)}")))
+        parent[other] = one
+    return [replace(run, key=root(run.key)) for run in runs]
 
 
 def table(runs: Sequence[LabelledRun]) -> list[dict[str, Any]]:

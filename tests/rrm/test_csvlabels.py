@@ -98,12 +98,12 @@ def test_a_weight_that_is_no_size_is_refused_with_its_line(tmp_path: Path, weigh
 
 
 def test_they_label_runs_without_an_outcome(tmp_path: Path) -> None:
-    rows = [run(call({"q": str(i)}), f"It is {i}.", id=f"r{i}", task=f"Q{i}") for i in range(12)]
-    labels = table(tmp_path, "id,label\n" + "".join(f"r{i},{i % 2}\n" for i in range(11)))
+    rows = [run(call({"q": str(i)}), f"It is {i}.", id=f"r{i}", task=f"Q{i}") for i in range(21)]
+    labels = table(tmp_path, "id,label\n" + "".join(f"r{i},{i % 2}\n" for i in range(20)))
     found = match(rows, read_annotations(labels))
     usable = labelled_rows(rows, found.by_id, JudgeSettings(modes=["score"]), "score")
-    assert [t.id for t in usable.rows] == [f"r{i}" for i in range(11)]
-    assert usable.labels == [float(i % 2) for i in range(11)] and usable.sources[0] == "annotation:labels.csv"
+    assert [t.id for t in usable.rows] == [f"r{i}" for i in range(20)]
+    assert usable.labels == [float(i % 2) for i in range(20)] and usable.sources[0] == "annotation:labels.csv"
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,8 @@ def test_dtype_and_attention_reach_the_loader(saved: Path) -> None:
     model: Any = judge.engine.model  # pyright: ignore[reportAttributeAccessIssue]
     assert model.dtype == torch.bfloat16 and model.config._attn_implementation == "eager"
     assert judge.judge(ROWS[:1], mode="score")[0].judge.dtype == judge.describe()["dtype"] == "bfloat16"
-    with pytest.raises(ConfigError, match="dtype 'int8': choose one of float32"):
-        AgentRRM.from_pretrained(str(saved), dtype="int8")
+    with pytest.raises(ConfigError, match="dtype 'int7': choose one of float32"):
+        AgentRRM.from_pretrained(str(saved), dtype="int7")
     with pytest.raises(ConfigError, match="--revision main is of a hub id"):
         AgentRRM.from_pretrained(str(saved), revision="main")
     with pytest.raises(ConfigError, match="dtype is a local judge's"):
