@@ -1,1 +1,1 @@
-"""Put real models together from packages, for studies and tests on machines that reach no hub."""
+"""Making the judges that ship: base models, sources, training rows."""
