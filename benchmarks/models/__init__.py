@@ -1,0 +1,1 @@
+"""Making the judges that ship: base models, sources, training rows."""

