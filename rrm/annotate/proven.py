@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 
-from rrm.annotators.failures import is_transient
+from rrm.annotators.failures import is_transient, told_by_environment
 from rrm.data.mistakes import MistakeKind
 from rrm.prompt.canonical import canonical_step
 from rrm.trajectory import Trajectory
@@ -47,17 +47,19 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
     latest: dict[str, list[str]] = {}  # calls → what they last returned, since the last change
     for k, step in enumerate(map(canonical_step, trajectory.steps), start=1):
         results = [text for label, text in step.returns if label == "result"]
+        told = [text for label, text in step.returns if label == "user" and told_by_environment(text)]
+        returned = results + told  # an environment without a role of its own speaks as the user
         key = json.dumps([[c.name, c.arguments, c.malformed] for c in step.calls], sort_keys=True, default=str)
         if (step.calls and any(map(call_is_wrong, results))) or (
             known and any(call.name not in known for call in step.calls if not _is_code(call.name))
         ):
             found[k] = "malformed_call"
-        elif step.calls and step.returns and latest.get(key) == results and not any(map(is_transient, results)):
+        elif step.calls and step.returns and latest.get(key) == returned and not any(map(is_transient, returned)):
             found[k] = "repeat"
         if any(call.name in changes_state for call in step.calls):
             latest.clear()
-        latest[key] = results
-        if any(label == "user" for label, _ in step.returns):
+        latest[key] = returned
+        if len(returned) < len(step.returns):
             latest.clear()
     return found
 

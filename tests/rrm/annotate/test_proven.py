@@ -38,6 +38,13 @@ def test_the_same_call_with_the_same_result_is_a_repeat() -> None:
     assert proven_mistakes(run(search, text_step("I try\n<search>Ada</search>", "born 1815"))) == {2: "repeat"}
 
 
+def test_an_environment_that_speaks_as_the_user_is_no_user() -> None:
+    refused = Message(role="user", content="[CALL ERROR] The call has been refused; choose another one.")
+    call = step("", id=1)[0]
+    assert proven_mistakes(run([call, refused], [call, refused])) == {2: "repeat"}
+    assert proven_mistakes(run([call, refused], [call, USER], [call, USER])) == {}
+
+
 @pytest.mark.parametrize(
     "steps",
     [
