@@ -24,8 +24,6 @@ from rrm.engines.hf.batching import common_prefix
 from rrm.errors import EngineError
 
 if TYPE_CHECKING:
-    import openvino as ov
-
     from rrm.engines.hf.engine import HFEngine
 
 log = logging.getLogger(__name__)
@@ -45,10 +43,9 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
     Raises:
         EngineError: a model that `rrm.engines.int8_graph` does not know.
     """
-    import openvino as ov
     from filelock import FileLock
 
-    from rrm.engines.int8_graph import SCHEME, build
+    from rrm.engines.int8_graph import SCHEME, build, ov
 
     version = ov.get_version().partition("-")[0]
     target = cache / "int8" / f"{model_hash}-{SCHEME}-openvino-{version}"
@@ -66,17 +63,12 @@ def graph_file(cache: Path, model_hash: str, load: Callable[[], Any]) -> Path:
 
 def multiplies_exactly() -> bool:
     """Whether this processor's int8 products are exact: some without VNNI add pairs of them in 16 bits, which overflow."""
-    import openvino as ov
-    from openvino import opset15 as op
-
-    from rrm.engines.int8_graph import _linear, _quantised
+    from rrm.engines.int8_graph import linear, op, ov, quantised
 
     x = op.parameter([-1, 64], np.float32)
-    graph = ov.Model([op.result(_linear(_quantised(x), np.ones((16, 64), np.float32), None))], [x], "probe")
-    found = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([np.ones((4, 64), np.float32)])[
-        0
-    ]
-    return bool(np.allclose(found, 64.0, rtol=1e-3))
+    graph = ov.Model([op.result(linear(quantised(x), np.ones((16, 64), np.float32), None))], [x], "probe")
+    found = ov.Core().compile_model(graph, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([np.ones((4, 64), np.float32)])
+    return bool(np.allclose(found[0], 64.0, rtol=1e-3))
 
 
 class Int8Engine:
@@ -92,7 +84,7 @@ class Int8Engine:
     def __init__(
         self, graph: Path, eos_token_id: int, floats: Callable[[], HFEngine], *, kept_bytes: int = KEPT_BYTES
     ) -> None:
-        import openvino as ov
+        from rrm.engines.int8_graph import ov
 
         threads = os.environ.get("OMP_NUM_THREADS", "")
         settings = {"INFERENCE_NUM_THREADS": threads} if threads.isdigit() else {}
@@ -108,7 +100,7 @@ class Int8Engine:
         self._requests = [compiled.create_infer_request() for _ in range(2)]
         shapes = [port.partial_shape for port in compiled.inputs[GRAPH_INPUTS:]]
         self._empty = [
-            ov.Tensor(np.zeros([n.get_length() if n.is_static else 0 for n in s], np.float32)) for s in shapes
+            ov.Tensor(ov.Type.bf16, ov.Shape([n.get_length() if n.is_static else 0 for n in shape])) for shape in shapes
         ]
         self.eos_token_id, self.kept_bytes, self._floats = eos_token_id, kept_bytes, floats
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -207,20 +199,19 @@ class Int8Engine:
 
     def _forward(
         self, row: list[int], start: _Kept | None, reusable: int, positions: Sequence[int], choices: np.ndarray
-    ) -> tuple[np.ndarray, list[ov.Tensor]]:
+    ) -> tuple[np.ndarray, list[Any]]:
         """(logits (T, C) after the positions in float64, keys and values of the row), from what `start` shares with it on.
 
         Args:
             reusable: leading tokens of the row whose keys and values may come from `start`.
         """
-        import openvino as ov
+        from rrm.engines.int8_graph import ov
 
         done = min(common_prefix([start.ids, row]), reusable) if start else 0
-        caches = (
-            [ov.Tensor(np.ascontiguousarray(part[:, :, :done])) for part in start.caches]
-            if start and done
-            else self._empty
-        )
+        caches = self._empty
+        if start is not None and done:
+            parts = [np.ascontiguousarray(part[:, :, :done]) for part in start.caches]
+            caches = [ov.Tensor(part, ov.Shape(list(part.shape)), ov.Type.bf16) for part in parts]
         asked = np.array(positions, np.int64)
         logits = np.empty((len(asked), len(choices)))
         for number, first in enumerate(range(done, len(row), CHUNK)):
@@ -247,7 +238,8 @@ class Int8Engine:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A row's tokens, and keys and values of each, two arrays (1, heads, tokens, head_dim) a layer."""
+    """A row's tokens, and keys and values of each, two arrays (1, heads, tokens, head_dim) a layer: bfloat16, whose
+    bits numpy takes for float16."""
 
     ids: list[int]
     caches: list[np.ndarray]

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import openvino as ov
-from openvino import opset15 as op
+import openvino  # pyright: ignore[reportMissingImports]
+from openvino import opset15  # pyright: ignore[reportMissingImports]
 
 from rrm.errors import EngineError
 
-SCHEME = "rotated-int8-1"
+ov: Any = openvino
+op: Any = opset15
+SCHEME = "rotated-int8-2"
 """Names what this module makes; a graph of another scheme is made anew."""
 TURNED = 128
 """Channels of `down_proj`'s input that are rotated together."""
@@ -29,11 +31,11 @@ FLOATS = np.float32
 LAST = np.array([-1])
 
 
-def build(model: Any) -> ov.Model:
+def build(model: Any) -> Any:
     """The graph of a transformers model.
 
     Inputs: ids (L) int32; positions (L) int32, ascending by one, of a row whose earlier positions are cached; at (T) int32, places
-    among the L; choices (C) int32; keys and values so far, two a layer, each (1, kv_heads, positions[0], head_dim) float32.
+    among the L; choices (C) int32; keys and values so far, two a layer, each (1, kv_heads, positions[0], head_dim) bfloat16.
     Outputs: logits (T, C) of the choices after `at`; keys and values with those of `ids` behind.
 
     Raises:
@@ -63,12 +65,13 @@ def _weights(model: Any) -> dict[str, np.ndarray]:
     return weights
 
 
-def _rope(model: Any) -> np.ndarray:
-    """(positions, head_dim) complex64: cosine and sine of each position's angles."""
+def _rope(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine and sine of each position's angles, (positions, head_dim) each."""
     rotary = model.get_decoder().rotary_emb
     angles = np.arange(model.config.max_position_embeddings)[:, None] * rotary.inv_freq.double().numpy()
-    turned = np.exp(1j * np.concatenate([angles, angles], axis=1)) * rotary.attention_scaling
-    return turned.astype(np.complex64)
+    angles = np.concatenate([angles, angles], axis=1)
+    cos, sin = (function(angles) * rotary.attention_scaling for function in (np.cos, np.sin))
+    return cos.astype(FLOATS), sin.astype(FLOATS)
 
 
 def _orthogonal(n: int, seed: int) -> np.ndarray:
@@ -80,7 +83,7 @@ def _constant(values: Any) -> Any:
     return op.constant(np.array(values, order="C"))
 
 
-def _linear(quantised: tuple[Any, Any], weight: np.ndarray, bias: np.ndarray | None) -> Any:
+def linear(quantised: tuple[Any, Any], weight: np.ndarray, bias: np.ndarray | None) -> Any:
     """(L, out) of a quantised input (L, in) and weights (out, in)."""
     x, scale = quantised
     steps = np.maximum(np.abs(weight).max(axis=1, keepdims=True) / 127, np.finfo(FLOATS).tiny)
@@ -90,7 +93,7 @@ def _linear(quantised: tuple[Any, Any], weight: np.ndarray, bias: np.ndarray | N
     return product if bias is None else op.add(product, _constant(bias))
 
 
-def _quantised(x: Any) -> tuple[Any, Any]:
+def quantised(x: Any) -> tuple[Any, Any]:
     """(x over its largest magnitude in 255 steps, that magnitude), a token each."""
     scale = op.maximum(op.reduce_max(op.abs(x), _constant(LAST), True), _constant(FLOATS(1e-6)))
     low, high = _constant(FLOATS(-128 / 127)), _constant(FLOATS(1))
@@ -105,7 +108,7 @@ def _float(x: Any, weight: np.ndarray, transpose: bool = False) -> Any:
 class _Graph:
     config: Any
     weights: dict[str, np.ndarray]
-    rope: np.ndarray
+    rope: tuple[np.ndarray, np.ndarray]
     caches: list[Any] = field(default_factory=list)
     """Inputs: of each layer keys, then values."""
     grown: list[Any] = field(default_factory=list)
@@ -114,26 +117,23 @@ class _Graph:
     def __post_init__(self) -> None:
         self.heads, self.kv_heads = self.config.num_attention_heads, self.config.num_key_value_heads
         self.width = self.config.hidden_size
-        self.dim = self.rope.shape[1]
+        self.dim = self.rope[0].shape[1]
         self.turn, self.turn_head = _orthogonal(self.width, 0), _orthogonal(self.dim, 1)
         inner = self.config.intermediate_size
         self.turn_down = _orthogonal(math.gcd(TURNED, inner), 2)
 
-    def build(self) -> ov.Model:
+    def build(self) -> Any:
         """See the module's `build`."""
         ids, positions, at, choices = (
             op.parameter([-1], np.int32, name=n) for n in ("ids", "positions", "at", "choices")
         )
         for _ in range(2 * self.config.num_hidden_layers):
-            self.caches.append(op.parameter([1, self.kv_heads, -1, self.dim], FLOATS))
+            self.caches.append(op.parameter(ov.PartialShape([1, self.kv_heads, -1, self.dim]), ov.Type.bf16))
         first = _constant(np.int32(0))
         # 16 bits hold the embeddings of a 16-bit model as they are, or nearly so
         table = _constant(self.weights["embed_tokens.weight"].astype(np.float16))
         x = _float(op.convert(op.gather(table, ids, first), "f32"), self.turn)  # (L, E), turned from here on
-        self.cos, self.sin = (
-            op.gather(_constant(np.ascontiguousarray(part)), positions, first)
-            for part in (self.rope.real, self.rope.imag)
-        )
+        self.cos, self.sin = (op.gather(_constant(part), positions, first) for part in self.rope)
         self._mask(positions)
         for layer in range(self.config.num_hidden_layers):
             x = op.add(x, self._attention(layer, self._norm(x)))
@@ -145,7 +145,7 @@ class _Graph:
         logits = op.matmul(op.multiply(x, _constant(self.weights["norm.weight"])), rows, False, True)
         results = [op.result(output) for output in (logits, *self.grown)]
         graph = ov.Model(results, [ids, positions, at, choices, *self.caches], "decoder")
-        graph.set_rt_info(str(len(self.rope)), ["rrm", "positions"])
+        graph.set_rt_info(str(len(self.rope[0])), ["rrm", "positions"])
         graph.set_rt_info(str(len(head)), ["rrm", "vocabulary"])
         return graph
 
@@ -166,22 +166,25 @@ class _Graph:
 
     def _attention(self, layer: int, x: Any) -> Any:
         """(L, E). Query heads that share a key head are laid behind each other, so that no key is copied."""
-        x = _quantised(x)
+        x = quantised(x)
         norm = self.weights[f"layers.{layer}.input_layernorm.weight"]
         query, key, value = (self._projected(layer, f"self_attn.{part}_proj", x, norm) for part in "qkv")
         query, key = (self._roped(self._split(part)) for part in (query, key))
-        grown = [op.concat([self.caches[2 * layer + i], part], 2) for i, part in enumerate((key, self._split(value)))]
+        grown = [
+            op.concat([self.caches[2 * layer + i], op.convert(part, "bf16")], 2)
+            for i, part in enumerate((key, self._split(value)))
+        ]
         self.grown += grown
         query = op.reshape(query, _constant(np.array([1, self.kv_heads, -1, self.dim])), False)
-        found = op.scaled_dot_product_attention(*(op.convert(part, "bf16") for part in (query, *grown)), self.mask)
+        found = op.scaled_dot_product_attention(op.convert(query, "bf16"), *grown, self.mask)
         found = op.reshape(op.convert(found, "f32"), _constant(np.array([self.heads, -1, self.dim])), False)
         found = op.transpose(found, _constant(np.array([1, 0, 2])))
         found = op.reshape(found, _constant(np.array([0, self.heads * self.dim])), True)
-        return self._projected(layer, "self_attn.o_proj", _quantised(found))
+        return self._projected(layer, "self_attn.o_proj", quantised(found))
 
     def _mlp(self, layer: int, x: Any) -> Any:
         """(L, E)."""
-        x = _quantised(x)
+        x = quantised(x)
         norm = self.weights[f"layers.{layer}.post_attention_layernorm.weight"]
         gate, up = (self._projected(layer, f"mlp.{part}_proj", x, norm) for part in ("gate", "up"))
         inner = op.multiply(op.swish(gate), up)
@@ -190,7 +193,7 @@ class _Graph:
         turned = op.reshape(
             _float(blocks, self.turn_down), _constant(np.array([0, self.config.intermediate_size])), True
         )
-        return self._projected(layer, "mlp.down_proj", _quantised(turned))
+        return self._projected(layer, "mlp.down_proj", quantised(turned))
 
     def _split(self, x: Any) -> Any:
         """(L, heads · head_dim) as (1, heads, L, head_dim)."""
@@ -217,7 +220,7 @@ class _Graph:
             weight = _turned_blocks(weight, self.turn_head if name.endswith("o_proj") else self.turn_down)
             weight = self.turn.T @ weight
             bias = None if bias is None else bias @ self.turn
-        return _linear(x, weight, bias)
+        return linear(x, weight, bias)
 
 
 def _turned_blocks(x: np.ndarray, turn: np.ndarray) -> np.ndarray:
