@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import pieces
-from benchmarks.gpu.items import FOLDER, Item, Queue, QueueError, load, plan, set_state, states, unfinished
+from benchmarks.gpu.items import FOLDER, MIB, Item, Queue, QueueError, load, plan, set_state, states, unfinished
 
 
-def examine(queue: Queue, folder: Path, target: Path) -> tuple[Item, dict[str, Any], str]:
-    """Check what came back and extract it into `target`; returns item, report, and state: waiting where a run is not finished."""
+def examine(queue: Queue, folder: Path, target: Path, tried: bool = False) -> tuple[Item, dict[str, Any], str]:
+    """Check what came back and extract it into `target`; returns item, report, and state.
+
+    An item goes on waiting where a run is not finished and can go on; one that cannot has failed, if it was not only `tried`.
+    """
     queue.limits.check_back(folder)
     report = json.loads((folder / "run.json").read_text("utf-8"))
     item = queue.item(report["name"])
@@ -25,30 +28,38 @@ def examine(queue: Queue, folder: Path, target: Path) -> tuple[Item, dict[str, A
     problems = [f"{name} is missing" for name in item.promised() if not (target / name).is_file()]
     problems += [f"{name} ended with {code}" for name, code in report["codes"].items() if code != 0]
     report["problems"] = problems
-    if not item.resumes():
+    if not (item.resumes() or tried):
         problems += [f"{name} is not finished" for name in unfinished(target)]
     return item, report, "failed" if problems else "waiting" if unfinished(target) else "done"
 
 
 def smoke(queue: Queue, item: Item, root: Path) -> str:
-    """Run an item here with tiny limits, through the same pieces and the same command; QueueError where a file does not come back."""
+    """Run an item's first run here with tiny limits, through the same pieces and the same command.
+
+    Raises:
+        QueueError: a promised file does not come back, or those of all runs would not fit.
+    """
+    first = replace(item, runs=dict(list(item.runs.items())[:1]))
+    calls = len(plan(queue, item, root, [])[1])
+    queue = replace(queue, items=[first])
     with tempfile.TemporaryDirectory() as scratch:
         stubs, out, work = (Path(scratch) / name for name in ("stubs", "out", "work"))
         for path in (stubs, out, work):
             path.mkdir()
         for name in queue.absent:
             (stubs / f"{name}.py").write_text(f"raise ModuleNotFoundError('{name} is not on the other machine')\n")
-        job, calls = plan(queue, item, root, [], device="cpu", stubs=[str(stubs)], **queue.smoke)
+        job, _ = plan(queue, first, root, [], device="cpu", stubs=[str(stubs)], **queue.smoke)
         command = [sys.executable, "-m", "benchmarks.gpu", "run", str(job), "--out", str(out), "--work", str(work)]
-        one = os.environ | {"OMP_NUM_THREADS": "1"}  # the runs share two cores
-        done = subprocess.run(command, cwd=root, env=one, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True)
         if not (out / "run.json").is_file():
             raise QueueError(f"{item.name}: {done.stdout}{done.stderr}")
-        _, report, _ = examine(queue, out, Path(scratch) / "back")
-        if report["problems"]:
-            raise QueueError(f"{item.name}: {'; '.join(report['problems'])}\n{done.stdout}")
-        back = sum(path.stat().st_size for path in out.iterdir())
-    return f"{item.name}: {len(calls)} calls, {len(item.promised())} files, {back:,} bytes, {report['seconds']} s here"
+        _, report, _ = examine(queue, out, Path(scratch) / "back", tried=True)
+        back = sum(path.stat().st_size for path in out.iterdir()) * len(item.runs)
+    if back > queue.limits.back_mib * MIB:
+        report["problems"].append(f"all {len(item.runs)} runs would give back {back:,} bytes")
+    if report["problems"]:
+        raise QueueError(f"{item.name}: {'; '.join(report['problems'])}\n{done.stdout}")
+    return f"{item.name}: {calls} calls up, {back:,} bytes back, {report['seconds']} s here"
 
 
 def collect(queue: Queue, folder: Path, root: Path) -> str:

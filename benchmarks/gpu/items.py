@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +184,10 @@ def plan(queue: Queue, item: Item, root: Path, have: list[str], **changes: Any) 
                 filled = 0
             groups[-1].append(str(folder / piece["name"]))
             filled += piece["bytes"]
+    named = {name: str(root / source["path"]) for name, source in sources.items()}
+    for part in [part for text in item.runs.values() for part in shlex.split(text) if "{" in part]:
+        if not Path(part.format(**named)).exists():
+            raise QueueError(f"{part} is not among the inputs: {part.format(**named)} is not there")
     path = FOLDER / "jobs" / f"{item.name}.json"
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(json.dumps(job) + "\n", "utf-8")

@@ -140,7 +140,7 @@ def test_an_item_goes_there_and_back_in_two_calls(root, tmp_path, capsys):
 
 def test_smoke_runs_the_script_without_what_the_machine_lacks(root, capsys):
     main(["smoke", "tiny"])
-    assert "2 calls, 8 files, 3," in capsys.readouterr().out
+    assert "tiny: 2 calls up, 3," in capsys.readouterr().out
     (root / "script.py").write_text("import trl\n")
     with pytest.raises(SystemExit):
         main(["smoke", "tiny"])
@@ -149,10 +149,10 @@ def test_smoke_runs_the_script_without_what_the_machine_lacks(root, capsys):
 
 
 def test_smoke_refuses_what_does_not_come_back(root, capsys):
-    (root / "script.py").write_text(SCRIPT.replace("BYTES", str(2_250_000)))
+    (root / "script.py").write_text(SCRIPT.replace("BYTES", str(2_300_000)))
     with pytest.raises(SystemExit):
         main(["smoke", "tiny"])
-    assert "b.moments.safetensors is missing" in capsys.readouterr().err
+    assert "would give back 9," in capsys.readouterr().err
 
 
 def test_a_failed_run_fails_the_item_and_leaves_its_console(root, tmp_path, capsys):
@@ -173,7 +173,19 @@ def test_a_run_that_cannot_go_on_must_finish(root, tmp_path, capsys):
     assert "tiny is failed" in (said := capsys.readouterr().out) and "b is not finished" in said and "a is" not in said
 
 
-def test_a_missing_input_says_how_to_make_it(root, capsys):
+def test_what_is_larger_than_the_way_back_is_left_out(root, tmp_path, capsys):
+    (root / "script.py").write_text(SCRIPT.replace("BYTES", str(4_000_000)))
+    with pytest.raises(SystemExit):
+        main(["smoke", "tiny"])
+    assert "a.moments.safetensors is missing" in (said := capsys.readouterr().err) and "bytes do not fit" in said
+
+
+def test_missing_inputs_are_named_before_anything_is_sent(root, capsys):
+    text = (root / QUEUE).read_text()
+    (root / QUEUE).write_text(text.replace("--base {base}", "--base {base}/v2"))
+    with pytest.raises(SystemExit):
+        main(["next"])
+    assert "{base}/v2 is not among the inputs" in capsys.readouterr().err
     (root / "runs/rows.jsonl").unlink()
     with pytest.raises(SystemExit):
         main(["next"])
