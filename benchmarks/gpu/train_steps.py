@@ -114,7 +114,7 @@ def grouped_attention(
         q, k, v: (1, heads, L, d), (1, key heads, L, d).
         mask: (1, 1, L, L), added to the scores.
     """
-    _, heads, length, size = q.shape
+    heads, length, size = q.shape[1:]
     kv, each = k.shape[1], heads // k.shape[1]
     scores = torch.matmul((q[0] * scaling).reshape(kv, each * length, size), k[0].transpose(1, 2)).view(
         heads, length, length
@@ -130,7 +130,8 @@ def adapter(base: str, rank: int, device: str, dtype: torch.dtype, seed: int, fi
     """The base with a fresh adapter on its layers from `first` on; the adapter's weights are float32."""
     torch.manual_seed(seed)
     attention = "grouped" if device == "cpu" else "sdpa"
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, attn_implementation=attention).to(device)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, attn_implementation=attention)
+    model = model.to(device)  # pyright: ignore[reportArgumentType]
     layers = list(range(first, model.config.num_hidden_layers))
     config = LoraConfig(
         r=rank, lora_alpha=2 * rank, target_modules=TARGETS, layers_to_transform=layers, task_type="CAUSAL_LM"

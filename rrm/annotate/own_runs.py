@@ -38,8 +38,8 @@ def chosen_kinds(names: Sequence[str], changes_state: Collection[str]) -> tuple[
             raise ConfigError(f"there is no kind of mistake {name!r}{meant} The kinds are {', '.join(MISTAKE_KINDS)}")
         if name in NEED_CHANGES and not changes_state:
             raise ConfigError(f"{name} needs --changes-state TOOL,…: the tools that change something")
-    wanted = [kind for kind in MISTAKE_KINDS if not names or kind in names]
-    left_out = [kind for kind in wanted if kind in NEED_CHANGES and not changes_state]
+    wanted: list[MistakeKind] = [kind for kind in MISTAKE_KINDS if not names or kind in names]
+    left_out: list[MistakeKind] = [kind for kind in wanted if kind in NEED_CHANGES and not changes_state]
     return [kind for kind in wanted if kind not in left_out], left_out
 
 

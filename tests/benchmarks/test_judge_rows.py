@@ -70,8 +70,18 @@ def made() -> tuple[Recorder, list[tuple[LabelledRun, Row]]]:
     return maker, rows
 
 
+class Held:
+    """A model as peft's wrapper holds it."""
+
+    def __init__(self, model: LlamaForCausalLM) -> None:
+        self.model = model
+
+    def get_base_model(self) -> LlamaForCausalLM:
+        return self.model
+
+
 @cache
-def model() -> torch.nn.Module:
+def model() -> Held:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(made()[0].prompter.tokenizer),
@@ -82,11 +92,9 @@ def model() -> torch.nn.Module:
         num_key_value_heads=2,
         initializer_range=0.3,
         max_position_embeddings=4096,
-        attn_implementation="grouped",
     )
-    llama = LlamaForCausalLM(config).eval()
-    llama.get_base_model = lambda: llama  # as peft's wrapper has it
-    return llama
+    config._attn_implementation = "grouped"
+    return Held(LlamaForCausalLM(config).eval())
 
 
 def read(ids: list[int], segments: list[tuple[int, int]], at: list[int]) -> np.ndarray:
