@@ -70,7 +70,7 @@ class Recorded:
         return Bar(self.what, _said(figure), shown, ok)
 
     def _shown(self, limit: object) -> str:
-        """What is wanted, in words."""
+        """The wanted figure, in words."""
         if self.wanted == "reported":
             return "reported"
         sign = "interval above" if self.wanted == "interval >" else self.wanted
@@ -137,7 +137,7 @@ def main() -> None:
 
 
 def _at(found: object, path: str) -> object:
-    """What stands at a path; None where nothing does."""
+    """Read what stands at a path; None where nothing does."""
     for key in path.split("."):
         found = found.get(key) if isinstance(found, Mapping) else None
     return found

@@ -26,7 +26,7 @@ class QueueError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call to the other machine may hold."""
+    """Limits of one call to the other machine."""
 
     up_mib: int
     up_spare_mib: int
@@ -138,7 +138,7 @@ def unfinished(folder: Path) -> list[str]:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What git says in the folder `root`."""
+    """Run git in the folder `root` and return its output."""
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""What happens on the machine with the GPU: join the inputs, run the script side by side, put the results into few files."""
+"""Does a job on the machine with the GPU: join the inputs, run the script side by side, put the results into few files."""
 
 from __future__ import annotations
 

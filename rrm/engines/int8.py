@@ -1,4 +1,4 @@
-"""`int8`: verdicts of a Llama or Qwen2 judge on a CPU, three times as fast as float32, by OpenVINO (`pip install 'agent-rrm[fast]'`).
+"""`int8`: verdicts of a Llama or Qwen2 judge on a CPU, faster than float32, by OpenVINO (`pip install 'agent-rrm[fast]'`).
 
 Only `choice_logprobs` runs in int8 (`rrm.engines.int8_graph`): what else is asked, or saved, goes to the float model, which is
 loaded for it. The graph is made once a model, library version and scheme, and kept on disk.

@@ -9,24 +9,13 @@ from typing import Any
 
 import pytest
 
+from rrm.data.mistakes import MISTAKE_KINDS
+
 PATH = Path(__file__).parents[2] / "benchmarks" / "models" / "sanity.jsonl"
 RUNS: list[dict[str, Any]] = [json.loads(line) for line in PATH.read_text("ascii").splitlines()]
 FLAWED = [run for run in RUNS if run["kind"] is not None]
 DOMAINS = ("support", "coding", "retrieval", "data", "web", "calendar")
-KINDS = {
-    "irrelevant_call",
-    "wrong_argument",
-    "malformed_call",
-    "repeat",
-    "ignored_error",
-    "broken_instruction",
-    "misread_result",
-    "invented_result",
-    "unsupported_claim",
-    "needless_side_effect",
-    "wrong_answer",
-    "gave_up_early",
-}
+KINDS = set(MISTAKE_KINDS)
 each_run = pytest.mark.parametrize("run", RUNS, ids=[run["id"] for run in RUNS])
 
 
