@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from succeeded_runs import CHANGES, question, support
 
-from rrm.annotate.planted import _ERRORS, COUNTERPARTS, OPERATORS, Donors, Planted, Run, counterpart, plant
+from rrm.annotate.planted import COUNTERPARTS, OPERATORS, Donors, Planted, Run, counterpart, plant
+from rrm.annotate.planted_calls import _ERRORS
 from rrm.annotate.proven import proven_mistakes
 from rrm.annotators.failures import is_transient
 from rrm.data.mistakes import MISTAKE_KINDS, MistakeKind

@@ -1,0 +1,192 @@
+"""Operators that plant a mistake into what a step says: misread, invented, claimed, answered wrongly, given up."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+from rrm.annotate.copies import (
+    Planted,
+    Run,
+    alike,
+    copy_run,
+    makes_call,
+    planted_at,
+    spoken_text,
+    values_in,
+    with_spoken,
+)
+from rrm.prompt.canonical import Call, CanonicalStep
+from rrm.text import content_words
+
+_GIVE_UP = (
+    "I was not able to find this. Please try another source.",
+    "Unfortunately I could not complete the request.",
+    "I could not determine the answer from the information I have.",
+    "I am sorry, this does not seem to be possible. I will stop here.",
+    "I don't have enough information to go on with this.",
+)
+
+
+def misread_result(run: Run, rng: random.Random) -> Planted | None:
+    """A step says another value than the result before it."""
+    places = [
+        k
+        for k in run.places()
+        if k > 1
+        and run.steps[k - 1].thought
+        and (run.steps[k - 1].calls or k < len(run.steps) or run.steps[k - 1].answer is None)
+    ]
+    rng.shuffle(places)
+    for k in places[:6]:
+        own = run.steps[k - 1]
+        returned = {j: "\n".join(t for label, t in run.steps[j - 1].returns if label == "result") for j in range(1, k)}
+        at = {v: j for j, text in returned.items() for _, v in values_in(text)}
+        told = [(f, v) for f, v in values_in(own.thought) if v in at and v not in run.trajectory.task and len(v) > 1]
+        told = [(f, v) for f, v in told if not any(v in call.text for call in own.calls)]
+        rng.shuffle(told)
+        for form, value in told[:3]:
+            new = alike(value, form, "\n".join(returned.values()), rng, avoid=own.thought)
+            if new is not None:
+                step = with_spoken(own, value, new)
+                return planted_at(
+                    run, k, step, "misread_result", f"step {k} says {new}, step {at[value]} returned {value}"
+                )
+    return None
+
+
+def invented_result(run: Run, rng: random.Random) -> Planted | None:
+    """The call is left out, and the next step states what it would have returned."""
+    reading = [
+        k
+        for k in run.acting()
+        if k < len(run.steps) and not any(c.name in run.changes_state for c in run.steps[k - 1].calls)
+    ]
+    rng.shuffle(reading)
+    for k in reading[:4]:
+        own, after = run.steps[k - 1], run.steps[k]
+        brought = {v for _, text in own.returns for _, v in values_in(text)}
+        head = "\n".join(message.text() for message in run.trajectory.prelude)
+        known = head + run.results_before(k) + run.trajectory.task
+        known += "".join(c.text for s in run.steps[:k] for c in s.calls)
+        told = [v for _, v in values_in(spoken_text(after)) if v in brought and v not in known and len(v) > 1]
+        if told:
+            value = rng.choice(sorted(told))
+            return Planted(
+                copy_run(run, k - 1, [after]),
+                k,
+                "invented_result",
+                f"step {k} states {value}, which no tool returned",
+                k - 1,
+                twin=k + 1,
+            )
+    return None
+
+
+def _claimed(call: Call, rng: random.Random) -> str:
+    """A sentence that says that a state-changing call was made."""
+    words = call.name.rpartition(".")[2].replace("_", " ")
+    values = (
+        [str(v) for v in call.arguments.values() if isinstance(v, str | int | float) and 0 < len(str(v)) < 40]
+        if isinstance(call.arguments, dict)
+        else []
+    )
+    shown = rng.choice(values) if values else ""
+    return rng.choice(
+        [
+            f"I have also done this: {words} ({shown}).",
+            f"{words.capitalize()} for {shown} is done as well.",
+            f"The {words} for {shown} has gone through.",
+        ]
+    )
+
+
+def unsupported_claim(run: Run, rng: random.Random) -> Planted | None:
+    """An action is claimed that was never made: the call is left out, or another one is claimed beside it."""
+    left_out = [k for k in run.changing() if k + 1 in run.places() and _is_claimed(run, k)]
+    if left_out and rng.random() < 0.6:
+        k = rng.choice(left_out)
+        name = next(c.name for c in run.steps[k - 1].calls if c.name in run.changes_state)
+        critique = f"step {k} claims an action, but {name} was never called"
+        return Planted(copy_run(run, k - 1, [run.steps[k]]), k, "unsupported_claim", critique, k - 1, twin=k + 1)
+    last, k = run.steps[-1], len(run.steps)
+    if last.calls or k not in run.places() or k < 2:
+        return None
+    names = [n for n in run.changes_state if run.donors.calls.get(n)]
+    other = run.donors.another(rng.choice(sorted(names)), run.question, rng) if names else None
+    if other is None or makes_call(run, other.calls[0]):
+        return None
+    step = replace(last, thought=f"{last.thought} {_claimed(other.calls[0], rng)}".strip())
+    critique = f"step {k} claims a call of {other.calls[0].name} that was never made"
+    return planted_at(run, k, step, "unsupported_claim", critique)
+
+
+def _is_claimed(run: Run, k: int) -> bool:
+    """Whether the step after k only talks, and of the change of state that k made for the first time."""
+    if k >= len(run.steps) or run.steps[k].calls:
+        return False
+    own, after = run.steps[k - 1], run.steps[k]
+    changed = {call.name for call in own.calls if call.name in run.changes_state}
+    if any(call.name in changed for step in run.steps[: k - 1] for call in step.calls):
+        return False
+    words = [re.sub(r"[._]", " ", name) for name in sorted(changed)]
+    brought = [*words, *(call.text for call in own.calls), *(text for label, text in own.returns if label == "result")]
+    return bool(content_words(spoken_text(after)) & content_words(" ".join(brought)))
+
+
+def supported_claim(run: Run, rng: random.Random) -> Planted | None:
+    """An action that was made is claimed."""
+    changing, last = [k for k in run.changing() if k < len(run.steps)], run.steps[-1]
+    if not changing or last.calls or len(run.steps) not in run.places():
+        return None
+    call = run.steps[rng.choice(changing) - 1].calls[0]
+    step = replace(last, thought=f"{last.thought} {_claimed(call, rng)}".strip())
+    return replace(planted_at(run, len(run.steps), step, "unsupported_claim", ""), good=True, twin=None)
+
+
+def wrong_answer(run: Run, rng: random.Random) -> Planted | None:
+    """The last step answers with another value of the same form."""
+    last, k = run.steps[-1], len(run.steps)
+    if last.calls or k not in run.places():
+        return None
+    before, said = run.results_before(k), spoken_text(last)
+    short = said.strip().rstrip(".").lower()
+    if last.answer is not None and short in ("yes", "no"):
+        new = "no" if short == "yes" else "yes"
+        return planted_at(run, k, replace(last, answer=new), "wrong_answer", f"step {k} answers {new}, which is wrong")
+    told = [(f, v) for f, v in values_in(said) if v not in run.trajectory.task]
+    rng.shuffle(told)
+    for form, value in told[:4]:
+        new = alike(value, form, before, rng, avoid=said)
+        if new is not None:
+            known = value in {v for _, v in values_in(before)}
+            why = f"the results say {value}" if known else "which is wrong"
+            return planted_at(run, k, with_spoken(last, value, new), "wrong_answer", f"step {k} answers {new}, {why}")
+    if last.answer is not None and len(last.answer.split()) <= 5:
+        ends = [
+            s.answer
+            for q, s in rng.sample(run.donors.endings, min(20, len(run.donors.endings)))
+            if q != run.question and s.answer
+        ]
+        ends = [a for a in ends if a and abs(len(a) - len(last.answer)) < 12 and a.lower() != last.answer.lower()]
+        own = last.answer.lower()
+        names = [v for f, v in values_in(before) if f == 2 and v.lower() not in own and own not in v.lower()]
+        pool = names if names and rng.random() < 0.7 else ends
+        if pool:
+            new = rng.choice(pool)
+            step = with_spoken(last, last.answer, new)
+            return planted_at(
+                run, k, replace(step, answer=new), "wrong_answer", f"step {k} answers {new}, which is wrong"
+            )
+    return None
+
+
+def gave_up_early(run: Run, rng: random.Random) -> Planted | None:
+    """The run ends before its work is done, with a message that it cannot be done."""
+    places = [k for k in run.places() if 1 < k < len(run.steps) or (k == len(run.steps) and k > 1)]
+    if not places:
+        return None
+    k = rng.choice(places)
+    step = CanonicalStep(rng.choice(_GIVE_UP), (), None, ())
+    return planted_at(run, k, step, "gave_up_early", f"step {k} gives up though there is more to try")
