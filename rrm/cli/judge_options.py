@@ -197,7 +197,7 @@ class JudgeOptions:
             if self.model is None or not self.model.startswith("openai:"):
                 first, theirs = replace(first, settings=None), {**theirs, "settings": self.settings}
         elif not stronger.startswith(("http://", "https://")):
-            theirs |= {"device": self.device, "token": self.token}
+            theirs |= {"device": self.device, "token": self.token, "out_of_domain": self.out_of_domain}
         return first, JudgeOptions(model=stronger, **theirs)
 
     def load(self) -> AgentRRM:
