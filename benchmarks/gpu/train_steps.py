@@ -10,8 +10,9 @@ twins under one mask (DESIGN §4, windows). The loss of an update is the mean ov
     pairs       −log σ(d(own step) − d(planted twin)) of the log-odds d, times PAIRS
 
 What is trained is a LoRA adapter, or with --full every linear weight of the layers from --first-layer on: over few updates that learns
-faster (docs/decisions.md, 88), and its adapter is the best approximation of rank --rank of what changed. AdamW with linear warm-up and
-linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold everything that a resumed run
+faster (docs/decisions.md, 88), and its adapter is the best approximation of rank --rank of what changed. The layers below never change:
+with --lower their outputs are kept in a file, for the next training on the same rows. --without leaves the rows of some sources out.
+AdamW with linear warm-up and linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold everything that a resumed run
 needs; OUT/RUN.log.jsonl has a line an update. A run that is stopped by --minutes goes on from them. Weights are kept to 16 bits and
 moments to 8, so that a resumed run ends within about 10⁻³ of the way it went on from the run that was not stopped.
 """
@@ -19,18 +20,21 @@ moments to 8, so that a resumed run ends within about 10⁻³ of the way it went
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM
 
 PROGRESS, PAIRS, OUTCOME = 0.3, 0.5, 0.5
@@ -57,37 +61,102 @@ class Rows:
         start, end = self.arrays[f"{name}_ptr"][i : i + 2]
         return self.arrays[name][start:end]
 
+    def span(self, i: int) -> tuple[int, int]:
+        """Places of a row's first id and of the one after its last, among all rows' ids."""
+        start, end = self.arrays["ids_ptr"][i : i + 2].tolist()
+        return start, end
 
-def layout(segments: np.ndarray, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(positions (L,), mask (L, L), True where a token may look) of a row with branches."""
-    positions, mask = torch.arange(length), torch.ones(length, length, dtype=torch.bool).tril()
-    starts = [int(start) for start, _ in segments] + [length]
-    for (start, cut), end in zip(segments.tolist(), starts[1:], strict=True):
-        if start:
-            positions[start:end] = torch.arange(cut, cut + end - start)
-            mask[start:end, cut:start] = False
-    return positions, mask
+    def source(self, i: int) -> str:
+        """Name of the source that a row's run is from."""
+        return self.about["sources"][self.part("slots", i)[0][3]]
+
+
+def spans(segments: np.ndarray, length: int) -> list[tuple[int, int, int]]:
+    """(start, cut, end) of a row's run and of its branches."""
+    ends = [int(start) for start, _ in segments[1:]] + [length]
+    return [(start, cut, end) for (start, cut), end in zip(segments.tolist(), ends, strict=True)]
 
 
 def log_odds(
-    model: Any, ids: np.ndarray, segments: np.ndarray, slots: np.ndarray, choices: torch.Tensor, device: str
+    model: Any,
+    ids: np.ndarray,
+    segments: np.ndarray,
+    slots: np.ndarray,
+    choices: torch.Tensor,
+    device: str,
+    *,
+    dtype: torch.dtype | None = None,
+    below: Below | None = None,
 ) -> torch.Tensor:
-    """(slots, 2): log-odds of good against bad, and of success against failure, at each slot of one row."""
-    positions, mask = layout(segments, len(ids))
-    lm = decoder(model)
-    dtype = torch.bfloat16 if hasattr(model, "is_whole") else lm.dtype
-    seen = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask, float("-inf"))[None, None].to(device)
-    with torch.autocast(device, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        hidden = lm.model(
-            input_ids=torch.tensor(ids, dtype=torch.long, device=device)[None],
-            attention_mask=seen,
-            position_ids=positions[None].to(device),
-            use_cache=False,
-        )[0][0]
+    """(slots, 2): log-odds of good against bad, and of success against failure, at each slot of one row.
+
+    Args:
+        dtype: of products; None: the model's.
+        below: the row's hidden states (L, d) under the layers that are trained.
+    """
+    parts, lm = spans(segments, len(ids)), decoder(model)
+    places = torch.cat([torch.arange(cut, cut + end - start) for start, cut, end in parts])[None].to(device)
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=(dtype or lm.dtype) == torch.bfloat16):
+        hidden = lm.model.embed_tokens(torch.tensor(ids, dtype=torch.long, device=device)[None])
+        rotary = lm.model.rotary_emb(hidden, position_ids=places)
+
+        def through(x: torch.Tensor, layers: Any) -> torch.Tensor:
+            for layer in layers:
+                x = layer(x, attention_mask=None, position_ids=places, position_embeddings=rotary, parts=parts)
+            return x
+
+        if below is None:
+            hidden = through(hidden, lm.model.layers)
+        else:
+            if not below.known():
+                with torch.no_grad():
+                    below.keep(through(hidden, lm.model.layers[: below.layers])[0])
+            hidden = through(below.states().to(device, hidden.dtype)[None], lm.model.layers[below.layers :])
+        hidden = lm.model.norm(hidden)[0]
     at = torch.tensor(slots[:, 0], dtype=torch.long, device=device)
     weight = lm.lm_head.weight[choices].float()
     logits = hidden[at].float() @ weight.T
     return torch.stack([logits[:, 0] - logits[:, 1], logits[:, 2] - logits[:, 3]], dim=1)
+
+
+class Below:
+    """A row's hidden states under the layers that are trained, kept in a file for all rows (16-bit floats).
+
+    Args:
+        held: (ids of all rows, d) float16, and (rows,) whether a row is there.
+        span: the row's first id and the one after its last.
+        layers: how many layers are below.
+    """
+
+    def __init__(self, held: tuple[np.ndarray, np.ndarray], row: int, span: tuple[int, int], layers: int) -> None:
+        self.held, self.row, self.span, self.layers = held, row, span, layers
+
+    def known(self) -> bool:
+        """Whether the row was read before."""
+        return bool(self.held[1][self.row])
+
+    def keep(self, states: torch.Tensor) -> None:
+        """Store (L, d); values that 16 bits do not hold are an error."""
+        if not (states.abs() < 65000).all():
+            raise ValueError("hidden states are too large for 16 bits: train without --lower")
+        self.held[0][self.span[0] : self.span[1]] = states.cpu().to(torch.float16).numpy()
+        self.held[1][self.row] = 1
+
+    def states(self) -> torch.Tensor:
+        """(L, d)."""
+        return torch.from_numpy(np.array(self.held[0][self.span[0] : self.span[1]]))
+
+
+def lower_file(folder: Path, rows: Rows, layers: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The two arrays of `Below`, of a file that is made where it is not there; its name holds the rows' digest."""
+    digest = hashlib.sha256(rows.arrays["ids"].tobytes() + rows.arrays["segments"].tobytes()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = {"states": (np.float16, (len(rows.arrays["ids"]), size)), "known": (np.uint8, (len(rows),))}
+    made = []
+    for name, (dtype, shape) in shapes.items():
+        path = folder / f"{digest}.{layers}.{name}"
+        made.append(np.memmap(path, dtype=dtype, mode="r+" if path.exists() else "w+", shape=shape))
+    return made[0], made[1]
 
 
 def terms(odds: torch.Tensor, slots: np.ndarray, pairs: np.ndarray) -> tuple[torch.Tensor, dict[str, list[float]]]:
@@ -108,32 +177,42 @@ def terms(odds: torch.Tensor, slots: np.ndarray, pairs: np.ndarray) -> tuple[tor
     return total, {"nll": nll[steps].tolist(), "right": ((odds[:, 0] >= 0) == (verdict == 1))[steps].float().tolist()}
 
 
-def grouped_attention(
-    module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scaling: float, **_: Any
+def tree_attention(
+    module: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: None,
+    scaling: float,
+    parts: Sequence[tuple[int, int, int]],
+    **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention by plain products of one row, for a CPU: its fused kernel is slower there with a mask and a gradient.
+    """Attention of one row, part by part: the run is causal, a branch sees the run's first `cut` tokens and itself.
 
     Args:
         q, k, v: (1, heads, L, d), (1, key heads, L, d).
-        mask: (1, 1, L, L), added to the scores.
+        parts: of `spans`.
     """
-    heads, length, size = q.shape[1:]
-    kv, each = k.shape[1], heads // k.shape[1]
-    scores = torch.matmul((q[0] * scaling).reshape(kv, each * length, size), k[0].transpose(1, 2)).view(
-        heads, length, length
-    )
-    weights = torch.softmax(scores + mask[0, 0], dim=-1).view(kv, each * length, length)
-    return torch.matmul(weights, v[0]).view(1, heads, length, size).transpose(1, 2).contiguous(), None
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    made = []
+    for start, cut, end in parts:
+        if not start:
+            part = (q[:, :, :end], k[:, :, :end], v[:, :, :end])
+            made.append(scaled_dot_product_attention(*part, is_causal=True, scale=scaling))
+            continue
+        keys, values = (torch.cat([x[:, :, :cut], x[:, :, start:end]], dim=2) for x in (k, v))
+        seen = torch.ones(end - start, cut + end - start, dtype=torch.bool, device=q.device).tril(cut)
+        made.append(scaled_dot_product_attention(q[:, :, start:end], keys, values, attn_mask=seen, scale=scaling))
+    return torch.cat(made, dim=2).transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register("grouped", grouped_attention)
+AttentionInterface.register("tree", tree_attention)
 
 
 def adapter(base: str, rank: int, device: str, dtype: torch.dtype, seed: int, first: int = 0) -> Any:
     """The base with a fresh adapter on its layers from `first` on; the adapter's weights are float32."""
     torch.manual_seed(seed)
-    attention = "grouped" if device == "cpu" else "sdpa"
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, attn_implementation=attention)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, attn_implementation="tree")
     model = model.to(device)  # pyright: ignore[reportArgumentType]
     layers = list(range(first, model.config.num_hidden_layers))
     config = LoraConfig(
@@ -147,9 +226,8 @@ def adapter(base: str, rank: int, device: str, dtype: torch.dtype, seed: int, fi
 
 
 def whole(base: str, device: str, first: int) -> Any:
-    """The base in float32, its linear weights trained from layer `first` on; products are in bfloat16."""
-    attention = "grouped" if device == "cpu" else "sdpa"
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation=attention).to(device)
+    """The base in float32, its linear weights trained from layer `first` on."""
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="tree").to(device)
     for name, parameter in model.named_parameters():
         layer = int(name.split(".layers.")[1].split(".")[0]) if ".layers." in name else -1
         parameter.requires_grad_(layer >= first and name.split(".")[-2] in TARGETS)
@@ -194,18 +272,28 @@ def save(out: Path, run: str, model: Any, optimiser: torch.optim.Optimizer, stat
         "moments": {**{k: v.cpu() for k, v in moments.items()}, **{f"{k}/rest": v for k, v in rest.items()}},
     }
     for kind, tensors in files.items():
-        save_file(tensors, out / f"{run}.{kind}.tmp")
+        save_file(tensors, out / f"{run}.{kind}.tmp", {"updates": str(state["updates"])})
+    for kind in files:
         os.replace(out / f"{run}.{kind}.tmp", out / f"{run}.{kind}.safetensors")
     (out / f"{run}.state.tmp").write_text(json.dumps(state))
     os.replace(out / f"{run}.state.tmp", out / f"{run}.state.json")
 
 
 def resume(folder: Path, run: str, model: Any, optimiser: torch.optim.AdamW) -> dict[str, Any] | None:
-    """Load what `save` wrote; None where nothing is there."""
+    """Load what `save` wrote; None where nothing is there.
+
+    Raises:
+        SystemExit: the files are of different updates, as a stop between two renames leaves them.
+    """
     if not (folder / f"{run}.state.json").is_file():
         return None
     state = json.loads((folder / f"{run}.state.json").read_text())
-    halves, moments = (load_file(folder / f"{run}.{kind}.safetensors") for kind in ("adapter", "moments"))
+    paths = [folder / f"{run}.{kind}.safetensors" for kind in ("adapter", "moments")]
+    for path in paths:
+        with safe_open(path, "pt") as held:
+            if (held.metadata() or {}).get("updates") != str(state["updates"]):
+                raise SystemExit(f"{path} is of another update than {run}.state.json: start anew in another folder")
+    halves, moments = map(load_file, paths)
     for name, parameter in trained(model).items():
         parameter.data = (halves[name].float() + moments[f"{name}/rest"].float()).to(parameter.device)
         if f"{name}/exp_avg" in moments:
@@ -220,7 +308,6 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     if args.full:
         model = whole(args.base, args.device, args.first_layer)
-        model.is_whole = True
     else:
         model = adapter(args.base, args.rank, args.device, getattr(torch, args.dtype), args.seed, args.first_layer)
     weights = list(trained(model).values())
@@ -228,12 +315,15 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     choices = torch.tensor([*rows.about["choices"], *rows.about["progress"]], device=args.device)
     state = resume(Path(args.resume or out), args.run, model, optimiser)
     state = state or {"run": args.run, "seed": args.seed, "updates": 0, "tokens": 0, "seconds": 0.0, "place": 0}
+    kept = [i for i in range(len(rows)) if not (args.without and rows.source(i).startswith(tuple(args.without)))]
+    layers = args.first_layer
+    held = lower_file(Path(args.lower), rows, layers, decoder(model).config.hidden_size) if args.lower else None
     begun = saved = time.monotonic()
     before = state["seconds"]
     model.train()
     log = (out / f"{args.run}.log.jsonl").open("a", encoding="utf-8")
     while state["tokens"] < args.max_tokens and time.monotonic() - begun < 60 * args.minutes:
-        batch = [order(len(rows), args.seed, state["place"] + i) for i in range(args.batch)]
+        batch = [kept[order(len(kept), args.seed, state["place"] + i)] for i in range(args.batch)]
         known = max(sum(int((rows.part("slots", i)[:, 1] >= 0).sum()) for i in batch), 1)
         done = state["tokens"] / args.max_tokens
         for group in optimiser.param_groups:
@@ -241,9 +331,10 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
         said: dict[str, list[float]] = {"nll": [], "right": []}
         for i in batch:
             ids, segments, slots = (rows.part(name, i) for name in ("ids", "segments", "slots"))
-            loss, told = terms(
-                log_odds(model, ids, segments, slots, choices, args.device), slots, rows.part("pairs", i)
-            )
+            below = Below(held, i, rows.span(i), layers) if held else None
+            dtype = getattr(torch, args.dtype)
+            odds = log_odds(model, ids, segments, slots, choices, args.device, dtype=dtype, below=below)
+            loss, told = terms(odds, slots, rows.part("pairs", i))
             (loss / known).backward()
             state["tokens"] += len(ids)
             for key, values in told.items():
@@ -293,6 +384,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--first-layer", type=int, default=10, help="the layers below have no adapter, and cost no backward pass"
     )
+    made.add_argument("--lower", help="folder of the outputs of the layers below, read and filled")
+    made.add_argument("--without", nargs="*", default=[], help="sources that are left out, by how their names begin")
     made.add_argument(
         "--full", action="store_true", help="train the weights themselves; the adapter is made at the end"
     )
@@ -300,7 +393,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--batch", type=int, default=8, help="rows an update")
     made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     made.add_argument(
-        "--dtype", default="bfloat16", choices=["float32", "bfloat16"], help="of the base and of products"
+        "--dtype",
+        default="bfloat16",
+        choices=["float32", "bfloat16"],
+        help="of products, and of an adapter's base; a CPU without bfloat16 needs float32",
     )
     made.add_argument("--threads", type=int)
     made.add_argument("--seed", type=int, default=0)

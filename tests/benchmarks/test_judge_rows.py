@@ -93,7 +93,7 @@ def model() -> Held:
         initializer_range=0.3,
         max_position_embeddings=4096,
     )
-    config._attn_implementation = "grouped"
+    config._attn_implementation = "tree"
     return Held(LlamaForCausalLM(config).eval())
 
 
@@ -116,7 +116,7 @@ def test_a_branch_is_its_copys_reading_behind_what_it_shares_with_the_run() -> N
         assert cut <= row.segments[1][0]
 
 
-def test_a_branch_under_the_mask_is_read_as_the_copy_alone() -> None:
+def test_a_branch_in_a_row_is_read_as_the_copy_alone() -> None:
     maker, _ = made()
     for row, number, planted, prompt in maker.branches[::6]:
         start, cut = row.segments[number]

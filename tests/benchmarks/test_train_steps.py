@@ -15,7 +15,18 @@ import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.gpu.train_steps import OUTCOME, PAIRS, PROGRESS, Rows, layout, order, parser, terms, train
+from benchmarks.gpu.train_steps import (
+    OUTCOME,
+    PAIRS,
+    PROGRESS,
+    Rows,
+    order,
+    parser,
+    spans,
+    terms,
+    train,
+    tree_attention,
+)
 from benchmarks.models.rows import Row, pack
 
 
@@ -51,10 +62,15 @@ def test_an_unknown_slot_alone_costs_nothing() -> None:
 
 
 def test_a_branch_sees_the_prefix_it_leaves_at_and_itself() -> None:
-    positions, mask = layout(np.array([[0, 0], [5, 3], [7, 2]]), 9)
-    assert positions.tolist() == [0, 1, 2, 3, 4, 3, 4, 2, 3]
-    seen = [[j for j in range(9) if mask[i, j]] for i in range(9)]
-    assert seen[4] == [0, 1, 2, 3, 4] and seen[6] == [0, 1, 2, 5, 6] and seen[8] == [0, 1, 7, 8]
+    torch.manual_seed(0)
+    parts = spans(np.array([[0, 0], [5, 3], [7, 2]]), 9)
+    assert parts == [(0, 0, 5), (5, 3, 7), (7, 2, 9)]
+    q, k, v = (torch.randn(1, heads, 9, 4) for heads in (4, 2, 2))
+    found, _ = tree_attention(None, q, k, v, None, 0.5, parts)
+    for at, seen in {0: [0], 4: [0, 1, 2, 3, 4], 6: [0, 1, 2, 5, 6], 8: [0, 1, 7, 8]}.items():
+        for head in range(4):
+            weights = torch.softmax(0.5 * k[0, head // 2, seen] @ q[0, head, at], dim=0)
+            torch.testing.assert_close(found[0, at, head], weights @ v[0, head // 2, seen])
 
 
 def test_every_row_is_read_once_an_epoch_and_each_epoch_has_its_own_order() -> None:
@@ -84,10 +100,11 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six rows of twenty ids, each with a branch and a pair."""
     rng, made = np.random.default_rng(0), []
     for i in range(6):
-        slots = [(5, 1, i % 2, 0, -1, 1), (11, i % 2, -1, 0, -1, 0), (19, 0, -1, 0, 3, 1)]
+        source = int(i == 4)
+        slots = [(5, 1, i % 2, source, -1, 1), (11, i % 2, -1, source, -1, 0), (19, 0, -1, source, 3, 1)]
         made.append(Row(rng.integers(0, 50, 20).tolist(), [(0, 0), (12, 4)], slots, [(0, 2)]))
     path = tmp_path_factory.mktemp("rows") / "rows.npz"
-    np.savez(path, **pack(made, {"choices": [7, 8], "progress": [9, 10]}))  # pyright: ignore[reportArgumentType]
+    np.savez(path, **pack(made, {"choices": [7, 8], "progress": [9, 10], "sources": ["a/x", "b"]}))  # pyright: ignore[reportArgumentType]
     return path
 
 
@@ -165,3 +182,28 @@ def test_the_saved_weights_are_those_of_training_to_sixteen_bits(
     for name, p in exact.items():
         torch.testing.assert_close(saved[name], p, rtol=2**-16, atol=1e-30)
     assert len(Rows(rows)) == 6
+
+
+def test_kept_outputs_of_the_layers_below_change_a_training_by_their_rounding_alone(
+    base: Path, rows: Path, tmp_path: Path
+) -> None:
+    _, plain = trained(base, rows, tmp_path / "plain")
+    for again in ("filled", "read"):
+        _, kept = trained(base, rows, tmp_path / again, lower=str(tmp_path / "lower"))
+        apart = torch.cat([(kept[n] - plain[n]).flatten() for n in plain]).norm()
+        assert 0 < apart < 0.02 * torch.cat([p.flatten() for p in plain.values()]).norm()
+    assert len(list((tmp_path / "lower").iterdir())) == 2
+
+
+def test_rows_of_sources_that_are_left_out_are_not_read(base: Path, rows: Path, tmp_path: Path) -> None:
+    trained(base, rows, tmp_path, without=["b"], lower=str(tmp_path / "lower"))
+    (known,) = (tmp_path / "lower").glob("*.known")
+    assert np.fromfile(known, np.uint8).tolist() == [1, 1, 1, 1, 0, 1]
+
+
+def test_files_of_two_updates_are_not_gone_on_from(base: Path, rows: Path, tmp_path: Path) -> None:
+    trained(base, rows, tmp_path)
+    state = json.loads((tmp_path / "r.state.json").read_text())
+    (tmp_path / "r.state.json").write_text(json.dumps({**state, "updates": 9}))
+    with pytest.raises(SystemExit, match="of another update"):
+        trained(base, rows, tmp_path)
