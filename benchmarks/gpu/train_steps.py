@@ -11,7 +11,7 @@ twins under one mask (DESIGN §4, windows). The loss of an update is the mean ov
 
 What is trained is a LoRA adapter, or with --full every linear weight of the layers from --first-layer on: over few updates that learns
 faster (docs/decisions.md, 88), and its adapter is the best approximation of rank --rank of what changed. The layers below never change:
-with --lower their outputs are kept in a file, for the next training on the same rows. --without leaves the rows of some sources out.
+with --lower their outputs are kept in a file, for the next training on the same rows. --leave-out leaves the rows of a fold's sources out.
 AdamW with linear warm-up and linear decay over `--max-tokens`. OUT/RUN.adapter.safetensors, .moments.safetensors and .state.json hold everything that a resumed run
 needs; OUT/RUN.log.jsonl has a line an update. A run that is stopped by --minutes goes on from them. Weights are kept to 16 bits and
 moments to 8, so that a resumed run ends within about 10⁻³ of the way it went on from the run that was not stopped.
@@ -315,7 +315,8 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     choices = torch.tensor([*rows.about["choices"], *rows.about["progress"]], device=args.device)
     state = resume(Path(args.resume or out), args.run, model, optimiser)
     state = state or {"run": args.run, "seed": args.seed, "updates": 0, "tokens": 0, "seconds": 0.0, "place": 0}
-    kept = [i for i in range(len(rows)) if not (args.without and rows.source(i).startswith(tuple(args.without)))]
+    out_of = tuple(rows.about["folds"][args.leave_out]) if args.leave_out else ()
+    kept = [i for i in range(len(rows)) if not (out_of and rows.source(i).startswith(out_of))]
     layers = args.first_layer
     held = lower_file(Path(args.lower), rows, layers, decoder(model).config.hidden_size) if args.lower else None
     begun = saved = time.monotonic()
@@ -385,7 +386,7 @@ def parser() -> argparse.ArgumentParser:
         "--first-layer", type=int, default=10, help="the layers below have no adapter, and cost no backward pass"
     )
     made.add_argument("--lower", help="folder of the outputs of the layers below, read and filled")
-    made.add_argument("--without", nargs="*", default=[], help="sources that are left out, by how their names begin")
+    made.add_argument("--leave-out", metavar="FOLD", help="the fold whose sources' rows are left out")
     made.add_argument(
         "--full", action="store_true", help="train the weights themselves; the adapter is made at the end"
     )

@@ -104,7 +104,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
         slots = [(5, 1, i % 2, source, -1, 1), (11, i % 2, -1, source, -1, 0), (19, 0, -1, source, 3, 1)]
         made.append(Row(rng.integers(0, 50, 20).tolist(), [(0, 0), (12, 4)], slots, [(0, 2)]))
     path = tmp_path_factory.mktemp("rows") / "rows.npz"
-    np.savez(path, **pack(made, {"choices": [7, 8], "progress": [9, 10], "sources": ["a/x", "b"]}))  # pyright: ignore[reportArgumentType]
+    np.savez(
+        path, **pack(made, {"choices": [7, 8], "progress": [9, 10], "sources": ["a/x", "b"], "folds": {"f": ["b"]}})
+    )  # pyright: ignore[reportArgumentType]
     return path
 
 
@@ -195,8 +197,8 @@ def test_kept_outputs_of_the_layers_below_change_a_training_by_their_rounding_al
     assert len(list((tmp_path / "lower").iterdir())) == 2
 
 
-def test_rows_of_sources_that_are_left_out_are_not_read(base: Path, rows: Path, tmp_path: Path) -> None:
-    trained(base, rows, tmp_path, without=["b"], lower=str(tmp_path / "lower"))
+def test_rows_of_a_fold_that_is_left_out_are_not_read(base: Path, rows: Path, tmp_path: Path) -> None:
+    trained(base, rows, tmp_path, leave_out="f", lower=str(tmp_path / "lower"))
     (known,) = (tmp_path / "lower").glob("*.known")
     assert np.fromfile(known, np.uint8).tolist() == [1, 1, 1, 1, 0, 1]
 
