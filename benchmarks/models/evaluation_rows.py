@@ -6,8 +6,6 @@ A source's share of the tokens is spent on four kinds of rows in turn, runs draw
     exact     the reading of a state-changing call that was compared with a reference, up to that; right and wrong in turn
     ending    the last reading of a run that succeeded and of one that failed and is about as long; those that claim success first
     planted   the reading of a run that succeeded with planted twins as branches, the kinds that were drawn least first
-
-The digest of earlier steps has no findings here: in training they are the labels, which a judge does not have.
 """
 
 from __future__ import annotations
@@ -29,10 +27,8 @@ from rrm.annotate.planted import COUNTERPARTS, OPERATORS, Planted, counterpart, 
 from rrm.annotate.proven import proven_mistakes
 from rrm.data.mistakes import MEANING_KINDS, MISTAKE_KINDS, MistakeKind
 from rrm.evaluation.baselines import transcript_length
-from rrm.prompt.forms import Form
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.readers import read
-from rrm.trajectory import Trajectory
 
 SHARES = {"whole": 2.0, "exact": 4.0, "ending": 2.0, "planted": 2.0}
 """How a source's tokens are divided."""
@@ -77,12 +73,9 @@ class Rows(Maker):
         self.kinds: Counter[tuple[str, MistakeKind]] = Counter()
         """Planted so far."""
 
-    def _readings(self, trajectory: Trajectory, labels: Sequence[int | None], form: Form) -> list[Prompt]:
-        return super()._readings(trajectory, [], form)
-
     def readings(self, run: LabelledRun) -> list[Prompt]:
         """All readings of a run in its own form."""
-        return self._readings(run.trajectory, [], "own")
+        return self._readings(run.trajectory)
 
     def add(self, run: LabelledRun, prompt: Prompt, *, whole: bool = False) -> int:
         """Add a reading of the run itself; its ids."""

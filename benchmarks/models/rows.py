@@ -125,7 +125,7 @@ class Maker:
 
     def _window(self, run: LabelledRun, rng: random.Random, form: Form) -> tuple[list[Prompt], int | None]:
         """All readings of the run, and the one to take: where a mistake is, else any with a label."""
-        prompts = self._readings(run.trajectory, run.labels, form)
+        prompts = self._readings(run.trajectory, form)
         bad = [i for i, p in enumerate(prompts) if any(s.step and run.labels[s.step - 1] == 0 for s in p.slots)]
         known = [
             i for i, p in enumerate(prompts) if any(s.step and run.labels[s.step - 1] is not None for s in p.slots)
@@ -133,11 +133,9 @@ class Maker:
         places = bad if bad and rng.random() < 0.6 else known
         return prompts, rng.choice(places) if places else None
 
-    def _readings(self, trajectory: Trajectory, labels: Sequence[int | None], form: Form) -> list[Prompt]:
-        trajectory = in_form(trajectory, form)
-        plan = self.prompter.plan(trajectory, "steps")
-        marks = {k: y == 0 for k, y in enumerate(labels, start=1) if y is not None}
-        return [self.prompter.reading(plan, i, "steps", marks) for i in range(len(plan))]
+    def _readings(self, trajectory: Trajectory, form: Form = "own") -> list[Prompt]:
+        plan = self.prompter.plan(in_form(trajectory, form), "steps")
+        return [self.prompter.reading(plan, i, "steps") for i in range(len(plan))]
 
     def _main(self, run: LabelledRun, prompt: Prompt) -> Row:
         made = Row(list(prompt.ids))
@@ -182,7 +180,7 @@ class Maker:
 
     def _reading(self, run: LabelledRun, found: Planted, form: Form) -> Prompt | None:
         """The reading of a copy that holds the planted step's slot."""
-        prompts = self._readings(found.trajectory, self._labels(run, found), form)
+        prompts = self._readings(found.trajectory, form)
         return next((p for p in prompts if any(slot.step == found.step for slot in p.slots)), None)
 
     def _single(self, run: LabelledRun, found: Planted, form: Form) -> Row | None:

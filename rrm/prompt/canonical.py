@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ from rrm.annotators.actions import observation_text as environment_text
 from rrm.annotators.answers import ANSWER_CALLS
 from rrm.annotators.failures import error_of
 from rrm.jsonnumbers import strict
-from rrm.prompt.neutralise import neutralise
-from rrm.prompt.rendering import NO_RESULT, answers, on_one_line
+from rrm.prompt.neutralise import neutralise_canonical
+from rrm.prompt.rendering import NO_RESULT, answers, on_one_line, water_fill
 from rrm.trajectory import Message, Step, ToolCall, Trajectory
 
 MOST_JSON = 200_000
@@ -33,8 +33,12 @@ MOST_JSON = 200_000
 MOST_DEPTH = 8
 MOST_SIGNATURES = 12
 """Tools whose parameters are shown; of more the names alone, so that the head of a prompt stays short."""
+TASK = 0.75
+"""Share of a head that is cut which the task may take of the others' room: what is asked decides what they are for."""
+LEFT_OUT = " … {} tokens left out … "
+"""Stands where the middle of a part of the head was cut."""
 _LABELS = re.compile(
-    r"^[ \t]*(?:Thought|Action|Observation)(?:[ \t]\d+)?:[ \t]*|</?(?:thought|think|function_thought|function_call|final_answer|tool_call)>",
+    r"^[ \t]*(?:Thought|Action)(?:[ \t]\d+)?:[ \t]*|</?(?:thought|think|function_thought|function_call|final_answer|tool_call)>",
     re.MULTILINE,
 )
 """What frameworks write around a thought."""
@@ -76,15 +80,17 @@ class CanonicalStep:
     @property
     def action_text(self) -> str:
         """Thought, calls and answer; nothing in it opens a block of the judge's prompt."""
-        parts = [neutralise(f"\n{self.thought}")] if self.thought else []  # it begins a line: no label of ours opens it
-        parts += [neutralise(f"call {call.text}") for call in self.calls]
-        parts += [] if self.answer is None else [f"answer: {neutralise(self.answer)}"]
+        parts = (
+            [neutralise_canonical(f"\n{self.thought}")] if self.thought else []
+        )  # it begins a line: no label of ours opens it
+        parts += [neutralise_canonical(f"call {call.text}") for call in self.calls]
+        parts += [] if self.answer is None else [f"answer: {neutralise_canonical(self.answer)}"]
         return "\n".join(part.strip() for part in parts) or "(nothing)"
 
     @property
     def return_text(self) -> str:
         """What came back, a labelled part each."""
-        return "\n".join(f"{label}: {neutralise(text).strip()}" for label, text in self.returns)
+        return "\n".join(f"{label}: {neutralise_canonical(text).strip()}" for label, text in self.returns)
 
 
 def canonical_step(step: Step) -> CanonicalStep:
@@ -94,17 +100,16 @@ def canonical_step(step: Step) -> CanonicalStep:
 
 
 def canonical_message(message: Message) -> tuple[str, tuple[Call, ...], str | None]:
-    """(thought, calls, answer) of an agent's message."""
+    """(thought, calls, answer) of an agent's message. What its text repeats of native calls is shown once, as a call."""
     text = message.text()
-    written = actions_in(text)
-    native = [_from_native(call) for call in message.tool_calls or []]
-    found = native or [_from_text(action, text) for action in written]
-    calls = tuple(part for part in found if isinstance(part, Call))
-    said = [part for part in found if isinstance(part, str)]
-    if not said and native:
-        said = [a.raw.strip() for a in written if a.kind == "answer" and a.raw.strip()]
-    thought = "\n".join(p for p in ((message.reasoning_content or "").strip(), _without(text, written)) if p)
-    return thought, calls, said[-1] if said else None
+    written = [(action, _from_text(action, text)) for action in actions_in(text)]
+    found = [_from_native(call) for call in message.tool_calls or []] or [part for _, part in written]
+    said = [part for part in found if isinstance(part, str)] or [p for _, p in written if p and isinstance(p, str)]
+    calls, answer = tuple(part for part in found if isinstance(part, Call)), said[-1] if said else None
+    shown = {answer, *(call.text for call in calls)}
+    rest = _without(text, {a.span for a, part in written if (part if isinstance(part, str) else part.text) in shown})
+    thought = "\n".join(p for p in ((message.reasoning_content or "").strip(), rest) if p)
+    return thought, calls, answer
 
 
 def _from_native(call: ToolCall) -> Call | str:
@@ -153,10 +158,10 @@ def _keyword_arguments(text: str) -> dict[str, Any] | None:
     return None
 
 
-def _without(text: str, written: list[Action]) -> str:
-    """The text less its actions and the labels that frameworks write."""
+def _without(text: str, spans: set[tuple[int, int]]) -> str:
+    """The text less what stands elsewhere in the step and the labels that frameworks write."""
     kept, at = list[str](), 0
-    for start, end in sorted({action.span for action in written}):
+    for start, end in sorted(spans):
         kept.append(text[at:start])
         at = max(at, end)
     return _LABELS.sub("", "".join([*kept, text[at:]])).strip()
@@ -254,7 +259,14 @@ def head_texts(trajectory: Trajectory) -> dict[str, str]:
         task = users[-1]
         told = [text for text in told if text != task]
     parts = {"Instructions": "\n".join(told), "Tools": _signatures(trajectory), "Task": task or "(no task given)"}
-    return {label: neutralise(text) for label, text in parts.items() if text}
+    return {label: neutralise_canonical(text) for label, text in parts.items() if text}
+
+
+def canonical_room(sizes: Mapping[str, int], room: int) -> dict[str, int]:
+    """Ids of `room` that each part of the head gets: the task all it needs up to `TASK` of it, the others what is left."""
+    others = {label: size for label, size in sizes.items() if label != "Task"}
+    task = min(sizes["Task"], max(room - sum(others.values()), int(room * TASK)))
+    return {"Task": task} | dict(zip(others, water_fill(list(others.values()), room - task), strict=True))
 
 
 def _signatures(trajectory: Trajectory) -> str:

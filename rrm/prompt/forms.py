@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from rrm.annotators.answers import ANSWER_CALLS
-from rrm.prompt.canonical import Call, CanonicalStep, canonical_step
+from rrm.prompt.canonical import Call, CanonicalStep, canonical_message, canonical_step
 from rrm.trajectory import Message, Trajectory
 
 Form = Literal["own", "native", "react"]
@@ -29,13 +29,15 @@ def in_form(trajectory: Trajectory, form: Form) -> Trajectory:
 def native_step(step: CanonicalStep, number: int) -> list[Message]:
     """One step as a message with `tool_calls` and its results; a marked answer is a call of `finish`.
 
-    Ids say which result is whose where each call has one.
+    Ids say which result is whose where each call has one. A thought that would be read as an action is the message's reasoning.
     """
     calls = list(step.calls) + ([] if step.answer is None else [Call("finish", {"answer": step.answer})])
     each = step.answer is None and sum(label == "result" for label, _ in step.returns) == len(step.calls)
     ids = [f"call_{number}_{i}" if each else None for i in range(len(calls))]
     named = [{"id": id, "name": c.name, "arguments": _arguments(c)} for id, c in zip(ids, calls, strict=True)]
     message = Message.model_validate({"role": "assistant", "content": step.thought, "tool_calls": named or None})
+    if not _reads_as(message, step):
+        message = message.model_copy(update={"content": "", "reasoning_content": step.thought})
     returned, free = list[Message](), iter(ids[: len(step.calls)])
     for label, text in step.returns:
         if label == "user":
@@ -52,8 +54,14 @@ def _arguments(call: Call) -> dict[str, Any] | str:
     return {"input": call.arguments} if call.arguments else {}
 
 
+def _reads_as(message: Message, step: CanonicalStep) -> bool:
+    """Whether an agent's message is read as this step's thought, calls and answer."""
+    return CanonicalStep(*canonical_message(message), ()).action_text == step.action_text
+
+
 def _react_step(step: CanonicalStep, number: int) -> list[Message]:
-    """`Thought:`, `Action:` and `Action Input:`; code stands in a block; results are observations."""
+    """`Thought:`, `Action:` and `Action Input:`; code stands in a block; results are observations. What these cannot hold (a malformed
+    call, a code block in the thought) stays native."""
     lines = [f"Thought {number}: {step.thought}"] if step.thought else []
     lines += map(_react_call, step.calls)
     if step.answer is not None:
@@ -64,7 +72,10 @@ def _react_step(step: CanonicalStep, number: int) -> list[Message]:
         else Message(role="tool", name="environment", content=f"Observation: {text}")
         for label, text in step.returns
     ]
-    return [Message(role="assistant", content="\n".join(lines)), *returned]
+    message = Message(role="assistant", content="\n".join(lines))
+    if any(call.malformed for call in step.calls) or not _reads_as(message, step):
+        return native_step(step, number)
+    return [message, *returned]
 
 
 def _react_call(call: Call) -> str:

@@ -33,6 +33,7 @@ _LOOK_ALIKES = {
     "s": "ѕꜱ",
     "t": "тτᴛ",
     "u": "υսᴜ",
+    "w": "ԝաᴡ",
     "(": "❨❪⟮⦅⸨﴾",
     ")": "❩❫⟯⦆⸩﴿",
     "<": "‹〈⟨❮❬《«≺˂ᐸ",
@@ -82,11 +83,17 @@ _PATTERNS = (
     *_CONTROL,
     re.compile(r"\[\s*+step\s*+#?\s*+\d{1,9}\s*+\]?"),
 )
+_BREAK = r"\n\r\x85\u2028\u2029"
 _LABEL = re.compile(
-    r"(?<=[\n\r\x85\u2028\u2029])[ \t]*+(?:(?P<label>task|tools|agent|result|user)\s*+(?P<colon>:)"
+    rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user)\s*+(?P<colon>:)"
     r"|(?P<call>call)(?P<blank>[ \t])(?=[^\s{]{1,80}[ \t]*+\{))"
 )
 """Begins a line as `rrm.prompt.rendering` begins its own; groups are the word and the character that ends it, were it lines below."""
+_CANONICAL_LABEL = re.compile(
+    rf"(?<=[{_BREAK}])[ \t]*+(?:(?P<label>task|tools|agent|result|user|answer|instructions|observation(?:[ \t]\d{{1,9}})?)\s*+(?P<colon>:)"
+    rf"|(?P<call>call)(?P<blank>[ \t])(?=[^:({{{_BREAK}]{{0,200}}[:({{]))"
+)
+"""The same as `rrm.prompt.canonical` begins its own, and a result as frameworks begin it."""
 _FILL = r"(?:[^\w()]|_)*+"
 _MARK = re.compile(rf"\({_FILL}[\W_]{{0,4}}+{_spaced('bad')}{_FILL}(?:[\W_]{{0,4}}?\)|[\W_]{{0,4}}\Z)")
 """What marks a step in the digest (`rrm.prompt.windows`): in a tool's name it would pass for the judge's own finding. Nothing else
@@ -129,12 +136,15 @@ def _skeleton(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _disarm_once(
-    text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False, away: re.Pattern[str] | None = None
+    text: str,
+    patterns: Sequence[re.Pattern[str]],
+    labels: re.Pattern[str] | None = None,
+    away: re.Pattern[str] | None = None,
 ) -> str:
     """One round: brackets in what `patterns` match become round, those in what `away` matches go."""
     skeleton, spans = _skeleton(text)
     swaps: dict[int, tuple[int, str]] = {}
-    for match in _LABEL.finditer(skeleton) if labels else ():
+    for match in labels.finditer(skeleton) if labels else ():
         word, ending = ("label", "colon") if match["label"] else ("call", "blank")
         first, last = spans[match.start(word)], spans[match.start(ending)]
         swaps[first[0]] = (first[1], "(" + text[first[0] : first[1]])
@@ -164,7 +174,9 @@ def _clean(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", " ", text)
 
 
-def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False, mark: bool = False) -> str:
+def _disarm(
+    text: str, patterns: Sequence[re.Pattern[str]], labels: re.Pattern[str] | None = None, mark: bool = False
+) -> str:
     """Clean, then swap brackets to a fixed point, since a swap may leave a new marker behind (`<<score>score>`).
 
     Args:
@@ -172,7 +184,7 @@ def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False
     """
     text = _clean(text)
     first, away = ("<[|&(", _MARK) if mark else ("<[|&", None)
-    if text.isascii() and not any(c in text for c in first) and not (labels and _LABEL.search(text.lower())):
+    if text.isascii() and not any(c in text for c in first) and not (labels and labels.search(text.lower())):
         return text
     for _ in range(ROUNDS):
         if (disarmed := _disarm_once(text, patterns, labels, away)) == text:
@@ -185,12 +197,17 @@ def _disarm(text: str, patterns: Sequence[re.Pattern[str]], labels: bool = False
 
 def neutralise(text: str) -> str:
     """Disarm `text` (see the module's docstring); idempotent, and the identity on text without markers."""
-    return _disarm(text, _PATTERNS, labels=True)
+    return _disarm(text, _PATTERNS, _LABEL)
+
+
+def neutralise_canonical(text: str) -> str:
+    """Disarm `text` as `neutralise` does, and the labels that version 3 alone writes."""
+    return _disarm(text, _PATTERNS, _CANONICAL_LABEL)
 
 
 def neutralise_digest(text: str) -> str:
     """Disarm a line of the digest: `neutralise`, and what marks a step there loses its brackets: `(bad)` becomes `bad`."""
-    return _disarm(text, _PATTERNS, labels=True, mark=True)
+    return _disarm(text, _PATTERNS, _LABEL, mark=True)
 
 
 @lru_cache(maxsize=64)

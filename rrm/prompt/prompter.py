@@ -114,7 +114,7 @@ class Prompter:
         """The prompt of a plan's `number`-th reading, from 0; the last one ends with the slot of the run's outcome.
 
         Args:
-            findings: of earlier steps: True where a step is bad. They stand in the digest.
+            findings: of earlier steps: True where a step is bad. They stand in the digest, but not in version 3's.
         """
         before, after = self._template(mode)
         read = plan.reading(number, findings, slots=mode == "steps")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,8 @@ MARKER = " … "
 """Stands where the middle of a text was cut."""
 AGENT_SHARE = 0.6
 """Share of the step budget the agent's own words get first; what they do not use goes to the observations."""
+TOOLS = 0.25
+"""Share of the head that is for the tools' names where a head of version 2 is cut."""
 MIN_PIECE = 6
 """Fewest tokens worth showing of a piece; steps are left out beyond that."""
 NO_RESULT = "result: (no result)"
@@ -209,6 +211,19 @@ def tools_text(trajectory: Trajectory) -> str:
         inner = function if isinstance(function, dict) else tool
         names.append(str(inner.get("name", "?")))
     return neutralise(", ".join(names))
+
+
+def task_and_tools(trajectory: Trajectory) -> dict[str, str]:
+    """What stands before the steps in version 2, by its label."""
+    return {"Task": task_text(trajectory), "Tools": tools_text(trajectory)}
+
+
+def head_room(sizes: Mapping[str, int], room: int) -> dict[str, int]:
+    """Ids of `room` that `Task` and `Tools` get; what one does not need is the other's."""
+    if sum(sizes.values()) <= room:
+        return dict(sizes)
+    shares, total = {"Task": TOOLS, "Tools": 1 - TOOLS}, sum(sizes.values())
+    return {label: room - min(total - size, int(room * shares[label])) for label, size in sizes.items()}
 
 
 def render_transcript(trajectory: Trajectory, tokenizer: Tokenizer, budget: int) -> Rendered:

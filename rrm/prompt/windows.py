@@ -18,6 +18,7 @@ and all that stands before it depend on nothing that comes after: a prefix of a 
 What is read last, and scored, is the window with the ending; where that holds little, the ending is read once more with
 as many steps before it as there is room for.
 
+Version 3 shows canonical steps, a digest without findings, and the same head in every window.
 Every text is encoded by itself, so a reading is a list of token ids that is known piece by piece.
 """
 
@@ -26,32 +27,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from rrm.annotators.rules import check_steps, step_lines
 from rrm.pictures import in_words
-from rrm.prompt.canonical import canonical_step, head_texts
+from rrm.prompt.canonical import LEFT_OUT, canonical_room, canonical_step, head_texts
+from rrm.prompt.forms import in_form
 from rrm.prompt.neutralise import neutralise_digest
 from rrm.prompt.rendering import (
     MARKER,
     Tokenizer,
     agent_text,
+    head_room,
     observation_text,
     on_one_line,
-    task_text,
-    tools_text,
+    task_and_tools,
     water_fill,
 )
 from rrm.trajectory import Step, Trajectory
 
 FIRST_HEAD = 0.5
 """Share of a window that task and tools may take in the first one; what exceeds it loses its middle."""
-HEAD, DIGEST = 0.125, 0.2
-"""Shares that task and tools, and the digest, may take in a later window: most of it is for new steps."""
+HEAD, DIGEST, CANONICAL_DIGEST = 0.125, 0.2, 0.125
+"""Shares that task and tools, and the digest, may take in a later window: most of it is for new steps. In version 3 the head is the first
+window's, and the digest shorter: at 1,024 tokens a step of 320 stands whole beside both."""
 MOST_HEAD, MOST_DIGEST = 512, 1024
 """Tokens they take at most, however long the window is."""
-TOOLS = 0.25
-"""Share of the head that is for the tools' names where head is cut."""
 LITTLE, ENDING = 0.25, 0.5
 """A last window that its steps fill less than the one is followed by a reading of the ending, which fills the other."""
 SLOT = "[step {step}] is"
@@ -154,25 +156,26 @@ class Planner:
         """Ids of the slot after a step: its verdict is read at the last one."""
         return self.encode(SLOT.format(step=step)) + self.slot_end
 
-    def shortened(self, text: str, keep: int) -> tuple[str, int]:
+    def shortened(self, text: str, keep: int, marker: str = MARKER) -> tuple[str, int]:
         """A text of at most `keep` ids (head, marker and tail), and how many of its ids are left out."""
         ids = self.encode(text)
         if len(ids) <= keep:
             return text, 0
-        room = max(keep - len(self.encode(MARKER)), 2)
-        tail = room // 3
-        cut = self.tokenizer.decode(ids[: room - tail]).rstrip("�") + MARKER
-        return cut + self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("�"), len(ids) - room
+        room = max(keep - len(self.encode(marker.format(len(ids)))), 2)
+        tail, lost = room // 3, len(ids) - room
+        cut = self.tokenizer.decode(ids[: room - tail]).rstrip("�") + marker.format(lost // self.scale)
+        return cut + self.tokenizer.decode(ids[len(ids) - tail :]).lstrip("�"), lost
+
+    def told_of(self, trajectory: Trajectory) -> Trajectory:
+        """The run that the digest and the rules speak of: of canonical steps the same whatever form the log has."""
+        return in_form(in_words(trajectory), "native") if self.canonical else trajectory
 
     def plan(self, trajectory: Trajectory, *, slots: bool) -> Plan:
-        """How a transcript is read.
-
-        Args:
-            slots: whether a slot follows each step (mode `steps`).
-        """
+        """How a transcript is read; with `slots` one follows each step (mode `steps`)."""
         plan = Plan(self, trajectory, slots)
         if self.max_windows is not None and len(plan) > self.max_windows:
-            plan.limit(self.max_windows, {f.step for f in check_steps(trajectory)[0] if f.verdict == "bad"})
+            found, _ = check_steps(self.told_of(trajectory))
+            plan.limit(self.max_windows, {f.step for f in found if f.verdict == "bad"})
         return plan
 
 
@@ -183,24 +186,19 @@ class Plan:
     """
 
     def __init__(self, planner: Planner, trajectory: Trajectory, slots: bool) -> None:
-        self._planner, self._slots = planner, slots
-        self._lines = step_lines(trajectory.steps)
+        self._planner, self._slots, self._trajectory = planner, slots, trajectory
         trajectory = in_words(trajectory)
-        steps = trajectory.steps
-        texts = (
-            head_texts(trajectory)
-            if planner.canonical
-            else {"Task": task_text(trajectory), "Tools": tools_text(trajectory)}
-        )
+        texts = head_texts(trajectory) if planner.canonical else task_and_tools(trajectory)
         head = {label: planner.clean(text) for label, text in texts.items()}
         self._first, cut = self._head(head, int(planner.budget * FIRST_HEAD))
         later = min(int(planner.budget * HEAD), MOST_HEAD * planner.scale)
         self._later, cut_later = (self._first, cut) if planner.canonical else self._head(head, later)
-        self._digest_room = min(int(planner.budget * DIGEST), MOST_DIGEST * planner.scale)
+        digest = int(planner.budget * (CANONICAL_DIGEST if planner.canonical else DIGEST))
+        self._digest_room = min(digest, MOST_DIGEST * planner.scale)
         whole_head = sum(len(planner.encode(text)) for text in head.values())
         self._first_tokens, self._later_tokens = whole_head - cut, whole_head - cut_later
         self._cut_tokens = 0
-        self._windows = self._filled(steps)
+        self._windows = self._filled(trajectory.steps)
         blocks = [b for window in self._windows for b in window]
         self._next = {id(b): after.step for b, after in pairwise(blocks)}
         """Number of the step that follows a block, by the block's id."""
@@ -210,6 +208,11 @@ class Plan:
         """Ids of the whole transcript."""
         self._read_ending_again()
         self._kept = list(range(len(self._windows)))
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        """What each step did, on one line."""
+        return step_lines(self._planner.told_of(self._trajectory).steps)
 
     def __len__(self) -> int:
         """How many readings there are."""
@@ -276,7 +279,7 @@ class Plan:
         """The `number`-th reading, from 0.
 
         Args:
-            findings: what was found of earlier steps, by their number: True where a step is bad.
+            findings: what was found of earlier steps, by their number: True where a step is bad. Version 3 tells none.
             slots: False: without the slots that the plan was made with. None: as it was made.
         """
         at = self._kept[number]
@@ -284,13 +287,14 @@ class Plan:
         with_slots = self._slots if slots is None else slots and self._slots
         seen = self._seen(number)
         earlier = window[0].step - (id(window[0]) in self._starts) if window else 0
-        told, begun = dict(findings or {}), _NOTHING
+        told, end, marked = {} if planner.canonical else dict(findings or {}), _NOTHING, 0
         if with_slots:  # a step's slot is not told what its earlier part's slot said; the run's slot, behind it, is
             shown = frozenset(self.steps(number))
-            goes_on = earlier if earlier in shown and number == len(self) - 1 else None
-            if goes_on is not None and told.get(goes_on):
-                begun = planner.piece(self._line(goes_on, bad=True))
+            if earlier in shown and number == len(self) - 1 and told.get(earlier):
+                end, marked = planner.piece(self._line(earlier, bad=True)), earlier
             told = {step: bad for step, bad in told.items() if step not in shown}
+        elif window and (after := self._next.get(id(window[-1]))):
+            end, marked = planner.piece(GOES_ON.format(step=after)), after
         digest, markers = self._digest(earlier, told) if at else (_NOTHING, [])
         pieces = [self._later, digest] if at else [self._first]
         text, ids = "".join(p.text for p in pieces), [i for p in pieces for i in p.ids]
@@ -305,13 +309,8 @@ class Plan:
                 if id(block) not in seen:
                     found.append(Slot(len(ids) - 1, block.step))
                 ids += planner.fixed
-        text, ids = text + begun.text, ids + begun.ids
-        markers += [earlier] if begun.text else []
-        if not with_slots and window and id(window[-1]) in self._next:
-            end = planner.piece(GOES_ON.format(step=self._next[id(window[-1])]))
-            text, ids = text + end.text, ids + end.ids
-            markers.append(self._next[id(window[-1])])
-        return Reading(text, ids, tuple(found), self.steps(number), tuple(markers))
+        markers += [marked] if marked else []
+        return Reading(text + end.text, ids + end.ids, tuple(found), self.steps(number), tuple(markers))
 
     # ---- making it ----
 
@@ -320,18 +319,13 @@ class Plan:
         planner, parts = self._planner, dict[str, str]()
         sizes = {label: len(planner.encode(text)) for label, text in head.items()}
         cut = 0
-        if planner.canonical:
-            for (label, text), keep in zip(head.items(), water_fill(list(sizes.values()), room), strict=True):
-                parts[label], lost = planner.shortened(text, max(keep, 4 * planner.scale))
-                cut += lost
-            return planner.piece("".join(f"{label}: {text}\n" for label, text in parts.items())), cut
+        kept, marker = (
+            (canonical_room(sizes, room), LEFT_OUT) if planner.canonical else (head_room(sizes, room), MARKER)
+        )
         for label, text in head.items():
-            if not text:
-                continue
-            other = min(sum(sizes.values()) - sizes[label], int(room * (TOOLS if label == "Task" else 1 - TOOLS)))
-            keep = room - other if sum(sizes.values()) > room else sizes[label]
-            parts[label], lost = planner.shortened(text, max(keep, 4 * planner.scale))
-            cut += lost
+            if text:
+                parts[label], lost = planner.shortened(text, max(kept[label], 4 * planner.scale), marker)
+                cut += lost
         return planner.piece("".join(f"{label}: {text}\n" for label, text in parts.items())), cut
 
     def _overhead(self, step: int) -> int:
@@ -340,7 +334,8 @@ class Plan:
 
     def _room_of_end(self, step: int) -> int:
         """Ids that the end of a reading takes where a step goes on in it that was found bad."""
-        return len(self._planner.encode(self._line(step, bad=True))) if self._slots else 0
+        told = self._slots and not self._planner.canonical
+        return len(self._planner.encode(self._line(step, bad=True))) if told else 0
 
     def _filled(self, steps: Sequence[Step]) -> list[_Window]:
         """Windows of whole steps from the left; a step that no window holds is divided."""
@@ -396,12 +391,9 @@ class Plan:
         if planner.step_tokens is None:
             return said, seen
         sizes = [len(planner.encode(text)) for text in (said, seen)]
-        kept = [
-            planner.shortened(text, keep)
-            for text, keep in zip((said, seen), water_fill(sizes, planner.step_tokens), strict=True)
-        ]
-        self._cut_tokens += sum(lost for _, lost in kept)
-        return kept[0][0], kept[1][0]
+        (said, lost), (seen, more) = map(planner.shortened, (said, seen), water_fill(sizes, planner.step_tokens))
+        self._cut_tokens += lost + more
+        return said, seen
 
     def _between_characters(self, ids: Sequence[int], start: int, end: int) -> int:
         """The last place up to `end` where no character is cut in two, as a token may be a part of one; `end` itself where none is near."""

@@ -47,6 +47,13 @@ RUNS = {
     "lines": run(said("", ("write", {"path": "a.py", "body": "def f():\n    pass"})), result("ok"), "Done."),
     "text argument": run(said("", ("write", {"body": "one\ntwo"})), result("ok"), "Done."),
     "an empty step": run("", result("?"), "Done."),
+    "code beside a call": run(said("See:\n```python\nf()\n```", ("get", {"id": "A"})), result("r", "c0"), "Done."),
+    "code in a reasoning": run({"role": "assistant", "content": "ok", "reasoning_content": "```python\nf()\n```"}, "Done."),
+    "two answers": run("<answer>4</answer> or <answer>5</answer>"),
+    "a made-up result": run("Thought: Look.\nAction: get[A-1]\nObservation: found", result("nothing"), "Done."),
+    "labels in a row": run("Thought: Thought: Action: no", "Done."),
+    "an open block": run("```python\nf(", result("SyntaxError: '(' was never closed"), "Done."),
+    "an error by its flag": run(said("", ("get", {"id": "A"})), result("no row", "c0") | {"is_error": True}, "Done."),
     "answer and call": run(said("", ("get", {"a": 1}), ("finish", {"answer": "4\n2"})), result("r", "c0")),
 }  # fmt: skip
 
@@ -94,9 +101,26 @@ def test_a_readable_result_stays_as_it_is_in_another_form() -> None:
     assert canonical_step(again).return_text == canonical_step(step).return_text
 
 
-@pytest.mark.xfail(reason="the digest's lines are made of the log's own form (`rrm.annotators.rules.step_lines`)")
-def test_the_digest_of_a_long_run_is_the_same_in_every_form() -> None:
+def long(trajectory: Trajectory) -> Trajectory:
+    """The run with its steps nine times over, each with a result that fills a good part of a window."""
+    seen = Message(role="tool", content="word " * 30)
     turns = [
-        t for i in range(9) for t in (f"```python\nf({i})\n```", result(f'{{"n": {i}, "text": "{"word " * 30}"}}'))
+        m for k in range(9) for m in (*trajectory.messages[2:], Message(role="assistant", content=f"On {k}."), seen)
     ]
-    assert text_of(in_form(run(*turns), "native"), 700) == text_of(run(*turns), 700)
+    return trajectory.model_copy(update={"messages": [*trajectory.messages[:2], *turns]})
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", RUNS)
+def test_the_digest_of_a_long_run_is_the_same_in_every_form(name: str, form: Form) -> None:
+    own = long(RUNS[name])
+    text = text_of(own, 900)
+    assert "earlier steps are not listed\n" in text and text_of(in_form(own, form), 900) == text
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_windows_that_are_read_of_a_long_run_are_the_same_in_every_form(form: Form) -> None:
+    """Those with a step that the rules flag: a repeated call, whatever wrote it."""
+    planner = Planner(CharacterTokenizer(), 900, canonical=True, max_windows=4)
+    own, other = (planner.plan(long(t), slots=True) for t in (RUNS["code"], in_form(RUNS["code"], form)))
+    assert own.windowed and [own.steps(i) for i in range(4)] == [other.steps(i) for i in range(4)]
