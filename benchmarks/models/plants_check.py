@@ -20,9 +20,9 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GroupKFold
 
 from benchmarks import record
-from benchmarks.models.rows import WEIGHTS, Maker
+from benchmarks.models.rows import BESIDE, WEIGHTS, Maker
 from benchmarks.models.sources import LabelledRun, load
-from rrm.annotate.planted import COUNTERPARTS, OPERATORS, counterpart, plant
+from rrm.annotate.planted import OPERATORS, counterpart, plant
 from rrm.data.mistakes import MEANING_KINDS
 from rrm.prompt.canonical import canonical_step
 
@@ -52,7 +52,7 @@ def texts(runs: list[LabelledRun], maker: Maker, seed: int) -> dict[str, list[tu
                 else planted.twin or rng.randrange(1, len(run.labels) + 1)
             )
             found[kind].append((text_of(run, planted.trajectory, planted.step), 1, run.key))
-            right = counterpart(view, kind, rng) if kind in COUNTERPARTS and rng.random() < 0.5 else None
+            right = counterpart(view, kind, rng) if rng.random() < BESIDE.get(kind, 0.5) else None
             if right is not None:
                 found[kind].append((text_of(run, right.trajectory, right.step), 0, run.key))
             else:

@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models.sources import FOLDS, LabelledRun, load
-from rrm.annotate.planted import COUNTERPARTS, OPERATORS, Donors, Planted, Run, counterpart, plant
+from rrm.annotate.planted import OPERATORS, Donors, Planted, Run, counterpart, plant
 from rrm.data.mistakes import MEANING_KINDS, MISTAKE_KINDS, MistakeKind
+from rrm.prompt.canonical import canonical_step
 from rrm.prompt.forms import Form, in_form
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.trajectory import Trajectory
@@ -59,10 +60,16 @@ WEIGHTS: dict[str, float] = {
     "reflexion": 1.0,
 }
 """How often a row of a source is drawn, of those that are permitted."""
-SUCCEEDED = 0.6
-"""Share of the draws that are runs that succeeded, in which mistakes are planted."""
-BRANCHES = 3
-"""Planted copies a row, at most; and counterparts beside them half as often."""
+SHARES = (0.55, 0.4, 0.05)
+"""Of the draws: runs that succeeded, in which mistakes are planted; runs that failed, with a known mistake; other runs that failed."""
+AT_MISTAKE = 0.8
+"""How often the window of a run with a known mistake is one that holds it."""
+BRANCHES = 4
+"""Planted copies a row, at most, without counterparts."""
+BESIDE: dict[MistakeKind, float] = {"repeat": 0.5, "ignored_error": 0.5, "unsupported_claim": 1.0}
+"""How often a planted mistake of a kind is joined by its counterpart, the same surface where it is right."""
+MORE = 3
+"""Kinds that are drawn beyond those, to choose among."""
 MOST_IDS = 2600
 """Ids of a row, branches included."""
 KIND_WEIGHTS = {kind: 2.0 if kind in MEANING_KINDS else 1.0 for kind in MISTAKE_KINDS}
@@ -98,6 +105,8 @@ class Maker:
         for run in runs:
             if run.succeeded:
                 solved[_family(run)].append(run)
+        self.counts: Counter[tuple[str, bool, int]] = Counter()
+        """Labels in runs that succeeded, by place, whether it calls, and verdict (`place_of`)."""
         self.donors = {name: Donors.of((run.key, run.trajectory) for run in mine) for name, mine in solved.items()}
 
     def view(self, run: LabelledRun, allowed: Sequence[int] | None = None) -> Run:
@@ -108,8 +117,9 @@ class Maker:
         """A window of the run with branches, or an instructed copy of it; None where the window has no label."""
         if run.succeeded and branches and rng.random() < 0.2:
             make = plant if rng.random() < 0.5 else counterpart
-            if (found := make(self.view(run), "broken_instruction", rng)) is not None:
-                return self._single(run, found, form)
+            if (found := make(view := self.view(run), "broken_instruction", rng)) is not None:
+                row = self._single(run, found, form)
+                return None if row is None else self._counted(row, view)
         prompts, number = self._window(run, rng, form)
         if number is None:
             return None
@@ -117,11 +127,28 @@ class Maker:
         if not run.succeeded or not branches:
             return made
         allowed = [slot.step for slot in prompts[number].slots if slot.step is not None]
+        self._counted(made, self.view(run))
         for found in self._planted(run, allowed, branches, rng):
             reading = self._reading(run, found, form)
             if reading is not None:
+                before = len(made.segments)
                 self._branch(made, run, found, reading)
+                if len(made.segments) > before:
+                    self.counts[(*_place(found, run), int(found.good))] += 1
         return made
+
+    def _counted(self, row: Row, run: Run) -> Row:
+        """The row, its labels of the run's own steps counted."""
+        for _, verdict, *_, step in row.slots:
+            if step and verdict >= 0:
+                place = place_of(step, len(run.steps), bool(run.steps[step - 1].calls))
+                self.counts[(*place, verdict)] += 1
+        return row
+
+    def _share(self, place: tuple[str, bool]) -> float:
+        """Share of the labels at a place that are mistakes."""
+        bad, good = self.counts[(*place, 0)], self.counts[(*place, 1)]
+        return bad / (bad + good + 1)
 
     def _window(self, run: LabelledRun, rng: random.Random, form: Form) -> tuple[list[Prompt], int | None]:
         """All readings of the run, and the one to take: where a mistake is, else any with a label."""
@@ -130,7 +157,7 @@ class Maker:
         known = [
             i for i, p in enumerate(prompts) if any(s.step and run.labels[s.step - 1] is not None for s in p.slots)
         ]
-        places = bad if bad and rng.random() < 0.6 else known
+        places = bad if bad and rng.random() < AT_MISTAKE else known
         return prompts, rng.choice(places) if places else None
 
     def _readings(self, trajectory: Trajectory, form: Form = "own") -> list[Prompt]:
@@ -154,20 +181,26 @@ class Maker:
     def _planted(
         self, run: LabelledRun, allowed: Sequence[int], branches: int, rng: random.Random
     ) -> Iterator[Planted]:
-        """Copies with one mistake each, of different kinds, and a counterpart now and then."""
+        """Copies with one mistake each, of different kinds, each with its counterpart now and then.
+
+        Of some more that are drawn, two of a kind, those are taken whose places have had the smallest share of mistakes: neither a step's number
+        nor whether it calls may tell the verdict.
+        """
         view = self.view(run, allowed)
         kinds = [kind for kind in OPERATORS if kind not in IN_HEAD]
         order = sorted(kinds, key=lambda kind: rng.random() ** (1 / KIND_WEIGHTS[kind]), reverse=True)
-        made = 0
+        drawn = dict[MistakeKind, list[Planted]]()
         for kind in order:
-            if made == branches:
+            found = [p for _ in range(2) if (p := plant(view, kind, rng)) is not None]
+            drawn |= {kind: found} if found else {}
+            if len(drawn) == branches + MORE:
                 break
-            if (found := plant(view, kind, rng)) is not None:
-                made += 1
-                yield found
-        others = [kind for kind in COUNTERPARTS if kind not in IN_HEAD]
-        if rng.random() < 0.5 and (found := counterpart(view, rng.choice(others), rng)) is not None:
+        for _ in range(min(branches, len(drawn))):
+            found = min((p for many in drawn.values() for p in many), key=lambda p: self._share(_place(p, run)))
+            del drawn[found.kind]
             yield found
+            if rng.random() < BESIDE.get(found.kind, 0.0) and (right := counterpart(view, found.kind, rng)) is not None:
+                yield right
 
     def _labels(self, run: LabelledRun, found: Planted) -> list[int | None]:
         """Labels of a copy: the run's own up to `known`, the planted step's, and between them unknown."""
@@ -234,6 +267,16 @@ class Maker:
             made.pairs.append((own, len(made.slots) - 1))
 
 
+def place_of(step: int, steps: int, calls: bool) -> tuple[str, bool]:
+    """(the place of a step among a run's steps, whether it makes a call)."""
+    return "last" if step >= steps else str(min(step, 4)), calls
+
+
+def _place(found: Planted, run: LabelledRun) -> tuple[str, bool]:
+    """Where a planted step stands."""
+    return place_of(found.step, len(run.labels), bool(canonical_step(found.trajectory.steps[found.step - 1]).calls))
+
+
 def _family(run: LabelledRun) -> str:
     """Runs with the same tools: a domain of tau, a suite of AgentDojo, a source."""
     return f"{run.source}/{run.trajectory.meta.get('suite') or run.trajectory.id.split('-')[0]}"
@@ -242,15 +285,15 @@ def _family(run: LabelledRun) -> str:
 def draw(maker: Maker, runs: Sequence[LabelledRun], tokens: int, seed: int, forms: bool = True) -> list[Row]:
     """Rows until `tokens` ids, sources by their weights; the form of a run is drawn each time."""
     rng = random.Random(seed)
-    pools: dict[str, dict[bool, list[LabelledRun]]] = defaultdict(lambda: {True: [], False: []})
+    maker.counts.clear()
+    pools: dict[str, tuple[list[LabelledRun], ...]] = defaultdict(lambda: ([], [], []))
     for run in runs:
-        pools[run.source][run.succeeded].append(run)
+        pools[run.source][0 if run.succeeded else 1 if 0 in run.labels else 2].append(run)
     names = [name for name in WEIGHTS if name in pools]
     rows, total = list[Row](), 0
     while total < tokens:
         pool = pools[rng.choices(names, [WEIGHTS[name] for name in names])[0]]
-        succeeded = rng.random() < SUCCEEDED if all(pool.values()) else bool(pool[True])
-        run = rng.choice(pool[succeeded])
+        run = rng.choice(rng.choices(pool, [share * bool(part) for share, part in zip(SHARES, pool, strict=True)])[0])
         row = maker.row(run, rng, form=rng.choice(FORMS) if forms else "own")
         if row is not None and any(slot[1] >= 0 for slot in row.slots):
             rows.append(row)

@@ -3,7 +3,8 @@
     tau, workbench     exact: a state-changing call that stands in the task's reference is right, one that does not is a mistake
     stepshield         exact, synthetic: the step that breaks a written constraint
     any run that succeeded      good, except what a rule proves bad
-    any run that failed         what a rule proves bad; the final answer where the outcome speaks of it; the rest is unknown
+    any run that failed         what a rule proves bad; the final answer where the outcome speaks of it; reads that a run of the same
+                                question which succeeded made as well are good; the rest is unknown
 
 A label of None is left out of every loss and every figure. The environment's verdicts are cut. Sets and cautions: the data's README.
 """
@@ -15,14 +16,16 @@ import gzip
 import hashlib
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import mint
+from benchmarks.models import changes
 from rrm.annotate.proven import proven_mistakes
+from rrm.annotators.failures import error_of
 from rrm.data.mistakes import MistakeKind
 from rrm.prompt.canonical import canonical_step
 from rrm.readers import read
@@ -33,8 +36,15 @@ from rrm.trajectory import Message, Trajectory
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 FOLDS: dict[str, tuple[str, ...]] = {
     "tau_stepshield": ("tau", "stepshield"),
-    "workbench_intercode": ("workbench", "intercode"),
-    "agentdojo_mintcode": ("agentdojo", "mint/mbpp", "mint/humaneval", "mint/mmlu", "mint/alfworld"),
+    "workbench_intercode": ("workbench", "intercode/sql", "intercode/bash"),
+    "agentdojo_mintcode": (
+        "agentdojo",
+        "intercode/python",  # shares questions with MBPP
+        "mint/mbpp",
+        "mint/humaneval",
+        "mint/mmlu",
+        "mint/alfworld",
+    ),
     "hotpotqa_maths": (
         "fireact",
         "knowagent",
@@ -51,73 +61,6 @@ TEST, CALIBRATION = 20, 12
 """Percent of the keys (customers, templates, questions) of a source that are held out for test, and for calibration."""
 _NOT_SHIPPED_AGENTS = re.compile(r"(?i)llama|vicuna|lemur|agentlm|Eurus-70B|OpenCodeInterpreter-CL")
 _NOT_SHIPPED_SUITES = frozenset({"github", "dailylife", "shopping"})
-WORKBENCH_CHANGES = frozenset(
-    [
-        "calendar.create_event",
-        "calendar.delete_event",
-        "calendar.update_event",
-        "email.send_email",
-        "email.delete_email",
-        "email.forward_email",
-        "email.reply_email",
-        "analytics.create_plot",
-        "project_management.create_task",
-        "project_management.delete_task",
-        "project_management.update_task",
-        "customer_relationship_manager.update_customer",
-        "customer_relationship_manager.add_customer",
-        "customer_relationship_manager.delete_customer",
-    ]
-)
-"""WorkBench's tools that change state, as its own list of tools says."""
-TAU_CHANGES = frozenset(
-    [
-        "book_reservation",
-        "cancel_reservation",
-        "update_reservation_flights",
-        "update_reservation_baggages",
-        "update_reservation_passengers",
-        "send_certificate",
-        "cancel_pending_order",
-        "modify_pending_order_items",
-        "modify_pending_order_address",
-        "modify_pending_order_payment",
-        "modify_user_address",
-        "return_delivered_order_items",
-        "exchange_delivered_order_items",
-    ]
-)
-AGENTDOJO_CHANGES = frozenset(
-    [
-        "send_money",
-        "schedule_transaction",
-        "update_scheduled_transaction",
-        "update_password",
-        "update_user_info",
-        "send_email",
-        "delete_email",
-        "create_calendar_event",
-        "cancel_calendar_event",
-        "reschedule_calendar_event",
-        "add_calendar_event_participants",
-        "append_to_file",
-        "create_file",
-        "delete_file",
-        "share_file",
-        "reserve_hotel",
-        "reserve_restaurant",
-        "reserve_car_rental",
-        "add_user_to_channel",
-        "send_channel_message",
-        "send_direct_message",
-        "invite_user_to_slack",
-        "remove_user_from_slack",
-        "post_webpage",
-        "input_to_webpage",
-    ]
-)
-STEPSHIELD_CHANGES = frozenset({"edit_file", "create_file", "run_command", "submit"})
-ALFWORLD_CHANGES = frozenset({"python"})
 
 
 @dataclass(frozen=True)
@@ -178,11 +121,13 @@ def labelled(
     Args:
         answer: whether the last step is an answer that the outcome speaks of.
         given: labels that the source has; None where it says nothing.
-        unknown: steps (from 1) that success does not make good.
+        unknown: steps (from 1) that success does not make good, beside those whose program or action failed: wrong tries.
         outcome: whether the run's outcome may be learned.
     """
     success = t.outcome is not None and t.outcome >= 0.99
     proven = proven_mistakes(t, changes_state)
+    raised = [k for k, s in enumerate(t.steps, start=1) if any(_raised(m.text()) for m in s.observations)]
+    unknown = {*unknown, *raised}
     labels: list[int | None] = []
     for k in range(1, len(t.steps) + 1):
         said = given[k - 1] if given is not None else None
@@ -210,6 +155,11 @@ def labelled(
         ships=ships and not (drop_agent and _NOT_SHIPPED_AGENTS.search(maker)),
         maker=maker,
     )
+
+
+def _raised(result: str) -> bool:
+    """Whether an exception came back, or the environment could not read the action."""
+    return error_of(result) not in (None, "error")
 
 
 def question_key(task: str) -> str:
@@ -243,7 +193,7 @@ def workbench(data: Path) -> Iterator[LabelledRun]:
         right = _reference_calls(t.meta["reference"] or [])
         given, exact = list[int | None](), list[int]()
         for k, step in enumerate(t.steps, start=1):
-            calls = [c for c in step.message.tool_calls or [] if c.name in WORKBENCH_CHANGES]
+            calls = [c for c in step.message.tool_calls or [] if c.name in changes.WORKBENCH]
             said = [
                 isinstance(c.arguments, dict)
                 and (c.name, tuple(sorted((a, str(v)) for a, v in c.arguments.items()))) in right
@@ -257,7 +207,7 @@ def workbench(data: Path) -> Iterator[LabelledRun]:
             f"workbench/{t.meta['template_id']}",
             given=given,
             exact=exact,
-            changes_state=WORKBENCH_CHANGES,
+            changes_state=changes.WORKBENCH,
         )
 
 
@@ -271,7 +221,7 @@ def tau(data: Path) -> Iterator[LabelledRun]:
             k for k, s in enumerate(t.steps, start=1) if any("error" in m.text()[:40].lower() for m in s.observations)
         ]
         key = f"tau/{row['meta'].get('customer') or row['question_id']}"
-        yield labelled(t, "tau", key, given=given, unknown=failed, exact=exact, changes_state=TAU_CHANGES)
+        yield labelled(t, "tau", key, given=given, unknown=failed, exact=exact, changes_state=changes.TAU)
 
 
 def stepshield(data: Path) -> Iterator[LabelledRun]:
@@ -280,7 +230,7 @@ def stepshield(data: Path) -> Iterator[LabelledRun]:
         t = Trajectory.model_validate({k: v for k, v in row.items() if k not in ("step_labels", "source")})
         given = [None if v is None else int(v == "good") for v in row["step_labels"]]
         run = labelled(
-            t, "stepshield", f"stepshield/{row['question_id']}", given=given, changes_state=STEPSHIELD_CHANGES
+            t, "stepshield", f"stepshield/{row['question_id']}", given=given, changes_state=changes.STEPSHIELD
         )
         known = [None if g is None else y for g, y in zip(given, run.labels, strict=True)]
         kinds = {k: "broken_instruction" for k, v in enumerate(given, start=1) if v == 0}
@@ -301,7 +251,7 @@ def agentdojo(data: Path) -> Iterator[LabelledRun]:
             "agentdojo",
             f"agentdojo/{t.question_id}",
             unknown=refused,
-            changes_state=AGENTDOJO_CHANGES,
+            changes_state=changes.AGENTDOJO,
             ships=t.meta["suite"] not in _NOT_SHIPPED_SUITES,
         )
 
@@ -350,7 +300,7 @@ def mint_more(data: Path) -> Iterator[LabelledRun]:
         if name == "alfworld":
             if first is None:
                 yield labelled(
-                    t, "mint/alfworld", f"alfworld/{t.question_id}", outcome=False, changes_state=ALFWORLD_CHANGES
+                    t, "mint/alfworld", f"alfworld/{t.question_id}", outcome=False, changes_state=changes.ALFWORLD
                 )
         elif first is not None:
             kept = mint.cut_at_solution([m.model_dump(exclude_none=True) for m in t.messages[: first + 1]])
@@ -412,10 +362,42 @@ def load(data: Path = DATA) -> list[LabelledRun]:
         ValueError: an id stands for two runs of one source.
     """
     found = [run for reader in READERS for run in reader(data) if run.labels]
-    found = joined(found)
+    found = with_shared_reads(joined(found))
     twice = [name for name, n in Counter((run.source, run.trajectory.id) for run in found).items() if n > 1]
     if twice:
         raise ValueError(f"{len(twice)} ids stand for several runs, the first {twice[0]!r}")
+    return found
+
+
+def with_shared_reads(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
+    """The runs, with those reads of runs that failed as good that a run of the same question which succeeded made as well.
+
+    Not where an error came back, nor where nobody knows which calls change state (InterCode) or the source says what is unknown (StepShield).
+    """
+    names = [(run.source, question_key(run.trajectory.task)) for run in runs]
+    asked = {name for name, run in zip(names, runs, strict=True) if not run.succeeded}
+    good: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for name, run in zip(names, runs, strict=True):
+        if run.succeeded and name in asked and not run.source.startswith(("intercode", "stepshield")):
+            good[name] |= {read for y, read in zip(run.labels, _reads(run), strict=True) if y == 1 and read}
+
+    def with_them(run: LabelledRun, known: set[str]) -> LabelledRun:
+        if run.succeeded or not known:
+            return run
+        labels = (1 if y is None and read in known else y for y, read in zip(run.labels, _reads(run), strict=True))
+        return replace(run, labels=tuple(labels))
+
+    return [with_them(run, good[name]) for name, run in zip(names, runs, strict=True)]
+
+
+def _reads(run: LabelledRun) -> list[str]:
+    """The calls of each step, as one text; empty where it makes none, changes state, or got an error."""
+    found = []
+    for step in map(canonical_step, run.trajectory.steps):
+        ok = not any(call.name in run.changes_state or call.malformed for call in step.calls)
+        ok = ok and not any(error_of(text) for _, text in step.returns)
+        calls = [[call.name, call.arguments] for call in step.calls]
+        found.append(json.dumps(calls, sort_keys=True) if ok and calls else "")
     return found
 
 

@@ -111,7 +111,7 @@ def unsupported_claim(run: Run, rng: random.Random) -> Planted | None:
         critique = f"step {k} claims an action, but {name} was never called"
         return Planted(copy_run(run, k - 1, [run.steps[k]]), k, "unsupported_claim", critique, k - 1, twin=k + 1)
     last, k = run.steps[-1], len(run.steps)
-    if last.calls or k not in run.places() or k < 2:
+    if not _may_claim(run):
         return None
     names = [n for n in run.changes_state if run.donors.calls.get(n)]
     other = run.donors.another(rng.choice(sorted(names)), run.question, rng) if names else None
@@ -120,6 +120,17 @@ def unsupported_claim(run: Run, rng: random.Random) -> Planted | None:
     step = replace(last, thought=f"{last.thought} {_claimed(other.calls[0], rng)}".strip())
     critique = f"step {k} claims a call of {other.calls[0].name} that was never made"
     return planted_at(run, k, step, "unsupported_claim", critique)
+
+
+def _changes(run: Run) -> list[Call]:
+    """Calls before the last step that changed state, each as often as it was made."""
+    steps = [run.steps[k - 1] for k in run.changing() if k < len(run.steps)]
+    return [call for step in steps for call in step.calls if call.name in run.changes_state]
+
+
+def _may_claim(run: Run) -> bool:
+    """Whether the last step talks and the run changed state before it: an action may be claimed there, rightly or not."""
+    return bool(_changes(run)) and not run.steps[-1].calls and len(run.steps) in run.places()
 
 
 def _is_claimed(run: Run, k: int) -> bool:
@@ -137,10 +148,9 @@ def _is_claimed(run: Run, k: int) -> bool:
 
 def supported_claim(run: Run, rng: random.Random) -> Planted | None:
     """An action that was made is claimed."""
-    changing, last = [k for k in run.changing() if k < len(run.steps)], run.steps[-1]
-    if not changing or last.calls or len(run.steps) not in run.places():
+    if not _may_claim(run):
         return None
-    call = run.steps[rng.choice(changing) - 1].calls[0]
+    last, call = run.steps[-1], rng.choice(_changes(run))
     step = replace(last, thought=f"{last.thought} {_claimed(call, rng)}".strip())
     return replace(planted_at(run, len(run.steps), step, "unsupported_claim", ""), good=True, twin=None)
 

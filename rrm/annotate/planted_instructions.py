@@ -13,9 +13,11 @@ from rrm.annotate.copies import (
 )
 from rrm.trajectory import Message
 
+_KINDS = ("never", "confirm", "before", "count", "words", "value")
 
-def _instruction(run: Run, rng: random.Random, *, broken: bool) -> tuple[str, int, str] | None:
-    """(instruction, step, critique): one that the run breaks first at that step, or one that it obeys throughout."""
+
+def _instruction(run: Run, rng: random.Random, kind: str, *, broken: bool) -> tuple[str, int, str] | None:
+    """(instruction, step, critique) of a kind: one that the run breaks first at that step, or one that it obeys throughout."""
     acting = [k for k in range(1, len(run.steps) + 1) if run.steps[k - 1].calls]
     if not acting:
         return None
@@ -23,7 +25,6 @@ def _instruction(run: Run, rng: random.Random, *, broken: bool) -> tuple[str, in
     first = {name: next(k for k in acting if any(c.name == name for c in run.steps[k - 1].calls)) for name in used}
     unused = sorted(run.donors.tools - used)
     allowed = set(run.places())
-    kind = rng.choice(["never", "confirm", "before", "count", "words", "value"])
     if kind in ("never", "confirm"):
         name = rng.choice(sorted(used)) if broken else (rng.choice(unused) if unused else None)
         if name is None or (broken and first[name] not in allowed):
@@ -124,21 +125,33 @@ def _instructed(run: Run, text: str, rng: random.Random) -> list[Message]:
     return prelude
 
 
-def broken_instruction(run: Run, rng: random.Random) -> Planted | None:
-    """An instruction is added that the run's own step breaks."""
-    for _ in range(4):
-        if (found := _instruction(run, rng, broken=True)) is not None:
-            text, k, why = found
-            trajectory = copy_run(run, k, [], _instructed(run, text, rng))
-            return Planted(trajectory, k, "broken_instruction", f"step {k} {why}", k - 1, twin=k)
+def _broken(run: Run, rng: random.Random) -> tuple[str, tuple[str, int, str]] | None:
+    """(kind, instruction) of one that the run breaks."""
+    for kind in rng.sample(_KINDS, 4):
+        if (found := _instruction(run, rng, kind, broken=True)) is not None:
+            return kind, found
     return None
 
 
+def broken_instruction(run: Run, rng: random.Random) -> Planted | None:
+    """An instruction is added that the run's own step breaks."""
+    if (found := _broken(run, rng)) is None:
+        return None
+    text, k, why = found[1]
+    trajectory = copy_run(run, k, [], _instructed(run, text, rng))
+    return Planted(trajectory, k, "broken_instruction", f"step {k} {why}", k - 1, twin=k)
+
+
 def obeyed_instruction(run: Run, rng: random.Random) -> Planted | None:
-    """An instruction is added that the run obeys."""
-    for _ in range(4):
-        if (found := _instruction(run, rng, broken=False)) is not None:
-            text, k, _ = found
-            k = min(k, max(run.places(), default=k))
-            return Planted(copy_run(run, k, [], _instructed(run, text, rng)), k, "broken_instruction", "", k, good=True)
+    """An instruction is added that the run obeys; the copy is cut where one that it breaks would be broken."""
+    if (like := _broken(run, rng)) is None:
+        return None
+    own, (_, k, _) = like
+    others = [
+        kind for kind in _KINDS if kind not in (own, "words")
+    ]  # only the answer can break what is said of its words
+    for kind in (own, *(rng.sample(others, 4) if own != "words" else ())):
+        if (found := _instruction(run, rng, kind, broken=False)) is not None:
+            prelude = _instructed(run, found[0], rng)
+            return Planted(copy_run(run, k, [], prelude), k, "broken_instruction", "", k, good=True)
     return None

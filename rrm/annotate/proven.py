@@ -1,8 +1,8 @@
 """Mistakes that a rule proves from the page alone: no model, no outcome (docs/labels.md).
 
 A call is proven wrong where its result reports the call itself as wrong (a missing or invalid argument, bad syntax), where its tool is
-none of those on offer, and where it repeats an earlier call with the same result and nothing changed in between. `not found` and
-`permission denied` prove nothing: the call may have been right.
+none of those on offer and brought nothing or an error, and where it repeats an earlier call with the same result and nothing changed in
+between. `not found` and `permission denied` prove nothing: the call may have been right. Nor does an error of the program that a call ran.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 
-from rrm.annotators.failures import is_transient, told_by_environment
+from rrm.annotators.failures import error_of, is_transient, told_by_environment
 from rrm.data.mistakes import MistakeKind
 from rrm.prompt.canonical import canonical_step
 from rrm.trajectory import Trajectory
@@ -21,10 +21,13 @@ _CALL_IS_WRONG = re.compile(
     | (?:invalid|unknown|unrecognized|unexpected)\ (?:argument|parameter|option|keyword|flag|value|field|format|type|syntax|date)
     | must\ be\ (?:one\ of|of\ type|an?\ (?:integer|number|string|list|object|valid)) | is\ not\ (?:a\ valid|of\ type)\b | validation\ error
     | (?:unknown|no\ such|invalid|undefined)\ (?:tool|function|command|method|action)\b
-    | you\ have\ an\ error\ in\ your\ sql\ syntax | unknown\ column | \b(?:Syntax|Indentation|Name|Type)Error\b | not\ a\ valid\ tool
+    | \b(?:tool|function)\ \S+\ (?:does\ not\ exist|is\ not\ (?:available|known|defined))
+    | you\ have\ an\ error\ in\ your\ sql\ syntax | unknown\ column | \b(?:Syntax|Indentation)Error\b | not\ a\ valid\ tool
     | unexpected\ EOF\ while | syntax\ error\b | command\ not\ found | arguments?\ (?:are|is)\ malformed | not\ provided\b""",
     re.IGNORECASE | re.VERBOSE,
 )
+_PROGRAM = re.compile(r"Traceback \(most recent call last\)|^\s*File \"(?!<)", re.MULTILINE)
+"""What stands in an error of a program that was run, or of a file that it read: the call was well formed."""
 _HEAD = 400
 """Characters of a result in which it says what was wrong with the call; a longer one is a text that may speak of errors."""
 
@@ -32,7 +35,8 @@ _HEAD = 400
 def call_is_wrong(result: str) -> bool:
     """Whether a tool's result says that the call itself was wrong."""
     text = result.strip()
-    return len(text) < 4 * _HEAD and bool(_CALL_IS_WRONG.search(text[:_HEAD] + text[-_HEAD:]))
+    wrong = len(text) < 4 * _HEAD and _CALL_IS_WRONG.search(text[:_HEAD] + text[-_HEAD:])
+    return bool(wrong) and not _PROGRAM.search(text)
 
 
 def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ()) -> dict[int, MistakeKind]:
@@ -50,9 +54,10 @@ def proven_mistakes(trajectory: Trajectory, changes_state: Collection[str] = ())
         told = [text for label, text in step.returns if label == "user" and told_by_environment(text)]
         returned = results + told  # an environment without a role of its own speaks as the user
         key = json.dumps([[c.name, c.arguments, c.malformed] for c in step.calls], sort_keys=True, default=str)
-        if (step.calls and any(map(call_is_wrong, results))) or (
-            known and any(call.name not in known for call in step.calls if not _is_code(call.name))
-        ):
+        foreign = known and any(call.name not in known for call in step.calls if not _is_code(call.name))
+        wrong = any(map(call_is_wrong, results))
+        worked = bool(returned) and not wrong and all(error_of(text) is None for text in returned)  # the tool exists
+        if (step.calls and wrong) or (foreign and not worked):
             found[k] = "malformed_call"
         elif step.calls and step.returns and latest.get(key) == returned and not any(map(is_transient, returned)):
             found[k] = "repeat"

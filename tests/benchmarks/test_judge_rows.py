@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -20,7 +21,7 @@ from benchmarks.models.rows import VERSION, WEIGHTS, Maker, Row, draw, pack
 from benchmarks.models.sources import DATA, FOLDS, READERS, LabelledRun, load
 from reagent.lab.model import build_lab_tokenizer
 from rrm.annotate.planted import Planted
-from rrm.prompt.canonical import head_texts
+from rrm.prompt.canonical import canonical_step, head_texts
 from rrm.prompt.forms import Form
 from rrm.prompt.prompter import Prompt, Prompter
 from rrm.text import normalise
@@ -184,6 +185,40 @@ def test_the_same_seed_draws_the_same_rows() -> None:
     assert [r.ids for r in drawn[0]] == [r.ids for r in drawn[1]] != [r.ids for r in drawn[2]]
 
 
+def test_mistakes_are_planted_where_few_have_stood() -> None:
+    """Among runs that succeeded, mistakes are about as frequent in steps of one number as in others, and in calls as in messages."""
+    maker = Maker(made()[0].prompter, runs(), SOURCES)
+    draw(maker, [replace(run, labels=(1,) * len(run.labels)) for run in runs()], 80_000, 0)
+    share = {}
+    for place in ("1", "2", "3", "last"):
+        bad, good = (sum(maker.counts[place, calls, verdict] for calls in (False, True)) for verdict in (0, 1))
+        assert bad + good >= 40, place
+        share[place] = bad / (bad + good)
+    assert max(share.values()) - min(share.values()) < 0.2, share
+
+
+def test_a_read_that_a_run_which_succeeded_made_is_good_in_one_that_failed() -> None:
+    solved = labelled(support(0), "tau", "k")
+    lost = solved.trajectory.model_copy(update={"id": "lost", "outcome": 0.0})
+    steps = [canonical_step(step) for step in lost.steps]
+    unknown = replace(solved, trajectory=lost, labels=(None,) * len(steps))
+    got = sources.with_shared_reads([replace(solved, labels=(1,) * len(steps)), unknown])[1].labels
+    reads = [bool(s.calls) and not any(c.name in CHANGES for c in s.calls) for s in steps]
+    assert any(reads) and [y == 1 for y in got] == reads and None in got
+    alone = replace(unknown, trajectory=lost.model_copy(update={"task": "Something else"}))
+    for others in ([], [replace(solved, labels=(None,) * len(steps))], [replace(solved, labels=(1,) * len(steps))]):
+        run = alone if others and others[0].labels[0] else unknown
+        assert sources.with_shared_reads([*others, run])[-1].labels == unknown.labels
+
+
+def test_a_step_whose_program_raised_is_no_good_step_of_a_run_that_succeeded() -> None:
+    run = support(0)
+    at = run.steps[1].message_index + 1
+    raised = "Traceback (most recent call last)\nZeroDivisionError: division by zero"
+    run.messages[at] = run.messages[at].model_copy(update={"content": raised})
+    assert sources.labelled(run, "tau", "k").labels[:2] == (1, None)
+
+
 # ---- with the data ----
 
 
@@ -204,13 +239,15 @@ def test_no_key_and_no_task_is_in_two_parts_of_any_source_or_fold(monkeypatch: p
     if not (DATA / "transcripts_more").is_dir():
         pytest.skip(f"no public runs at {DATA}")
     monkeypatch.setattr(sources, "proven_mistakes", lambda *_: {})  # labels take minutes, and parts do not ask for them
-    parts, keys, names = defaultdict(set), defaultdict(set), defaultdict(set)
+    parts, keys, names, folds = defaultdict(set), defaultdict(set), defaultdict(set), defaultdict(set)
     for run in load(DATA):
         parts[task_digest(run)].add(run.part)
         names[task_digest(run)].add(run.source)
         keys[run.key].add(run.part)
+        folds[run.key].add(run.fold)
     assert len(READERS) > 6 and {"train", "calibration", "test"} == set().union(*keys.values())
     assert [key for key, found in keys.items() if len(found) > 1] == []
+    assert [key for key, found in folds.items() if len(found) > 1] == []
     shared = [task for task, found in parts.items() if len(found) > 1]
     # StepShield has one text for several of its pairs, and splits by pair: its figures at home are those of tasks met in training
     assert {source for task in shared for source in names[task]} <= {"stepshield"} and len(shared) <= 57

@@ -338,6 +338,23 @@ def test_an_obeyed_instruction_is_broken_by_no_step_of_the_whole_run() -> None:
     assert len(seen) >= 5, seen
 
 
+def test_obeyed_and_broken_instructions_are_cut_at_like_steps() -> None:
+    """How many steps of which sort end the copies says nothing about which of the two they are."""
+    calls = [
+        sum(bool(steps_of(p)[-1].calls) for _, p in found) / len(found)
+        for found in (plants("broken_instruction", make, 20) for make in (plant, counterpart))
+    ]
+    assert abs(calls[0] - calls[1]) < 0.06 and calls[0] > 0.5
+    for run, right in plants("broken_instruction", counterpart, 20):
+        assert ("at most" in added(run, right) and "words" in added(run, right)) == (not steps_of(right)[-1].calls)
+
+
+def test_an_action_is_claimed_rightly_wherever_one_is_claimed_wrongly_at_the_end() -> None:
+    beside = [(r, p) for r, p in plants("unsupported_claim", seeds=20) if "claims a call of" in p.critique]
+    assert len(beside) >= 20
+    assert all(counterpart(run, "unsupported_claim", random.Random(0)) is not None for run, _ in beside)
+
+
 def test_a_supported_claim_speaks_of_a_call_that_was_made() -> None:
     for _, right in plants("unsupported_claim", counterpart):
         *before, last = steps_of(right)

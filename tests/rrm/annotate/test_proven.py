@@ -80,6 +80,7 @@ def test_a_call_that_changes_nothing_else_between_two_equal_ones_does_not_hide_t
         "Error: invalid date format: use YYYY-MM-DD",
         "priority must be one of low, high",
         "SyntaxError: invalid syntax",
+        'File "<stdin>", line 1\n    print(\nSyntaxError: invalid syntax',
         "unknown column 'nam' in 'field list'",
         "Error: no such tool: fetch",
     ],
@@ -101,6 +102,10 @@ def test_a_result_that_says_the_call_was_wrong_proves_it(result: str) -> None:
         "No results.",
         "Error: the request timed out",
         "[]",
+        "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
+        "NameError: name 'total' is not defined",
+        "Traceback (most recent call last)\nCell In[1], line 2\nTypeError: f() missing 1 required positional argument: 'n'",
+        'File "/app/tests/test_cart.py", line 3\n    def f(\nSyntaxError: unexpected EOF while parsing',
         "a page of text that tells how to mend it: " + "word " * 400 + "Error: missing required argument",
         "",
     ],
@@ -116,11 +121,14 @@ def test_a_user_who_speaks_of_an_error_proves_nothing() -> None:
 
 
 def test_a_tool_that_is_not_on_offer() -> None:
-    steps = [step("ok", id=1), step("ok", "fetch", id=1)]
+    refused = step("Error: fetch cannot be called here", "fetch", id=1)
+    steps = [step("ok", id=1), refused]
     assert proven_mistakes(run(*steps, tools=TOOLS)) == {2: "malformed_call"}
+    assert proven_mistakes(run(steps[0], refused[:1], tools=TOOLS)) == {2: "malformed_call"}, "nothing came back"
+    assert proven_mistakes(run(steps[0], step("ok", "fetch", id=1), tools=TOOLS)) == {}, "the environment knows it"
     assert proven_mistakes(run(*steps)) == {}
     assert proven_mistakes(run(*steps, tools=[*TOOLS, {"type": "web_search"}])) == {}
-    assert proven_mistakes(run(*steps, tools=[{"name": {"odd": 1}}])) == {1: "malformed_call", 2: "malformed_call"}
+    assert proven_mistakes(run(*steps, tools=[{"name": {"odd": 1}}])) == {2: "malformed_call"}
     code = text_step("```python\nprint(1)\n```", "1")
     assert proven_mistakes(run(code, text_step("<answer>1</answer>", ""), tools=TOOLS)) == {}
 
