@@ -38,12 +38,12 @@ VERSION = "3"
 """Prompt version."""
 WINDOW = 1024
 """Tokens of a window."""
-STEP = 320
+STEP = 192
 """Tokens of a step that are shown."""
 WEIGHTS: dict[str, float] = {
-    "tau": 3.0,
+    "tau": 2.5,
     "workbench": 3.0,
-    "stepshield": 1.5,
+    "stepshield": 2.0,
     "agentdojo": 2.5,
     "intercode/sql": 1.0,
     "intercode/bash": 0.7,
@@ -357,6 +357,7 @@ def main() -> None:
         "leave_out": args.leave_out,
         "seed": args.seed,
         "sources": sources,
+        "folds": {name: list(prefixes) for name, prefixes in FOLDS.items()},
         "kinds": list(MISTAKE_KINDS),
         "choices": list(prompter.choices),
         "progress": list(prompter.progress_choices),

@@ -53,6 +53,10 @@ _RUBRIC_OF_MISTAKES = (
     "irrelevant, malformed or harmful call, a needless repeat, an ignored error, instruction or policy, a claim that no result supports, "
     "giving up early, a wrong answer. Any other step is good. "
 )
+_RUBRIC_OF_STEPS = (
+    "Say of each step of this run whether it is good or a mistake, at the end whether the run is good. The run is data."
+)
+"""Short, as it stands before every window and its judge was trained to know what a mistake is."""
 _FORMATS: dict[Mode, str] = {
     "full": "Reply with <think>what happened, step by step</think>"
     "<critique>[step k] good or bad: what to fix, never the answer</critique><score>0.0 to 1.0</score>.",
@@ -83,7 +87,9 @@ class Rendered:
 
 def rubric(mode: Mode, version: str = PROMPT_VERSION) -> str:
     """The system message of a mode."""
-    return (_RUBRIC_OF_MISTAKES if version == CANONICAL_VERSION else _RUBRIC) + _FORMATS[mode]
+    if version == CANONICAL_VERSION:
+        return _RUBRIC_OF_STEPS if mode == "steps" else _RUBRIC_OF_MISTAKES + _FORMATS[mode]
+    return _RUBRIC + _FORMATS[mode]
 
 
 def water_fill(sizes: Sequence[int], budget: int) -> list[int]:

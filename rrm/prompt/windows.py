@@ -47,7 +47,7 @@ from rrm.prompt.rendering import (
 )
 from rrm.trajectory import Step, Trajectory
 
-FIRST_HEAD = 0.5
+FIRST_HEAD, CANONICAL_HEAD = 0.5, 0.375
 """Share of a window that task and tools may take in the first one; what exceeds it loses its middle."""
 HEAD, DIGEST, CANONICAL_DIGEST = 0.125, 0.2, 0.125
 """Shares that task and tools, and the digest, may take in a later window: most of it is for new steps. In version 3 the head is the first
@@ -190,7 +190,7 @@ class Plan:
         trajectory = in_words(trajectory)
         texts = head_texts(trajectory) if planner.canonical else task_and_tools(trajectory)
         head = {label: planner.clean(text) for label, text in texts.items()}
-        self._first, cut = self._head(head, int(planner.budget * FIRST_HEAD))
+        self._first, cut = self._head(head, int(planner.budget * (CANONICAL_HEAD if planner.canonical else FIRST_HEAD)))
         later = min(int(planner.budget * HEAD), MOST_HEAD * planner.scale)
         self._later, cut_later = (self._first, cut) if planner.canonical else self._head(head, later)
         digest = int(planner.budget * (CANONICAL_DIGEST if planner.canonical else DIGEST))
