@@ -5,7 +5,7 @@
 Needs torch, transformers, peft, safetensors and numpy alone. One row is one forward: a window of a run and the branches of its planted
 twins under one mask (DESIGN §4, windows). The loss of an update is the mean over its labelled slots of
 
-    verdict     −log σ(±(log p(good) − log p(bad)))
+    verdict     −log σ(±(log p(good) − log p(bad))), good and bad weighed so that an update holds as much of both
     progress    the same of the second pair of tokens against the run's outcome, times PROGRESS
     pairs       −log σ(d(own step) − d(planted twin)) of the log-odds d, times PAIRS
 
@@ -37,8 +37,8 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM
 
-PROGRESS, PAIRS, OUTCOME = 0.3, 0.5, 0.5
-WARM_UP = 0.05
+PROGRESS, PAIRS, OUTCOME, RARE = 0.3, 0.5, 0.5, 3.0
+WARM_UP = 0.1
 """Share of the tokens over which the learning rate rises."""
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 EVERY_S = 300
@@ -159,14 +159,27 @@ def lower_file(folder: Path, rows: Rows, layers: int, size: int) -> tuple[np.nda
     return made[0], made[1]
 
 
-def terms(odds: torch.Tensor, slots: np.ndarray, pairs: np.ndarray) -> tuple[torch.Tensor, dict[str, list[float]]]:
-    """Sum of a row's loss terms, and what to log: each verdict's loss."""
+def class_weights(slots: Sequence[np.ndarray]) -> tuple[float, float]:
+    """What a slot of label 0, and of label 1, counts in an update: both labels count the same in all, a rare one up to `RARE` a slot."""
+    labels = np.concatenate([part[:, 1] for part in slots])
+    bad, good = int((labels == 0).sum()), int((labels == 1).sum())
+    return (min((bad + good) / (2 * bad), RARE), min((bad + good) / (2 * good), RARE)) if bad and good else (1.0, 1.0)
+
+
+def terms(
+    odds: torch.Tensor, slots: np.ndarray, pairs: np.ndarray, balance: tuple[float, float] = (1.0, 1.0)
+) -> tuple[torch.Tensor, dict[str, list[float]]]:
+    """Sum of a row's loss terms, and what to log: each verdict's loss.
+
+    Args:
+        balance: of `class_weights`.
+    """
     verdict = torch.tensor(slots[:, 1], device=odds.device)
     progress = torch.tensor(slots[:, 2], device=odds.device)
     step = torch.tensor(slots[:, 5], device=odds.device)
     known = verdict >= 0
     nll = -logsigmoid(torch.where(verdict == 1, odds[:, 0], -odds[:, 0]))
-    weight = torch.where(step > 0, 1.0, OUTCOME) * known
+    weight = torch.where(step > 0, 1.0, OUTCOME) * torch.where(verdict == 1, balance[1], balance[0]) * known
     total = (nll * weight).sum()
     if (seen := progress >= 0).any():
         total = total - PROGRESS * logsigmoid(torch.where(progress == 1, odds[:, 1], -odds[:, 1]))[seen].sum()
@@ -325,7 +338,8 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     log = (out / f"{args.run}.log.jsonl").open("a", encoding="utf-8")
     while state["tokens"] < args.max_tokens and time.monotonic() - begun < 60 * args.minutes:
         batch = [kept[order(len(kept), args.seed, state["place"] + i)] for i in range(args.batch)]
-        known = max(sum(int((rows.part("slots", i)[:, 1] >= 0).sum()) for i in batch), 1)
+        labels = [rows.part("slots", i) for i in batch]
+        known, balance = max(sum(int((part[:, 1] >= 0).sum()) for part in labels), 1), class_weights(labels)
         done = state["tokens"] / args.max_tokens
         for group in optimiser.param_groups:
             group["lr"] = args.lr * min(done / WARM_UP + 0.02, 1.0) * (1 - done)
@@ -335,7 +349,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
             below = Below(held, i, rows.span(i), layers) if held else None
             dtype = getattr(torch, args.dtype)
             odds = log_odds(model, ids, segments, slots, choices, args.device, dtype=dtype, below=below)
-            loss, told = terms(odds, slots, rows.part("pairs", i))
+            loss, told = terms(odds, slots, rows.part("pairs", i), balance)
             (loss / known).backward()
             state["tokens"] += len(ids)
             for key, values in told.items():

@@ -1,6 +1,6 @@
 """Make a judge's directory of a trained adapter, and with --ship put it into the package.
 
-    python -m benchmarks.models.ship --adapter runs/judges/small/small.adapter.safetensors --name small --maps runs/judges/small/maps.json \\
+    python -m benchmarks.models.ship --adapter runs/judges/small/small.lowrank.safetensors --name small --maps runs/judges/small/maps.json \\
         -o runs/judges/small/judge
     python -m benchmarks.models.ship … --ship
 
@@ -22,9 +22,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks import record
+from benchmarks.models.card import card
 from benchmarks.models.rows import STEP, VERSION, WEIGHTS, WINDOW
 from benchmarks.models.sources import LabelledRun, load
 from rrm.judge.calibration import Calibration
+from rrm.judge.card import HUB_NAMES
 from rrm.judge.domain import fit_domain
 from rrm.judge.judge_dir import JudgeSettings, save_settings
 from rrm.questions import question_keys
@@ -123,6 +125,10 @@ def build(adapter: Path, name: str, maps: dict[str, Any], folder: Path, trained_
     save_settings(folder, settings)
     named = [r.trajectory.model_copy(update={"meta": {**r.trajectory.meta, "source": r.source}}) for r in train]
     fit_domain(named, [run.trajectory for run in calibration], share=OUTSIDE, version=2).save(folder)
+    known = record.RESULTS / "judges.json"
+    figures = json.loads(known.read_text()).get(name, {}) if known.is_file() else {}
+    (folder / "README.md").write_text(card(name, HUB_NAMES.get(BASES[name], BASES[name]), figures, table), "utf-8")
+    (folder / "evaluation.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 
 def main() -> None:
@@ -136,9 +142,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--ship", action="store_true", help="copy the directory into the package")
     args = parser.parse_args()
-    state = json.loads(
-        args.adapter.with_name(args.adapter.name.replace("adapter.safetensors", "state.json")).read_text()
-    )
+    run = args.adapter.name.removesuffix(".safetensors").rpartition(".")[0]
+    state = json.loads(args.adapter.with_name(f"{run}.state.json").read_text())
     trained_on = {key: state[key] for key in ("seed", "updates", "tokens")} | record.made_with(
         "torch", "transformers", "peft"
     )

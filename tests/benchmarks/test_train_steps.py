@@ -19,7 +19,9 @@ from benchmarks.gpu.train_steps import (
     OUTCOME,
     PAIRS,
     PROGRESS,
+    RARE,
     Rows,
+    class_weights,
     order,
     parser,
     spans,
@@ -59,6 +61,18 @@ def test_the_loss_of_a_row_is_the_sum_of_its_terms() -> None:
 def test_an_unknown_slot_alone_costs_nothing() -> None:
     loss, told = terms(torch.tensor([[5.0, 5.0]]), np.array([[3, -1, -1, 0, -1, 1]]), np.zeros((0, 2), dtype=int))
     assert loss.item() == 0.0 and told == {"nll": [], "right": []}
+
+
+def test_good_and_bad_labels_count_the_same_in_an_update() -> None:
+    def slots(*labels: int) -> np.ndarray:
+        return np.array([[i, y, -1, 0, -1, 1] for i, y in enumerate(labels)])
+
+    assert class_weights([slots(1, 0, 1), slots(-1, 1)]) == (2.0, pytest.approx(2 / 3))
+    assert class_weights([slots(*[1] * 19, 0)]) == (RARE, pytest.approx(20 / 38))
+    assert class_weights([slots(1, -1)]) == (1.0, 1.0)
+    odds = torch.tensor([[1.5, 0.0], [0.5, 0.0]], dtype=torch.float64)
+    loss, _ = terms(odds, slots(1, 0), np.zeros((0, 2), dtype=int), (2.0, 0.5))
+    assert loss.item() == pytest.approx(0.5 * softplus(-1.5) + 2.0 * softplus(0.5), abs=1e-12)
 
 
 def test_a_branch_sees_the_prefix_it_leaves_at_and_itself() -> None:
