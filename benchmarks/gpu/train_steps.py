@@ -5,7 +5,7 @@
 Needs torch, transformers, peft, safetensors and numpy alone. One row is one forward: a window of a run and the branches of its planted
 twins under one mask (DESIGN §4, windows). The loss of an update is the mean over its labelled slots of
 
-    verdict     −log σ(±(log p(good) − log p(bad))), good and bad weighed so that an update holds as much of both
+    verdict     −log σ(±(log p(good) − log p(bad) + b)), b a running constant, good and bad weighed so that an update holds as much of both
     progress    the same of the second pair of tokens against the run's outcome, times PROGRESS
     pairs       −log σ(d(own step) − d(planted twin)) of the log-odds d, times PAIRS
 
@@ -37,7 +37,9 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 from transformers import AttentionInterface, AutoModelForCausalLM
 
-PROGRESS, PAIRS, OUTCOME, RARE = 0.3, 0.5, 0.5, 3.0
+PROGRESS, PAIRS, OUTCOME, RARE = 0.1, 0.5, 0.5, 3.0
+FOLLOW = 0.2
+"""Share of an update's own constant in the next one's (`new_bias`)."""
 WARM_UP = 0.1
 """Share of the tokens over which the learning rate rises."""
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -167,18 +169,24 @@ def class_weights(slots: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def terms(
-    odds: torch.Tensor, slots: np.ndarray, pairs: np.ndarray, balance: tuple[float, float] = (1.0, 1.0)
+    odds: torch.Tensor,
+    slots: np.ndarray,
+    pairs: np.ndarray,
+    balance: tuple[float, float] = (1.0, 1.0),
+    bias: float = 0.0,
 ) -> tuple[torch.Tensor, dict[str, list[float]]]:
     """Sum of a row's loss terms, and what to log: each verdict's loss.
 
     Args:
         balance: of `class_weights`.
+        bias: added to the log-odds of verdicts (`new_bias`).
     """
     verdict = torch.tensor(slots[:, 1], device=odds.device)
     progress = torch.tensor(slots[:, 2], device=odds.device)
     step = torch.tensor(slots[:, 5], device=odds.device)
     known = verdict >= 0
-    nll = -logsigmoid(torch.where(verdict == 1, odds[:, 0], -odds[:, 0]))
+    said = odds[:, 0] + bias
+    nll = -logsigmoid(torch.where(verdict == 1, said, -said))
     weight = torch.where(step > 0, 1.0, OUTCOME) * torch.where(verdict == 1, balance[1], balance[0]) * known
     total = (nll * weight).sum()
     if (seen := progress >= 0).any():
@@ -187,7 +195,28 @@ def terms(
         own, twin = (odds[torch.tensor(pairs[:, i], device=odds.device), 0] for i in (0, 1))
         total = total - PAIRS * logsigmoid(own - twin).sum()
     steps = known & (step > 0)
-    return total, {"nll": nll[steps].tolist(), "right": ((odds[:, 0] >= 0) == (verdict == 1))[steps].float().tolist()}
+    told = {"nll": nll[steps], "right": ((said >= 0) == (verdict == 1))[steps].float()}
+    return total, {
+        **{k: v.tolist() for k, v in told.items()},
+        "odds": odds[known, 0].tolist(),
+        "y": verdict[known].tolist(),
+    }
+
+
+def new_bias(bias: float, odds: Sequence[float], labels: Sequence[int], steps: int = 1) -> float:
+    """The constant that log-odds of an update lack for the least loss with both labels weighed alike, by Newton's method.
+
+    The weights need not learn it then: an update that moves all verdicts at once moves them by about 1 with Adam at 1e-4, which drowns
+    what tells them apart. Calibration finds the constant again.
+    """
+    d, y = np.array(odds), np.array(labels)
+    if (y == 1).all() or (y == 0).all():
+        return bias
+    weights = np.where(y == 1, 0.5 / (y == 1).sum(), 0.5 / (y == 0).sum())
+    for _ in range(steps):
+        p = 1 / (1 + np.exp(-(d + bias)))
+        bias -= float(np.clip(weights @ (p - y) / max(weights @ (p * (1 - p)), 0.02), -2, 2))
+    return bias
 
 
 def tree_attention(
@@ -311,7 +340,7 @@ def resume(folder: Path, run: str, model: Any, optimiser: torch.optim.AdamW) -> 
         parameter.data = (halves[name].float() + moments[f"{name}/rest"].float()).to(parameter.device)
         if f"{name}/exp_avg" in moments:
             kept = {key: moments[f"{name}/{key}"].float().to(parameter.device) for key in ("exp_avg", "exp_avg_sq")}
-            optimiser.state[parameter] = {"step": torch.tensor(float(state["updates"])), **kept}
+            optimiser.state[parameter] = {"step": torch.tensor(float(state["updates"] - 1)), **kept}
     return state
 
 
@@ -327,7 +356,8 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     optimiser = torch.optim.AdamW(weights, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0)
     choices = torch.tensor([*rows.about["choices"], *rows.about["progress"]], device=args.device)
     state = resume(Path(args.resume or out), args.run, model, optimiser)
-    state = state or {"run": args.run, "seed": args.seed, "updates": 0, "tokens": 0, "seconds": 0.0, "place": 0}
+    fresh = {"updates": 0, "tokens": 0, "seconds": 0.0, "place": 0, "bias": None}
+    state = state or {"run": args.run, "seed": args.seed, **fresh}
     out_of = tuple(rows.about["folds"][args.leave_out]) if args.leave_out else ()
     kept = [i for i in range(len(rows)) if not (out_of and rows.source(i).startswith(out_of))]
     layers = args.first_layer
@@ -343,24 +373,33 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
         done = state["tokens"] / args.max_tokens
         for group in optimiser.param_groups:
             group["lr"] = args.lr * min(done / WARM_UP + 0.02, 1.0) * (1 - done)
-        said: dict[str, list[float]] = {"nll": [], "right": []}
+        said: dict[str, list[float]] = {"nll": [], "right": [], "odds": [], "y": []}
         for i in batch:
             ids, segments, slots = (rows.part(name, i) for name in ("ids", "segments", "slots"))
             below = Below(held, i, rows.span(i), layers) if held else None
             dtype = getattr(torch, args.dtype)
             odds = log_odds(model, ids, segments, slots, choices, args.device, dtype=dtype, below=below)
-            loss, told = terms(odds, slots, rows.part("pairs", i), balance)
+            loss, told = terms(odds, slots, rows.part("pairs", i), balance, state["bias"] or 0.0)
             (loss / known).backward()
             state["tokens"] += len(ids)
             for key, values in told.items():
                 said[key] += values
         norm = torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        optimiser.step()
+        if state["bias"] is None:  # the first rows only say how the base is biased
+            state["bias"] = new_bias(0.0, said.pop("odds"), said.pop("y"), steps=20)
+        else:
+            optimiser.step()
+            found = new_bias(state["bias"], said.pop("odds"), said.pop("y"))
+            state["bias"] = (1 - FOLLOW) * state["bias"] + FOLLOW * found
         optimiser.zero_grad(set_to_none=True)
         state["updates"] += 1
         state["place"] += args.batch
         state["seconds"] = round(before + time.monotonic() - begun, 1)
-        line = {**{k: state[k] for k in ("updates", "tokens", "seconds")}, "norm": round(float(norm), 3)}
+        line = {
+            **{k: state[k] for k in ("updates", "tokens", "seconds")},
+            "norm": round(float(norm), 3),
+            "bias": round(state["bias"], 3),
+        }
         log.write(json.dumps(line | {k: round(sum(v) / max(len(v), 1), 4) for k, v in said.items()}) + "\n")
         log.flush()
         if time.monotonic() - saved > EVERY_S:

@@ -22,6 +22,7 @@ from benchmarks.gpu.train_steps import (
     RARE,
     Rows,
     class_weights,
+    new_bias,
     order,
     parser,
     spans,
@@ -51,6 +52,10 @@ def test_the_loss_of_a_row_is_the_sum_of_its_terms() -> None:
     assert loss.item() == pytest.approx(verdicts + progress + pair, abs=1e-12)
     assert told["nll"] == pytest.approx([softplus(-1.5), softplus(-0.7), softplus(0.9)])
     assert told["right"] == [1.0, 1.0, 0.0]
+    assert told["odds"] == [1.5, -0.7, 0.9, -2.0] and told["y"] == [1, 0, 0, 1]
+    shifted, _ = terms(odds, slots, np.array([[0, 3]]), bias=1.0)
+    verdicts = softplus(-2.5) + softplus(0.3) + softplus(1.9) + OUTCOME * softplus(1.0)
+    assert shifted.item() == pytest.approx(verdicts + progress + pair, abs=1e-12)
     loss.backward()
     assert odds.grad is not None
     sigmoid = lambda x: 1 / (1 + math.exp(-x))  # noqa: E731
@@ -60,7 +65,7 @@ def test_the_loss_of_a_row_is_the_sum_of_its_terms() -> None:
 
 def test_an_unknown_slot_alone_costs_nothing() -> None:
     loss, told = terms(torch.tensor([[5.0, 5.0]]), np.array([[3, -1, -1, 0, -1, 1]]), np.zeros((0, 2), dtype=int))
-    assert loss.item() == 0.0 and told == {"nll": [], "right": []}
+    assert loss.item() == 0.0 and told == {"nll": [], "right": [], "odds": [], "y": []}
 
 
 def test_good_and_bad_labels_count_the_same_in_an_update() -> None:
@@ -73,6 +78,17 @@ def test_good_and_bad_labels_count_the_same_in_an_update() -> None:
     odds = torch.tensor([[1.5, 0.0], [0.5, 0.0]], dtype=torch.float64)
     loss, _ = terms(odds, slots(1, 0), np.zeros((0, 2), dtype=int), (2.0, 0.5))
     assert loss.item() == pytest.approx(0.5 * softplus(-1.5) + 2.0 * softplus(0.5), abs=1e-12)
+
+
+def test_the_constant_of_an_update_is_the_one_of_least_loss() -> None:
+    odds, labels = [3.0, 2.0, 2.5, 1.0], [1, 1, 1, 0]
+    bias = new_bias(0.0, odds, labels, steps=30)
+
+    def loss(b: float) -> float:
+        return sum(softplus(-(d + b)) / 3 for d in odds[:3]) + softplus(odds[3] + b)
+
+    assert loss(bias) < min(loss(bias - 0.01), loss(bias + 0.01))
+    assert new_bias(0.3, odds[:3], labels[:3]) == 0.3
 
 
 def test_a_branch_sees_the_prefix_it_leaves_at_and_itself() -> None:
@@ -125,7 +141,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(base: Path, rows: Path, out: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Train to 400 ids (ten updates); the state, and the weights that its files hold together."""
+    """Train to 400 ids (ten updates, the first of which finds the constant alone); the state, and the weights that its files hold together."""
     words = [
         "--base",
         base,
@@ -159,7 +175,7 @@ def test_a_run_that_resumes_ends_where_one_that_was_not_stopped_does(
     real, updates = torch.optim.AdamW.step, []
 
     def stop(self: torch.optim.AdamW, *args: Any) -> Any:
-        """Runs the clock out after the fourth update."""
+        """Runs the clock out after the fourth step of the weights."""
         updates.append(real(self, *args))
         if len(updates) == 4:
             monkeypatch.setattr(train_steps.time, "monotonic", lambda: 1e12)
@@ -168,14 +184,14 @@ def test_a_run_that_resumes_ends_where_one_that_was_not_stopped_does(
         patched.setattr(torch.optim.AdamW, "step", stop)
         state, half = trained(base, rows, tmp_path / "parts", minutes=1000.0)
     monkeypatch.undo()
-    assert (state["updates"], state["finished"]) == (4, False)
+    assert (state["updates"], state["finished"]) == (5, False)
     state, parts = trained(base, rows, tmp_path / "parts")
     assert (state["updates"], state["tokens"], state["finished"]) == (10, 400, True)
     assert set(parts) == set(whole) and all("layers.1." in name for name in whole)
     size = torch.cat([p.flatten() for p in whole.values()]).norm()
     apart = torch.cat([(parts[n] - whole[n]).flatten() for n in whole]).norm()
     moved = torch.cat([(half[n] - whole[n]).flatten() for n in whole]).norm()
-    print(f"resumed: {apart / size:.2e} of the weights' size, {apart / moved:.2e} of what the last six updates moved")
+    print(f"resumed: {apart / size:.2e} of the weights' size, {apart / moved:.2e} of what the last five updates moved")
     assert apart <= 2e-3 * moved and moved > 0.05 * size
     lines = [json.loads(line) for line in (tmp_path / "parts" / "r.log.jsonl").read_text().splitlines()]
     assert [line["updates"] for line in lines] == list(range(1, 11))
