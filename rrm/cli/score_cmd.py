@@ -170,11 +170,11 @@ def escalation_of(stronger: object, mode: Modes | None, share: float | None) -> 
 
 
 def warn_of_escalation(escalation: dict[str, Any] | None) -> int:
-    """Warn of rows of which the stronger judge gave no score; returns how many ended in `judge_error`."""
+    """Warn of rows of which the stronger judge gave no score, or no verdict; returns how many ended in `judge_error`."""
     failed = {} if escalation is None else escalation["failed"]
     if escalation is not None and failed:
         log.warning(
-            "%d transcripts keep the first judge's row, as %s gave no score (%s); --retry-errors asks again where it could not be reached",
+            "%d transcripts keep the first judge's row, as %s gave no score or no verdict (%s); --retry-errors asks again where it could not be reached",
             sum(failed.values()),
             escalation["model"],
             printable(str(escalation["first_failure"])),

@@ -22,11 +22,12 @@ from rrm.cli.judge_options import JudgeOptions
 from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
-from rrm.feedback import Feedback, JudgeInfo, Mode, Reads, Status
+from rrm.feedback import OUTSIDE, Feedback, JudgeInfo, Mode, Reads, Status
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.money import Prices
 from rrm.score import score_file
 from rrm.scoring.cascade import order_of_escalation, score_cascade
+from rrm.scoring.rows import merged_row
 from rrm.trajectory import Message, Trajectory, write_jsonl
 
 PRICES = Prices(1.0, 10.0)
@@ -48,9 +49,9 @@ def said(id: str, *p_good: float, score: float | None = 0.5, outside: bool = Fal
 
 
 class Small:
-    """A small judge whose p_good of the only step of `t<n>` stands in a list."""
+    """A judge of steps whose p_good of the only step of `t<n>` stands in a list; None: it gives no score."""
 
-    def __init__(self, *p_good: float) -> None:
+    def __init__(self, *p_good: float | None) -> None:
         self.p_good, self.asked = p_good, Counter[str]()
 
     def judge(
@@ -60,7 +61,7 @@ class Small:
         for trajectory in trajectories:
             self.asked[trajectory.id] += 1
             p_good = self.p_good[int(trajectory.id[1:])]
-            rows.append(said(trajectory.id, p_good, score=p_good))
+            rows.append(said(trajectory.id, *([] if p_good is None else [p_good]), score=p_good))
             if on_feedback is not None:
                 on_feedback(rows[-1])
         return rows
@@ -220,6 +221,35 @@ def test_where_the_stronger_judge_fails_the_small_judge_s_row_stays(tmp_path: Pa
         )
         assert asked(server) == ["t3"]
     assert done.escalation is not None and (done.escalation.escalated, done.escalation.failed) == (2, {"unparsable": 1})
+
+
+def test_a_stronger_judge_that_abstains_takes_no_verdict_away(tmp_path: Path) -> None:
+    """Both judges of steps; the stronger one is sure of t4 alone, and t6 has no score of the small one."""
+    output = tmp_path / "out.jsonl"
+    small, stronger = Small(*P_GOOD, None), Small(0.5, 0.5, 0.5, 0.5, 0.1, 0.5, 0.5)
+    summary = score_cascade(small, stronger, transcripts(7), output, share=1.0, stronger_mode="steps", progress=False)
+    own = {row["id"]: row for row in rows_of(tmp_path / "out.small.jsonl")}
+    rows = {row["id"]: row for row in rows_of(output)}
+    for id in ("t0", "t1", "t2", "t3", "t5"):
+        assert rows[id].pop("escalation_failed") == {
+            "model": "small", "status": "unsure", "reason": "it is unsure of every step"
+        }  # fmt: skip
+        assert rows[id].pop("escalated") is False and rows[id].pop("usage") is None
+        assert rows[id].items() <= own[id].items()
+    assert rows["t4"]["escalated"] == "control" and rows["t6"]["escalated"] is True
+    assert rows["t6"]["score"] == 0.5, "a score without a verdict is more than none"
+    said = summary.escalation
+    assert said is not None and said.failed == {"unsure": 5} and (said.control, said.escalated) == (1, 1)
+    assert said.first_failure == "unsure: it is unsure of every step" and said.left == 0
+    assert said.agreement == {"steps": 1, "agree": 0, "rows": 1, "rows_agree": 0, "share": 0.0}
+
+
+def test_a_stronger_judge_outside_its_domain_takes_no_verdict_away() -> None:
+    outside = INFO.model_copy(update={"model": "big", "out_of_domain": "unsure"})
+    sure, theirs = said("a", 0.9), said("a", 0.1, outside=True).model_copy(update={"judge": outside})
+    row = merged_row(sure.model_dump(), theirs.model_dump())
+    assert row["findings"] == sure.model_dump()["findings"] and row["escalated"] is False
+    assert (row["escalation_failed"]["status"], row["escalation_failed"]["reason"]) == ("unsure", OUTSIDE)
 
 
 def test_a_stronger_judge_that_refuses_all_leaves_the_small_judge_s_rows(tmp_path: Path) -> None:
