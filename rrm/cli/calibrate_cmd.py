@@ -124,7 +124,7 @@ def command(
 def map_text(fitted: dict[str, Any]) -> str:
     """A fitted map in one line, or why there is none."""
     if "skipped" in fitted:
-        return f"none, {fitted['skipped']}"
+        return f"{'the earlier one' if 'kept' in fitted else 'none'}, {fitted['skipped']}"
     if fitted["method"] == "isotonic":
         return f"isotonic, {len(fitted['x'])} thresholds, {fitted['rows']} labels"
     reads = "raw" if fitted["reads"] == "score" else "logit(raw)"
