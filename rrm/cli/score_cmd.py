@@ -132,6 +132,7 @@ def command(
                 done = score_file(loaded, trajectories, output, total=expected, **run)
             else:
                 run |= escalation_of(stronger, mode, escalate_share)
+                run["mode"] = mode_of_small(run["mode"], loaded)
                 done = score_cascade(loaded, stronger, trajectories, output, total=expected, **run)
             summary = asdict(done)
             if html is not None and done.stopped is None:
@@ -167,6 +168,12 @@ def escalation_of(stronger: object, mode: Modes | None, share: float | None) -> 
     """How `score_cascade` asks the stronger judge: in the mode that was asked for; in its own where that is `steps`, which a chat model has not."""
     asked = None if mode is Modes.steps else mode
     return {"stronger_mode": chosen_mode(asked, stronger, Modes.full), **({} if share is None else {"share": share})}
+
+
+def mode_of_small(mode: str, judge: AgentRRM) -> str:
+    """`steps` in the place of `score` where the judge takes the score from its reading of the steps: the same score, and
+    its row shows which steps it is unsure of."""
+    return "steps" if mode == "score" and judge.abilities.reads_slots("score") else mode
 
 
 def warn_of_escalation(escalation: dict[str, Any] | None) -> int:

@@ -23,6 +23,7 @@ from rrm.engines.openai import OpenAIEngine
 from rrm.engines.server_options import ServerOptions
 from rrm.errors import ConfigError, RRMError
 from rrm.feedback import OUTSIDE, Feedback, JudgeInfo, Mode, Reads, Status
+from rrm.judge.abilities import Abilities
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.money import Prices
 from rrm.score import score_file
@@ -383,6 +384,31 @@ def test_the_command_asks_two_judges_and_says_what_became_of_it(tmp_path: Path, 
     rows = rows_of(output)
     assert [row["escalated"] is True for row in rows] == [k % 3 == 0 for k in range(9)]
     assert json.dumps(rows).count("of-the-stronger") == 0
+
+
+def test_mode_score_shows_what_a_judge_of_steps_is_unsure_of(
+    tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_jsonl(source, transcripts(6))
+    asked_of: list[Mode] = []
+
+    class Slots(Small):
+        abilities = Abilities("small", ["steps"], local=True, prompt_version="2")
+
+        def judge(self, trajectories: Sequence[Trajectory], **how: Any) -> list[Feedback]:
+            asked_of.append(how["mode"])
+            return super().judge(trajectories, **how)
+
+    with serve(lambda n, body: completion("<score>0.2</score>", usage=USED)) as server:
+        judges: dict[str, Any] = {"small": Slots(*P_GOOD), "big": stronger_at(server.url)}
+        monkeypatch.setattr(score_cmd, "load_judge", lambda options: judges[options.model])
+        run = [str(source), "-o", str(output), "--model", "small", "--escalate", "big", "--escalate-share", "0"]
+        code, summary = invoke(score_cmd.command, *run, "--mode", "score")
+        assert code == 0 and sorted(asked(server)) == ["t1", "t3", "t5"] and asked_of == ["steps"]
+    assert summary["escalation"]["unsure"] == summary["escalation"]["escalated"] == 3
+    assert [row["judge"]["mode"] for row in rows_of(output)] == ["steps", "score"] * 3
+    assert score_cmd.mode_of_small("score", stronger_at("http://127.0.0.1:9/v1")) == "score"
 
 
 def test_a_stronger_judge_that_cannot_be_reached_for_some_rows_is_exit_code_1(tmp_path: Path, invoke: Any) -> None:
