@@ -30,6 +30,8 @@ from rrm.feedback import Feedback, Mode, read_feedback
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.calibration import PRIOR_LABELS, Calibration, Isotonic, check_enough, key_of
 from rrm.judge.card import CALIBRATION, calibrated_section, served_card, with_section
+from rrm.judge.domain import FILE as DOMAIN
+from rrm.judge.domain import widened
 from rrm.judge.fitting import Ask, calibrate, untrained
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
 from rrm.labels import StepTarget, merged, step_targets_of, truth_of
@@ -235,7 +237,7 @@ def calibrate_judge(
     facts |= {"labels": dict(Counter(scored.sources)), "method": chosen, "samples": samples, "seed": seed}
     facts |= {"prior_labels": 0 if prior is None else PRIOR_LABELS}
     record = {
-        "mode": mode, "first_error": failed and failed.reason, **facts,
+        "mode": mode, "domain": _widen(judge, scored.rows, folder.name, worth["no_order"]), "first_error": failed and failed.reason, **facts,
         "judge": judge.describe() | {"agent-rrm": version("agent-rrm")}, "statuses": statuses,
         "left_out": {"unlabelled": labelled.unlabelled, "trained_on": len(labelled.trained_on)},
         "maps": found, **worth,
@@ -250,6 +252,20 @@ def calibrate_judge(
     check_new(folder)  # hours may have passed
     _write(judge, folder, record, scored, apart)
     return record
+
+
+def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str | None) -> dict[str, Any]:
+    """Widen what the judge says it was measured on to the rows it is calibrated on; how many of them were outside and are now, or why not."""
+    if judge.domain is None:
+        return {"skipped": f"the judge has no {DOMAIN}: it marks no transcript"}
+    counts = {"rows": len(rows), "outside_before": sum(judge.domain.told(t)[0] for t in rows)}
+    if no_order:
+        log.warning(
+            "transcripts like these stay as far outside what the judge was measured on as they were: %s", no_order
+        )
+        return {"skipped": no_order, **counts}
+    judge.domain = widened(judge.domain, rows, name)
+    return {**counts, "outside": sum(judge.domain.told(t)[0] for t in rows)}
 
 
 def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:
@@ -381,6 +397,8 @@ def how_few(rows: int, good: int, questions: int, known: Band | None) -> str:
 def _write(judge: AgentRRM, folder: Path, record: dict[str, Any], scored: Scored, apart: OutOfFold | None) -> None:
     with folder_when_whole(folder) as building:
         judge.save_pretrained(building)
+        if judge.domain is not None:
+            judge.domain.save(building)
         (building / CALIBRATED[0]).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         with open(building / CALIBRATED[1], "w", encoding="ascii") as out:
             for i, t in enumerate(scored.rows):

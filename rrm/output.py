@@ -310,6 +310,8 @@ def _difference(name: str, before: Any, now: Any) -> str:
     if name == "criteria":
         was, now_is = (f"the criteria {c}" if c else "the judge's fixed rubric" for c in (before, now))
         return f"they answer {was} and further ones would answer {now_is} (--criteria)"
+    if name == "dtype" and before and now:  # an extra that was installed meanwhile changes the default
+        return f"dtype was {before!r} and is {now!r} (--dtype {before} goes on so)"
     return f"{name} was {before!r} and is {now!r}"
 
 

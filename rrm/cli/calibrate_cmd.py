@@ -124,7 +124,7 @@ def command(
 def map_text(fitted: dict[str, Any]) -> str:
     """A fitted map in one line, or why there is none."""
     if "skipped" in fitted:
-        return f"none, {fitted['skipped']}"
+        return f"{'the earlier one' if 'kept' in fitted else 'none'}, {fitted['skipped']}"
     if fitted["method"] == "isotonic":
         return f"isotonic, {len(fitted['x'])} thresholds, {fitted['rows']} labels"
     reads = "raw" if fitted["reads"] == "score" else "logit(raw)"
@@ -148,6 +148,12 @@ def show(record: dict[str, Any]) -> None:
             )
     for key, fitted in record["maps"].items():
         console.print(f"map of {key}: {map_text(fitted)}", markup=False, soft_wrap=True)
+    if "outside" in (domain := record["domain"]):
+        console.print(
+            f"{domain['outside_before']} of {domain['rows']} rows were outside what the judge was measured on, now {domain['outside']}",
+            markup=False,
+            soft_wrap=True,
+        )
     for at in record["interval"] or ():
         console.print(
             f"  raw {at['raw']:.3f} means {at['score']:.3f} [{at['low']:.3f}, {at['high']:.3f}]", markup=False

@@ -28,7 +28,9 @@ from rrm.guard.policy import Action, GuardPolicy
 from rrm.guard.prefix import Asked, PrefixJudge, mode_of
 from rrm.guard.standing import Standing, digest_before, now
 from rrm.integrations.asking import Judge
+from rrm.money import Purse
 from rrm.trajectory import Message, Step, Trajectory
+from rrm.usage import Usage
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,11 @@ class Guard:
         # refused now, not beside a running agent
         PrefixJudge(judge, mode=self.mode, seed=seed)
         if self.audit is not None and self.audit.is_file():
-            next(read_audit(self.audit), None)
+            purse: Purse | None = getattr(judge, "purse", None)
+            if purse is None or purse.max_cost is None:
+                next(read_audit(self.audit), None)
+            else:
+                purse.begin(Usage(cost=sum(row.cost or 0.0 for row in read_audit(self.audit))), str(self.audit))
 
     def session(
         self,
@@ -290,6 +296,7 @@ class GuardSession:
                 reason=why,
                 tokens=asked.tokens,
                 seconds=round(asked.seconds, 6),
+                cost=asked.cost,
                 judge=judge if isinstance(judge, str) else None,
                 unsure=unsure,
             )

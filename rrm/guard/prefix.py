@@ -22,6 +22,7 @@ from rrm.integrations.asking import Judge, lock_of
 from rrm.judge.agent_rrm import AgentRRM
 from rrm.judge.following import Follower
 from rrm.prompt.characters import CHARACTERS_PER_TOKEN
+from rrm.scoring.escalating import EscalatingJudge
 from rrm.trajectory import Trajectory
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Asked:
     """`scored`, or why there is no number."""
     score: float | None
     p_good: float | None
-    """That the latest step was good; None outside of mode `steps`."""
+    """That the latest step was good; 1 or 0 of a stronger judge that gives a verdict alone; None outside of mode `steps`."""
     reason: str | None
     tokens: int
     """That the judge read: computed by an engine here, reported by a server, else estimated, four characters a token."""
@@ -44,6 +45,8 @@ class Asked:
     """Whether the run so far is outside what the judge was measured on, and it abstains: its score is then no signal."""
     unsure: bool = False
     """Whether it abstains on the latest step: its p_good is then no signal."""
+    cost: float | None = None
+    """What a server's tokens cost, where prices are known."""
 
 
 def mode_of(judge: Judge) -> Mode:
@@ -116,11 +119,14 @@ class PrefixJudge:
         last = len(trajectory.steps)
         latest = next((f for f in feedback.findings if f.step == last), None) if self.mode == "steps" else None
         p_good, unsure = (None, False) if latest is None else (latest.p_good, latest.verdict == "unsure")
+        if latest is not None and p_good is None and latest.decided:  # a stronger judge's word
+            p_good = float(latest.verdict == "good")
         scored = feedback.status == "scored"
         tokens = self._read(feedback, computed, trajectory)
         reason = None if scored else feedback.reason or feedback.status
         score, abstains = feedback.score if scored else None, feedback.abstains
-        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure)
+        cost = None if feedback.usage is None else feedback.usage.cost
+        return Asked(feedback.status, score, p_good, reason, tokens, seconds, abstains, unsure, cost)
 
     def close(self) -> None:
         """Let the judge forget the run; one that is still at work keeps it."""
@@ -130,7 +136,10 @@ class PrefixJudge:
 
     def _judged(self, trajectory: Trajectory) -> Feedback:
         if self._follower is not None:
-            return self._follower.judge(trajectory)
+            feedback = self._follower.judge(trajectory)
+            if isinstance(self.judge, EscalatingJudge):
+                (feedback,) = self.judge.again([feedback], [trajectory], mode=self.mode, seed=self.seed, latest=True)
+            return feedback
         (feedback,) = self.judge.judge([trajectory], mode=self.mode, samples=1, seed=self.seed)
         return feedback
 

@@ -48,11 +48,13 @@ async def serve(
     batch: int,
     most_waiting: int,
     job_s: float = JOB_S,
+    escalate: str | None = None,
 ) -> dict[str, Any]:
     """Serve until SIGTERM or Ctrl-C; returns what was done.
 
     Args:
         workers, batch, most_waiting, job_s: of the pool.
+        escalate: name of a stronger judge for what this one is unsure of.
 
     Raises:
         RRMError: the judge cannot be loaded, or nothing can listen there.
@@ -60,7 +62,7 @@ async def serve(
     listening = listen_on(host, port, limits.body_s)
     with contextlib.closing(listening):
         metrics = Metrics()
-        options = asdict(judge)
+        options = {**asdict(judge), "escalate": escalate}
         pool = Pool(options, workers=workers, batch=batch, most_waiting=most_waiting, metrics=metrics, job_s=job_s)
         about = await pool.start()
         gc.collect()
