@@ -36,26 +36,26 @@ from rrm.trajectory import Trajectory
 
 VERSION = "3"
 """Prompt version."""
-WINDOW = 1024
+WINDOW = 768
 """Tokens of a window."""
-STEP = 192
+STEP = 112
 """Tokens of a step that are shown."""
 WEIGHTS: dict[str, float] = {
-    "tau": 2.5,
-    "workbench": 3.0,
+    "tau": 1.5,
+    "workbench": 2.5,
     "stepshield": 2.0,
-    "agentdojo": 2.5,
+    "agentdojo": 1.5,
     "intercode/sql": 1.0,
     "intercode/bash": 0.7,
     "intercode/python": 0.2,
-    "mint/alfworld": 0.7,
+    "mint/alfworld": 0.4,
     "mint/gsm8k": 1.0,
     "mint/hotpotqa": 1.2,
     "mint/humaneval": 0.6,
     "mint/mbpp": 0.6,
     "mint/mmlu": 0.8,
     "mint/theoremqa": 0.6,
-    "fireact": 1.0,
+    "fireact": 1.5,
     "r1_searcher": 1.5,
     "reflexion": 1.0,
 }
@@ -70,7 +70,7 @@ BESIDE: dict[MistakeKind, float] = {"repeat": 0.5, "ignored_error": 0.5, "unsupp
 """How often a planted mistake of a kind is joined by its counterpart, the same surface where it is right."""
 MORE = 3
 """Kinds that are drawn beyond those, to choose among."""
-MOST_IDS = 2600
+MOST_IDS = 1800
 """Ids of a row, branches included."""
 KIND_WEIGHTS = {kind: 2.0 if kind in MEANING_KINDS else 1.0 for kind in MISTAKE_KINDS}
 IN_HEAD: tuple[MistakeKind, ...] = ("broken_instruction",)
