@@ -128,7 +128,6 @@ def annotate(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         seed=seed,
-        stop=("</score>",),
         timeout_s=getattr(engine, "timeout_s", SamplingParams.timeout_s),
     )
     at_once = getattr(engine, "concurrency", 1)

@@ -390,7 +390,7 @@ class OpenAIEngine:
             read = partial(parse_next, count=len(request.prompts))
             return _Form(way.prompts.with_raw_response.create, body, read)
         body = chat_body(self.model, request.messages, params, self.options, seed, quirks)
-        return _Form(way.chat.with_raw_response.create, body, partial(parse_reply, stop=params.stop))
+        return _Form(way.chat.with_raw_response.create, body, parse_reply)
 
     async def _post(self, form: _Form, params: SamplingParams, paid: list[Usage]) -> Reply:
         """One HTTP request; every way it can fail becomes `Retry` or `Rejected`. `paid` gains what it used."""

@@ -71,11 +71,11 @@ def _garbage(response: Any) -> Retry:
     return Retry(f"not a chat completion: {response.text.strip()[:300]!r}", "check that the server speaks OpenAI's API")
 
 
-def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
-    """A server's chat completion as a Reply, of `MOST_CHARS` at most.
+def parse_reply(payload: dict[str, Any]) -> Reply:
+    """A server's chat completion as a Reply, of `MOST_CHARS` at most, and all that it holds: where it ends is the model's own affair.
 
-    Stop texts are applied here and not by the server, which would take them out of the text and not say which one it
-    met. Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own.
+    Reasoning that a server hands over apart comes back as a `<think>` block, without judge tags of its own. Tokens are those of the
+    text: a server that takes the reasoning out of it may leave its tokens in.
 
     Raises:
         KeyError, IndexError, TypeError, AttributeError, ValueError: not a chat completion.
@@ -93,14 +93,7 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
         top.append(alternatives)
     if not _are_logprobs(top):
         top = []
-    thought = text.find("</think>") + 1  # a score tried out while thinking ends nothing
-    ends = [text.find(s, thought) + len(s) for s in stop if s in text[thought:]]
-    if ends and min(ends) < len(text):
-        text = text[: min(ends)]
-        kept = _tokens_within(tokens, len(text))
-        tokens, top = tokens[:kept], top[:kept]
-    if ends:
-        reason = "stop"
+    tokens, top = _of_text(text, tokens, top)
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning.strip() and text.strip() and "</think>" not in text:
         text = f"<think>{_JUDGE_TAG.sub('', reasoning).strip()}</think>{text}"
@@ -110,6 +103,20 @@ def parse_reply(payload: dict[str, Any], stop: tuple[str, ...]) -> Reply:
         kept = _tokens_within(tokens, MOST_CHARS)
         text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:kept], top[:kept]
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
+
+
+def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple[list[str], list[dict[str, float]]]:
+    """The tokens of the text, or of its last score where only that can be found among them; none where it cannot."""
+    joined = "".join(tokens)
+    if joined == text or not top:
+        return tokens, top
+    wanted = text if text and text in joined else text[max(text.rfind("<score>"), 0) :]
+    start = joined.rfind(wanted) if wanted else -1
+    if start < 0:
+        return [], []
+    first, last = _tokens_within(tokens, start), _tokens_within(tokens, start + len(wanted))
+    first -= len("".join(tokens[:first])) > start  # a token that holds more than the text's beginning
+    return tokens[first:last], top[first:last]
 
 
 def parse_next(payload: dict[str, Any], count: int) -> Reply:

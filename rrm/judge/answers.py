@@ -21,7 +21,8 @@ from typing import Any
 
 from rrm.engines.base import Reply
 from rrm.feedback import CriterionAnswer, Mode, parse_findings, parse_judgement, parse_score
-from rrm.judge.chat import Judgement, open_think, outside_think
+from rrm.judge.chat import Judgement
+from rrm.judge.said_score import open_think, outside_think
 from rrm.phantoms import cut_from_critique, said_of
 from rrm.prompt.criteria import TAG, Criteria, Question, plain
 from rrm.verdicts import SEVERAL, named_steps

@@ -4,7 +4,7 @@
 |---|---|
 | no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
 | the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
-| empty reply, no score, a score that is not a number in [0, 1] | `unparsable` |
+| empty reply, no score, one that can be read in no way or in two (`rrm.judge.said_score`) | `unparsable` |
 | the server cannot take a prompt of this length (`TooLong`) | `too_long` |
 | cut off by length before a complete score, or inside its thinking | `truncated` |
 
@@ -20,19 +20,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from rrm.annotation import Finding
-from rrm.blocks import contents
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import EngineError, RRMError, TooLong
 from rrm.feedback import (
     CriterionAnswer,
     Feedback,
     JudgeInfo,
-    ParsedJudgement,
     Status,
     parse_findings,
-    parse_judgement,
 )
 from rrm.judge.expected import expected_score, settled, with_opening
+from rrm.judge.said_score import open_think, outside_think, read_said, without_thoughts
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.usage import Usage, total_of
 
@@ -244,7 +242,7 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
             "too_long" if isinstance(reply, TooLong) else "judge_error", reason=str(reply), usage=reply.usage
         )
     text = open_think(reply.text)
-    parsed = _parse(text)
+    parsed = read_said(text, ended=reply.stop_reason != "length")
     if parsed.score is None:
         cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(outside_think(text))
         reason = _why_cut(reply, text) if cut else parsed.problem
@@ -257,33 +255,8 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
 def _why_cut(reply: Reply, text: str) -> str:
     """What a reply that was cut off by length had come to."""
     thought = reply.usage.reasoning_tokens if reply.usage is not None else 0
-    if "<think>" in _without_thoughts(text) or (thought and not text.strip()):
+    if "<think>" in without_thoughts(text) or (thought and not text.strip()):
         # all tries' tokens are counted together, so of one alone it is known how long it thought
         after = f" after {thought} tokens of it" if thought and reply.usage and reply.usage.requests == 1 else ""
         return f"cut off by length inside its thinking{after}: raise --thinking-tokens, or lower --reasoning-effort"
     return "cut off by length before a complete score"
-
-
-def open_think(text: str) -> str:
-    """Thinking models' chat templates open the reasoning in the prompt: the reply then only closes it."""
-    close = text.find("</think>")
-    return "<think>" + text if close >= 0 and "<think>" not in text[:close] else text
-
-
-def outside_think(text: str) -> str:
-    """The text without its reasoning: a score tried out there is no verdict, whether the block was closed or not."""
-    return _without_thoughts(text).partition("<think>")[0]
-
-
-def _without_thoughts(text: str) -> str:
-    parts, at = list[str](), 0
-    for start, end in contents(text, "think"):
-        parts.append(text[at : start - len("<think>")])
-        at = end + len("</think>")
-    return "".join((*parts, text[at:]))
-
-
-def _parse(text: str) -> ParsedJudgement:
-    verdict = parse_judgement(outside_think(text))
-    problem = "no <score> block" if text.strip() and verdict.problem == "empty reply" else verdict.problem
-    return verdict.model_copy(update={"trace": parse_judgement(text).trace, "problem": problem})

@@ -31,9 +31,10 @@ from rrm.engines.base import Reply, SamplingParams
 from rrm.errors import ConfigError, EngineError, TooLong
 from rrm.feedback import Feedback, ImagesRead, JudgeInfo, Ranked, Status
 from rrm.judge.agent_rrm import AgentRRM
-from rrm.judge.chat import complete_all, open_think, outside_think
+from rrm.judge.chat import complete_all
 from rrm.judge.criteria import FREE, Beside, CriteriaAsker, without_instructions
 from rrm.judge.heats import Meetings, draw_heats
+from rrm.judge.said_score import open_think, outside_think
 from rrm.judge.unspoken import unspoken
 from rrm.pictures import COMPARED, told_of
 from rrm.prompt.criteria import Criteria

@@ -15,7 +15,8 @@ from rrm.engines.openai import OpenAIEngine
 from rrm.engines.refusals import Retry
 from rrm.engines.replies import MAX_WAIT_S, MOST_CHARS
 from rrm.errors import EngineError, KeyRefused
-from rrm.judge.chat import outside_think, read_reply
+from rrm.judge.chat import read_reply
+from rrm.judge.said_score import outside_think
 
 PARAMS = SamplingParams(max_new_tokens=16, seed=5, timeout_s=20, top_logprobs=3)
 ASK = [{"role": "user", "content": "q"}]
