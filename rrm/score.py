@@ -101,6 +101,8 @@ class ScoreSummary:
     no row says."""
     usage_now: dict[str, Any] | None = None
     """What this run's rows used."""
+    left_out: dict[str, int] | None = None
+    """Parameters that the server refused, each with how many of this run's rows it chose it for; None: none."""
     stopped: str | None = None
     """Why the run ended before its inputs did, and how to go on; None: it did not."""
     seconds: float = 0.0
@@ -366,6 +368,11 @@ class _Taking:
         self.cover(feedback.id, feedback.status, feedback.coverage)
         verdicts = [finding.verdict for finding in feedback.findings]
         self.place(feedback.out_of_domain, len(verdicts), verdicts.count("unsure"))
+        for name in feedback.judge.left_out or ():
+            self.summary.left_out = {
+                **(self.summary.left_out or {}),
+                name: (self.summary.left_out or {}).get(name, 0) + 1,
+            }
         answers = feedback.criteria
         self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:

@@ -25,9 +25,10 @@ from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
 from rrm.engines.refusals import (
     HINTS,
-    OPTIONAL,
+    NO_LOGPROBS,
     RETRY_STATUS,
     EmptyReply,
+    Quirks,
     Rejected,
     Retry,
     is_too_long,
@@ -139,8 +140,7 @@ class OpenAIEngine:
         self.options = options or ServerOptions()
         self.purse = Purse(self.options.prices, self.options.max_cost)
         self.endpoints = Endpoints(urls, self.concurrency)
-        self._quirks: frozenset[str] = frozenset()
-        """What this server was found not to accept: a parameter's name, `no_logprobs`, `max_completion_tokens`."""
+        self._quirks = Quirks()
         self.takes_schema: bool | None = None
         """Whether it holds replies to a JSON schema (`SamplingParams.json_schema`); None: not tried yet."""
         self._answered = False
@@ -149,7 +149,7 @@ class OpenAIEngine:
     @property
     def refuses_temperature(self) -> bool:
         """Whether this server was found to sample at a temperature of its own (reasoning models)."""
-        return "temperature" in self._quirks
+        return "temperature" in self._quirks.known
 
     @property
     def thinking_tokens(self) -> int:
@@ -344,7 +344,7 @@ class OpenAIEngine:
         paid: list[Usage],
     ) -> Reply:
         """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
-        quirks = self._quirks
+        quirks, guessed = self._quirks.known, False
         if params.json_schema is not None and self.takes_schema is False:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:
@@ -373,16 +373,12 @@ class OpenAIEngine:
                     if rejected.status == 401 or (rejected.status == 403 and not self._answered):
                         raise KeyRefused(str(error)) from rejected
                     raise error from rejected
+                guessed |= workaround == NO_LOGPROBS and "logprobs" not in rejected.text
                 quirks = quirks | {workaround}
                 continue
             self._answered = True
-            self._remember(quirks)
+            self._quirks.learn(quirks, guessed, self._name())
             return reply
-
-    def _remember(self, quirks: frozenset[str]) -> None:
-        for name in sorted(OPTIONAL & (quirks - self._quirks)):
-            log.warning("%s refuses %r: it is left to the server from here on", self._name(), name)
-        self._quirks |= quirks
 
     def _form(self, way: _Way, request: Request, params: SamplingParams, seed: int, quirks: frozenset[str]) -> _Form:
         if request.prompts:

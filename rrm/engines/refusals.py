@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 from rrm.engines.base import SamplingParams
 
+log = logging.getLogger(__name__)
 RETRY_STATUS = frozenset({408, 409, 429})
 """Besides every 5xx."""
 OPTIONAL = frozenset({"temperature", "top_p", "seed"})
 """Parameters a server may refuse (reasoning models take no temperature): a request goes without what its refusal names."""
 _OPTIONAL = re.compile(rf"\b(?:{'|'.join(sorted(OPTIONAL))})\b")
 _LOGPROBS = re.compile(r"\b(?:top_)?logprobs\b")
+_NO_RIGHT = re.compile(
+    r"not (?:allowed|supported|available)|unsupported|unknown|unrecognized|does(?: not|n't) support", re.IGNORECASE
+)
+"""How a server says that it gives no log-probabilities at all, rather than fewer."""
+_PAIR = re.compile(r"\bboth\b|\bonly one\b|\btogether\b|mutually exclusive|\bone of\b", re.IGNORECASE)
+"""How a proxy says that it takes one of two parameters (Anthropic behind one: `temperature` and `top_p` cannot both be specified)."""
+FEWER_LOGPROBS = (20, 5)
+"""Alternatives a token that servers allow at most: OpenAI's API 20 (platform.openai.com/docs/api-reference/chat/create), vLLM as
+`--max-logprobs` says, others 5."""
+GUESSES = 3
+"""Refusals in a row that did not name log-probabilities and went away without them, before they are no more asked for."""
+NO_LOGPROBS = "no_logprobs"
 _CONTEXT = re.compile(
     r"context_length_exceeded|exceed_context_size"
     r"|(?:maximum|max|model'?s) context (?:length|size|window)|exceeds? the (?:\w+ )?context (?:length|size|window)"
@@ -63,19 +77,66 @@ class EmptyReply(Retry):
     """The server answered with no text: tried again, and in the end handed back as it is (status `unparsable`)."""
 
 
+class Quirks:
+    """What a server was found not to accept: a parameter's name, `no_logprobs`, `top_logprobs=5`, `max_completion_tokens`."""
+
+    def __init__(self) -> None:
+        self.known: frozenset[str] = frozenset()
+        self._guesses = 0
+        """Replies in a row that came without log-probabilities, after a refusal that did not name them."""
+
+    def learn(self, quirks: frozenset[str], guessed: bool, server: str) -> None:
+        """Remember the form in which a request was answered, and warn of what is missing from it.
+
+        Args:
+            guessed: log-probabilities were left out though the refusal did not name them: it may have been this one text.
+            server: its name, for messages.
+        """
+        self._guesses = self._guesses + 1 if guessed else 0
+        found = quirks - self.known - ({NO_LOGPROBS} if guessed and self._guesses < GUESSES else set())
+        for name in sorted(OPTIONAL & found):
+            log.warning("%s refuses %r: it is left to the server from here on", server, name)
+        if NO_LOGPROBS in found:
+            log.warning("%s gives no log-probabilities: scores are the numbers it writes, no expectations", server)
+        self.known |= found
+
+
 def workaround_of(rejected: Rejected, params: SamplingParams, quirks: frozenset[str]) -> str | None:
-    """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities."""
-    may_leave_out = params.top_logprobs > 0 and "no_logprobs" not in quirks
-    if rejected.status == 403 and may_leave_out and _LOGPROBS.search(rejected.text):
-        return "no_logprobs"  # the key is taken, this is not: asked again without, which a bad key does not survive
+    """What to leave out or say otherwise before asking again: what the server's message names, else log-probabilities.
+
+    Of two parameters of which it takes one, temperature stays: at another one a judge's scores are others."""
+    most = most_logprobs(params, quirks)
+    names_logprobs = _LOGPROBS.search(rejected.text) is not None
+    if rejected.status == 403 and most and names_logprobs:
+        return NO_LOGPROBS  # the key is taken, this is not: asked again without, which a bad key does not survive
     if rejected.status not in (400, 422):
         return None
     if "max_completion_tokens" in rejected.text and "max_completion_tokens" not in quirks:
         return "max_completion_tokens"
     named = [m.group() for m in _OPTIONAL.finditer(rejected.text) if m.group() not in quirks]
+    if _PAIR.search(rejected.text):
+        named.sort(key=lambda name: name == "temperature")
     if named:  # the first one: a server may go on to quote the whole request
         return named[0]
-    return "no_logprobs" if may_leave_out else None
+    return fewer_logprobs(rejected.text, most) if most else None
+
+
+def most_logprobs(params: SamplingParams, quirks: frozenset[str]) -> int:
+    """Alternatives a token to ask for, of a server of which this is known; 0: none."""
+    if NO_LOGPROBS in quirks:
+        return 0
+    allowed = [int(name.partition("=")[2]) for name in quirks if name.startswith("top_logprobs=")]
+    return min([params.top_logprobs, *allowed])
+
+
+def fewer_logprobs(text: str, most: int) -> str:
+    """The next try after a refusal of `most` alternatives: as many as the server's message allows, else fewer, else none."""
+    if _LOGPROBS.search(text) and not _NO_RIGHT.search(text):
+        said = [int(number) for number in re.findall(r"(?<![\w.])\d{1,3}(?![\w.])", text)]
+        fewer = [number for number in (*said, *FEWER_LOGPROBS) if 0 < number < most]
+        if fewer:
+            return f"top_logprobs={max(fewer)}"
+    return NO_LOGPROBS
 
 
 def is_too_long(rejected: Rejected) -> bool:

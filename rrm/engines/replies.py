@@ -84,15 +84,7 @@ def parse_reply(payload: dict[str, Any]) -> Reply:
     message = choice["message"]
     text = _content_text(message.get("content"))
     reason: StopReason = "length" if choice.get("finish_reason") == "length" else "eos"
-    tokens: list[str] = []
-    top: list[dict[str, float]] = []
-    for item in (choice.get("logprobs") or {}).get("content") or []:
-        alternatives = {str(a["token"]): float(a["logprob"]) for a in item.get("top_logprobs") or []}
-        alternatives.setdefault(str(item["token"]), float(item["logprob"]))
-        tokens.append(str(item["token"]))
-        top.append(alternatives)
-    if not _are_logprobs(top):
-        top = []
+    tokens, top = _logprobs_in(choice.get("logprobs"))
     tokens, top = _of_text(text, tokens, top)
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning.strip() and text.strip() and "</think>" not in text:
@@ -103,6 +95,29 @@ def parse_reply(payload: dict[str, Any]) -> Reply:
         kept = _tokens_within(tokens, MOST_CHARS)
         text, reason, tokens, top = text[:MOST_CHARS], "length", tokens[:kept], top[:kept]
     return Reply(text=text, stop_reason=reason, top_logprobs=top or None, tokens=tokens)
+
+
+def _logprobs_in(said: Any) -> tuple[list[str], list[dict[str, float]]]:
+    """(tokens, alternatives of each) of a choice; none where a token has no log-probability, or one that is none: its text counts."""
+    tokens, top = list[str](), list[dict[str, float]]()
+    items = said.get("content") if isinstance(said, Mapping) else None
+    for item in items if isinstance(items, list) else []:
+        others = item.get("top_logprobs") if isinstance(item, Mapping) else None
+        found = [item, *(others if isinstance(others, list) else [])]
+        if not all(isinstance(a, Mapping) and isinstance(a.get("token"), str) for a in found):
+            return [], []
+        known = [a for a in found if a is item or a.get("logprob") is not None]
+        if not all(_is_logprob(a.get("logprob")) for a in known):
+            return [], []
+        alternatives = {a["token"]: float(a["logprob"]) for a in known[1:]}
+        alternatives.setdefault(item["token"], float(item["logprob"]))
+        tokens.append(item["token"])
+        top.append(alternatives)
+    return tokens, top
+
+
+def _is_logprob(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= ROUNDING  # NaN is not
 
 
 def _of_text(text: str, tokens: list[str], top: list[dict[str, float]]) -> tuple[list[str], list[dict[str, float]]]:

@@ -117,9 +117,8 @@ def judge_chat(
         if len(replies[row]) == samples:
             in_order = [replies[row][k] for k in range(samples)]
             # known by now: a server refuses it before it answers
-            refused = getattr(engine, "refuses_temperature", False)
-            sampled = info.model_copy(update={"temperature": None if refused else params.temperature})
-            done[row] = to_feedback(items[row], in_order, sampled, calibrate)
+            asked = info.model_copy(update=sampled_as(engine, params))
+            done[row] = to_feedback(items[row], in_order, asked, calibrate)
             if on_feedback is not None:
                 on_feedback(done[row])
 
@@ -128,6 +127,12 @@ def judge_chat(
     begins = [k == 0 for _ in items for k in range(samples)]
     complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening)
     return [done[row] for row in range(len(items))]
+
+
+def sampled_as(engine: ChatEngine, params: SamplingParams) -> dict[str, Any]:
+    """What a row's `judge` says of how replies were sampled, known once the server has answered."""
+    refused = getattr(engine, "refuses_temperature", False)
+    return {"temperature": None, "left_out": ["temperature"]} if refused else {"temperature": params.temperature}
 
 
 def complete_all(

@@ -23,7 +23,7 @@ from rrm.engines.base import ChatEngine, Reply, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
 from rrm.feedback import Mode, Reads
 from rrm.judge.answers import is_object, read_answers, read_notes
-from rrm.judge.chat import Judgement, complete_all, read_reply
+from rrm.judge.chat import Judgement, complete_all, read_reply, sampled_as
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
 from rrm.judge.writers import with_pictures
 from rrm.pictures import ImageBudget
@@ -103,9 +103,9 @@ class CriteriaAsker:
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens * samples, len(asks) * samples, chain.plan.coverage)
 
-    def temperature(self, params: SamplingParams) -> float | None:
-        """Replies are sampled at; None where the server chooses, which is known once it has answered."""
-        return None if getattr(self.engine, "refuses_temperature", False) else params.temperature
+    def sampled(self, params: SamplingParams) -> dict[str, Any]:
+        """`rrm.judge.chat.sampled_as`."""
+        return sampled_as(self.engine, params)
 
     def beside(self, trajectory: Trajectory) -> Beside:
         """The policy and the reference answer of a transcript, as far as the criteria allow them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rrm.engines.base import SamplingParams
 from rrm.feedback import Feedback, JudgeInfo, Mode
@@ -45,16 +46,16 @@ class Wanted:
         judgements: Sequence[Judgement],
         *,
         windowed: bool = False,
-        temperature: float | None = None,
+        sampled: Mapping[str, Any] | None = None,
     ) -> list[Feedback]:
         """A transcript's judgements, calibrated.
 
         Args:
             windowed: whether it was read in windows.
-            temperature: the replies were sampled at, where the judgements do not know it.
+            sampled: what the rows' `judge` says of how replies were sampled, where the judgements do not.
         """
         calibrated = self.calibration.covers(self.mode, windowed=windowed)
-        info = self.info.model_copy(update={"calibrated": calibrated, "temperature": temperature})
+        info = self.info.model_copy(update={"calibrated": calibrated, **(sampled or {"temperature": None})})
         groups = [judgements] if self.together else [[judgement] for judgement in judgements]
         calibrate = partial(self.calibration.apply, self.mode, windowed=windowed)
         return [combine(item, group, info, calibrate) for group in groups]

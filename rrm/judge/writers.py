@@ -13,7 +13,7 @@ from rrm.annotation import Finding
 from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams, TokenEngine
 from rrm.errors import EngineError
 from rrm.feedback import Mode, Reads
-from rrm.judge.chat import ChatItem, Judgement, read_reply
+from rrm.judge.chat import ChatItem, Judgement, read_reply, sampled_as
 from rrm.judge.expected import settled
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
@@ -65,9 +65,9 @@ class ServerAsker:
         tokens = sum(len(self.planner.encode(text)) for text in contents) // self.planner.scale
         return Reads(tokens * samples, len(chain.plan) * samples, chain.plan.coverage)
 
-    def temperature(self, params: SamplingParams) -> float | None:
-        """Replies are sampled at; None where the server chooses, which is known once it has answered."""
-        return None if getattr(self.engine, "refuses_temperature", False) else params.temperature
+    def sampled(self, params: SamplingParams) -> dict[str, Any]:
+        """`rrm.judge.chat.sampled_as`."""
+        return sampled_as(self.engine, params)
 
     def messages(self, ask: Ask) -> list[dict[str, str]]:
         """A reading as it is sent."""
@@ -203,9 +203,9 @@ class LocalAsker:
             names = [asks[i].key for i in chosen]
             judge_rows(self.engine, self.prompter, [prompts[i] for i in chosen], names, mode, params, 1, on_row)
 
-    def temperature(self, params: SamplingParams) -> float | None:
-        """None: each judgement knows its own, as a retry's is another."""
-        return None
+    def sampled(self, params: SamplingParams) -> dict[str, Any]:
+        """Nothing: each judgement knows its own temperature, as a retry's is another."""
+        return {}
 
     def _found(self, steps: Sequence[int | None], logprobs: Sequence[Sequence[float]]) -> list[Finding]:
         """A finding a slot, by the raw probability."""
