@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
 from rrm.engines.bodies import chat_body, prompts_body
+from rrm.engines.contexts import read_context, unread
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
 from rrm.engines.refusals import (
     HINTS,
     NO_LOGPROBS,
     RETRY_STATUS,
+    CutPrompt,
     EmptyReply,
     Quirks,
     Rejected,
@@ -39,7 +41,6 @@ from rrm.engines.refusals import (
 from rrm.engines.replies import (
     MAX_WAIT_S,
     body_of,
-    context_in,
     parse_next,
     parse_reply,
     reply_of,
@@ -163,21 +164,15 @@ class OpenAIEngine:
         return cls(",".join(urls), model, **options)
 
     def context_tokens(self) -> int | None:
-        """Tokens of the model's context as the server says (`max_model_len` of GET /models, vLLM's); None where it does not."""
+        """Tokens of the model's context as the server says (`rrm.engines.contexts`); None where it does not."""
         said = [self._context_at(endpoint.url) for endpoint in self.endpoints.all]
         return min((tokens for tokens in said if tokens is not None), default=None)
 
     def _context_at(self, url: str) -> int | None:
-        from openai import OpenAI, OpenAIError
+        from openai import OpenAI
 
-        try:
-            with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S) as client:
-                listed = json.loads(client.models.with_raw_response.list().http_response.content)
-            said = context_in(listed["data"], self.model)
-        except (OpenAIError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            log.debug("%s does not say how long its context is: %s", self._name(), type(error).__name__)
-            return None
-        return said if isinstance(said, int) and not isinstance(said, bool) and said > 0 else None
+        with OpenAI(**self._way_to(url), timeout=LIST_TIMEOUT_S) as client:
+            return read_context(client, public(url).removesuffix("/v1"), self.model)
 
     def complete(self, messages: list[dict[str, str]], params: SamplingParams, key: str = "") -> Reply:
         """One reply. Raises `EngineError` when none could be had."""
@@ -350,6 +345,9 @@ class OpenAIEngine:
         while True:
             try:
                 reply = await self._post(self._form(way, request, params, seed, quirks), params, paid)
+            except CutPrompt as cut:
+                hint = "serve the model with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH), or say how long it is with --context"
+                raise TooLong(str(self._error(endpoint, str(cut), hint))) from cut
             except Rejected as rejected:
                 if is_too_long(rejected):
                     hint = "say how long its context is with --context, lower --transcript-tokens, or serve it with a longer one"
@@ -402,6 +400,8 @@ class OpenAIEngine:
             used = usage_of(payload)
             reply = reply_of(form.read, payload, raw.http_response)
             whole = True
+            if (cut := unread(form.body.get("messages", ()), used.prompt_tokens)) is not None:
+                raise CutPrompt(*cut)
         except (TimeoutError, openai.APITimeoutError) as error:
             raise Retry(
                 f"no reply within {limit:g} s",

@@ -55,6 +55,13 @@ class Rejected(Exception):
         super().__init__(status, text)
 
 
+class CutPrompt(Exception):
+    """A server answered to a part of what it was sent, which trying again does not change."""
+
+    def __init__(self, read: int, sent: int) -> None:
+        super().__init__(f"it read {read:,} tokens of a prompt of at least {sent:,}, and cut the rest away in silence")
+
+
 class Retry(Exception):
     """A failure worth another try.
 

@@ -200,12 +200,3 @@ def _tokens_within(tokens: Sequence[str], length: int) -> int:
             return count
         covered += len(token)
     return len(tokens)
-
-
-def context_in(models: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """What a server's list says of a model's context; of an adapter's what it says of the model that this is over (vLLM); llama.cpp
-    has it in `meta`."""
-    by_id = {m["id"]: m for m in models}
-    named = by_id.get(name, {})
-    over = by_id.get(named.get("parent"), {})
-    return named.get("max_model_len") or over.get("max_model_len") or (named.get("meta") or {}).get("n_ctx")
