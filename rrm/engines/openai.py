@@ -9,7 +9,6 @@ sent to the server, and never logged or put into a message. Every reply and erro
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
@@ -233,19 +232,22 @@ class OpenAIEngine:
             """A request and all that follows it."""
             following: Request | None = request
             before: Endpoint | None = None
-            cost = read = 0.0
+            cost, read, paid = 0.0, 0.0, list[Usage]()
             try:
                 while following is not None:
                     try:
-                        reply, before = await self._with_retries(line, following, params, before)
+                        reply, before = await self._with_retries(line, following, params, before, paid)
                     except KeyRefused:
                         raise  # the others would fare no better: leaving cancels them
                     except EngineError as error:
+                        if isinstance(error, SchemaRefused) and following.json_schema is not None:
+                            following = replace(following, json_schema=None)
+                            continue
                         reply = error
                     if reply.usage is not None:
                         cost += reply.usage.cost or 0.0
                         read += self.purse.read_of(reply.usage)
-                    following = answered(following, reply)
+                    following, paid = answered(following, reply), []
             finally:
                 self.purse.end(cost, under_way.pop(id(request)), read)
                 some_ended.set()
@@ -285,11 +287,10 @@ class OpenAIEngine:
             raise SpendingLimit(self.purse.why_closed())
 
     async def _with_retries(
-        self, line: _Line, request: Request, params: SamplingParams, before: Endpoint | None
+        self, line: _Line, request: Request, params: SamplingParams, before: Endpoint | None, paid: list[Usage]
     ) -> tuple[Reply, Endpoint]:
-        """A reply, and who gave it."""
+        """A reply, and who gave it; `paid` gains what each try used."""
         failures = throttled = 0
-        paid: list[Usage] = []
         while True:
             # 31 bits: some servers keep seeds in a signed or unsigned 32-bit integer
             seed = derive_seed(params.seed, request.key, failures + throttled) % 2**31
@@ -340,6 +341,7 @@ class OpenAIEngine:
     ) -> Reply:
         """One try; a request the server rejects is asked again in the form it accepts, and the form is remembered."""
         quirks, guessed = self._quirks.known, False
+        params = params if request.json_schema is None else replace(params, json_schema=request.json_schema)
         if params.json_schema is not None and self.takes_schema is False:
             raise SchemaRefused(f"{self._name()} takes no JSON schema")
         while True:

@@ -4,7 +4,7 @@
 |---|---|
 | no reply after the retries (time-out, HTTP error, refused connection) | `judge_error` |
 | the server refuses the key | none: `KeyRefused` is raised, since no other row would fare better |
-| empty reply, no score, one that can be read in no way or in two (`rrm.judge.said_score`) | `unparsable` |
+| empty reply, no score, one that can be read in no way or in two (`rrm.judge.said_score`), asked for once more | `unparsable` |
 | the server cannot take a prompt of this length (`TooLong`) | `too_long` |
 | cut off by length before a complete score, or inside its thinking | `truncated` |
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rrm.annotation import Finding
@@ -30,6 +30,7 @@ from rrm.feedback import (
     parse_findings,
 )
 from rrm.judge.expected import expected_score, settled, with_opening
+from rrm.judge.repair import SCORE, Repair, is_repair, said_of_repair, with_repair
 from rrm.judge.said_score import open_think, outside_think, read_said, without_thoughts
 from rrm.phantoms import cut_from_critique, cut_from_trace, said_of
 from rrm.usage import Usage, total_of
@@ -125,7 +126,7 @@ def judge_chat(
     rows = [item.request() for item in items for _ in range(samples)]
     keys = [item.id if k == 0 else f"{item.id}/sample{k}" for item in items for k in range(samples)]
     begins = [k == 0 for _ in items for k in range(samples)]
-    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening)
+    complete_all(engine, rows, params, keys, take, begins, lambda index: items[index // samples].opening, SCORE)
     return [done[row] for row in range(len(items))]
 
 
@@ -143,12 +144,14 @@ def complete_all(
     take: Callable[[int, Reply | EngineError], None],
     begins: Sequence[bool] | None = None,
     opening: Callable[[int], str] = lambda row: "",
+    repair: Repair | None = None,
 ) -> None:
     """Every row's reply through `take`: many at once where the engine can, else one after the other.
 
     Args:
         begins: which rows begin a piece of work, which a spending limit leaves out whole; default: all.
         opening: what is put into the mouth of a row's reply, of which the expected score is wanted; empty: nothing, or it is not.
+        repair: how a reply that cannot be read is asked for again, where nothing is put into its mouth; None: it is not.
     """
 
     def answered(request: Request, reply: Reply | EngineError) -> None:
@@ -156,7 +159,15 @@ def complete_all(
 
     found = enumerate(zip(rows, keys, strict=True))
     requests = [Request(messages, key, begins is None or begins[i], about=i) for i, (messages, key) in found]
-    settled(engine, requests, params, answered, lambda request: opening(request.about))
+    hear = (
+        answered if repair is None else with_repair(answered, unopened(repair, lambda request: opening(request.about)))
+    )
+    settled(engine, requests, params, hear, lambda request: "" if is_repair(request) else opening(request.about))
+
+
+def unopened(repair: Repair, opening: Callable[[Request], str]) -> Repair:
+    """The repair of replies into whose mouth nothing is put: a judge that was trained to go on from there knows no talk."""
+    return replace(repair, problem=lambda request, reply: None if opening(request) else repair.problem(request, reply))
 
 
 def to_feedback(
@@ -248,13 +259,14 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
         )
     text = open_think(reply.text)
     parsed = read_said(text, ended=reply.stop_reason != "length")
+    again = said_of_repair(reply)
     if parsed.score is None:
         cut = reply.stop_reason == "length" and not _COMPLETE_SCORE.search(outside_think(text))
-        reason = _why_cut(reply, text) if cut else parsed.problem
+        reason = _why_cut(reply, text) if cut else "; ".join(filter(None, (parsed.problem, again)))
         status: Status = "truncated" if cut else "unparsable"
         return Judgement(status, parsed.trace, parsed.critique, reason=reason, usage=reply.usage)
     score, off_grid = expected_score(reply, parsed.score) or (parsed.score, None)
-    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, usage=reply.usage)
+    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, reason=again, usage=reply.usage)
 
 
 def _why_cut(reply: Reply, text: str) -> str:

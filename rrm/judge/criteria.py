@@ -19,11 +19,12 @@ from functools import lru_cache
 from typing import Any
 
 from rrm.annotation import Finding
-from rrm.engines.base import ChatEngine, Reply, SamplingParams
+from rrm.engines.base import ChatEngine, Reply, Request, SamplingParams
 from rrm.errors import ConfigError, EngineError, SchemaRefused
 from rrm.feedback import Mode, Reads
 from rrm.judge.answers import is_object, read_answers, read_notes
 from rrm.judge.chat import Judgement, complete_all, read_reply, sampled_as
+from rrm.judge.repair import Repair, said_of_repair
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
 from rrm.judge.writers import with_pictures
 from rrm.pictures import ImageBudget
@@ -224,7 +225,17 @@ class CriteriaAsker:
         rows = [self.messages(ask, structured=structured) for ask in asks]
         sent = replace(params, json_schema=schema)
         keys, begins = [ask.key for ask in asks], [ask.number == 0 and ask.chain.sample == 0 for ask in asks]
-        complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins)
+
+        def problem(request: Request, reply: Reply) -> str | None:
+            ask = asks[request.about]
+            if structured and self._takes_schema is None and not is_object(reply):
+                return None  # it holds no reply to a schema: the question is asked in tags
+            found = self._read(ask, reply, structured=structured)
+            unread = found.status == "unparsable" and len(found.criteria or ()) < len(self.criteria.questions)
+            return found.reason if ask.last and unread else None
+
+        repair = Repair(problem, "Answer every question again, all in the form that was asked for and nothing else.")
+        complete_all(self.engine, rows, sent, keys, lambda i, reply: judge(asks[i], reply), begins, repair=repair)
 
     def _read(self, ask: Ask, reply: Reply | EngineError, *, structured: bool) -> Judgement:
         """What a reply says; of the last reading with how it was asked."""
@@ -241,7 +252,7 @@ class CriteriaAsker:
             if beside.cut
             else None
         )
-        reason = "; ".join(filter(None, (judgement.reason, short))) or None
+        reason = "; ".join(filter(None, (judgement.reason, said_of_repair(reply), short))) or None
         return replace(judgement, about=about, reason=reason, usage=reply.usage)
 
 

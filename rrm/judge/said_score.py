@@ -36,6 +36,8 @@ SCALES = (1, 5, 10, 100)
 _AROUND = " \t\n*_`\"'“”"
 _OBJECTS = 20
 """Opening braces at which a JSON object is looked for: a reply of nothing else is no judgement."""
+_LONGEST = 200
+"""Characters of a score with what is said of it: a model that repeats a digit for ever has lost its way."""
 _QUOTED = 40
 """Characters of a score that a message quotes."""
 
@@ -93,7 +95,9 @@ def read_number(written: Any) -> float:
         raise ValueError(f"score {str(written)[:_QUOTED]!r} is not a number")
     text = str(written).strip(_AROUND)
     try:
-        return parse_score(text)
+        if len(text) <= _LONGEST:
+            return parse_score(text)
+        raise ValueError(f"score {text[:_QUOTED]!r} is not a number")
     except ValueError:
         found = _WRITTEN.fullmatch(text.rstrip("." + _AROUND))
         if found is None or (found["number"] == text and "," not in text):

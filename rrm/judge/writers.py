@@ -6,7 +6,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rrm.annotation import Finding
@@ -16,6 +16,7 @@ from rrm.feedback import Mode, Reads
 from rrm.judge.chat import ChatItem, Judgement, read_reply, sampled_as
 from rrm.judge.expected import settled
 from rrm.judge.local import TOO_LONG, fits, judge_rows, written_at_most
+from rrm.judge.repair import SCORE, is_repair, score_problem, with_repair
 from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
 from rrm.pictures import ImageBudget, Seen
 from rrm.prompt.neutralise import neutralise_special
@@ -87,10 +88,17 @@ class ServerAsker:
             return None
 
         def opening(request: Request) -> str:
+            if is_repair(request):
+                return ""
             ask, item = request.about
             return item.opening if ask.last else ""  # of earlier readings no score is wanted
 
-        settled(self.engine, (self.request(chain, 0) for chain in chains), params, answered, opening)
+        def problem(request: Request, reply: Reply) -> str | None:
+            ask, item = request.about
+            return score_problem(request, reply) if ask.last and not item.opening else None
+
+        hear = with_repair(answered, replace(SCORE, problem=problem))
+        settled(self.engine, (self.request(chain, 0) for chain in chains), params, hear, opening)
 
     def request(self, chain: Chain, number: int) -> Request:
         """What is sent for a reading."""
