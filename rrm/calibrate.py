@@ -243,7 +243,10 @@ def calibrate_judge(
         "maps": found, **worth,
     }  # fmt: skip
     for key in fitted:
-        judge.settings.calibrated_on[key] = facts
+        of_key = [
+            f for f, t in zip(of_rows, labelled.rows, strict=True) if key == key_of(mode, judge.in_windows(t, mode))
+        ]
+        judge.settings.calibrated_on[key] = facts | source_of(of_key)
     judge.settings.default_mode = mode
     if judge.prompter is None:
         judge.settings.request = judge.asked.deciding
@@ -266,6 +269,15 @@ def _widen(judge: AgentRRM, rows: Sequence[Trajectory], name: str, no_order: str
         return {"skipped": no_order, **counts}
     judge.domain = widened(judge.domain, rows, name)
     return {**counts, "outside": sum(judge.domain.told(t)[0] for t in rows)}
+
+
+def source_of(rows: Sequence[Feedback]) -> dict[str, str]:
+    """Of which kind the scores of these rows are, which those have to be that a map of them is applied to; says so where they are of both."""
+    counts = Counter(row.judge.score_source for row in rows if row.raw_score is not None and row.judge.score_source)
+    if len(counts) > 1:
+        said = ", ".join(f"{n} {source}" for source, n in counts.most_common())
+        log.warning("the map is fitted on scores of two kinds (%s): what it is worth on either is not known", said)
+    return {"score_source": next(iter(counts))} if len(counts) == 1 else {}
 
 
 def _method_of(settings: JudgeSettings, mode: Mode) -> CalibrationMethod:

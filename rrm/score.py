@@ -101,6 +101,8 @@ class ScoreSummary:
     no row says."""
     usage_now: dict[str, Any] | None = None
     """What this run's rows used."""
+    score_sources: dict[str, int] | None = None
+    """How many of this run's scores are `expected`, and how many `sampled`, where there are any."""
     left_out: dict[str, int] | None = None
     """Parameters that the server refused, each with how many of this run's rows it chose it for; None: none."""
     stopped: str | None = None
@@ -229,6 +231,13 @@ def score_file(
     summary.out_of_domain = outside_of(taking.marks, warn=warn)
     summary.unsure = unsure_of(taking.verdicts, warn=warn)
     summary.criteria = taking.answers.means()
+    summary.left_out, summary.score_sources = dict(taking.left_out) or None, dict(taking.sources) or None
+    if warn and len(taking.sources) > 1:
+        log.warning(
+            "%d scores are expectations over the grid and %d the numbers that the model wrote (judge.score_source): they differ in spread",
+            taking.sources["expected"],
+            taking.sources["sampled"],
+        )
     summary.seconds = round(time.monotonic() - started, 3)
     return summary
 
@@ -320,6 +329,7 @@ class _Taking:
         """Whether a row is outside what the judge was measured on, of the rows that say."""
         self.verdicts = Counter[str]()
         """Steps `judged`, and those that the judge abstains on, by why."""
+        self.left_out, self.sources = Counter[str](), Counter[str]()
         self.answers = Answers()
         self.readings: dict[str, Readings] = {}
         """Of the transcripts under way that take several."""

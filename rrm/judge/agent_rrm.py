@@ -296,6 +296,8 @@ class AgentRRM:
     def describe(self) -> dict[str, Any]:
         """What decides this judge's scores; the rules are of it, as windows begin with their digest."""
         windows = {} if self.prompt_version == CUT_VERSION else {"rules": rules.VERSION}
+        # a chat model that was not trained to judge is told the grid, and asked for log-probabilities
+        grades = self.prompter is None and self.criteria is None and not self.settings.modes
         return {
             "model": self.model,
             "model_hash": self.model_hash,
@@ -304,6 +306,7 @@ class AgentRRM:
             "max_new_tokens": self.settings.max_new_tokens,
             "dtype": self.dtype,
             **windows,
+            **({"score_source": "expected"} if grades else {}),
             **({} if self.max_windows is None else {"max_windows": self.max_windows}),
             **({} if self.criteria is None else {"criteria": self.criteria.identity}),
             **({} if self.images is None else self.images.deciding),
@@ -431,7 +434,8 @@ class AgentRRM:
         samples = samples if self.abilities.samples(mode) else 1
         params = params_of(self, seed, temperature)
         maps = self.settings.calibration
-        return Wanted(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading)
+        sources = {key: facts.get("score_source") for key, facts in self.settings.calibrated_on.items()}
+        return Wanted(self.info(mode, seed), params, maps, samples, together, on_feedback, on_reading, sources)
 
     def info(self, mode: Mode, seed: int) -> JudgeInfo:
         """What its rows say of it, as far as that is known before it is asked."""

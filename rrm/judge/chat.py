@@ -72,6 +72,8 @@ class Judgement:
     raw_score: float | None = None
     off_grid_mass: float | None = None
     """Set exactly where `raw_score` is an expectation over the grid."""
+    said: float | None = None
+    """The number in the text, where `raw_score` is an expectation."""
     reason: str | None = None
     coverage: float | None = None
     """Share of the transcript's tokens that was read for it; None: what the item says."""
@@ -196,11 +198,12 @@ def combine(
         first = failed[0]
         unscored = {"samples": len(judgements), "calibrated": None, **_temperature(first)}
         return _feedback(item, first, info.model_copy(update=unscored), None, None, first.reason, usage)
-    scores = [j.raw_score for j in scored if j.raw_score is not None]
-    mean = statistics.fmean(scores)
-    nearest = min(scored, key=lambda j: abs((j.raw_score or 0.0) - mean))
     masses = [j.off_grid_mass for j in scored if j.off_grid_mass is not None]
     expected = len(masses) == len(scored)
+    # a mean is of one kind: of expectations, or of numbers that were said
+    scores = [(j.raw_score if expected or j.said is None else j.said) or 0.0 for j in scored]
+    mean = statistics.fmean(scores)
+    nearest = scored[min(range(len(scored)), key=lambda i: abs(scores[i] - mean))]
     info = info.model_copy(
         update={
             "samples": len(scored),
@@ -265,8 +268,10 @@ def read_reply(reply: Reply | EngineError) -> Judgement:
         reason = _why_cut(reply, text) if cut else "; ".join(filter(None, (parsed.problem, again)))
         status: Status = "truncated" if cut else "unparsable"
         return Judgement(status, parsed.trace, parsed.critique, reason=reason, usage=reply.usage)
-    score, off_grid = expected_score(reply, parsed.score) or (parsed.score, None)
-    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, reason=again, usage=reply.usage)
+    expected = expected_score(reply, parsed.score)
+    score, off_grid = expected or (parsed.score, None)
+    said = parsed.score if expected else None
+    return Judgement("scored", parsed.trace, parsed.critique, score, off_grid, said, reason=again, usage=reply.usage)
 
 
 def _why_cut(reply: Reply, text: str) -> str:

@@ -21,7 +21,7 @@ from rrm.judge.windowed import Ask, Chain, Ended, hear_in_rounds, next_ask
 from rrm.pictures import ImageBudget, Seen
 from rrm.prompt.neutralise import neutralise_special
 from rrm.prompt.prompter import Prompter
-from rrm.prompt.rendering import OPENINGS, rubric
+from rrm.prompt.rendering import GRID_TOLD, OPENINGS, rubric
 from rrm.prompt.windows import Plan, Planner
 from rrm.trajectory import Trajectory
 
@@ -73,7 +73,8 @@ class ServerAsker:
     def messages(self, ask: Ask) -> list[dict[str, str]]:
         """A reading as it is sent."""
         content = neutralise_special(ask.chain.plan.reading(ask.number, ask.marks).text)
-        messages = [{"role": "system", "content": rubric(ask.mode)}, {"role": "user", "content": content}]
+        told = rubric(ask.mode) + (GRID_TOLD if ask.last and not self.trained else "")
+        messages = [{"role": "system", "content": told}, {"role": "user", "content": content}]
         return with_pictures(ask, messages if self.reader is None else self.reader.as_taken(messages))
 
     def hear(self, chains: Iterable[Chain], params: SamplingParams, ended: Ended) -> None:

@@ -65,6 +65,8 @@ _FORMATS: dict[Mode, str] = {
     "score": "Reply with <score>0.0 to 1.0</score>.",
     "steps": "Say after each step whether it is good or bad, at the end whether the run is.",
 }
+GRID_TOLD = " The score has one decimal: one of 0.0, 0.1, 0.2, … 1.0."
+"""What a model is told that was not trained to judge: an expectation is over these values."""
 OPENINGS: dict[Mode, str] = {"full": "<think>", "critique": "<critique>", "score": "<score>", "steps": "The run is"}
 """Tag a local judge's reply is opened with, as part of the prompt."""
 
