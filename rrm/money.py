@@ -121,13 +121,16 @@ class Purse:
         """Of a usage's money, what was paid for what was sent; 0 without prices."""
         return 0.0 if self.prices is None else self.prices.of(usage.model_copy(update={"completion_tokens": 0}))
 
-    def pay(self, usage: Usage, *, whole: bool = True) -> Usage:
+    def pay(self, usage: Usage, *, whole: bool = True, at_most: Usage | None = None) -> Usage:
         """Count what a request used; returns it with its money.
 
         Args:
             whole: whether a whole reply came; of a failure nobody expects its usage.
+            at_most: what a request that does not say may have used: it costs as much, so that a limit is kept.
         """
         self.blind = self.blind or (whole and usage.unreported > 0)
+        if self.prices is not None and usage.unreported and at_most is not None:
+            usage = usage.model_copy(update={"cost": self.prices.of(at_most)})
         usage = self.priced(usage)
         self.usage += usage
         return usage

@@ -18,6 +18,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rrm.usage import Usage
+
 if TYPE_CHECKING:
     from openai import OpenAI
 
@@ -89,6 +91,16 @@ def _of_ollama(shown: Any) -> Any:
         return int(told[1])
     trained = [v for k, v in shown["model_info"].items() if k.endswith(".context_length") and isinstance(v, int)]
     return min([OLLAMA_DEFAULT, *trained])
+
+
+def most_used(body: Mapping[str, Any]) -> Usage:
+    """What a request may have used at most that did not come to say: the prompt, four characters a token, and a reply of full length."""
+    sent = (
+        sum(len(p) for p in body.get("prompt", ()))
+        or len(json.dumps(body.get("messages", ()), ensure_ascii=False)) // 4
+    )
+    written = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+    return Usage(prompt_tokens=sent, completion_tokens=written)
 
 
 def unread(messages: Sequence[Mapping[str, Any]], prompt_tokens: int) -> tuple[int, int] | None:

@@ -20,18 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 from rrm.engines.base import Answered, Reply, Request, SamplingParams
 from rrm.engines.bodies import chat_body, prompts_body
-from rrm.engines.contexts import read_context, unread
+from rrm.engines.contexts import most_used, read_context, unread
 from rrm.engines.endpoints import Endpoint, Endpoints, Gate, room_for
 from rrm.engines.feed import Feed
 from rrm.engines.refusals import (
     HINTS,
     NO_LOGPROBS,
-    RETRY_STATUS,
     CutPrompt,
     EmptyReply,
     Quirks,
     Rejected,
     Retry,
+    error_in,
+    failure,
     is_too_long,
     no_money,
     speaks_of_schema,
@@ -310,16 +311,16 @@ class OpenAIEngine:
                 elsewhere = self.endpoints.failed(endpoint, error, burst, max(pause, error.retry_after))
                 if (rest := self.endpoints.rest_s()) > MAX_WAIT_S:
                     hint = f"it asks to wait {rest:,.0f} s: what was judged is kept; run the same command again then"
-                    failure = KeyRefused(str(self._error(endpoint, error.reason, hint)))
-                    failure.usage = total_of(paid)
-                    raise failure from error
+                    closed = KeyRefused(str(self._error(endpoint, error.reason, hint)))
+                    closed.usage = total_of(paid)
+                    raise closed from error
                 if failures > self.max_retries or throttled > THROTTLED_TRIES * self.max_retries:
                     if isinstance(error, EmptyReply):
                         return Reply(text="", stop_reason="eos", usage=total_of(paid)), endpoint
                     reason = f"{error.reason} (tried {failures + throttled} times)"
-                    failure = self._error(endpoint, reason, error.hint)
-                    failure.usage = total_of(paid)
-                    raise failure from error
+                    failed = self._error(endpoint, reason, error.hint)
+                    failed.usage = total_of(paid)
+                    raise failed from error
             finally:
                 await line.gate.give(endpoint)
             if not elsewhere:  # a pause it asked for the gate keeps, and lets others through that are free before
@@ -400,6 +401,9 @@ class OpenAIEngine:
                 raw = await form.create(**form.body, timeout=limit)
             payload = body_of(raw.http_response)
             used = usage_of(payload)
+            if (failed := error_in(payload)) is not None:
+                used = Usage(requests=1) if used.unreported and failed[0] < 500 else used
+                raise failure(*failed)
             reply = reply_of(form.read, payload, raw.http_response)
             whole = True
             if (cut := unread(form.body.get("messages", ()), used.prompt_tokens)) is not None:
@@ -421,14 +425,11 @@ class OpenAIEngine:
                 unconnected=unconnected,
             ) from error
         except openai.APIStatusError as error:
-            used = Usage(requests=1)
             status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
-            if (status in RETRY_STATUS or status >= 500) and not no_money(status, text):
-                hint, wait = HINTS.get(status, "look into the server's log"), retry_after_s(error.response.headers)
-                raise Retry(f"HTTP {status}: {text}", hint, wait, throttled=status == 429) from error
-            raise Rejected(status, text) from error
+            used = Usage(requests=1, unreported=int(status >= 500))
+            raise failure(status, text, retry_after_s(error.response.headers)) from error
         finally:
-            paid.append(self.purse.pay(used, whole=whole))
+            paid.append(self.purse.pay(used, whole=whole, at_most=None if whole else most_used(form.body)))
         if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is
             raise EmptyReply("empty reply", "look into the server's log")
         return reply

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from rrm.engines.base import SamplingParams
 
@@ -78,6 +80,38 @@ class Retry(Exception):
         self.reason, self.hint, self.retry_after = reason, hint, retry_after
         self.throttled, self.unconnected = throttled, unconnected
         super().__init__(reason)
+
+
+def failure(status: int, text: str, wait: float = 0.0) -> Retry | Rejected:
+    """What a status of 400 or more is: worth another try, or not.
+
+    Args:
+        wait: seconds the server asks for.
+    """
+    if (status in RETRY_STATUS or status >= 500) and not no_money(status, text):
+        return Retry(
+            f"HTTP {status}: {text}", HINTS.get(status, "look into the server's log"), wait, throttled=status == 429
+        )
+    return Rejected(status, text)
+
+
+def error_in(payload: Any) -> tuple[int, str] | None:
+    """(status, message) of an error that a provider puts into a 200, at the top or in a choice (openrouter.ai/docs/api-reference/errors); None
+    where there is none. One without a status counts as a server's error, 500."""
+    if not isinstance(payload, Mapping):
+        return None
+    choices = payload.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    of_choice = first if isinstance(first, Mapping) else {}
+    said = payload.get("error") or of_choice.get("error")
+    if not said and of_choice.get("finish_reason") != "error":
+        return None
+    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {"message": said}
+    code = str(told.get("code") or told.get("status") or "")
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else 429 if "rate_limit" in code or "quota" in code else 500
+    return status, str(told.get("message") or "the reply ended in an error")[:300] + (
+        f" ({code})" if code and not code.isdigit() else ""
+    )
 
 
 class EmptyReply(Retry):
