@@ -34,6 +34,7 @@ from rrm.judge.domain import FILE as DOMAIN
 from rrm.judge.domain import widened
 from rrm.judge.fitting import Ask, calibrate, untrained
 from rrm.judge.judge_dir import CALIBRATED, JudgeSettings, calibrated_questions, load_settings
+from rrm.judged import FAILED
 from rrm.labels import StepTarget, merged, step_targets_of, truth_of
 from rrm.output import folder_when_whole
 from rrm.questions import met_before, question_key, question_of
@@ -142,7 +143,15 @@ class Asking:
         told = {"threshold": self.judge.settings.threshold} if mode == "steps" else {}
         first = self.passes == 1  # of all rows: later ones are of some of them
         done = score_file(
-            self.judge, rows, path, mode=mode, total=len(rows), retry_errors=True, settings=told, warn=first, **self.how
+            self.judge,
+            rows,
+            path,
+            mode=mode,
+            total=len(rows),
+            retry_errors=(FAILED,),
+            settings=told,
+            warn=first,
+            **self.how,
         )
         if done.stopped is not None:
             raise SpendingLimit(f"{path}: {done.stopped}")

@@ -76,7 +76,9 @@ def command(
     ),
     strict: bool = typer.Option(False, "--strict", help="Stop at the first line that cannot be read."),
     overwrite: bool = typer.Option(False, "--overwrite", help="Judge everything again, dropping OUT's rows."),
-    retry_errors: bool = typer.Option(False, "--retry-errors", help="Judge rows with status judge_error again."),
+    retry_errors: bool = typer.Option(
+        False, "--retry-errors", help="Judge rows with status judge_error, unparsable or truncated again."
+    ),
     *,
     judge: JudgeOptions,
 ) -> None:

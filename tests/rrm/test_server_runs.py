@@ -179,9 +179,9 @@ def test_a_refused_key_or_an_empty_account_inside_a_200_stops_the_run(tmp_path: 
     """All 30 rows were asked for, four times each, and became `judge_error`."""
     for code, message in ((401, "No auth credentials found"), (402, "Insufficient credits")):
         body = json.dumps({"error": {"code": code, "message": message}}).encode()
-        with serve(lambda n, sent, body=body: Answer(body=body)) as server:
-            with pytest.raises(KeyRefused, match=f"HTTP {code}: {message}"):
-                score_file(judge_at(server.url, concurrency=1), transcripts(30), tmp_path / str(code))
+        refused = pytest.raises(KeyRefused, match=f"HTTP {code}: {message}")
+        with serve(lambda n, sent, body=body: Answer(body=body)) as server, refused:
+            score_file(judge_at(server.url, concurrency=1), transcripts(30), tmp_path / str(code))
         assert len(server.requests) == 1
 
 
