@@ -386,10 +386,9 @@ class _Taking:
         verdicts = [finding.verdict for finding in feedback.findings]
         self.place(feedback.out_of_domain, len(verdicts), verdicts.count("unsure"))
         for name in feedback.judge.left_out or ():
-            self.summary.left_out = {
-                **(self.summary.left_out or {}),
-                name: (self.summary.left_out or {}).get(name, 0) + 1,
-            }
+            self.left_out[name] += 1
+        if feedback.score is not None and feedback.judge.score_source:
+            self.sources[feedback.judge.score_source] += 1
         answers = feedback.criteria
         self.answers.add(feedback.status, None if answers is None else {name: a.value for name, a in answers.items()})
         if feedback.score is None and self.summary.first_failure is None:

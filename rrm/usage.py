@@ -25,8 +25,7 @@ class Usage(BaseModel):
     unreported: int = Field(default=0, ge=0)
     """Requests that may have been charged and did not say what they used: time-outs, broken replies, servers that do not count."""
     cost: float | None = Field(default=None, ge=0.0, allow_inf_nan=False)
-    """Of the tokens above, in the currency of the prices given, and what failed requests that did not say may have cost at most; None without
-    prices."""
+    """Of the tokens above, in the currency of the prices given; None without prices."""
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]

@@ -394,7 +394,7 @@ class OpenAIEngine:
         import openai
 
         limit = min(self.timeout_s, params.timeout_s)
-        used, whole = Usage(requests=1, unreported=1), False
+        used, whole, lost = Usage(requests=1, unreported=1), False, True
         try:
             # the client's own limit is per read; a server that drips bytes must end as well
             async with asyncio.timeout(limit):
@@ -402,10 +402,10 @@ class OpenAIEngine:
             payload = body_of(raw.http_response)
             used = usage_of(payload)
             if (failed := error_in(payload)) is not None:
-                used = Usage(requests=1) if used.unreported and failed[0] < 500 else used
+                used, lost = (Usage(requests=1) if used.unreported else used), failed[0] >= 500 and used.unreported > 0
                 raise failure(*failed)
             reply = reply_of(form.read, payload, raw.http_response)
-            whole = True
+            whole, lost = True, False
             if (cut := unread(form.body.get("messages", ()), used.prompt_tokens)) is not None:
                 raise CutPrompt(*cut)
         except (TimeoutError, openai.APITimeoutError) as error:
@@ -416,7 +416,7 @@ class OpenAIEngine:
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             unconnected = type(cause).__name__ == "ConnectError"  # of whichever HTTP library the client has
-            used = Usage(requests=1, unreported=int(not unconnected))
+            used, lost = Usage(requests=1, unreported=int(not unconnected)), not unconnected
             raise Retry(
                 f"cannot connect ({cause})"
                 if unconnected
@@ -426,10 +426,10 @@ class OpenAIEngine:
             ) from error
         except openai.APIStatusError as error:
             status, text = error.status_code, error.response.text.strip()[:300] or "(no message)"
-            used = Usage(requests=1, unreported=int(status >= 500))
+            used, lost = Usage(requests=1), status >= 500 or status == 408
             raise failure(status, text, retry_after_s(error.response.headers)) from error
         finally:
-            paid.append(self.purse.pay(used, whole=whole, at_most=None if whole else most_used(form.body)))
+            paid.append(self.purse.pay(used, whole=whole, at_most=most_used(form.body) if lost else None))
         if not reply.text.strip() and reply.stop_reason != "length":  # of prompts it always is
             raise EmptyReply("empty reply", "look into the server's log")
         return reply

@@ -142,7 +142,7 @@ def test_a_slow_server_takes_its_rows_and_no_others(tmp_path: Path) -> None:
         summary = score_file(judge, transcripts(16), tmp_path / "o.jsonl")
     assert summary.statuses == {"judge_error": 2, "scored": 14}
     (slow, _) = [row for row in rows_of(tmp_path / "o.jsonl") if row["status"] == "judge_error"]
-    assert slow["usage"]["requests"] == slow["usage"]["unreported"] == 1 and slow["usage"]["cost"] > 0.0
+    assert slow["usage"]["requests"] == slow["usage"]["unreported"] == 1 and slow["usage"]["cost"] == 0.0
 
 
 def test_a_limit_counts_what_failed_too(tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_a_limit_counts_what_failed_too(tmp_path: Path) -> None:
             judge = judge_at(server.url, 0.002, concurrency=1, timeout_s=0.3, max_retries=0)
             summary = score_file(judge, transcripts(40), tmp_path / name)
         assert summary.stopped is not None and "--max-cost 0.002 is reached" in summary.stopped
+        assert "at most by requests that failed" in summary.stopped
         assert 0 < summary.statuses["judge_error"] < 10 and len(server.requests) == summary.judged
-        assert summary.usage is not None and summary.usage["cost"] > 0.0005
 
 
 @pytest.mark.parametrize(
     ("body", "status", "requests"),
     [
-        ({"error": {"code": 400, "message": "no such model"}}, "judge_error", 1),
+        ({"error": {"code": 400, "message": "no such model"}}, "judge_error", 2),
         ({"error": {"code": 502, "message": "the provider is down"}}, "judge_error", 3),
         ({"error": "overloaded"}, "judge_error", 3),
         ({"choices": [{"message": {"content": WHOLE}, "finish_reason": "error"}]}, "judge_error", 3),
@@ -357,8 +357,7 @@ def test_what_varies_the_answers_is_compared_and_the_way_there_is_not(tmp_path: 
         run(2, server.url, reasoning_effort="low", headers={"X-A": "secret-a"}, prices=PRICES)
         run(4, f"{other.url},{server.url}", reasoning_effort="low", headers={"X-A": "secret-b"})
         for changed in ({"reasoning_effort": "high"}, {}, {"reasoning_effort": "low", "temperature": 0.5},
-                        {"reasoning_effort": "low", "extra_body": {"top_k": 1}},
-                        {"reasoning_effort": "low", "thinking_tokens": 9}):  # fmt: skip
+                        {"reasoning_effort": "low", "extra_body": {"top_k": 1}}):  # fmt: skip
             with pytest.raises(RRMError, match="made otherwise"):
                 run(4, server.url, **changed)
     assert rows_of(output)[0]["judge"]["request"] == {"reasoning_effort": "low"} and len(rows_of(output)) == 4
