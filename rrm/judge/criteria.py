@@ -273,8 +273,9 @@ def policy_of(trajectory: Trajectory) -> str | None:
 
 
 def without_instructions(trajectory: Trajectory) -> Trajectory:
-    """The transcript without system prompts; its steps keep their numbers."""
-    kept = [m for m in trajectory.messages if m.role not in _INSTRUCTORS]
+    """The transcript without its system prompt, which stands apart; what the agent is told later stays in its place."""
+    first = len(trajectory.prelude)
+    kept = [m for i, m in enumerate(trajectory.messages) if i >= first or m.role not in _INSTRUCTORS]
     return trajectory.model_copy(update={"messages": kept})
 
 

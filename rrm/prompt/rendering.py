@@ -131,6 +131,10 @@ def agent_text(message: Message) -> str:
     return "\n".join(p.strip() for p in parts) or "(nothing)"
 
 
+LABELS = {"user": "user", "system": "instruction", "developer": "instruction"}
+"""What heads a turn after the agent's first that is no tool's result."""
+
+
 def observation_text(step: Step) -> str:
     """What came back: tool results in the order of their calls, and the user's turns."""
     parts = []
@@ -138,8 +142,7 @@ def observation_text(step: Step) -> str:
         if m is None:
             parts.append(NO_RESULT)
             continue
-        label = "user" if m.role == "user" else "result"
-        parts.append(f"{label}: {neutralise(m.text()).strip()}")
+        parts.append(f"{LABELS.get(m.role, 'result')}: {neutralise(m.text()).strip()}")
     return "\n".join(parts)
 
 
